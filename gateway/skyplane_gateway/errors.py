@@ -1,0 +1,197 @@
+"""The root of the error tree, and the branch that a gateway can raise.
+
+The control plane's `skyplane_orchestration.errors` continues this tree; the root
+lives here because the gateway runs where the library is not installed.
+
+Every leaf says what happened and what to do about it, and carries
+`is_permanent`: True when the same call can never succeed unless somebody
+changes something first (so a retry only wastes time and money).
+
+Errors cross processes as the three plain values of `to_dict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class SkyplaneError(Exception):
+    """Root of everything this project raises on purpose."""
+
+    #: Short stable name on the wire, in XCom and in `--json` output.
+    code: ClassVar[str] = "skyplane"
+    #: True when a retry of the same call cannot help.
+    is_permanent: bool = False
+
+    def __init__(self, message: str, *, is_permanent: bool | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if is_permanent is not None:
+            self.is_permanent = is_permanent
+
+    def to_dict(self) -> dict[str, object]:
+        return {"code": self.code, "message": self.message, "is_permanent": self.is_permanent}
+
+
+class ConfigurationInvalid(SkyplaneError):
+    """A value given by the user or by a configuration file cannot be used."""
+
+    code = "configuration-invalid"
+    is_permanent = True
+
+
+# ---------------------------------------------------------------- object stores
+
+
+class StoreError(SkyplaneError):
+    """An object store refused or failed a request."""
+
+    code = "store-error"
+
+
+class NotFound(StoreError):
+    """The bucket, object or upload does not exist."""
+
+    code = "not-found"
+    is_permanent = True
+
+
+class PermissionDenied(StoreError):
+    """The credentials are good, but do not allow this."""
+
+    code = "permission-denied"
+    is_permanent = True
+
+
+class Unauthenticated(StoreError):
+    """The store does not accept the credentials at all, or there are none."""
+
+    code = "unauthenticated"
+    is_permanent = True
+
+
+class PreconditionFailed(StoreError):
+    """If-Match, If-None-Match or a pinned version no longer holds."""
+
+    code = "precondition-failed"
+    is_permanent = True
+
+
+class ChecksumMismatch(StoreError):
+    """Bytes do not have the checksum they were sent or read with."""
+
+    code = "checksum-mismatch"
+
+
+class Throttled(StoreError):
+    """The store asks to slow down."""
+
+    code = "throttled"
+
+
+class StoreUnavailable(StoreError):
+    """The endpoint cannot be reached, timed out or answered 5xx."""
+
+    code = "store-unavailable"
+
+
+class InvalidKey(StoreError):
+    """The destination cannot hold an object of this name."""
+
+    code = "invalid-key"
+    is_permanent = True
+
+
+# ------------------------------------------------------------------ the gateways
+
+
+class GatewayError(SkyplaneError):
+    """A gateway refused or failed a request."""
+
+    code = "gateway-error"
+
+
+class GatewayUnreachable(GatewayError):
+    """A gateway does not answer on its control address."""
+
+    code = "gateway-unreachable"
+
+
+class GatewayLost(GatewayError):
+    """A gateway or a path went away while a transfer ran over it."""
+
+    code = "gateway-lost"
+
+
+class NotAuthorised(GatewayError):
+    """The peer's certificate or hello does not allow what it asked for."""
+
+    code = "not-authorised"
+    is_permanent = True
+
+
+class StaleEpoch(GatewayError):
+    """A lead of an older epoch tried to write; a newer one is in charge."""
+
+    code = "stale-epoch"
+    is_permanent = True
+
+
+class VersionMismatch(GatewayError):
+    """Gateway and caller speak different versions."""
+
+    code = "version-mismatch"
+    is_permanent = True
+
+
+class AlreadyRunning(GatewayError):
+    """Another transfer holds what this one asked for."""
+
+    code = "already-running"
+
+
+class UnknownTransfer(GatewayError):
+    """The gateway has no transfer of that key."""
+
+    code = "unknown-transfer"
+    is_permanent = True
+
+
+class Cancelled(GatewayError):
+    """The transfer was cancelled by its owner."""
+
+    code = "cancelled"
+    is_permanent = True
+
+
+class EmptySource(GatewayError):
+    """There is nothing to copy under the source prefix."""
+
+    code = "empty-source"
+    is_permanent = True
+
+
+class Overloaded(GatewayError):
+    """A bounded queue or buffer is full; try again later."""
+
+    code = "overloaded"
+
+
+def _leaves(root: type[SkyplaneError]) -> dict[str, type[SkyplaneError]]:
+    found = {root.code: root}
+    for child in root.__subclasses__():
+        found.update(_leaves(child))
+    return found
+
+
+def from_dict(data: Mapping[str, object]) -> SkyplaneError:
+    """Rebuild the error that another process sent as `to_dict`."""
+    kind = _leaves(SkyplaneError).get(str(data.get("code")), SkyplaneError)
+    error = kind.__new__(kind)
+    SkyplaneError.__init__(
+        error,
+        str(data.get("message", "unknown error")),
+        is_permanent=bool(data.get("is_permanent", False)),
+    )
+    return error

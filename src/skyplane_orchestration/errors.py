@@ -1,0 +1,162 @@
+"""The one error tree: what the control plane adds to `skyplane_gateway.errors`.
+
+`SkyplaneError` is the root of both. Catch a leaf to handle it, the root to
+report it; `is_permanent` says whether a retry of the same call can help, and is
+what the operators use to choose between Airflow's retry and its fail-for-good.
+"""
+
+from __future__ import annotations
+
+from skyplane_gateway.errors import (
+    AlreadyRunning,
+    Cancelled,
+    ChecksumMismatch,
+    ConfigurationInvalid,
+    EmptySource,
+    GatewayError,
+    GatewayLost,
+    GatewayUnreachable,
+    InvalidKey,
+    NotAuthorised,
+    NotFound,
+    Overloaded,
+    PermissionDenied,
+    PreconditionFailed,
+    SkyplaneError,
+    StaleEpoch,
+    StoreError,
+    StoreUnavailable,
+    Throttled,
+    Unauthenticated,
+    UnknownTransfer,
+    VersionMismatch,
+    from_dict,
+)
+
+__all__ = [
+    "AlreadyRunning",
+    "Cancelled",
+    "ChecksumMismatch",
+    "ConfigurationInvalid",
+    "EmptySource",
+    "FleetLost",
+    "ForeignHost",
+    "GatewayError",
+    "GatewayLost",
+    "GatewayUnreachable",
+    "GridInvalid",
+    "InvalidKey",
+    "InvalidLocation",
+    "NotAuthorised",
+    "NotFound",
+    "Overloaded",
+    "PermissionDenied",
+    "PlanError",
+    "PlanInfeasible",
+    "PreconditionFailed",
+    "ProvisionFailed",
+    "SkyplaneError",
+    "SolverFailed",
+    "StaleEpoch",
+    "StoreError",
+    "StoreUnavailable",
+    "TeardownIncomplete",
+    "Throttled",
+    "TransferFailed",
+    "Unauthenticated",
+    "UnknownRegion",
+    "UnknownTransfer",
+    "VersionMismatch",
+    "from_dict",
+]
+
+
+class InvalidLocation(ConfigurationInvalid):
+    """A URL, region tag or endpoint that cannot name a place."""
+
+    code = "invalid-location"
+
+
+class UnknownRegion(InvalidLocation):
+    """A region tag that the grid does not have; the message offers the nearest names."""
+
+    code = "unknown-region"
+
+
+class GridInvalid(ConfigurationInvalid):
+    """A grid directory is broken; the message names file and row."""
+
+    code = "grid-invalid"
+
+
+class PlanError(SkyplaneError):
+    """No plan could be made."""
+
+    code = "plan-error"
+    is_permanent = True
+
+
+class PlanInfeasible(PlanError):
+    """No plan meets the objective.
+
+    Args:
+        message: what was asked and what binds, in words.
+        binding: names of the constraints that bind.
+        most_gbps: the largest throughput that is possible, where that is the question.
+    """
+
+    code = "plan-infeasible"
+
+    def __init__(
+        self, message: str, *, binding: tuple[str, ...] = (), most_gbps: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.binding = binding
+        self.most_gbps = most_gbps
+
+
+class SolverFailed(PlanError):
+    """HiGHS stopped without an answer (a limit or numerical trouble)."""
+
+    code = "solver-failed"
+    is_permanent = False
+
+
+class ProvisionFailed(SkyplaneError):
+    """The fleet did not come up; what had come up was taken down again."""
+
+    code = "provision-failed"
+
+
+class ForeignHost(SkyplaneError):
+    """A local fleet was used from another host than the one it runs on."""
+
+    code = "foreign-host"
+    is_permanent = True
+
+
+class FleetLost(SkyplaneError):
+    """The gateways of a fleet are gone."""
+
+    code = "fleet-lost"
+
+
+class TeardownIncomplete(SkyplaneError):
+    """Something of the fleet is still there after teardown."""
+
+    code = "teardown-incomplete"
+
+
+class TransferFailed(SkyplaneError):
+    """The transfer ended and at least one object is not at the destination.
+
+    `result` is the whole outcome, when one could be had.
+    """
+
+    code = "transfer-failed"
+
+    def __init__(
+        self, message: str, *, result: object | None = None, is_permanent: bool | None = None
+    ) -> None:
+        super().__init__(message, is_permanent=is_permanent)
+        self.result = result
