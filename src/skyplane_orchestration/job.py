@@ -1,0 +1,234 @@
+"""What a user asks for: a `TransferJob` with one objective.
+
+Plain data: a job can be written to a file, passed through XCom or templated, and
+needs no cloud to be built.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, get_args
+
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.location import Location
+
+SCHEMA_VERSION: Final = 1
+
+#: What to do with an object that is already at the destination.
+ConflictRule = Literal["fail", "skip", "replace", "replace-if-newer", "replace-if-different"]
+
+#: How the end is checked: by the store's checksum where it can be trusted and by
+#: reading back where not; always by reading back; not at all.
+Verification = Literal["stored", "reread", "none"]
+
+
+def _positive(name: str, value: float) -> None:
+    if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+        raise ConfigurationInvalid(f"{name} must be a number above zero, not {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class MinimizeCost:
+    """The cheapest plan that reaches a throughput floor (paper section 5.1).
+
+    Args:
+        min_throughput_gbps: the floor in Gbit/s.
+        exactly: plan at the floor itself, as the paper's equation 4a does. Otherwise
+            a faster plan is taken when it is cheaper per GB.
+    """
+
+    min_throughput_gbps: float
+    exactly: bool = False
+
+    def __post_init__(self) -> None:
+        _positive("min_throughput_gbps", self.min_throughput_gbps)
+
+
+@dataclass(frozen=True, slots=True)
+class MaximizeThroughput:
+    """The fastest plan under a price ceiling, per GB or for the whole job."""
+
+    max_usd_per_gb: float | None = None
+    max_cost_usd: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.max_usd_per_gb is None) == (self.max_cost_usd is None):
+            raise ConfigurationInvalid("give either max_usd_per_gb or max_cost_usd")
+        _positive("the price ceiling", self.max_usd_per_gb or self.max_cost_usd or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The cheapest plan that is done within `seconds`, provisioning included."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        _positive("seconds", self.seconds)
+
+
+Objective = MinimizeCost | MaximizeThroughput | Deadline
+
+_OBJECTIVES: Final[dict[str, type[MinimizeCost | MaximizeThroughput | Deadline]]] = {
+    "minimize-cost": MinimizeCost,
+    "maximize-throughput": MaximizeThroughput,
+    "deadline": Deadline,
+}
+
+
+def objective_to_dict(objective: Objective) -> dict[str, Any]:
+    kind = next(name for name, cls in _OBJECTIVES.items() if isinstance(objective, cls))
+    fields = {name: getattr(objective, name) for name in objective.__dataclass_fields__}
+    return {"kind": kind, **fields}
+
+
+def objective_from_dict(data: Mapping[str, Any]) -> Objective:
+    fields = dict(data)
+    kind = str(fields.pop("kind", ""))
+    if kind not in _OBJECTIVES:
+        raise ConfigurationInvalid(f"unknown objective {kind!r}; use one of {sorted(_OBJECTIVES)}")
+    try:
+        return _OBJECTIVES[kind](**fields)
+    except TypeError as error:
+        raise ConfigurationInvalid(f"objective {kind!r}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what a transfer may use.
+
+    Args:
+        instance_limit: most instances per region; None for the grid's own limit.
+        instance_types: cloud -> instance type, in place of the grid's default.
+        max_relays: most relay regions; None for no bound.
+        chunk_mib: size of a chunk, which is also the size of a multipart part.
+    """
+
+    instance_limit: int | None = None
+    instance_types: Mapping[str, str] = field(default_factory=dict)
+    max_relays: int | None = None
+    chunk_mib: int = 16
+
+    def __post_init__(self) -> None:
+        if self.instance_limit is not None and self.instance_limit < 1:
+            raise ConfigurationInvalid(f"instance_limit must be at least 1: {self.instance_limit}")
+        if self.max_relays is not None and self.max_relays < 0:
+            raise ConfigurationInvalid(f"max_relays cannot be negative: {self.max_relays}")
+        if not 5 <= self.chunk_mib <= 512:
+            # S3 refuses parts below 5 MiB; above 512 MiB a retry costs more than it saves.
+            raise ConfigurationInvalid(f"chunk_mib must be from 5 to 512, not {self.chunk_mib}")
+
+    def __hash__(self) -> int:
+        return hash((self.instance_limit, self.max_relays, self.chunk_mib))
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Regions that may (`allow`, globs) and may not (`exclude`, globs) carry bytes."""
+
+    allow: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TransferJob:
+    """A request to copy objects from `source` to `destination`.
+
+    Args:
+        objective: None asks for the cheapest plan at the rate of the direct path
+            with one instance at each end.
+        recursive: the source is a prefix; without it, one object.
+        include, exclude: globs on the key below the source prefix; exclude wins.
+        conflict: what to do with an object that is already there.
+        publish_last: further globs of objects that are written after all others.
+        verify: see `Verification`.
+        allow_empty: an empty source is success, not an error.
+        allow_failed: end well although single objects failed.
+        volume_gb, objects: planning figures; a listing gives them when None.
+    """
+
+    source: Location
+    destination: Location
+    objective: Objective | None = None
+    recursive: bool = True
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    conflict: ConflictRule = "replace"
+    publish_last: tuple[str, ...] = ()
+    verify: Verification = "stored"
+    allow_empty: bool = False
+    allow_failed: bool = False
+    limits: Limits = field(default_factory=Limits)
+    policy: Policy = field(default_factory=Policy)
+    volume_gb: float | None = None
+    objects: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.conflict not in get_args(ConflictRule):
+            raise ConfigurationInvalid(
+                f"unknown conflict rule {self.conflict!r}; use one of {get_args(ConflictRule)}"
+            )
+        if self.verify not in get_args(Verification):
+            raise ConfigurationInvalid(
+                f"unknown verification {self.verify!r}; use one of {get_args(Verification)}"
+            )
+        if self.volume_gb is not None:
+            _positive("volume_gb", self.volume_gb)
+        if self.objects is not None and self.objects < 0:
+            raise ConfigurationInvalid(f"objects cannot be negative: {self.objects}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "source": self.source.to_dict(),
+            "destination": self.destination.to_dict(),
+            "objective": objective_to_dict(self.objective) if self.objective else None,
+            "recursive": self.recursive,
+            "include": list(self.include),
+            "exclude": list(self.exclude),
+            "conflict": self.conflict,
+            "publish_last": list(self.publish_last),
+            "verify": self.verify,
+            "allow_empty": self.allow_empty,
+            "allow_failed": self.allow_failed,
+            "limits": {
+                "instance_limit": self.limits.instance_limit,
+                "instance_types": dict(self.limits.instance_types),
+                "max_relays": self.limits.max_relays,
+                "chunk_mib": self.limits.chunk_mib,
+            },
+            "policy": {"allow": list(self.policy.allow), "exclude": list(self.policy.exclude)},
+            "volume_gb": self.volume_gb,
+            "objects": self.objects,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TransferJob:
+        """Raises ConfigurationInvalid for another schema version or a bad value."""
+        version = data.get("schema_version")
+        if version != SCHEMA_VERSION:
+            raise ConfigurationInvalid(
+                f"a transfer job of schema_version {version!r} cannot be read; "
+                f"this release reads {SCHEMA_VERSION}"
+            )
+        policy = data.get("policy") or {}
+        objective = data.get("objective")
+        return cls(
+            source=Location.from_dict(data["source"]),
+            destination=Location.from_dict(data["destination"]),
+            objective=objective_from_dict(objective) if objective else None,
+            recursive=bool(data["recursive"]),
+            include=tuple(data["include"]),
+            exclude=tuple(data["exclude"]),
+            conflict=data["conflict"],
+            publish_last=tuple(data["publish_last"]),
+            verify=data["verify"],
+            allow_empty=bool(data["allow_empty"]),
+            allow_failed=bool(data["allow_failed"]),
+            limits=Limits(**data["limits"]),
+            policy=Policy(tuple(policy.get("allow", ())), tuple(policy.get("exclude", ()))),
+            volume_gb=data["volume_gb"],
+            objects=data["objects"],
+        )

@@ -1,0 +1,176 @@
+"""One end of a transfer: where objects are, and how to get at them.
+
+All parsing of object URLs happens here. `s3://`, `gs://`, `az://` and plain
+paths are taken literally, as the AWS CLI and rclone do (no percent-decoding: a
+key may contain `%2B`); an `https://account.blob.core.windows.net/` address is an
+ordinary URL and is decoded once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from skyplane_orchestration.errors import InvalidLocation
+from skyplane_orchestration.region import parse_region_tag
+
+_AZURE_HOST_SUFFIX: Final = ".blob.core.windows.net"
+
+#: URL scheme -> the kind of store behind it, as `skyplane_gateway.stores` names it.
+_STORE_KINDS: Final = {"s3": "s3", "gs": "gcs", "az": "azure", "file": "file"}
+
+#: Kind of store -> the cloud whose region tags such a location may carry by default.
+_CLOUDS: Final = {"s3": "aws", "gcs": "gcp", "azure": "azure", "file": "local"}
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A bucket and a prefix or key in it.
+
+    Args:
+        url: `s3://bucket/key`, `gs://bucket/key`, `az://account/container/key`,
+            `https://account.blob.core.windows.net/container/key`, `file:///path`
+            or a plain path.
+        region: region tag (`aws:eu-west-3`) of the bucket; looked up when empty.
+        endpoint_url: address of an S3-compatible service; empty for the cloud's own.
+        credential_ref: names where credentials come from (`profile:NAME`,
+            `env:PREFIX`, `airflow:CONN_ID`); empty for the ambient ones. Never a secret.
+        options: store options as text, for example `checksum=trusted`.
+
+    Raises:
+        InvalidLocation: the URL, region tag or endpoint cannot name a place.
+    """
+
+    url: str
+    region: str = ""
+    endpoint_url: str = ""
+    credential_ref: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        url = self.url
+        if "://" not in url:
+            trailing = "/" if url.endswith("/") or url in ("", ".", "..") else ""
+            path = os.path.abspath(os.path.expanduser(url))  # noqa: PTH100, PTH111 - keep it lexical
+            url = "file://" + path + (trailing if path != "/" else "")
+            object.__setattr__(self, "url", url)
+        object.__setattr__(self, "options", dict(self.options))
+        _split(url)
+        if self.region:
+            parse_region_tag(self.region)
+        if self.endpoint_url and urlsplit(self.endpoint_url).scheme not in ("http", "https"):
+            raise InvalidLocation(
+                f"endpoint {self.endpoint_url!r} is not an http:// or https:// address"
+            )
+
+    def __hash__(self) -> int:
+        return hash((self.url, self.region, self.endpoint_url, self.credential_ref))
+
+    @property
+    def kind(self) -> str:
+        """`s3`, `gcs`, `azure` or `file`."""
+        return _split(self.url)[0]
+
+    @property
+    def cloud(self) -> str:
+        """The cloud of the store: the region's, or the one that the URL implies."""
+        return self.region.split(":", 1)[0] if self.region else _CLOUDS[self.kind]
+
+    @property
+    def bucket(self) -> str:
+        """Bucket, `account/container` on Azure, `/` for files."""
+        return _split(self.url)[1]
+
+    @property
+    def key(self) -> str:
+        """Key or prefix inside the bucket; may be empty."""
+        return _split(self.url)[2]
+
+    def at(self, region: str) -> Location:
+        """The same place with its region known."""
+        return Location(self.url, region, self.endpoint_url, self.credential_ref, self.options)
+
+    def url_of(self, key: str) -> str:
+        """The URL of another key in the same bucket."""
+        if self.kind == "file":
+            return f"file:///{key}"
+        scheme = {"s3": "s3", "gcs": "gs", "azure": "az"}[self.kind]
+        return f"{scheme}://{self.bucket}/{key}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "url": self.url,
+            "region": self.region,
+            "endpoint_url": self.endpoint_url,
+            "credential_ref": self.credential_ref,
+            "options": dict(self.options),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Location:
+        return cls(
+            url=str(data["url"]),
+            region=str(data.get("region", "")),
+            endpoint_url=str(data.get("endpoint_url", "")),
+            credential_ref=str(data.get("credential_ref", "")),
+            options=dict(data.get("options", {})),
+        )
+
+
+def is_url_or_path(text: str) -> bool:
+    """True for a URL or a path, False for what looks like a region tag."""
+    if "://" in text or text.startswith(("/", ".", "~")):
+        return True
+    cloud, colon, name = text.partition(":")
+    return not (colon and cloud in ("aws", "gcp", "azure", "local") and "/" not in name)
+
+
+def _split(url: str) -> tuple[str, str, str]:
+    """URL -> (kind, bucket, key)."""
+    scheme, _, rest = url.partition("://")
+    if scheme == "https":
+        return _split_azure_https(url)
+    if scheme == "azure":
+        scheme = "az"
+    kind = _STORE_KINDS.get(scheme)
+    if kind is None:
+        raise InvalidLocation(
+            f"{url!r} has a scheme that is not known; use s3://, gs://, az://, file:// "
+            f"or https://ACCOUNT{_AZURE_HOST_SUFFIX}/"
+        )
+    if kind == "file":
+        if not rest.startswith("/"):
+            raise InvalidLocation(f"{url!r} has no absolute path; write file:///path")
+        return kind, "/", _normal_file_key(rest)
+    bucket, _, key = rest.partition("/")
+    if kind == "azure":
+        container, _, key = key.partition("/")
+        if not bucket or not container:
+            raise InvalidLocation(f"{url!r} needs account and container: az://account/container/")
+        return kind, f"{bucket}/{container}", key
+    if not bucket:
+        raise InvalidLocation(f"{url!r} names no bucket")
+    return kind, bucket, key
+
+
+def _normal_file_key(path: str) -> str:
+    normal = os.path.normpath(path).lstrip("/")
+    return normal + "/" if path.endswith("/") and normal else normal
+
+
+def _split_azure_https(url: str) -> tuple[str, str, str]:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if not host.endswith(_AZURE_HOST_SUFFIX):
+        raise InvalidLocation(
+            f"{url!r} is not an Azure Blob address; for an S3 endpoint give s3://bucket/key "
+            "and the endpoint apart"
+        )
+    account = host[: -len(_AZURE_HOST_SUFFIX)]
+    container, _, key = unquote(parts.path.lstrip("/")).partition("/")
+    if not container:
+        raise InvalidLocation(f"{url!r} names no container")
+    return "azure", f"{account}/{container}", key
