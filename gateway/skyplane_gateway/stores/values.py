@@ -1,0 +1,269 @@
+"""What goes into an object store and what comes out: plain frozen values.
+
+Standard library only, so that the planner, the control API and the command can
+use them where no SDK is installed. Each value that travels by the control API
+has `to_dict` and `from_dict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey
+
+#: What the stores take as a body. One contiguous buffer, never an iterator: a
+#: retry must be able to send the same bytes again.
+Body = bytes | bytearray | memoryview
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectAttributes:
+    """The HTTP headers and user metadata that travel with an object.
+
+    `metadata` is sorted pairs of lower-case names (as S3 returns them) and values.
+    """
+
+    content_type: str | None = None
+    content_encoding: str | None = None
+    content_language: str | None = None
+    content_disposition: str | None = None
+    cache_control: str | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "metadata": dict(self.metadata)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        pairs = sorted((str(k), str(v)) for k, v in dict(data.get("metadata") or {}).items())
+        headers = {name: data.get(name) for name in _HEADERS}
+        return cls(**headers, metadata=tuple(pairs))
+
+
+_HEADERS = (
+    "content_type",
+    "content_encoding",
+    "content_language",
+    "content_disposition",
+    "cache_control",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Precondition:
+    """The fence of a write: nothing, "must not exist", or "must still be this version"."""
+
+    if_absent: bool = False
+    if_match: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.if_absent and self.if_match is not None:
+            raise ConfigurationInvalid("a precondition is either if_absent or if_match, not both")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        return cls(if_absent=bool(data.get("if_absent")), if_match=data.get("if_match"))
+
+
+#: Writes whatever is there. Only for objects that nobody else can be writing.
+UNCONDITIONAL = Precondition()
+IF_ABSENT = Precondition(if_absent=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One object as a listing, `head` or a finished write shows it.
+
+    Attributes:
+        key: the object's name in its bucket.
+        size_bytes: length of the body.
+        etag: pins the version, exactly as the store spells it (S3: with its quotes;
+            file: `mtime_ns-size-inode`). Opaque: compare it only with the same
+            store's own, never across stores.
+        last_modified: unix seconds.
+        crc32c: checksum of the whole body, or None where the store does not give one
+            that can be trusted. Listings of S3 never carry it; `head` does.
+        attributes: None in listings of stores that do not list them.
+    """
+
+    key: str
+    size_bytes: int
+    etag: str
+    last_modified: float
+    crc32c: int | None = None
+    attributes: ObjectAttributes | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        attributes = None if self.attributes is None else self.attributes.to_dict()
+        return {
+            "key": self.key,
+            "size_bytes": self.size_bytes,
+            "etag": self.etag,
+            "last_modified": self.last_modified,
+            "crc32c": self.crc32c,
+            "attributes": attributes,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        attributes = data.get("attributes")
+        return cls(
+            key=data["key"],
+            size_bytes=data["size_bytes"],
+            etag=data["etag"],
+            last_modified=data["last_modified"],
+            crc32c=data.get("crc32c"),
+            attributes=None if attributes is None else ObjectAttributes.from_dict(attributes),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartInfo:
+    """One stored part of an open upload; `number` counts from 1.
+
+    `crc32c` is what the part was stored with; None where the store does not say.
+    """
+
+    number: int
+    etag: str
+    size_bytes: int
+    crc32c: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        return cls(data["number"], data["etag"], data["size_bytes"], data.get("crc32c"))
+
+
+@dataclass(frozen=True, slots=True)
+class UploadInfo:
+    """One open multipart upload. `initiated` is unix seconds."""
+
+    key: str
+    upload_id: str
+    initiated: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCapabilities:
+    """What a store promises, so that nobody upstream asks for its kind.
+
+    Attributes:
+        trusts_checksum: the CRC32C that `head` and finished writes return is that of
+            the stored bytes, checked by the store itself. Where False, read again.
+        ordered_listing: `list` yields keys in ascending order of their UTF-8 bytes.
+        supports_metadata: attributes survive a round trip.
+        min_part_bytes: smallest part, save the last one.
+        max_parts: parts in one upload.
+    """
+
+    trusts_checksum: bool
+    ordered_listing: bool
+    supports_metadata: bool
+    min_part_bytes: int
+    max_part_bytes: int
+    max_parts: int
+    max_object_bytes: int
+
+    def part_bytes(self, object_bytes: int, wanted_bytes: int) -> int:
+        """The size of every part but the last, as near to the wanted one as is allowed.
+
+        Rounded up to whole MiB where the wish has to grow.
+
+        Raises:
+            InvalidKey: the object is larger than this store can hold.
+        """
+        if object_bytes > self.max_object_bytes:
+            raise InvalidKey(
+                f"an object of {object_bytes} bytes is larger than the {self.max_object_bytes} "
+                "bytes that the destination can hold; split it at the source"
+            )
+        needed = -(-object_bytes // self.max_parts)
+        least = max(self.min_part_bytes, -(-needed // MIB) * MIB)
+        return min(max(wanted_bytes, least), self.max_part_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSpec:
+    """Which store, with nothing secret in it: travels in plans, fleets and logs.
+
+    Attributes:
+        kind: `s3`, `file` or `memory`.
+        bucket: the bucket's name; for `file` the absolute root directory (`/` for all).
+        endpoint_url: where an S3-compatible store answers; None for AWS itself.
+        region: the store's own region name, where it is known.
+        options: further settings of that kind, sorted pairs of strings.
+    """
+
+    kind: str
+    bucket: str
+    endpoint_url: str | None = None
+    region: str | None = None
+    options: tuple[tuple[str, str], ...] = ()
+
+    def option(self, name: str, default: str = "") -> str:
+        return dict(self.options).get(name, default)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "options": dict(self.options)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Rebuild a spec.
+
+        Raises:
+            ConfigurationInvalid: kind or bucket is missing.
+        """
+        kind, bucket = data.get("kind"), data.get("bucket")
+        if not isinstance(kind, str) or not isinstance(bucket, str) or not bucket:
+            raise ConfigurationInvalid("a store needs a kind and a bucket, both non-empty strings")
+        options = sorted((str(k), str(v)) for k, v in dict(data.get("options") or {}).items())
+        return cls(
+            kind=kind,
+            bucket=bucket,
+            endpoint_url=data.get("endpoint_url"),
+            region=data.get("region"),
+            options=tuple(options),
+        )
+
+
+class Credentials(Mapping[str, str]):
+    """An opaque mapping of secret strings whose repr and str never show a value.
+
+    For S3 the names are `access_key_id`, `secret_access_key` and, where they are short
+    lived, `session_token` and `expires_at` (unix seconds as decimal text).
+    `to_dict` is for the authenticated control API only.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = {str(name): str(value) for name, value in values.items()}
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Credentials({', '.join(sorted(self._values))}: hidden)"
+
+    def to_dict(self) -> dict[str, str]:
+        return dict(self._values)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, str]) -> Self:
+        return cls(data)
