@@ -1,0 +1,226 @@
+"""What a gateway is told: its own configuration, the topology, a transfer.
+
+Plain values with a JSON form; part of the package's public face, so that whoever
+starts gateways builds exactly what they read.
+
+Memory of one gateway is bounded by these figures:
+
+    source   readers x (read_ahead + 1) MiB + links x 2 MiB (socket high-water mark)
+    relay    upstream links x 2 MiB + downstream links x 2 MiB
+    sink     assembly_mib + links x 1 MiB
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.stores.base import StoreSpec
+
+#: Version of the control API's documents; see docs/architecture.md.
+CONTROL_VERSION: Final = 1
+
+MIB: Final = 1 << 20
+
+#: Most connections of one gateway pair; beyond this a single instance gains nothing
+#: (paper section 4.2: throughput saturates near 64).
+MAX_CONNECTIONS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """How one gateway process runs.
+
+    Args:
+        node: name in the fleet, `region tag/index`.
+        fleet_key: identity of the fleet; appears in the command line, so that
+            processes can be found by it.
+        control_host, data_host: addresses to listen on; port 0 lets the system choose.
+        directory: private directory (mode 0700) of this gateway: configuration,
+            certificates, log; removed when the gateway ends.
+        hello_key_hex: 32 bytes that authenticate the hello between gateways.
+        start_within_s: first lease: time from start to the first renewal.
+        lease_s: how long the gateway lives unrenewed after that.
+        hard_end_s: the end, whatever happens, counted from start.
+        assembly_mib: memory for chunks that a sink is putting together.
+        readers: chunks that a source reads at the same time.
+        store_threads: requests to object stores at the same time.
+        ack_deadline_s: longest wait for a receipt after a chunk was sent.
+    """
+
+    node: str
+    fleet_key: str
+    control_host: str
+    data_host: str
+    directory: str
+    hello_key_hex: str = field(repr=False)
+    control_port: int = 0
+    data_port: int = 0
+    start_within_s: float = 900.0
+    lease_s: float = 120.0
+    hard_end_s: float = 24 * 3600.0
+    assembly_mib: int = 256
+    readers: int = 8
+    store_threads: int = 16
+    ack_deadline_s: float = 120.0
+
+    @property
+    def certificate_path(self) -> Path:
+        return Path(self.directory) / "gateway.pem"
+
+    @property
+    def authority_path(self) -> Path:
+        return Path(self.directory) / "authority.pem"
+
+    @property
+    def ready_path(self) -> Path:
+        """Written once the gateway listens: JSON with `control_port` and `data_port`."""
+        return Path(self.directory) / "ready.json"
+
+    @property
+    def log_path(self) -> Path:
+        return Path(self.directory) / "gateway.log"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> GatewayConfig:
+        try:
+            return cls(**data)
+        except TypeError as error:
+            raise ConfigurationInvalid(f"gateway configuration: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path's number on the wire: one gateway after another, source first.
+
+    Args:
+        number: unique in the fleet.
+        nodes: gateway names; a single one is source and sink at once.
+        connections: parallel TCP connections of each hop (len(nodes) - 1 values).
+        share_gbps: the plan's flow over this route; its weight in dispatching.
+        dialed_by_downstream: hops (by index) that the downstream gateway dials,
+            because the upstream one cannot (NAT, private subnet).
+    """
+
+    number: int
+    nodes: tuple[str, ...]
+    connections: tuple[int, ...]
+    share_gbps: float
+    dialed_by_downstream: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.nodes or len(self.connections) != len(self.nodes) - 1:
+            raise ConfigurationInvalid(f"route {self.number}: needs a connection count per hop")
+        if len(set(self.nodes)) != len(self.nodes):
+            raise ConfigurationInvalid(f"route {self.number}: a gateway appears twice")
+        if any(not 1 <= count <= MAX_CONNECTIONS for count in self.connections):
+            raise ConfigurationInvalid(
+                f"route {self.number}: connections per hop must be 1 to {MAX_CONNECTIONS}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Who carries what: all routes of a fleet and where its gateways listen.
+
+    Args:
+        data_addresses: node -> (host, port) of its data listener.
+        control_addresses: node -> (host, port) of its control API.
+    """
+
+    routes: tuple[Route, ...]
+    data_addresses: Mapping[str, tuple[str, int]]
+    control_addresses: Mapping[str, tuple[str, int]]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(route.nodes[0] for route in self.routes))
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(route.nodes[-1] for route in self.routes))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "routes": [asdict(route) for route in self.routes],
+            "data_addresses": {node: list(pair) for node, pair in self.data_addresses.items()},
+            "control_addresses": {
+                node: list(pair) for node, pair in self.control_addresses.items()
+            },
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Topology:
+        try:
+            return cls(
+                routes=tuple(
+                    Route(
+                        number=int(route["number"]),
+                        nodes=tuple(route["nodes"]),
+                        connections=tuple(route["connections"]),
+                        share_gbps=float(route["share_gbps"]),
+                        dialed_by_downstream=tuple(route.get("dialed_by_downstream", ())),
+                    )
+                    for route in data["routes"]
+                ),
+                data_addresses={n: (str(h), int(p)) for n, (h, p) in data["data_addresses"].items()},
+                control_addresses={
+                    n: (str(h), int(p)) for n, (h, p) in data["control_addresses"].items()
+                },
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigurationInvalid(f"topology: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class TransferSpec:
+    """What the lead is asked to do; holds no credential.
+
+    Args:
+        source, destination: the stores at both ends.
+        source_prefix, destination_prefix: key or prefix in them.
+        recursive: the source is a prefix.
+        include, exclude: globs on the key below the source prefix.
+        conflict: see `selection`.
+        publish_last: further globs of objects to be written after all others.
+        verify: `stored`, `reread` or `none`.
+        allow_empty: an empty source is success.
+        chunk_bytes: size of a chunk and of a part.
+    """
+
+    source: StoreSpec
+    destination: StoreSpec
+    source_prefix: str
+    destination_prefix: str
+    recursive: bool = True
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    conflict: str = "replace"
+    publish_last: tuple[str, ...] = ()
+    verify: str = "stored"
+    allow_empty: bool = False
+    chunk_bytes: int = 16 * MIB
+
+    def to_dict(self) -> dict[str, Any]:
+        document = asdict(self)
+        document["source"] = self.source.to_dict()
+        document["destination"] = self.destination.to_dict()
+        return document
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TransferSpec:
+        try:
+            fields = dict(data)
+            fields["source"] = StoreSpec.from_dict(fields["source"])
+            fields["destination"] = StoreSpec.from_dict(fields["destination"])
+            for name in ("include", "exclude", "publish_last"):
+                fields[name] = tuple(fields.get(name, ()))
+            return cls(**fields)
+        except (KeyError, TypeError) as error:
+            raise ConfigurationInvalid(f"transfer specification: {error!r}") from error

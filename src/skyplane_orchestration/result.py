@@ -1,0 +1,123 @@
+"""What became of a transfer: the value that tasks return and lineage reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from skyplane_orchestration.errors import ConfigurationInvalid
+
+SCHEMA_VERSION: Final = 1
+
+#: Failed objects listed in the result itself; the manifest has all of them. Keeps
+#: the document far below the smallest XCom limit in use (64 KiB on MySQL).
+MAX_LISTED_FAILURES: Final = 50
+
+TransferState = Literal["running", "succeeded", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class FailedObject:
+    """An object that is not at the destination, and why."""
+
+    source: str
+    destination: str
+    code: str
+    reason: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeOutcome:
+    """Planned against achieved on one edge; rates in Gbit/s over the transfer's time."""
+
+    src: str
+    dst: str
+    planned_gbps: float
+    achieved_gbps: float
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CostOutcome:
+    """Cost by item in USD: the bytes and seconds that happened, at the plan's prices."""
+
+    egress_usd: float
+    instance_usd: float
+    request_usd: float
+
+    @property
+    def total_usd(self) -> float:
+        return self.egress_usd + self.instance_usd + self.request_usd
+
+
+@dataclass(frozen=True, slots=True)
+class TransferResult:
+    """One transfer, ended (or, in a status call, as far as it is).
+
+    Args:
+        objects: objects found under the source.
+        copied, skipped, failed: what became of them; `copied` are durable and verified.
+        copied_bytes: their size.
+        seconds: from submit to the last commit.
+        goodput_gbps: verified payload at the destination over `seconds`.
+        planned_gbps: what the plan promised.
+        failures: at most `MAX_LISTED_FAILURES` of the failed objects.
+        error: why the transfer as a whole failed; empty otherwise.
+        resume_handle: what a failed transfer leaves to go on by; empty for none.
+        manifest_uri: where the whole list of objects was written; empty for nowhere.
+        warnings: things that did not fail the transfer but that somebody should see.
+    """
+
+    transfer_key: str
+    epoch: int
+    state: TransferState
+    source: str
+    destination: str
+    objects: int
+    copied: int
+    skipped: int
+    failed: int
+    copied_bytes: int
+    seconds: float
+    goodput_gbps: float
+    planned_gbps: float
+    edges: tuple[EdgeOutcome, ...]
+    cost: CostOutcome
+    failures: tuple[FailedObject, ...]
+    error: str = ""
+    error_code: str = ""
+    resume_handle: str = ""
+    manifest_uri: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def succeeded(self) -> bool:
+        return self.state == "succeeded"
+
+    def to_dict(self) -> dict[str, Any]:
+        document = asdict(self)
+        document["cost"]["total_usd"] = self.cost.total_usd
+        return {"schema_version": SCHEMA_VERSION, **document}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TransferResult:
+        """Raises ConfigurationInvalid for another schema version or a missing field."""
+        fields = dict(data)
+        version = fields.pop("schema_version", None)
+        if version != SCHEMA_VERSION:
+            raise ConfigurationInvalid(
+                f"a transfer result of schema_version {version!r} cannot be read; "
+                f"this release reads {SCHEMA_VERSION}"
+            )
+        try:
+            cost = dict(fields.pop("cost"))
+            cost.pop("total_usd", None)
+            fields["cost"] = CostOutcome(**cost)
+            fields["edges"] = tuple(EdgeOutcome(**edge) for edge in fields["edges"])
+            fields["failures"] = tuple(FailedObject(**row) for row in fields["failures"])
+            fields["warnings"] = tuple(fields["warnings"])
+            return cls(**fields)
+        except (KeyError, TypeError) as error:
+            raise ConfigurationInvalid(f"transfer result: {error!r}") from error
