@@ -1,0 +1,45 @@
+"""CRC32C of a body, and its spelling in S3's headers.
+
+awscrt is imported when a checksum is computed, not before: listing and reading work
+where the gateway's extra is not installed.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+
+from skyplane_gateway.errors import ChecksumMismatch
+from skyplane_gateway.stores.values import Body
+
+
+def crc32c_of(data: Body) -> int:
+    """CRC32C (Castagnoli, RFC 3720 appendix B.4) of `data`."""
+    from skyplane_gateway.protocol.checksum import crc32c
+
+    return crc32c(data)
+
+
+def verify(what: str, data: Body, crc32c: int) -> None:
+    """Raise ChecksumMismatch unless `data` has the checksum it came with."""
+    found = crc32c_of(data)
+    if found != crc32c:
+        raise ChecksumMismatch(
+            f"{what} has CRC32C {found:08x} but was sent as {crc32c:08x}; it must be read again"
+        )
+
+
+def to_header(crc32c: int) -> str:
+    """`x-amz-checksum-crc32c`: base64 of four big-endian bytes."""
+    return b64encode(crc32c.to_bytes(4, "big")).decode()
+
+
+def from_header(text: str | None) -> int | None:
+    """The checksum of a whole body; None for none and for a checksum of checksums (`...-N`)."""
+    if text is None:
+        return None
+    try:
+        raw = b64decode(text, validate=True)
+    except Base64Error:
+        return None
+    return int.from_bytes(raw, "big") if len(raw) == 4 else None

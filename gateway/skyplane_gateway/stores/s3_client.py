@@ -1,0 +1,157 @@
+"""Building boto3 clients, and what can be learnt from the credentials of a process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.stores.base import Credentials, StoreSpec
+from skyplane_gateway.stores.s3_errors import mapped, status_of, translate
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+#: How S3 stores are told apart; each with its allowed values, the default first.
+_CHOICES = {
+    "checksum": ("", "trusted", "sent", "none"),
+    "addressing": ("", "path", "virtual"),
+    "payload": ("unsigned", "signed"),
+    "anonymous": ("false", "true"),
+}
+_CONNECTIONS = "connections"
+#: The service's pool of store threads stays below this, so no thread waits for a socket.
+DEFAULT_CONNECTIONS = 64
+_CONNECT_TIMEOUT_S = 10
+_READ_TIMEOUT_S = 60
+_ATTEMPTS = 3
+
+
+def check_options(spec: StoreSpec) -> None:
+    """Refuse an option that S3 does not have, or a value it cannot take.
+
+    Raises:
+        ConfigurationInvalid: with the names that there are.
+    """
+    for name, value in spec.options:
+        if name == _CONNECTIONS:
+            if not value.isdecimal() or int(value) < 1:
+                raise ConfigurationInvalid(f"option connections={value!r}: give a number from 1")
+        elif name not in _CHOICES:
+            known = ", ".join([*_CHOICES, _CONNECTIONS])
+            raise ConfigurationInvalid(f"an S3 store has no option {name!r}; it has {known}")
+        elif value not in _CHOICES[name]:
+            choices = ", ".join(choice for choice in _CHOICES[name] if choice)
+            raise ConfigurationInvalid(f"option {name}={value!r}: choose one of {choices}")
+
+
+def open_client(spec: StoreSpec, credentials: Credentials | None) -> S3Client:
+    """A thread-safe client; makes no request.
+
+    Raises:
+        ConfigurationInvalid: the endpoint or an option cannot be used.
+    """
+    check_options(spec)
+    if spec.endpoint_url is not None and not spec.endpoint_url.startswith(("http://", "https://")):
+        raise ConfigurationInvalid(
+            f"the endpoint {spec.endpoint_url!r} must begin with http:// or https://"
+        )
+    session = boto3.Session(**_session_arguments(credentials))
+    try:
+        return session.client(
+            "s3",
+            endpoint_url=spec.endpoint_url,
+            region_name=spec.region or session.region_name or "us-east-1",
+            config=_config(spec),
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise ConfigurationInvalid(f"cannot open the S3 store {spec.bucket!r}: {error}") from error
+
+
+def _session_arguments(credentials: Credentials | None) -> dict[str, str]:
+    if credentials is None:
+        return {}
+    names = {
+        "access_key_id": "aws_access_key_id",
+        "secret_access_key": "aws_secret_access_key",
+        "session_token": "aws_session_token",
+    }
+    missing = [name for name in list(names)[:2] if not credentials.get(name)]
+    if missing:
+        raise ConfigurationInvalid(f"S3 credentials lack {' and '.join(missing)}")
+    return {ours: credentials[name] for name, ours in names.items() if credentials.get(name)}
+
+
+def _config(spec: StoreSpec) -> Config:
+    # Other people's servers seldom have a wildcard DNS name for their buckets.
+    addressing = spec.option("addressing") or ("path" if spec.endpoint_url else "auto")
+    config = Config(
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        read_timeout=_READ_TIMEOUT_S,
+        max_pool_connections=int(spec.option(_CONNECTIONS, str(DEFAULT_CONNECTIONS))),
+        retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"},
+        tcp_keepalive=True,
+        # Bodies carry a CRC32C of ours; SHA-256 of them as well costs five times the CPU of
+        # sending them.
+        s3={
+            "addressing_style": addressing,
+            "payload_signing_enabled": spec.option("payload", "unsigned") == "signed",
+        },
+        # Our own checksums are sent and checked; botocore's would be a second pass.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    if spec.option("anonymous") == "true":
+        return config.merge(Config(signature_version=UNSIGNED))
+    return config
+
+
+def ambient_credentials(profile: str | None = None) -> Credentials | None:
+    """Freeze what boto3's default chain, or one profile, gives this process now.
+
+    None where there is nothing. Temporary credentials carry `expires_at`.
+
+    Raises:
+        ConfigurationInvalid: no such profile.
+        Unauthenticated: the chain found a source that gives nothing.
+    """
+    with mapped(f"reading the credentials of {profile or 'this process'}"):
+        found = boto3.Session(profile_name=profile).get_credentials()
+        if found is None:
+            return None
+        frozen = found.get_frozen_credentials()
+    values = {"access_key_id": frozen.access_key, "secret_access_key": frozen.secret_key}
+    if frozen.token:
+        values["session_token"] = frozen.token
+    # botocore publishes the expiry nowhere; static credentials have none.
+    expiry = getattr(found, "_expiry_time", None)
+    if expiry is not None:
+        values["expires_at"] = str(int(expiry.timestamp()))
+    return Credentials(values)
+
+
+def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> str | None:
+    """The bucket's own region, or None where the store does not say. 1 call.
+
+    AWS names it also when it refuses (301, 403), so the caller needs no permission.
+
+    Raises:
+        NotFound: no such bucket; other leaves of StoreError as usual.
+    """
+    client = open_client(spec, credentials)
+    try:
+        answer = client.head_bucket(Bucket=spec.bucket)
+        headers = answer["ResponseMetadata"]["HTTPHeaders"]
+    except ClientError as error:
+        headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        if status_of(error) == 404 or "x-amz-bucket-region" not in headers:
+            raise translate(error, f"asking for the region of bucket {spec.bucket!r}") from error
+    except BotoCoreError as error:
+        raise translate(error, f"asking for the region of bucket {spec.bucket!r}") from error
+    finally:
+        client.close()
+    return headers.get("x-amz-bucket-region")
