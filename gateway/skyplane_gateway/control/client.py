@@ -1,0 +1,283 @@
+"""The control API's client: synchronous, thread-safe, standard library only.
+
+Used by the orchestrator's side and, from threads, by the lead. Every call checks that
+the gateway at the other end is the one that was meant: the certificate must come from
+the fleet's authority and carry the expected name.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import quote
+
+from skyplane_gateway.config import Topology, TransferSpec
+from skyplane_gateway.errors import (
+    GatewayError,
+    GatewayUnreachable,
+    NotAuthorised,
+    from_dict,
+)
+from skyplane_gateway.stores.base import Credentials, StoreSpec
+
+#: Longest answer that is read. A page of a report or a listing stays far below.
+MAX_ANSWER_BYTES: Final = 16 << 20
+
+#: Idle connections kept for the next call.
+_POOL_SIZE: Final = 8
+
+
+class _Connection(http.client.HTTPSConnection):
+    """An HTTPS connection that compares the peer's URI name instead of its host name."""
+
+    def __init__(
+        self, host: str, port: int, context: ssl.SSLContext, expected_uri: str, timeout_s: float
+    ) -> None:
+        super().__init__(host, port, context=context, timeout=timeout_s)
+        self._expected_uri = expected_uri
+
+    def connect(self) -> None:
+        super().connect()
+        certificate = self.sock.getpeercert() or {}
+        names = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
+        if self._expected_uri not in names:
+            self.close()
+            raise NotAuthorised(
+                f"{self.host}:{self.port} answers as {', '.join(names) or 'nobody'}, "
+                f"not as {self._expected_uri}; its address was taken over or the fleet "
+                "document is of another fleet"
+            )
+
+
+class ControlClient:
+    """Calls one gateway.
+
+    Args:
+        host, port: address of its control API.
+        context: TLS context with the caller's certificate and the fleet's authority.
+        expected_uri: the URI name that the gateway's certificate must carry.
+        timeout_s: longest wait for a connection and for an answer.
+
+    Raises (every method):
+        GatewayUnreachable: no connection, no answer, or the connection broke.
+        NotAuthorised: either side does not accept the other's certificate.
+        SkyplaneError: what the gateway answered, rebuilt as the leaf that it raised.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        context: ssl.SSLContext,
+        expected_uri: str,
+        timeout_s: float = 10.0,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self._context = context
+        self._expected_uri = expected_uri
+        self._timeout_s = timeout_s
+        self._idle: list[_Connection] = []
+        self._lock = threading.Lock()
+
+    # -- the gateway itself
+
+    def status(self) -> dict[str, Any]:
+        """State, lease, routes with byte counters, transfers."""
+        return self._call("GET", "/v1/status")
+
+    def put_topology(self, topology: Topology) -> None:
+        """Tell the gateway its routes; it connects to its neighbours. Idempotent."""
+        self._call("PUT", "/v1/topology", topology.to_dict())
+
+    def renew(self, lease_s: float | None = None) -> None:
+        """Renew the lease, for the configured time when None."""
+        self._call("POST", "/v1/renew", {"lease_s": lease_s})
+
+    def drain(self) -> None:
+        """Refuse new transfers from now on."""
+        self._call("POST", "/v1/drain", {})
+
+    def shutdown(self) -> None:
+        """Cancel what runs, abort open uploads, end. Returns before the process is gone."""
+        self._call("POST", "/v1/shutdown", {})
+
+    def log_tail(self, max_bytes: int = 64 << 10) -> str:
+        """The end of the gateway's log."""
+        return str(self._call("GET", f"/v1/log?max_bytes={max_bytes}")["text"])
+
+    # -- transfers: the orchestrator's verbs
+
+    def attach(
+        self,
+        transfer_key: str,
+        *,
+        epoch: int,
+        side: str,
+        store: StoreSpec,
+        credentials: Credentials | None,
+    ) -> dict[str, Any]:
+        """Hand a source or sink (`side`) its store and its credentials; they stay in memory."""
+        body = {
+            "epoch": epoch,
+            "side": side,
+            "store": store.to_dict(),
+            "credentials": credentials.to_dict() if credentials is not None else None,
+        }
+        return self._call("POST", _transfer_path(transfer_key, "attach"), body, timeout_s=60.0)
+
+    def submit(self, transfer_key: str, *, epoch: int, spec: TransferSpec) -> dict[str, Any]:
+        """Ask the gateway to lead; joins the transfer when it runs already."""
+        body = {"epoch": epoch, "spec": spec.to_dict()}
+        return self._call("POST", _transfer_path(transfer_key), body)
+
+    def transfer_status(self, transfer_key: str, *, renew: bool = True) -> dict[str, Any]:
+        """The small status document; also renews the lead's lease."""
+        return self._call("GET", _transfer_path(transfer_key) + f"?renew={int(renew)}")
+
+    def report(self, transfer_key: str, *, offset: int = 0) -> dict[str, Any]:
+        """A page of the per-object report: `rows`, `next_offset`, `complete`."""
+        return self._call("GET", _transfer_path(transfer_key, "report") + f"?offset={offset}")
+
+    def cancel(self, transfer_key: str) -> None:
+        """Stop the transfer and abort what it began. Idempotent."""
+        self._call("POST", _transfer_path(transfer_key, "cancel"), {}, timeout_s=60.0)
+
+    # -- transfers: what the lead asks of the others
+
+    def dispatch(self, transfer_key: str, epoch: int, orders: Sequence[Mapping[str, Any]]) -> None:
+        """Give a source chunks to read and send."""
+        body = {"epoch": epoch, "orders": list(orders)}
+        self._call("POST", _transfer_path(transfer_key, "chunks"), body)
+
+    def outcomes(self, transfer_key: str, *, after: int, wait_s: float) -> dict[str, Any]:
+        """Ended chunks with a sequence number above `after`; waits for one up to `wait_s`."""
+        path = _transfer_path(transfer_key, "outcomes") + f"?after={after}&wait_s={wait_s}"
+        return self._call("GET", path, timeout_s=wait_s + self._timeout_s)
+
+    def store_verb(
+        self, transfer_key: str, epoch: int, verb: str, arguments: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Run a verb on the destination, at a sink (see `sink_verbs`)."""
+        body = {"epoch": epoch, "verb": verb, "arguments": dict(arguments)}
+        # A completion that is read back takes as long as the object is large.
+        return self._call("POST", _transfer_path(transfer_key, "store"), body, timeout_s=900.0)
+
+    # -- plumbing
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> dict[str, Any]:
+        payload = None if body is None else json.dumps(body).encode()
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        connection, fresh = self._take(limit_s)
+        try:
+            status, text = self._exchange(connection, method, path, payload)
+        except (http.client.HTTPException, OSError) as error:
+            connection.close()
+            if fresh or isinstance(error, TimeoutError):
+                raise self._unreachable(error) from error
+            # The gateway closed an idle connection; the call itself never reached it.
+            return self._retry_fresh(method, path, payload, limit_s)
+        self._give_back(connection)
+        return self._answer(status, text)
+
+    def _retry_fresh(
+        self, method: str, path: str, payload: bytes | None, limit_s: float
+    ) -> dict[str, Any]:
+        connection = self._new(limit_s)
+        try:
+            status, text = self._exchange(connection, method, path, payload)
+        except (http.client.HTTPException, OSError) as error:
+            connection.close()
+            raise self._unreachable(error) from error
+        self._give_back(connection)
+        return self._answer(status, text)
+
+    @staticmethod
+    def _exchange(
+        connection: _Connection, method: str, path: str, payload: bytes | None
+    ) -> tuple[int, bytes]:
+        headers = {"Content-Type": "application/json"} if payload is not None else {}
+        connection.request(method, path, body=payload, headers=headers)
+        response = connection.getresponse()
+        text = response.read(MAX_ANSWER_BYTES + 1)
+        return response.status, text
+
+    def _answer(self, status: int, text: bytes) -> dict[str, Any]:
+        try:
+            document = json.loads(text) if len(text) <= MAX_ANSWER_BYTES else None
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            raise GatewayError(
+                f"{self.host}:{self.port} answered {status} with something that is not the "
+                "control API's JSON; is another service listening there?"
+            )
+        if status != http.client.OK:
+            raise from_dict(document)
+        return document
+
+    def _new(self, timeout_s: float) -> _Connection:
+        return _Connection(self.host, self.port, self._context, self._expected_uri, timeout_s)
+
+    def _take(self, timeout_s: float) -> tuple[_Connection, bool]:
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
+            return self._new(timeout_s), True
+        connection.timeout = timeout_s
+        if isinstance(connection.sock, socket.socket):
+            connection.sock.settimeout(timeout_s)
+        return connection, False
+
+    def _give_back(self, connection: _Connection) -> None:
+        with self._lock:
+            if connection.sock is not None and len(self._idle) < _POOL_SIZE:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _unreachable(self, error: Exception) -> GatewayUnreachable | NotAuthorised:
+        address = f"{self.host}:{self.port}"
+        if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+            return NotAuthorised(
+                f"the gateway at {address} and this process do not trust each other "
+                f"({error.reason or error}); both need the same fleet secret and fleet"
+            )
+        return GatewayUnreachable(
+            f"the gateway at {address} does not answer ({error or type(error).__name__}); "
+            "it may have ended, or a firewall is in between"
+        )
+
+
+def _transfer_path(transfer_key: str, verb: str = "") -> str:
+    path = "/v1/transfers/" + quote(transfer_key, safe="")
+    return f"{path}/{verb}" if verb else path

@@ -1,0 +1,55 @@
+"""How long a gateway lives: a lease that is renewed, and a hard end that is not.
+
+Durations are counted on a monotonic clock, which is injected: a wall clock that
+jumps must neither end a fleet nor keep one alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class Lease:
+    """The remaining life of one gateway.
+
+    Args:
+        clock: monotonic seconds.
+        start_within_s: length of the first lease, which covers the wait in a
+            scheduler's queue between provision and transfer.
+        lease_s: length of every later one.
+        hard_end_s: end of life counted from now; no renewal goes beyond it.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        *,
+        start_within_s: float,
+        lease_s: float,
+        hard_end_s: float,
+    ) -> None:
+        self._clock = clock
+        self._lease_s = lease_s
+        self._hard_end = clock() + hard_end_s
+        self._end = min(clock() + start_within_s, self._hard_end)
+
+    def renew(self, lease_s: float | None = None) -> None:
+        """Live at least `lease_s` from now. An expired lease stays expired."""
+        if self.is_expired:
+            return
+        wanted = self._clock() + (self._lease_s if lease_s is None else lease_s)
+        self._end = min(max(self._end, wanted), self._hard_end)
+
+    def settle(self) -> None:
+        """Cut the first, long lease down to an ordinary one: the wait is over."""
+        if not self.is_expired:
+            self._end = min(self._clock() + self._lease_s, self._hard_end)
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds to live; never negative."""
+        return max(0.0, self._end - self._clock())
+
+    @property
+    def is_expired(self) -> bool:
+        return self._clock() >= self._end
