@@ -1,0 +1,63 @@
+# Every target sets itself up: Python 3.11 to 3.13 and make are all a machine needs.
+# `make PYTHON=/path/to/python3.12 test` chooses the interpreter.
+
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3 python; do \
+	"$$name" -c 'import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+		</dev/null >/dev/null 2>&1 && { echo "$$name"; break; }; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate
+
+# Behind a proxy that re-signs TLS only the system's certificates are of use.
+export UV_SYSTEM_CERTS := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo demo-dagster test check bench soak constraints clean
+.DELETE_ON_ERROR:
+
+demo: $(INSTALLED)  ## one transfer as an Airflow DAG, on servers embedded in this machine
+	@$(BIN)/python example_dags/run_demo.py airflow
+
+demo-dagster: $(INSTALLED)  ## the same as a Dagster asset
+	@$(BIN)/python example_dags/run_demo.py dagster
+
+test: $(INSTALLED)
+	@$(BIN)/python -m pytest
+
+check: $(INSTALLED)
+	@$(BIN)/ruff format --check --quiet . || { echo 'run: $(BIN)/ruff format .'; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --config setup.cfg --no-logo
+
+bench: $(INSTALLED)  ## every module of bench/ prints its own figures
+	@failed=; for file in bench/[a-z]*.py; do \
+		name=$$(basename "$$file" .py); echo "== bench.$$name"; \
+		$(BIN)/python -m "bench.$$name" || failed="$$failed $$name"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+
+soak: $(INSTALLED)  ## long repeats; pytest's status 5 says that no test carries the marker
+	@$(BIN)/python -m pytest -m soak --timeout 3600 || test $$? -eq 5
+
+constraints: $(INSTALLED)  ## compile the pins again; UPGRADE=--upgrade takes newer ones
+	$(COMPILE) $(UPGRADE) pyproject.toml --all-extras -o constraints.txt
+	$(BIN)/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+		extras = project["optional-dependencies"]; print(*extras["gateway"], *extras["aws"], sep="\n")' \
+		| $(COMPILE) - -c constraints.txt -o gateway/requirements.lock
+
+clean:  ## all that is made here but the environment itself
+	rm -rf build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf *.egg-info src/*.egg-info .coverage .coverage.*
+	find . -name __pycache__ -type d -not -path './$(VENV)*' -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 with the modules venv and" \
+		"ensurepip is on the PATH; name one: make PYTHON=/path/to/python" >&2; exit 1; }
+	@echo "setting up $(VENV) with $(PYTHON)"
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt uv
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt \
+		--build-constraint constraints.txt --editable '.[dev]'
+	@touch $@
