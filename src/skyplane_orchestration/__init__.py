@@ -1,1 +1,71 @@
-"""placeholder"""
+"""Move objects between clouds over a planned overlay of regions, as tasks of a DAG or an asset.
+
+The public names load when they are first used (PEP 562): importing this package costs
+nothing and loads no cloud SDK, no orchestrator and no solver. Airflow's names are in
+`operators`, `hooks`, `triggers` and `links`, Dagster's in `dagster`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.errors import SkyplaneError
+    from skyplane_orchestration.fleet import Fleet
+    from skyplane_orchestration.identity import RunIdentity
+    from skyplane_orchestration.job import (
+        Deadline,
+        MaximizeThroughput,
+        MinimizeCost,
+        TransferJob,
+    )
+    from skyplane_orchestration.location import Location
+    from skyplane_orchestration.plan import TransferPlan
+    from skyplane_orchestration.result import TransferResult
+
+    __version__: str
+
+__all__ = [
+    "Client",
+    "Deadline",
+    "Fleet",
+    "Location",
+    "MaximizeThroughput",
+    "MinimizeCost",
+    "RunIdentity",
+    "SkyplaneError",
+    "TransferJob",
+    "TransferPlan",
+    "TransferResult",
+    "__version__",
+]
+
+_HOMES: Final = {
+    "Client": "client",
+    "Deadline": "job",
+    "Fleet": "fleet",
+    "Location": "location",
+    "MaximizeThroughput": "job",
+    "MinimizeCost": "job",
+    "RunIdentity": "identity",
+    "SkyplaneError": "errors",
+    "TransferJob": "job",
+    "TransferPlan": "plan",
+    "TransferResult": "result",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return version("skyplane-orchestration")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

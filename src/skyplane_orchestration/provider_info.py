@@ -1,0 +1,81 @@
+"""What Airflow learns of this provider: its connection type, hooks, operators and triggers.
+
+Plain data. Airflow reads it before its own configuration is ready, so nothing here
+imports Airflow or a module that does; the connection form is data too (Airflow 3.2 and
+later read it from here, `SkyplaneHook` hands the same to older versions).
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any, Final
+
+_NAME: Final = "Skyplane"
+
+CONNECTION_TYPE: Final = "skyplane"
+
+#: Fields of the connection's `extra`, by name.
+CONNECTION_FIELDS: Final[dict[str, dict[str, Any]]] = {
+    "deployment": {
+        "label": "Deployment",
+        "description": "Name of this installation, such as prod-eu. Fleets are found, reused and "
+        "swept by it, so two installations must not share one.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "provisioner": {
+        "label": "Provisioner",
+        "description": "Where gateways run.",
+        "schema": {"type": ["string", "null"], "default": "local"},
+    },
+    "grid": {
+        "label": "Grid",
+        "description": "Name or directory of the grid to plan on; empty for the one shipped.",
+        "schema": {"type": ["string", "null"]},
+    },
+}
+
+#: How the connection form is laid out.
+UI_FIELD_BEHAVIOUR: Final[dict[str, Any]] = {
+    "hidden-fields": ["host", "port", "schema", "login"],
+    "relabeling": {"password": "Fleet secret"},
+    "placeholders": {
+        "password": "at least 32 random bytes in hex; every worker derives the keys from it",
+    },
+}
+
+
+def get_provider_info() -> dict[str, Any]:
+    """The provider's description in Airflow's `provider_info` schema."""
+    return {
+        "package-name": "skyplane-orchestration",
+        "name": _NAME,
+        "description": "Moves objects between clouds over a planned overlay of regions.",
+        "versions": [version("skyplane-orchestration")],
+        "integrations": [
+            {
+                "integration-name": _NAME,
+                "external-doc-url": "https://www.usenix.org/conference/nsdi23/presentation/jain",
+                "tags": ["service"],
+            }
+        ],
+        "operators": [_modules("operators")],
+        "hooks": [_modules("hooks")],
+        "triggers": [_modules("triggers")],
+        "extra-links": ["skyplane_orchestration.links.skyplane.SkyplaneTransferLink"],
+        "connection-types": [
+            {
+                "connection-type": CONNECTION_TYPE,
+                "hook-name": _NAME,
+                "hook-class-name": "skyplane_orchestration.hooks.skyplane.SkyplaneHook",
+                "ui-field-behaviour": UI_FIELD_BEHAVIOUR,
+                "conn-fields": CONNECTION_FIELDS,
+            }
+        ],
+    }
+
+
+def _modules(kind: str) -> dict[str, Any]:
+    return {
+        "integration-name": _NAME,
+        "python-modules": [f"skyplane_orchestration.{kind}.skyplane"],
+    }

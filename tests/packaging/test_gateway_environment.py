@@ -1,0 +1,99 @@
+"""Every module of the gateway imports where only its lock file is installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+IMPORT_EACH = """
+from importlib import import_module
+for name in {names}:
+    import_module(name)
+    print(name)
+"""
+
+UV = Path(sys.executable).with_name("uv")
+
+
+def uv(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = {"UV_SYSTEM_CERTS": "1", **os.environ}
+    return subprocess.run(
+        [UV, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def pins_of(path: Path) -> dict[str, str]:
+    """Name -> version of a file of `name==version` lines; markers are left out."""
+    pins = (line.split(";")[0].strip().partition("==") for line in path.read_text().splitlines())
+    return {name: version for name, _, version in pins if version}
+
+
+def package_index_unreachable(output: str) -> bool:
+    """True when uv gave up on the network, not on the requirements."""
+    return bool(re.search(r"Failed to fetch|error sending request|dns error", output))
+
+
+@pytest.fixture(scope="module")
+def gateway_python(repository: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment made as the image makes its own."""
+    folder = tmp_path_factory.mktemp("gateway") / "venv"
+    python = folder / "bin" / "python"
+    made = uv("venv", "--python", sys.executable, folder)
+    assert made.returncode == 0, made.stderr
+    lock = repository / "gateway" / "requirements.lock"
+    locked = uv("pip", "install", "--python", python, "--no-deps", "--requirement", lock)
+    if locked.returncode != 0 and package_index_unreachable(locked.stderr):
+        pytest.skip(f"the package index cannot be reached: {locked.stderr.strip()[-200:]}")
+    assert locked.returncode == 0, locked.stderr
+    installed = uv("pip", "install", "--python", python, "--no-deps", wheel)
+    assert installed.returncode == 0, installed.stderr
+    return python
+
+
+def run(python: Path, code: str) -> subprocess.CompletedProcess[str]:
+    # -I: neither the current folder nor PYTHONPATH may lend a module.
+    return subprocess.run(
+        [python, "-I", "-c", code], cwd="/", capture_output=True, text=True, check=False
+    )
+
+
+def test_every_module_imports(gateway_python: Path, wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        files = [n for n in archive.namelist() if re.match(r"skyplane_gateway/.*\.py$", n)]
+    names = sorted(n.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for n in files)
+    done = run(gateway_python, IMPORT_EACH.format(names=names))
+    assert (done.returncode, done.stdout.split()) == (0, names), done.stderr
+
+
+@pytest.mark.parametrize("name", ["airflow", "dagster", "numpy", "scipy"])
+def test_the_control_planes_packages_are_not_there(gateway_python: Path, name: str) -> None:
+    done = run(gateway_python, f"import {name}")
+    assert f"No module named '{name}'" in done.stderr
+
+
+def test_what_is_installed_fits_together(gateway_python: Path, repository: Path) -> None:
+    """The lock is closed: no package of it asks for one that is missing or of another version."""
+    listed = uv("pip", "check", "--python", gateway_python)
+    complaints = [
+        line
+        for line in listed.stderr.splitlines()
+        if line.startswith("The package") and "`skyplane-orchestration`" not in line
+    ]
+    assert not complaints
+
+
+def test_lock_agrees_with_extras_and_constraints(repository: Path) -> None:
+    lock = pins_of(repository / "gateway" / "requirements.lock")
+    constraints = pins_of(repository / "constraints.txt")
+    assert {name: constraints.get(name) for name in lock} == lock
+    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = {re.split(r"[\[<>=~! ]", need)[0] for need in extras["gateway"] + extras["aws"]}
+    assert wanted <= lock.keys()

@@ -1,0 +1,105 @@
+"""Each import contract of setup.cfg breaks when it should: a rule that cannot fail is none."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+#: Contract -> one import that it forbids: module, statement.
+VIOLATIONS = {
+    "layers": ("skyplane_orchestration.plan", "import skyplane_orchestration.grids"),
+    "airflow-apart": ("skyplane_orchestration.operators.probe", "import dagster"),
+    "dagster-apart": ("skyplane_orchestration.dagster.probe", "import airflow"),
+    "cli-apart": (
+        "skyplane_orchestration.cli.probe",
+        "import skyplane_orchestration.operators.probe",
+    ),
+    "gateway-alone": ("skyplane_gateway.stores.memory", "import skyplane_orchestration.units"),
+    "public-face": (
+        "skyplane_orchestration.grids",
+        "from skyplane_gateway.stores import memory",
+    ),
+    "airflow": ("skyplane_orchestration.grids", "from airflow.sdk import Variable"),
+    "dagster": ("skyplane_orchestration.grids", "import dagster"),
+    "clouds": ("skyplane_gateway.stores.memory", "from google.cloud import storage"),
+    "solver": ("skyplane_orchestration.grids", "from scipy.optimize import milp"),
+    "sans-io": ("skyplane_gateway.protocol.probe", "from time import monotonic"),
+}
+#: What a violation breaks besides its own contract, because both forbid it.
+ALSO = {"dagster-apart": {"airflow"}, "airflow-apart": {"dagster"}}
+
+
+def contracts(repository: Path) -> dict[str, str]:
+    """Name of each contract by its identifier."""
+    configuration = ConfigParser()
+    configuration.read(repository / "setup.cfg")
+    return {
+        section.removeprefix("importlinter:contract:"): configuration[section]["name"]
+        for section in configuration.sections()
+        if section.startswith("importlinter:contract:")
+    }
+
+
+def broken_contracts(tree: Path) -> set[str]:
+    """Names of the contracts that the packages below `tree` break."""
+    done = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-logo", "--no-cache"],
+        cwd=tree,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(str(tree / n) for n in ("src", "gateway", "grids")),
+            "COLUMNS": "200",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    assert "Contracts:" in done.stdout, done.stdout + done.stderr
+    return set(re.findall(r"^(.+) BROKEN", done.stdout, flags=re.MULTILINE))
+
+
+@pytest.fixture
+def tree(repository: Path, tmp_path: Path) -> Path:
+    """A copy of the three packages and of the contracts, to be spoiled."""
+    leave_out = shutil.ignore_patterns("__pycache__", "*.egg-info", "Dockerfile")
+    for name in ("src", "gateway", "grids"):
+        shutil.copytree(repository / name, tmp_path / name, ignore=leave_out)
+    shutil.copyfile(repository / "setup.cfg", tmp_path / "setup.cfg")
+    return tmp_path
+
+
+def add_import(tree: Path, module: str, statement: str) -> None:
+    root = "src" if module.startswith("skyplane_orchestration") else "gateway"
+    path = (tree / root).joinpath(*module.split(".")).with_suffix(".py")
+    path.parent.mkdir(exist_ok=True)
+    (path.parent / "__init__.py").touch()
+    with path.open("a") as file:
+        file.write(f"\n{statement}\n")
+
+
+def test_every_contract_has_its_violation(repository: Path) -> None:
+    assert contracts(repository).keys() == VIOLATIONS.keys()
+
+
+@pytest.mark.parametrize("contract", VIOLATIONS)
+def test_contract_breaks(repository: Path, tree: Path, contract: str) -> None:
+    names = contracts(repository)
+    add_import(tree, "skyplane_orchestration.operators.probe", "")
+    add_import(tree, *VIOLATIONS[contract])
+    expected = {names[broken] for broken in {contract} | ALSO.get(contract, set())}
+    assert broken_contracts(tree) == expected
+
+
+def test_a_permitted_import_breaks_nothing(tree: Path) -> None:
+    add_import(tree, "skyplane_orchestration.operators.probe", "from airflow.sdk import Variable")
+    add_import(tree, "skyplane_orchestration.operators.probe", "import skyplane_gateway.errors")
+    add_import(tree, "skyplane_orchestration.dagster.probe", "import dagster")
+    assert broken_contracts(tree) == set()

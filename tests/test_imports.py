@@ -1,0 +1,95 @@
+"""What an import loads, seen from a fresh interpreter."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = (
+    "aiohttp",
+    "airflow",
+    "azure",
+    "boto3",
+    "botocore",
+    "dagster",
+    "google.cloud",
+    "networkx",
+    "numpy",
+    "paramiko",
+    "pyarrow",
+    "rich",
+    "scipy",
+)
+CLOUDS_AND_ORCHESTRATORS = ("airflow", "azure", "boto3", "botocore", "dagster", "google.cloud")
+
+
+def loaded_by(statements: str) -> set[str]:
+    """Names of the modules in sys.modules after `statements` ran in a new interpreter."""
+    code = f"{statements}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_import_of_the_library_loads_nothing_heavy() -> None:
+    assert loaded_by("import skyplane_orchestration").isdisjoint(HEAVY)
+
+
+def test_nouns_load_nothing_heavy() -> None:
+    loaded = loaded_by(
+        "from skyplane_orchestration import TransferJob, Location, MinimizeCost, Deadline\n"
+        "from skyplane_orchestration import Fleet, RunIdentity, TransferPlan, TransferResult\n"
+        "TransferJob(Location('s3://a/b/'), Location('gs://c/d/'), MinimizeCost(10))"
+    )
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_provider_info_loads_no_airflow() -> None:
+    loaded = loaded_by(
+        "from skyplane_orchestration.provider_info import get_provider_info; get_provider_info()"
+    )
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_planner_loads_no_cloud_and_no_orchestrator() -> None:
+    loaded = loaded_by("import skyplane_orchestration.planner")
+    assert "scipy" in loaded
+    assert loaded.isdisjoint(CLOUDS_AND_ORCHESTRATORS)
+
+
+def test_client_loads_no_cloud_and_no_orchestrator() -> None:
+    loaded = loaded_by("from skyplane_orchestration import Client")
+    assert loaded.isdisjoint(CLOUDS_AND_ORCHESTRATORS)
+
+
+def test_every_module_of_the_gateway_loads_without_the_library(repository: Path) -> None:
+    root = repository / "gateway"
+    names = sorted(
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+        for path in (root / "skyplane_gateway").rglob("*.py")
+    )
+    loaded = loaded_by(f"from importlib import import_module\nfor n in {names}: import_module(n)")
+    assert set(names) <= loaded
+    unwanted = ("skyplane_orchestration", "skyplane_grids", "airflow", "dagster", "scipy", "numpy")
+    assert loaded.isdisjoint(unwanted)
+
+
+def test_public_names_resolve() -> None:
+    import skyplane_orchestration
+
+    for name in skyplane_orchestration.__all__:
+        assert getattr(skyplane_orchestration, name) is not None
+    assert set(skyplane_orchestration.__all__) <= set(dir(skyplane_orchestration))
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    import skyplane_orchestration
+
+    with pytest.raises(AttributeError, match="no attribute 'Transfer'"):
+        _ = skyplane_orchestration.Transfer

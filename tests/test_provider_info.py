@@ -1,0 +1,63 @@
+"""The provider's description holds by Airflow's schema and names what exists."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from importlib.metadata import entry_points, version
+from importlib.resources import files
+
+import jsonschema
+import pytest
+
+from skyplane_orchestration.provider_info import CONNECTION_TYPE, get_provider_info
+
+
+def modules_and_classes() -> list[str]:
+    info = get_provider_info()
+    modules = [
+        module
+        for kind in ("operators", "hooks", "triggers")
+        for entry in info[kind]
+        for module in entry["python-modules"]
+    ]
+    classes = [entry["hook-class-name"] for entry in info["connection-types"]]
+    return [*modules, *classes, *info["extra-links"]]
+
+
+def test_is_plain_data() -> None:
+    info = get_provider_info()
+    assert json.loads(json.dumps(info)) == info
+
+
+def test_version_is_the_distributions() -> None:
+    assert get_provider_info()["versions"] == [version("skyplane-orchestration")]
+
+
+def test_entry_point_leads_here() -> None:
+    points = entry_points(group="apache_airflow_provider", name="provider_info")
+    assert get_provider_info in [point.load() for point in points]
+
+
+def test_meets_airflows_schema() -> None:
+    schema = json.loads(files("airflow").joinpath("provider_info.schema.json").read_text())
+    jsonschema.validate(get_provider_info(), schema)
+
+
+@pytest.mark.parametrize("name", modules_and_classes())
+def test_what_it_names_exists(name: str) -> None:
+    parent, _, last = name.rpartition(".")
+    if last[0].isupper():
+        assert isinstance(getattr(import_module(parent), last), type)
+    else:
+        import_module(name)
+
+
+def test_connection_form_is_shown_without_the_hook() -> None:
+    (connection,) = get_provider_info()["connection-types"]
+    assert connection["connection-type"] == CONNECTION_TYPE
+    behaviour = connection["ui-field-behaviour"]
+    assert not set(behaviour["hidden-fields"]) & set(behaviour["relabeling"])
+    for field in connection["conn-fields"].values():
+        assert field["label"]
+        assert "null" in field["schema"]["type"], "a field left empty must be accepted"
