@@ -1,0 +1,110 @@
+"""Wire protocol v1, sans-io: bytes in, events out. The specification is docs/wire-protocol.md.
+
+Source:  `ChunkFramer` makes frames of a chunk, `Connection.send_frame` sends them.
+Relay:   passes `FrameReceived` and `ReceiptReceived` on with `send_frame`, `send_receipt`.
+Sink:    `open_frame`, `ChunkAssembler.add`, and in the end `seal_receipt`.
+"""
+
+from __future__ import annotations
+
+from skyplane_gateway.protocol._connection import Connection, Identity
+from skyplane_gateway.protocol._state import State
+from skyplane_gateway.protocol.buffers import Buffer
+from skyplane_gateway.protocol.chunks import ChunkAssembler, ChunkFramer, ChunkId
+from skyplane_gateway.protocol.errors import (
+    FrameCorrupt,
+    HelloRefused,
+    LocalProtocolError,
+    ProtocolError,
+    RemoteProtocolError,
+    WireVersionMismatch,
+)
+from skyplane_gateway.protocol.events import (
+    NEED_DATA,
+    ConnectionClosed,
+    Established,
+    Event,
+    FrameReceived,
+    GoodbyeReceived,
+    NeedData,
+    ReceiptReceived,
+)
+from skyplane_gateway.protocol.frames import (
+    MAX_PAYLOAD_BYTES,
+    OpenedFrame,
+    RawFrame,
+    open_frame,
+    seal_frame,
+)
+from skyplane_gateway.protocol.handshake import Side
+from skyplane_gateway.protocol.limits import WIRE_VERSION
+from skyplane_gateway.protocol.manifest import (
+    OBJECTS_BASE_BYTES,
+    ChunkManifest,
+    ObjectEntry,
+    PartEntry,
+    decode_manifest,
+    encode_manifest,
+    object_entry_bytes,
+)
+from skyplane_gateway.protocol.messages import FrameHeader, ReceiptHeader
+from skyplane_gateway.protocol.reasons import GoodbyeReason
+from skyplane_gateway.protocol.receipt import (
+    EntryResult,
+    RawReceipt,
+    Receipt,
+    ReceiptStatus,
+    open_receipt,
+    seal_receipt,
+)
+from skyplane_gateway.protocol.sealing import PLAIN, PlainSealer, Sealer
+
+__all__ = [
+    "MAX_PAYLOAD_BYTES",
+    "NEED_DATA",
+    "OBJECTS_BASE_BYTES",
+    "PLAIN",
+    "WIRE_VERSION",
+    "Buffer",
+    "ChunkAssembler",
+    "ChunkFramer",
+    "ChunkId",
+    "ChunkManifest",
+    "Connection",
+    "ConnectionClosed",
+    "EntryResult",
+    "Established",
+    "Event",
+    "FrameCorrupt",
+    "FrameHeader",
+    "FrameReceived",
+    "GoodbyeReason",
+    "GoodbyeReceived",
+    "HelloRefused",
+    "Identity",
+    "LocalProtocolError",
+    "NeedData",
+    "ObjectEntry",
+    "OpenedFrame",
+    "PartEntry",
+    "PlainSealer",
+    "ProtocolError",
+    "RawFrame",
+    "RawReceipt",
+    "Receipt",
+    "ReceiptHeader",
+    "ReceiptReceived",
+    "ReceiptStatus",
+    "RemoteProtocolError",
+    "Sealer",
+    "Side",
+    "State",
+    "WireVersionMismatch",
+    "decode_manifest",
+    "encode_manifest",
+    "object_entry_bytes",
+    "open_frame",
+    "open_receipt",
+    "seal_frame",
+    "seal_receipt",
+]

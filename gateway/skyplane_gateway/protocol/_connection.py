@@ -1,0 +1,357 @@
+"""One data connection: bytes in, events out, buffers to send. No socket, no clock.
+
+    connection = Connection.dial(identity, route=7, side=Side.UPSTREAM, nonce=os.urandom(16))
+    transport.writelines(connection.data_to_send())
+    # BufferedProtocol.get_buffer / buffer_updated -> the methods of the same names, then
+    while (event := connection.next_event()) is not NEED_DATA: ...
+
+Whoever drives it owns time: a peer that says nothing, or half a message, is for the
+driver to give up on. Memory of one connection: 64 KiB of staging, one message of at
+most 1 MiB under way, and the events that have not been taken; take them after every
+`buffer_updated`, and nothing accumulates.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from skyplane_gateway.protocol import handshake
+from skyplane_gateway.protocol._reader import Message, MessageReader
+from skyplane_gateway.protocol._state import (
+    FINAL,
+    PEER_HAS_LEFT,
+    RECEIVING,
+    State,
+    Step,
+    move,
+)
+from skyplane_gateway.protocol.buffers import Buffer, total_bytes
+from skyplane_gateway.protocol.errors import (
+    HelloRefused,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from skyplane_gateway.protocol.events import (
+    NEED_DATA,
+    ConnectionClosed,
+    Established,
+    Event,
+    FrameReceived,
+    GoodbyeReceived,
+    NeedData,
+    ReceiptReceived,
+)
+from skyplane_gateway.protocol.handshake import Challenge, Hello, Side
+from skyplane_gateway.protocol.limits import FLEET_BYTES, KEY_BYTES, NONCE_BYTES
+from skyplane_gateway.protocol.messages import (
+    FrameHeader,
+    MessageType,
+    Prefix,
+    ReceiptHeader,
+    pack_frame_header,
+    pack_goodbye,
+    pack_receipt_header,
+    unpack_frame_header,
+    unpack_goodbye,
+    unpack_receipt_header,
+)
+from skyplane_gateway.protocol.reasons import GoodbyeReason
+
+#: Refusals before the peer has proven anything tell it nothing about why.
+_REFUSAL: Final = "hello refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this side is, the same for all its connections.
+
+    Attributes:
+        fleet: the fleet's id, 8 bytes.
+        node: this gateway's name, unique in the fleet, at most 128 bytes.
+        key: the fleet's hello key, 32 bytes.
+
+    Raises:
+        LocalProtocolError: fleet or key has another length.
+    """
+
+    fleet: bytes
+    node: str
+    key: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.fleet) != FLEET_BYTES or len(self.key) != KEY_BYTES:
+            raise LocalProtocolError(
+                f"a fleet id has {FLEET_BYTES} bytes and a hello key {KEY_BYTES}, "
+                f"not {len(self.fleet)} and {len(self.key)}"
+            )
+
+
+class Connection:
+    """The state machine of `_state`, driven by bytes and calls. Make it with `dial` or `accept`."""
+
+    def __init__(self, identity: Identity, nonce: bytes) -> None:
+        if len(nonce) != NONCE_BYTES:
+            raise LocalProtocolError(f"a nonce has {NONCE_BYTES} bytes, not {len(nonce)}")
+        self._identity = identity
+        self._nonce = nonce
+        self._state = State.START
+        self._reader = MessageReader(self._admit, self._admit_head)
+        self._events: deque[Event] = deque()
+        self._outgoing: list[Buffer] = []
+        self._failure: RemoteProtocolError | None = None
+        self._hello: Hello | None = None
+        self._expected_peer: str | None = None
+        self._expected_proof = b""
+        self._established: Established | None = None
+        self._peer = Established("", 0, False)
+
+    @classmethod
+    def dial(
+        cls,
+        identity: Identity,
+        *,
+        route: int,
+        side: Side,
+        nonce: bytes,
+        expected_peer: str | None = None,
+    ) -> Connection:
+        """The side that opened the TCP connection; its HELLO is ready to send.
+
+        Args:
+            route: the one route that this connection is for.
+            side: our own: UPSTREAM if we will send frames, DOWNSTREAM if receipts.
+            nonce: 16 fresh random bytes, never used before.
+            expected_peer: refuse an acceptor of any other name.
+
+        Raises:
+            LocalProtocolError: a value does not fit.
+        """
+        connection = cls(identity, nonce)
+        connection._expected_peer = expected_peer
+        connection._hello = Hello(identity.fleet, nonce, route, side, identity.node)
+        connection._send(Step.SEND_HELLO, handshake.pack_hello(connection._hello))
+        return connection
+
+    @classmethod
+    def accept(cls, identity: Identity, *, nonce: bytes) -> Connection:
+        """The side that was dialled; route and sides come with the peer's HELLO.
+
+        Whether it wants the route is for the driver to say when `Established` comes:
+        `close(GoodbyeReason.UNKNOWN_ROUTE)` otherwise.
+        """
+        return cls(identity, nonce)
+
+    # ------------------------------------------------------------------ inspection
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def established(self) -> Established | None:
+        """The `Established` event, once there has been one."""
+        return self._established
+
+    # -------------------------------------------------------------------- incoming
+
+    def get_buffer(self, hint: int = -1) -> memoryview:
+        """Where to put the next bytes, as `asyncio.BufferedProtocol` asks; never empty.
+
+        `hint` is not needed: inside a large message it is exactly what is missing.
+        """
+        return self._reader.get_buffer()
+
+    def buffer_updated(self, count: int) -> None:
+        """Take note of `count` bytes in the buffer of the last `get_buffer`.
+
+        Never raises for what the peer sent: `next_event` does. In CLOSED and FAILED the
+        bytes are dropped.
+        """
+        if self._state in FINAL:
+            return
+        try:
+            for message in self._reader.updated(count):
+                self._handle(message)
+        except RemoteProtocolError as error:
+            self._fail(error)
+
+    def receive_data(self, data: Buffer) -> None:
+        """Take `data`, any number of bytes; copies them once. Raises as `buffer_updated`."""
+        rest = memoryview(data)
+        while rest and self._state not in FINAL:
+            buffer = self.get_buffer()
+            count = min(len(buffer), len(rest))
+            buffer[:count] = rest[:count]
+            rest = rest[count:]
+            self.buffer_updated(count)
+
+    def receive_eof(self) -> None:
+        """The peer's stream has ended, or the connection was lost."""
+        self._move(Step.RECV_EOF)
+
+    def next_event(self) -> Event | NeedData:
+        """The next event, or `NEED_DATA`.
+
+        Raises:
+            RemoteProtocolError: the peer broke the protocol; again at every later call.
+                Flush `data_to_send` (it may hold a GOODBYE), then close the transport.
+        """
+        if self._events:
+            return self._events.popleft()
+        if self._failure is not None:
+            raise self._failure
+        return NEED_DATA
+
+    # -------------------------------------------------------------------- outgoing
+
+    def data_to_send(self) -> list[Buffer]:
+        """What is to be written, in order; payloads are the very buffers that were given."""
+        outgoing, self._outgoing = self._outgoing, []
+        return outgoing
+
+    def send_frame(self, header: FrameHeader, *sealed: Buffer) -> None:
+        """Queue a frame: one from `ChunkFramer`, or one received and passed on as it came.
+
+        Raises:
+            LocalProtocolError: not in this state, another fleet or route, or too large.
+        """
+        self._check_ids(header)
+        outer = pack_frame_header(header, total_bytes(sealed))
+        self._send(Step.SEND_DATA, outer, *sealed)
+
+    def send_receipt(self, header: ReceiptHeader, *sealed: Buffer) -> None:
+        """Queue a receipt: one from `seal_receipt`, or one received and passed on.
+
+        Raises:
+            LocalProtocolError: as `send_frame`.
+        """
+        self._check_ids(header)
+        outer = pack_receipt_header(header, total_bytes(sealed))
+        self._send(Step.SEND_RECEIPT, outer, *sealed)
+
+    def close(self, reason: GoodbyeReason = GoodbyeReason.DONE, text: str = "") -> None:
+        """Queue a GOODBYE: nothing more will be sent. Harmless when it makes no sense.
+
+        What the peer has under way still arrives, until its own GOODBYE or the end of
+        its stream. `text` is for people and is cut to 512 bytes.
+        """
+        if move(self._state, Step.SEND_GOODBYE) is not None:
+            self._send(Step.SEND_GOODBYE, pack_goodbye(reason, text))
+
+    # -------------------------------------------------------------------- internal
+
+    def _move(self, step: Step) -> None:
+        before = self._state
+        after = move(before, step)
+        if after is None:
+            raise LocalProtocolError(f"cannot {step.value} in state {before.value}")
+        self._state = after
+        if after is State.CLOSED and before is not State.CLOSED:
+            is_clean = step is not Step.RECV_EOF or before in PEER_HAS_LEFT
+            self._events.append(ConnectionClosed(is_clean))
+
+    def _send(self, step: Step, *buffers: Buffer) -> None:
+        self._move(step)
+        self._outgoing.extend(buffers)
+
+    def _fail(self, error: RemoteProtocolError) -> None:
+        is_proven = self._established is not None
+        if move(self._state, Step.SEND_GOODBYE) is not None:
+            text = error.message if is_proven else _REFUSAL
+            self._outgoing.append(pack_goodbye(error.reason, text))
+        self._move(Step.FAIL)
+        self._failure = error
+
+    def _check_ids(self, header: FrameHeader | ReceiptHeader) -> None:
+        if header.fleet != self._identity.fleet or header.route != self._peer.route:
+            raise LocalProtocolError(
+                f"{header} does not belong on a connection of route {self._peer.route}"
+            )
+
+    def _admit(self, prefix: Prefix) -> None:
+        if move(self._state, RECEIVING[prefix.kind]) is None:
+            raise RemoteProtocolError(
+                f"{prefix.kind.name} is not allowed in state {self._state.value}"
+            )
+
+    def _admit_head(self, prefix: Prefix, head: bytes) -> None:
+        if prefix.kind is MessageType.DATA:
+            header: FrameHeader | ReceiptHeader = unpack_frame_header(head)
+        elif prefix.kind is MessageType.RECEIPT:
+            header = unpack_receipt_header(head)
+        else:
+            return
+        if header.fleet != self._identity.fleet or header.route != self._peer.route:
+            raise RemoteProtocolError(
+                f"{prefix.kind.name} of fleet {header.fleet.hex()}, route {header.route} "
+                f"on a connection of route {self._peer.route}"
+            )
+
+    def _handle(self, message: Message) -> None:
+        kind = message.prefix.kind
+        if kind is MessageType.DATA:
+            self._move(Step.RECV_DATA)
+            self._events.append(FrameReceived(unpack_frame_header(message.head), message.body))
+        elif kind is MessageType.RECEIPT:
+            self._move(Step.RECV_RECEIPT)
+            self._events.append(ReceiptReceived(unpack_receipt_header(message.head), message.body))
+        elif kind is MessageType.GOODBYE:
+            event = GoodbyeReceived(*unpack_goodbye(message.body))
+            self._events.append(event)
+            self._move(Step.RECV_GOODBYE)
+        elif kind is MessageType.HELLO:
+            self._handle_hello(handshake.unpack_hello(message.body))
+        elif kind is MessageType.CHALLENGE:
+            self._handle_challenge(*handshake.unpack_challenge(message.body))
+        else:
+            self._handle_proof(handshake.unpack_proof(message.body))
+
+    def _handle_hello(self, hello: Hello) -> None:
+        self._check_announced(hello.fleet, hello.node)
+        self._hello = hello
+        challenge = Challenge(self._identity.fleet, self._nonce, self._identity.node)
+        key = self._identity.key
+        self._expected_proof = handshake.dialer_proof(key, hello, challenge)
+        proof = handshake.acceptor_proof(key, hello, challenge)
+        self._move(Step.RECV_HELLO)
+        self._outgoing.append(handshake.pack_challenge(challenge, proof))
+
+    def _handle_challenge(self, challenge: Challenge, proof: bytes) -> None:
+        hello = self._hello
+        if hello is None:
+            raise LocalProtocolError("a CHALLENGE was admitted before a HELLO was sent")
+        key = self._identity.key
+        if not handshake.is_proof(handshake.acceptor_proof(key, hello, challenge), proof):
+            raise HelloRefused(
+                f"{challenge.node!r} does not hold this fleet's key; is it of another fleet?"
+            )
+        self._check_announced(challenge.fleet, challenge.node)
+        if self._expected_peer is not None and challenge.node != self._expected_peer:
+            raise HelloRefused(f"dialled {self._expected_peer!r}, but {challenge.node!r} answered")
+        self._outgoing.append(handshake.pack_proof(handshake.dialer_proof(key, hello, challenge)))
+        self._move(Step.RECV_CHALLENGE)
+        self._establish(challenge.node, hello.route, peer_is_upstream=hello.side is Side.DOWNSTREAM)
+
+    def _handle_proof(self, proof: bytes) -> None:
+        hello = self._hello
+        if hello is None:
+            raise LocalProtocolError("a PROOF was admitted before a HELLO")
+        if not handshake.is_proof(self._expected_proof, proof):
+            raise HelloRefused(f"{hello.node!r} does not hold this fleet's key")
+        self._move(Step.RECV_PROOF)
+        self._establish(hello.node, hello.route, peer_is_upstream=hello.side is Side.UPSTREAM)
+
+    def _check_announced(self, fleet: bytes, node: str) -> None:
+        if fleet != self._identity.fleet:
+            raise HelloRefused(
+                f"{node!r} is of fleet {fleet.hex()}, this is {self._identity.fleet.hex()}"
+            )
+        if node == self._identity.node:
+            raise HelloRefused(f"the peer calls itself {node!r}, which is this gateway's own name")
+
+    def _establish(self, node: str, route: int, *, peer_is_upstream: bool) -> None:
+        self._move(Step.BE_DOWNSTREAM if peer_is_upstream else Step.BE_UPSTREAM)
+        self._peer = self._established = Established(node, route, peer_is_upstream)
+        self._events.append(self._established)

@@ -1,0 +1,392 @@
+"""A chunk into frames, and frames into a chunk. Pure: no connection, no clock.
+
+Both ends compute CRC32C once per payload byte, per frame, and combine the frames'
+values to the chunk's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from skyplane_gateway.errors import Overloaded
+from skyplane_gateway.protocol.buffers import Buffer
+from skyplane_gateway.protocol.checksum import combine, crc32c
+from skyplane_gateway.protocol.errors import (
+    FrameCorrupt,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES, OpenedFrame, RawFrame, seal_frame
+from skyplane_gateway.protocol.limits import MAX_FRAMES
+from skyplane_gateway.protocol.manifest import (
+    ChunkManifest,
+    ObjectEntry,
+    decode_manifest,
+    encode_manifest,
+)
+from skyplane_gateway.protocol.messages import FrameHeader, ReceiptHeader
+from skyplane_gateway.protocol.sealing import PLAIN, Sealer
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkId:
+    """Everything in the outer headers that all frames of one sending of a chunk share.
+
+    `attempt` counts how often the chunk was sent: with it late frames of an earlier
+    attempt, perhaps cut differently, never mix with those of a later one.
+    """
+
+    fleet: bytes
+    transfer: bytes
+    route: int
+    attempt: int
+    chunk: int
+
+    @classmethod
+    def of(cls, header: FrameHeader | ReceiptHeader) -> ChunkId:
+        return cls(header.fleet, header.transfer, header.route, header.attempt, header.chunk)
+
+    def frame(self, number: int, *, is_last: bool) -> FrameHeader:
+        return FrameHeader(
+            self.fleet, self.transfer, self.route, self.attempt, self.chunk, number, is_last
+        )
+
+    def receipt(self) -> ReceiptHeader:
+        return ReceiptHeader(self.fleet, self.transfer, self.route, self.attempt, self.chunk)
+
+
+class ChunkFramer:
+    """Source side: cuts payload that arrives in any pieces into full frames.
+
+    Holds views of the pieces, never copies: a piece must not change until its frames
+    have left. At most one frame's worth of pieces is held back.
+    """
+
+    def __init__(
+        self,
+        chunk: ChunkId,
+        manifest: ChunkManifest,
+        *,
+        sealer: Sealer = PLAIN,
+        max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+    ) -> None:
+        """
+        Args:
+            max_payload_bytes: of one frame, at most and by default what fits 1 MiB.
+
+        Raises:
+            LocalProtocolError: the manifest cannot be encoded, the frame size is out of
+                range, or the chunk would need more than `MAX_FRAMES` frames.
+        """
+        if not 1 <= max_payload_bytes <= MAX_PAYLOAD_BYTES:
+            raise LocalProtocolError(
+                f"frames of {max_payload_bytes} payload bytes; allowed are 1 to {MAX_PAYLOAD_BYTES}"
+            )
+        self._chunk = chunk
+        self._manifest = encode_manifest(manifest)
+        self._length_bytes = manifest.length_bytes
+        self._sealer = sealer
+        self._max_payload_bytes = max_payload_bytes
+        if self._most_frames() > MAX_FRAMES:
+            raise LocalProtocolError(
+                f"a chunk of {manifest.length_bytes} bytes needs {self._most_frames()} frames, "
+                f"the limit is {MAX_FRAMES}: cut smaller chunks"
+            )
+        self._number = 0
+        self._offset = 0
+        self._crc32c = 0
+        self._pieces: list[memoryview] = []
+        self._held_bytes = 0
+
+    @property
+    def crc32c(self) -> int:
+        """Checksum of the payload framed so far; of the chunk once it is complete."""
+        return self._crc32c
+
+    @property
+    def is_complete(self) -> bool:
+        """All payload has been framed, in at least one frame."""
+        return self._number > 0 and self._offset == self._length_bytes
+
+    def feed(self, piece: Buffer) -> list[RawFrame]:
+        """Add payload; return the frames that are full now.
+
+        The last frame comes as soon as the manifest's length is reached. An empty chunk
+        has one frame: feed it an empty piece.
+
+        Raises:
+            LocalProtocolError: more payload than the manifest said.
+        """
+        rest = memoryview(piece)
+        missing = self._length_bytes - self._offset - self._held_bytes
+        if len(rest) > missing:
+            raise LocalProtocolError(
+                f"{len(rest)} payload bytes for chunk {self._chunk.chunk}, only {missing} missing"
+            )
+        frames: list[RawFrame] = []
+        while not self.is_complete:
+            room = self._room()
+            taken = rest[: room - self._held_bytes]
+            rest = rest[len(taken) :]
+            if taken:
+                self._pieces.append(taken)
+                self._held_bytes += len(taken)
+            if self._held_bytes < room:
+                break
+            frames.append(self._frame())
+        return frames
+
+    def _room(self) -> int:
+        """Payload of the next frame: full, or what is left of the chunk."""
+        manifest_bytes = len(self._manifest) if self._number == 0 else 0
+        most = min(self._max_payload_bytes, MAX_PAYLOAD_BYTES - manifest_bytes)
+        return min(most, self._length_bytes - self._offset)
+
+    def _most_frames(self) -> int:
+        first = min(self._max_payload_bytes, MAX_PAYLOAD_BYTES - len(self._manifest))
+        rest = max(0, self._length_bytes - first)
+        return 1 + -(-rest // self._max_payload_bytes)
+
+    def _frame(self) -> RawFrame:
+        checksum = 0
+        for piece in self._pieces:
+            checksum = crc32c(piece, checksum)
+        end = self._offset + self._held_bytes
+        frame = seal_frame(
+            self._chunk.frame(self._number, is_last=end == self._length_bytes),
+            self._offset,
+            self._pieces,
+            checksum,
+            manifest=self._manifest if self._number == 0 else b"",
+            sealer=self._sealer,
+        )
+        self._crc32c = combine(self._crc32c, checksum, self._held_bytes)
+        self._number += 1
+        self._offset = end
+        self._pieces = []
+        self._held_bytes = 0
+        return frame
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """What has been taken of one frame; a duplicate must agree in all of it."""
+
+    offset: int
+    length_bytes: int
+    crc32c: int
+    is_last: bool
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.length_bytes
+
+
+class ChunkAssembler:
+    """Sink side: one chunk of one attempt, from frames in any order, some twice.
+
+    Memory: `limit_bytes` for the chunk, which has the length that frame 0 announces, and
+    until frame 0 is there at most `early_limit_bytes` of payload of other frames; plus
+    some 300 bytes for each of at most `MAX_FRAMES` frames. A refused frame changes
+    nothing: a good one with the same number is still welcome.
+    """
+
+    def __init__(
+        self,
+        chunk: ChunkId,
+        *,
+        limit_bytes: int,
+        early_limit_bytes: int | None = None,
+        allocate: Callable[[int], bytearray | memoryview] = bytearray,
+    ) -> None:
+        """
+        Args:
+            limit_bytes: longest chunk to accept.
+            early_limit_bytes: payload to hold before frame 0 is there; `limit_bytes` if None.
+            allocate: gives the chunk's buffer, at least as long as asked for and
+                writable. A pool of buffers spares the page faults of fresh memory.
+        """
+        self._chunk = chunk
+        self._limit_bytes = limit_bytes
+        self._early_limit_bytes = limit_bytes if early_limit_bytes is None else early_limit_bytes
+        self._allocate = allocate
+        self._manifest: ChunkManifest | None = None
+        self._manifest_data = b""
+        self._spans: dict[int, _Span] = {}
+        self._last: int | None = None
+        self._highest = -1
+        self._early: dict[int, memoryview] = {}
+        self._early_bytes = 0
+        self._buffer = memoryview(b"")
+
+    # ------------------------------------------------------------------ the result
+
+    @property
+    def manifest(self) -> ChunkManifest | None:
+        """None until frame 0 is there."""
+        return self._manifest
+
+    @property
+    def is_complete(self) -> bool:
+        return self._last is not None and len(self._spans) == self._last + 1
+
+    @property
+    def held_bytes(self) -> int:
+        """Payload memory in use now."""
+        return len(self._buffer) + self._early_bytes
+
+    @property
+    def payload(self) -> memoryview:
+        """The whole chunk, contiguous, read-only.
+
+        Raises:
+            LocalProtocolError: it is not complete.
+        """
+        self._require_complete()
+        return self._buffer.toreadonly()
+
+    @property
+    def crc32c(self) -> int:
+        """Checksum of the whole chunk, combined from those of its frames.
+
+        Raises:
+            LocalProtocolError: it is not complete.
+        """
+        self._require_complete()
+        value = 0
+        for number in range(len(self._spans)):
+            span = self._spans[number]
+            value = combine(value, span.crc32c, span.length_bytes)
+        return value
+
+    def objects(self) -> Iterator[tuple[ObjectEntry, memoryview]]:
+        """Each object of a batch with its payload; nothing if the chunk is a part.
+
+        Raises:
+            LocalProtocolError: it is not complete.
+        """
+        payload = self.payload
+        content = self._manifest.content if self._manifest is not None else ()
+        start = 0
+        for entry in content if isinstance(content, tuple) else ():
+            yield entry, payload[start : start + entry.length_bytes]
+            start += entry.length_bytes
+
+    # ------------------------------------------------------------------ the frames
+
+    def add(self, frame: OpenedFrame) -> bool:
+        """Take one opened frame; return whether the chunk is complete now.
+
+        Raises:
+            FrameCorrupt: the payload does not have its checksum.
+            RemoteProtocolError: it contradicts its chunk, its limits or another frame.
+            Overloaded: too much has come before frame 0. Drop the chunk; it comes again.
+            LocalProtocolError: it is of another chunk.
+        """
+        header = frame.header
+        if ChunkId.of(header) != self._chunk:
+            raise LocalProtocolError(f"{header} does not belong to {self._chunk}")
+        span = _Span(frame.offset, len(frame.payload), frame.payload_crc32c, header.is_last)
+        if crc32c(frame.payload) != span.crc32c:
+            raise FrameCorrupt(
+                f"the payload of frame {header.frame} of chunk {header.chunk} "
+                "does not have its checksum"
+            )
+        known = self._spans.get(header.frame)
+        if known is not None:
+            self._check_duplicate(frame, known, span)
+            return self.is_complete
+        self._check_place(header.frame, span)
+        if header.frame == 0:
+            self._begin(frame)
+        elif self._manifest is None:
+            self._hold(header.frame, frame.payload)
+        if self._manifest is not None:
+            self._buffer[span.offset : span.end] = frame.payload
+        self._spans[header.frame] = span
+        self._highest = max(self._highest, header.frame)
+        if span.is_last:
+            self._last = header.frame
+        return self.is_complete
+
+    def _check_duplicate(self, frame: OpenedFrame, known: _Span, span: _Span) -> None:
+        if known != span:
+            raise self._contradiction(frame.header.frame, f"came as {known} and as {span}")
+        if frame.header.frame == 0 and frame.manifest != self._manifest_data:
+            raise self._contradiction(0, "came with two manifests")
+
+    def _check_place(self, number: int, span: _Span) -> None:
+        """Frames lie end to end in the order of their numbers, from 0 to the chunk's length.
+
+        Only neighbours that are there can be compared; once all are, every pair has been.
+        """
+        if number >= MAX_FRAMES:
+            raise self._contradiction(number, f"exceeds the limit of {MAX_FRAMES} frames")
+        if span.length_bytes == 0 and not (number == 0 and span.is_last):
+            raise self._contradiction(number, "is empty, but not the only frame")
+        end = self._limit_bytes if self._manifest is None else self._manifest.length_bytes
+        if span.end > end:
+            raise self._contradiction(number, f"ends at {span.end} of {end} bytes")
+        before, after = self._spans.get(number - 1), self._spans.get(number + 1)
+        start = 0 if number == 0 else None if before is None else before.end
+        if start is not None and span.offset != start:
+            raise self._contradiction(number, f"starts at {span.offset}, not at {start}")
+        if after is not None and span.end != after.offset:
+            raise self._contradiction(number, f"ends at {span.end}, not at {after.offset}")
+        if span.is_last and (self._last is not None or number < self._highest):
+            raise self._contradiction(number, "is marked as the last, but is not")
+        if self._last is not None and number > self._last:
+            raise self._contradiction(number, f"comes after frame {self._last}, the last")
+        if span.is_last and self._manifest is not None:
+            self._check_end(number, span, self._manifest.length_bytes)
+
+    def _check_end(self, number: int, last: _Span, length_bytes: int) -> None:
+        if last.end != length_bytes:
+            raise self._contradiction(
+                number, f"is the last and ends at {last.end} of {length_bytes} bytes"
+            )
+
+    def _begin(self, frame: OpenedFrame) -> None:
+        """With frame 0 the length is known: make the buffer and place what came early."""
+        manifest_data = bytes(frame.manifest)
+        manifest = decode_manifest(manifest_data)
+        length_bytes = manifest.length_bytes
+        if length_bytes > self._limit_bytes:
+            raise RemoteProtocolError(
+                f"chunk {self._chunk.chunk} of {length_bytes} bytes; "
+                f"this sink takes {self._limit_bytes}"
+            )
+        if any(span.end > length_bytes for span in self._spans.values()):
+            raise self._contradiction(0, f"announces {length_bytes} bytes, others lie beyond")
+        if frame.header.is_last:
+            self._check_end(0, _Span(0, len(frame.payload), 0, True), length_bytes)
+        if self._last is not None:
+            self._check_end(self._last, self._spans[self._last], length_bytes)
+        if len(frame.payload) > length_bytes:
+            raise self._contradiction(0, f"ends beyond the chunk's {length_bytes} bytes")
+        self._buffer = memoryview(self._allocate(length_bytes))[:length_bytes]
+        self._manifest, self._manifest_data = manifest, manifest_data
+        while self._early:
+            number, payload = self._early.popitem()
+            span = self._spans[number]
+            self._buffer[span.offset : span.end] = payload
+        self._early_bytes = 0
+
+    def _hold(self, number: int, payload: memoryview) -> None:
+        if self._early_bytes + len(payload) > self._early_limit_bytes:
+            raise Overloaded(
+                f"chunk {self._chunk.chunk}: more than {self._early_limit_bytes} bytes came "
+                "before frame 0; send the chunk again"
+            )
+        self._early[number] = payload
+        self._early_bytes += len(payload)
+
+    def _contradiction(self, number: int, what: str) -> RemoteProtocolError:
+        return RemoteProtocolError(f"frame {number} of chunk {self._chunk.chunk} {what}")
+
+    def _require_complete(self) -> None:
+        if not self.is_complete:
+            raise LocalProtocolError(
+                f"chunk {self._chunk.chunk} is not complete: {len(self._spans)} frames so far"
+            )

@@ -1,0 +1,162 @@
+"""The hello: both sides prove that they hold the fleet's key, before anything else.
+
+    HELLO      fleet 8 | nonce 16 | route u16 | side u8 | node       dialer -> acceptor
+    CHALLENGE  fleet 8 | nonce 16 | proof 32  | node                 acceptor -> dialer
+    PROOF      proof 32                                              dialer -> acceptor
+
+A proof is HMAC-SHA256(key, label || HELLO || CHALLENGE without its proof). The label
+differs by who proves, so no proof can be sent back to its maker; both messages stand
+in it whole, so nothing announced can be altered; each side's nonce makes every proof
+one of its own connection. docs/wire-protocol.md has the argument in full.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from skyplane_gateway.protocol._cursor import Reader, Writer
+from skyplane_gateway.protocol.buffers import Buffer
+from skyplane_gateway.protocol.limits import (
+    FLEET_BYTES,
+    MAX_HANDSHAKE,
+    MAX_NODE,
+    NONCE_BYTES,
+    PROOF_BYTES,
+)
+from skyplane_gateway.protocol.messages import MessageType, pack_prefix
+
+_ACCEPTOR: Final = b"skyplane wire v1: the acceptor holds the key\n"
+_DIALER: Final = b"skyplane wire v1: the dialer holds the key\n"
+
+
+class Side(IntEnum):
+    """Where a node stands on the route, seen from the other end of the connection."""
+
+    UPSTREAM = 1
+    DOWNSTREAM = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What the dialer announces. `side` is the dialer's own: UPSTREAM sends frames."""
+
+    fleet: bytes
+    nonce: bytes
+    route: int
+    side: Side
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """What the acceptor announces; its proof comes beside it."""
+
+    fleet: bytes
+    nonce: bytes
+    node: str
+
+
+def pack_hello(hello: Hello) -> bytes:
+    """A whole HELLO.
+
+    Raises:
+        LocalProtocolError: a value does not fit.
+    """
+    writer = Writer("HELLO", MAX_HANDSHAKE)
+    writer.raw(hello.fleet, FLEET_BYTES, "fleet")
+    writer.raw(hello.nonce, NONCE_BYTES, "nonce")
+    writer.u16(hello.route, "route")
+    writer.u8(hello.side, "side")
+    writer.text(hello.node, MAX_NODE, "node")
+    body = writer.done()
+    return pack_prefix(MessageType.HELLO, len(body)) + body
+
+
+def unpack_hello(body: Buffer) -> Hello:
+    """Read what follows the prefix of a HELLO.
+
+    Raises:
+        RemoteProtocolError: it is not one.
+    """
+    reader = Reader("HELLO", body)
+    fleet = reader.raw(FLEET_BYTES, "fleet")
+    nonce = reader.raw(NONCE_BYTES, "nonce")
+    route = reader.u16("route")
+    number = reader.u8("side")
+    node = reader.text(MAX_NODE, "node")
+    reader.end()
+    try:
+        return Hello(fleet, nonce, route, Side(number), node)
+    except ValueError as error:
+        raise reader.error(f"side {number} is unknown") from error
+
+
+def pack_challenge(challenge: Challenge, proof: bytes) -> bytes:
+    """A whole CHALLENGE.
+
+    Raises:
+        LocalProtocolError: a value does not fit.
+    """
+    writer = Writer("CHALLENGE", MAX_HANDSHAKE)
+    writer.raw(challenge.fleet, FLEET_BYTES, "fleet")
+    writer.raw(challenge.nonce, NONCE_BYTES, "nonce")
+    writer.raw(proof, PROOF_BYTES, "proof")
+    writer.text(challenge.node, MAX_NODE, "node")
+    body = writer.done()
+    return pack_prefix(MessageType.CHALLENGE, len(body)) + body
+
+
+def unpack_challenge(body: Buffer) -> tuple[Challenge, bytes]:
+    """Read what follows the prefix of a CHALLENGE: the announcement and the proof.
+
+    Raises:
+        RemoteProtocolError: it is not one.
+    """
+    reader = Reader("CHALLENGE", body)
+    fleet = reader.raw(FLEET_BYTES, "fleet")
+    nonce = reader.raw(NONCE_BYTES, "nonce")
+    proof = reader.raw(PROOF_BYTES, "proof")
+    node = reader.text(MAX_NODE, "node")
+    reader.end()
+    return Challenge(fleet, nonce, node), proof
+
+
+def pack_proof(proof: bytes) -> bytes:
+    """A whole PROOF."""
+    return pack_prefix(MessageType.PROOF, len(proof)) + proof
+
+
+def unpack_proof(body: Buffer) -> bytes:
+    """Read what follows the prefix of a PROOF.
+
+    Raises:
+        RemoteProtocolError: it is not one.
+    """
+    reader = Reader("PROOF", body)
+    proof = reader.raw(PROOF_BYTES, "proof")
+    reader.end()
+    return proof
+
+
+def acceptor_proof(key: bytes, hello: Hello, challenge: Challenge) -> bytes:
+    """What the acceptor's CHALLENGE carries."""
+    return _proof(key, _ACCEPTOR, hello, challenge)
+
+
+def dialer_proof(key: bytes, hello: Hello, challenge: Challenge) -> bytes:
+    """What the dialer's PROOF carries."""
+    return _proof(key, _DIALER, hello, challenge)
+
+
+def is_proof(expected: bytes, received: bytes) -> bool:
+    """Compare in constant time."""
+    return hmac.compare_digest(expected, received)
+
+
+def _proof(key: bytes, label: bytes, hello: Hello, challenge: Challenge) -> bytes:
+    # Each message carries its own length and type, so their concatenation is unambiguous.
+    announced = pack_hello(hello) + pack_challenge(challenge, bytes(PROOF_BYTES))
+    return hmac.digest(key, label + announced, "sha256")

@@ -1,0 +1,60 @@
+"""Every limit of wire v1, each with its reason. Sizes are bytes; see docs/wire-protocol.md.
+
+A limit holds on both sides: a sender that would exceed it gets `LocalProtocolError`,
+a receiver refuses with `RemoteProtocolError` before it stores anything.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Version of the wire. Both ends must have the same one; there is no negotiation.
+WIRE_VERSION: Final = 1
+
+#: Largest message, its prefix included. One frame is what a relay holds per
+#: connection, so 64 connections cost at most 64 MiB; and at 1 MiB the fixed cost of a
+#: frame (about 20 us of Python) is a tenth of the cost of moving it.
+MAX_MESSAGE: Final = 1 << 20
+
+#: Handshake messages and GOODBYE. All that a stranger can make a gateway keep.
+MAX_HANDSHAKE: Final = 1 << 10
+
+#: Receipts. 4096 entries of ordinary size (an etag of 64 bytes) take 340 KiB.
+MAX_RECEIPT: Final = 512 << 10
+
+#: Manifest in frame 0. Leaves half of the first frame to payload at the least.
+MAX_MANIFEST: Final = 512 << 10
+
+#: Objects in one batch. Their requests to the store are what a lost chunk repeats.
+MAX_ENTRIES: Final = 4096
+
+#: Frames in one chunk: bounds what the sink keeps per frame beside the payload, and
+#: allows a chunk of 16 GiB in full frames, beyond any store's part.
+MAX_FRAMES: Final = 1 << 14
+
+#: Key of an object, in UTF-8: the limit of S3 and Google Cloud Storage, and Azure's.
+MAX_KEY: Final = 1024
+
+#: Upload id. S3 promises no length; those in use have up to about 200 characters.
+MAX_UPLOAD_ID: Final = 1024
+
+#: Headers and user metadata of one object. The stores allow 2 to 8 KiB of metadata.
+MAX_ATTRIBUTES: Final = 10 << 10
+
+#: Etag or generation; opaque, usually below 64 characters.
+MAX_ETAG: Final = 1024
+
+#: Name of a node in the hello, for instance "aws:us-east-1/0".
+MAX_NODE: Final = 128
+
+#: Error code and message of a receipt, text of a GOODBYE.
+MAX_CODE: Final = 64
+MAX_MESSAGE_TEXT: Final = 1024
+MAX_GOODBYE_TEXT: Final = 512
+
+#: Sizes that are fixed by construction.
+KEY_BYTES: Final = 32
+NONCE_BYTES: Final = 16
+PROOF_BYTES: Final = 32
+FLEET_BYTES: Final = 8
+TRANSFER_BYTES: Final = 16

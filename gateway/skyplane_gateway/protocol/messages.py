@@ -1,0 +1,253 @@
+"""The prefix of every message and the outer headers: all that a relay reads.
+
+    prefix   type u8 | flags u8 | version u16 | length u32         (8 bytes)
+
+`length` counts what follows the prefix. The place and the meaning of these four
+fields, and the numbers of HELLO, CHALLENGE and GOODBYE, hold for every version of the
+wire, so that two versions can always tell each other apart.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from skyplane_gateway.protocol._cursor import Reader, Writer
+from skyplane_gateway.protocol.buffers import Buffer
+from skyplane_gateway.protocol.errors import (
+    LocalProtocolError,
+    RemoteProtocolError,
+    WireVersionMismatch,
+)
+from skyplane_gateway.protocol.limits import (
+    FLEET_BYTES,
+    MAX_GOODBYE_TEXT,
+    MAX_HANDSHAKE,
+    MAX_MESSAGE,
+    MAX_RECEIPT,
+    TRANSFER_BYTES,
+    WIRE_VERSION,
+)
+from skyplane_gateway.protocol.reasons import GoodbyeReason
+
+
+class MessageType(IntEnum):
+    """First byte of a message."""
+
+    HELLO = 1
+    CHALLENGE = 2
+    PROOF = 3
+    DATA = 4
+    RECEIPT = 5
+    GOODBYE = 6
+
+
+#: Flag of DATA: no frame of this chunk has a higher number.
+FLAG_LAST: Final = 0x01
+
+_PREFIX: Final = struct.Struct(">BBHI")
+_FRAME: Final = struct.Struct(f">BBHI{FLEET_BYTES}s{TRANSFER_BYTES}sHHQI")
+_RECEIPT: Final = struct.Struct(f">BBHI{FLEET_BYTES}s{TRANSFER_BYTES}sHHQ")
+
+PREFIX_BYTES: Final = _PREFIX.size
+FRAME_HEADER_BYTES: Final = _FRAME.size
+RECEIPT_HEADER_BYTES: Final = _RECEIPT.size
+
+#: Bytes that must have arrived before a message's body can be placed.
+HEAD_BYTES: Final = {
+    kind: {
+        MessageType.DATA: FRAME_HEADER_BYTES,
+        MessageType.RECEIPT: RECEIPT_HEADER_BYTES,
+    }.get(kind, PREFIX_BYTES)
+    for kind in MessageType
+}
+
+#: Largest message of each type, prefix included.
+MAX_BYTES: Final = {
+    MessageType.HELLO: MAX_HANDSHAKE,
+    MessageType.CHALLENGE: MAX_HANDSHAKE,
+    MessageType.PROOF: MAX_HANDSHAKE,
+    MessageType.DATA: MAX_MESSAGE,
+    MessageType.RECEIPT: MAX_RECEIPT,
+    MessageType.GOODBYE: MAX_HANDSHAKE,
+}
+
+_FLAGS: Final = {kind: FLAG_LAST if kind is MessageType.DATA else 0 for kind in MessageType}
+_TYPES: Final = {int(kind): kind for kind in MessageType}
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What the first eight bytes say. `size_bytes` is the whole message."""
+
+    kind: MessageType
+    flags: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrameHeader:
+    """Outer header of DATA, visible to relays.
+
+    `frame` counts from 0 within the chunk; `is_last` marks the highest.
+    """
+
+    fleet: bytes
+    transfer: bytes
+    route: int
+    attempt: int
+    chunk: int
+    frame: int
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptHeader:
+    """Outer header of RECEIPT, visible to relays: which chunk it answers."""
+
+    fleet: bytes
+    transfer: bytes
+    route: int
+    attempt: int
+    chunk: int
+
+
+def read_prefix(data: memoryview) -> Prefix:
+    """Read and check the first eight bytes.
+
+    Raises:
+        WireVersionMismatch: the peer's version is another one.
+        RemoteProtocolError: unknown type or flag, or a length outside the type's limits.
+    """
+    number, flags, version, length = _PREFIX.unpack_from(data)
+    kind = _TYPES.get(number)
+    if kind is None:
+        raise RemoteProtocolError(f"message type {number} is unknown; is this a gateway?")
+    if version != WIRE_VERSION:
+        raise WireVersionMismatch.of(WIRE_VERSION, version)
+    if flags & ~_FLAGS[kind]:
+        raise RemoteProtocolError(f"{kind.name} with unknown flags {flags:#04x}")
+    size = PREFIX_BYTES + length
+    if not HEAD_BYTES[kind] <= size <= MAX_BYTES[kind]:
+        raise RemoteProtocolError(
+            f"{kind.name} of {size} bytes; it has {HEAD_BYTES[kind]} to {MAX_BYTES[kind]}"
+        )
+    return Prefix(kind, flags, size)
+
+
+def pack_prefix(kind: MessageType, length: int, flags: int = 0) -> bytes:
+    """The prefix of a message with `length` bytes after it.
+
+    Raises:
+        LocalProtocolError: the message would exceed its type's limit.
+    """
+    if PREFIX_BYTES + length > MAX_BYTES[kind]:
+        raise LocalProtocolError(
+            f"{kind.name} of {PREFIX_BYTES + length} bytes; the limit is {MAX_BYTES[kind]}"
+        )
+    return _PREFIX.pack(kind, flags, WIRE_VERSION, length)
+
+
+def pack_frame_header(header: FrameHeader, sealed_bytes: int) -> bytes:
+    """The outer 48 bytes of a frame whose sealed part has `sealed_bytes`.
+
+    Raises:
+        LocalProtocolError: a field does not fit, or the frame is too large.
+    """
+    size = FRAME_HEADER_BYTES + sealed_bytes
+    if size > MAX_MESSAGE:
+        raise LocalProtocolError(f"frame of {size} bytes; the limit is {MAX_MESSAGE}")
+    _check_ids(header.fleet, header.transfer)
+    try:
+        return _FRAME.pack(
+            MessageType.DATA,
+            FLAG_LAST if header.is_last else 0,
+            WIRE_VERSION,
+            size - PREFIX_BYTES,
+            header.fleet,
+            header.transfer,
+            header.route,
+            header.attempt,
+            header.chunk,
+            header.frame,
+        )
+    except struct.error as error:
+        raise LocalProtocolError(f"{header} has a number that does not fit") from error
+
+
+def unpack_frame_header(data: Buffer) -> FrameHeader:
+    """Read the outer 48 bytes, whose prefix has been checked."""
+    _, flags, _, _, fleet, transfer, route, attempt, chunk, frame = _FRAME.unpack_from(data)
+    return FrameHeader(fleet, transfer, route, attempt, chunk, frame, bool(flags & FLAG_LAST))
+
+
+def pack_receipt_header(header: ReceiptHeader, sealed_bytes: int) -> bytes:
+    """The outer 44 bytes of a receipt whose sealed part has `sealed_bytes`.
+
+    Raises:
+        LocalProtocolError: a field does not fit, or the receipt is too large.
+    """
+    size = RECEIPT_HEADER_BYTES + sealed_bytes
+    if size > MAX_RECEIPT:
+        raise LocalProtocolError(f"receipt of {size} bytes; the limit is {MAX_RECEIPT}")
+    _check_ids(header.fleet, header.transfer)
+    try:
+        return _RECEIPT.pack(
+            MessageType.RECEIPT,
+            0,
+            WIRE_VERSION,
+            size - PREFIX_BYTES,
+            header.fleet,
+            header.transfer,
+            header.route,
+            header.attempt,
+            header.chunk,
+        )
+    except struct.error as error:
+        raise LocalProtocolError(f"{header} has a number that does not fit") from error
+
+
+def unpack_receipt_header(data: Buffer) -> ReceiptHeader:
+    """Read the outer 44 bytes, whose prefix has been checked."""
+    _, _, _, _, fleet, transfer, route, attempt, chunk = _RECEIPT.unpack_from(data)
+    return ReceiptHeader(fleet, transfer, route, attempt, chunk)
+
+
+def pack_goodbye(reason: GoodbyeReason, text: str) -> bytes:
+    """A whole GOODBYE. `text` is for people and is cut to its limit.
+
+    Cutting, not refusing: a long explanation must not keep a connection from closing.
+    """
+    writer = Writer("GOODBYE", MAX_HANDSHAKE)
+    writer.u16(reason, "reason")
+    cut = text.encode(errors="replace")[:MAX_GOODBYE_TEXT].decode(errors="ignore")
+    writer.text(cut, MAX_GOODBYE_TEXT, "text")
+    body = writer.done()
+    return pack_prefix(MessageType.GOODBYE, len(body)) + body
+
+
+def unpack_goodbye(body: Buffer) -> tuple[GoodbyeReason, str]:
+    """Read what follows the prefix of a GOODBYE.
+
+    Raises:
+        RemoteProtocolError: an unknown reason, or the body is not exactly one.
+    """
+    reader = Reader("GOODBYE", body)
+    number = reader.u16("reason")
+    text = reader.text(MAX_GOODBYE_TEXT, "text")
+    reader.end()
+    try:
+        return GoodbyeReason(number), text
+    except ValueError as error:
+        raise reader.error(f"reason {number} is unknown") from error
+
+
+def _check_ids(fleet: bytes, transfer: bytes) -> None:
+    # struct pads and cuts byte strings in silence; an identity must be exact.
+    if len(fleet) != FLEET_BYTES or len(transfer) != TRANSFER_BYTES:
+        raise LocalProtocolError(
+            f"fleet and transfer ids have {len(fleet)} and {len(transfer)} bytes; "
+            f"they must have {FLEET_BYTES} and {TRANSFER_BYTES}"
+        )
