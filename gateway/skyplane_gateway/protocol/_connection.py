@@ -59,6 +59,9 @@ from skyplane_gateway.protocol.messages import (
 )
 from skyplane_gateway.protocol.reasons import GoodbyeReason
 
+#: Buffers up to this size are copied together: cheaper than sending them one by one.
+_SMALL_BYTES: Final = 4096
+
 #: Refusals before the peer has proven anything tell it nothing about why.
 _REFUSAL: Final = "hello refused"
 
@@ -101,7 +104,8 @@ class Connection:
         self._events: deque[Event] = deque()
         self._outgoing: list[Buffer] = []
         self._failure: RemoteProtocolError | None = None
-        self._hello: Hello | None = None
+        # Replaced by the peer's where this side accepts; the state sees to it before use.
+        self._hello = Hello(identity.fleet, nonce, 0, Side.UPSTREAM, identity.node)
         self._expected_peer: str | None = None
         self._expected_proof = b""
         self._established: Established | None = None
@@ -174,6 +178,8 @@ class Connection:
         try:
             for message in self._reader.updated(count):
                 self._handle(message)
+                if self._state in FINAL:
+                    break
         except RemoteProtocolError as error:
             self._fail(error)
 
@@ -219,7 +225,7 @@ class Connection:
         """
         self._check_ids(header)
         outer = pack_frame_header(header, total_bytes(sealed))
-        self._send(Step.SEND_DATA, outer, *sealed)
+        self._send(Step.SEND_DATA, *_gathered(outer, sealed))
 
     def send_receipt(self, header: ReceiptHeader, *sealed: Buffer) -> None:
         """Queue a receipt: one from `seal_receipt`, or one received and passed on.
@@ -229,7 +235,7 @@ class Connection:
         """
         self._check_ids(header)
         outer = pack_receipt_header(header, total_bytes(sealed))
-        self._send(Step.SEND_RECEIPT, outer, *sealed)
+        self._send(Step.SEND_RECEIPT, *_gathered(outer, sealed))
 
     def close(self, reason: GoodbyeReason = GoodbyeReason.DONE, text: str = "") -> None:
         """Queue a GOODBYE: nothing more will be sent. Harmless when it makes no sense.
@@ -251,6 +257,8 @@ class Connection:
         if after is State.CLOSED and before is not State.CLOSED:
             is_clean = step is not Step.RECV_EOF or before in PEER_HAS_LEFT
             self._events.append(ConnectionClosed(is_clean))
+        if after in FINAL:
+            self._reader.drop()
 
     def _send(self, step: Step, *buffers: Buffer) -> None:
         self._move(step)
@@ -320,8 +328,6 @@ class Connection:
 
     def _handle_challenge(self, challenge: Challenge, proof: bytes) -> None:
         hello = self._hello
-        if hello is None:
-            raise LocalProtocolError("a CHALLENGE was admitted before a HELLO was sent")
         key = self._identity.key
         if not handshake.is_proof(handshake.acceptor_proof(key, hello, challenge), proof):
             raise HelloRefused(
@@ -336,8 +342,6 @@ class Connection:
 
     def _handle_proof(self, proof: bytes) -> None:
         hello = self._hello
-        if hello is None:
-            raise LocalProtocolError("a PROOF was admitted before a HELLO")
         if not handshake.is_proof(self._expected_proof, proof):
             raise HelloRefused(f"{hello.node!r} does not hold this fleet's key")
         self._move(Step.RECV_PROOF)
@@ -355,3 +359,12 @@ class Connection:
         self._move(Step.BE_DOWNSTREAM if peer_is_upstream else Step.BE_UPSTREAM)
         self._peer = self._established = Established(node, route, peer_is_upstream)
         self._events.append(self._established)
+
+
+def _gathered(outer: bytes, sealed: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    """Few buffers in place of many small ones; large ones stay what they are."""
+    if total_bytes(sealed) <= _SMALL_BYTES:
+        return (b"".join((outer, *sealed)),)
+    if total_bytes(sealed[:1]) <= _SMALL_BYTES:
+        return (outer + bytes(sealed[0]), *sealed[1:])
+    return (outer, *sealed)

@@ -46,15 +46,15 @@ class MessageReader:
         self._body = memoryview(b"")
         self._received = 0
 
-    @property
-    def is_between_messages(self) -> bool:
-        return self._prefix is None and self._staged == 0
-
     def get_buffer(self) -> memoryview:
         """Where the next bytes belong; never empty."""
         if self._prefix is not None:
             return self._body[self._received :]
         return self._staging[self._staged :]
+
+    def drop(self) -> None:
+        """Forget what has arrived: nothing will be made of it any more."""
+        self._prefix, self._body, self._staged = None, memoryview(b""), 0
 
     def updated(self, count: int) -> Iterator[Message]:
         """Take note of `count` bytes written to the buffer; the messages they complete.

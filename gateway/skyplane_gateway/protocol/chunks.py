@@ -85,6 +85,7 @@ class ChunkFramer:
             )
         self._chunk = chunk
         self._manifest = encode_manifest(manifest)
+        self._epoch = manifest.epoch
         self._length_bytes = manifest.length_bytes
         self._sealer = sealer
         self._max_payload_bytes = max_payload_bytes
@@ -155,6 +156,7 @@ class ChunkFramer:
         end = self._offset + self._held_bytes
         frame = seal_frame(
             self._chunk.frame(self._number, is_last=end == self._length_bytes),
+            self._epoch,
             self._offset,
             self._pieces,
             checksum,
@@ -184,7 +186,7 @@ class _Span:
 
 
 class ChunkAssembler:
-    """Sink side: one chunk of one attempt, from frames in any order, some twice.
+    """Sink side: one chunk of one attempt and epoch, from frames in any order, some twice.
 
     Memory: `limit_bytes` for the chunk, which has the length that frame 0 announces, and
     until frame 0 is there at most `early_limit_bytes` of payload of other frames; plus
@@ -213,6 +215,7 @@ class ChunkAssembler:
         self._allocate = allocate
         self._manifest: ChunkManifest | None = None
         self._manifest_data = b""
+        self._epoch: int | None = None
         self._spans: dict[int, _Span] = {}
         self._last: int | None = None
         self._highest = -1
@@ -282,11 +285,14 @@ class ChunkAssembler:
             FrameCorrupt: the payload does not have its checksum.
             RemoteProtocolError: it contradicts its chunk, its limits or another frame.
             Overloaded: too much has come before frame 0. Drop the chunk; it comes again.
-            LocalProtocolError: it is of another chunk.
+            LocalProtocolError: it is of another chunk, attempt or epoch.
         """
         header = frame.header
-        if ChunkId.of(header) != self._chunk:
-            raise LocalProtocolError(f"{header} does not belong to {self._chunk}")
+        if ChunkId.of(header) != self._chunk or self._epoch not in (None, frame.epoch):
+            raise LocalProtocolError(
+                f"{header} of epoch {frame.epoch} does not belong to {self._chunk} of "
+                f"epoch {self._epoch}"
+            )
         span = _Span(frame.offset, len(frame.payload), frame.payload_crc32c, header.is_last)
         if crc32c(frame.payload) != span.crc32c:
             raise FrameCorrupt(
@@ -299,12 +305,13 @@ class ChunkAssembler:
             return self.is_complete
         self._check_place(header.frame, span)
         if header.frame == 0:
-            self._begin(frame)
+            self._begin(frame, span)
         elif self._manifest is None:
             self._hold(header.frame, frame.payload)
         if self._manifest is not None:
             self._buffer[span.offset : span.end] = frame.payload
         self._spans[header.frame] = span
+        self._epoch = frame.epoch
         self._highest = max(self._highest, header.frame)
         if span.is_last:
             self._last = header.frame
@@ -325,9 +332,10 @@ class ChunkAssembler:
             raise self._contradiction(number, f"exceeds the limit of {MAX_FRAMES} frames")
         if span.length_bytes == 0 and not (number == 0 and span.is_last):
             raise self._contradiction(number, "is empty, but not the only frame")
-        end = self._limit_bytes if self._manifest is None else self._manifest.length_bytes
-        if span.end > end:
-            raise self._contradiction(number, f"ends at {span.end} of {end} bytes")
+        if span.end > self._limit_bytes:
+            raise self._contradiction(
+                number, f"ends at {span.end}, this sink takes {self._limit_bytes} bytes"
+            )
         before, after = self._spans.get(number - 1), self._spans.get(number + 1)
         start = 0 if number == 0 else None if before is None else before.end
         if start is not None and span.offset != start:
@@ -338,33 +346,30 @@ class ChunkAssembler:
             raise self._contradiction(number, "is marked as the last, but is not")
         if self._last is not None and number > self._last:
             raise self._contradiction(number, f"comes after frame {self._last}, the last")
-        if span.is_last and self._manifest is not None:
+        if self._manifest is not None:
             self._check_end(number, span, self._manifest.length_bytes)
 
-    def _check_end(self, number: int, last: _Span, length_bytes: int) -> None:
-        if last.end != length_bytes:
-            raise self._contradiction(
-                number, f"is the last and ends at {last.end} of {length_bytes} bytes"
-            )
+    def _check_end(self, number: int, span: _Span, length_bytes: int) -> None:
+        if span.end > length_bytes or span.is_last != (span.end == length_bytes):
+            kind = "is the last" if span.is_last else "is not the last"
+            raise self._contradiction(number, f"{kind} and ends at {span.end} of {length_bytes}")
 
-    def _begin(self, frame: OpenedFrame) -> None:
+    def _begin(self, frame: OpenedFrame, own: _Span) -> None:
         """With frame 0 the length is known: make the buffer and place what came early."""
         manifest_data = bytes(frame.manifest)
         manifest = decode_manifest(manifest_data)
         length_bytes = manifest.length_bytes
+        if manifest.epoch != frame.epoch:
+            raise self._contradiction(
+                0, f"is of epoch {frame.epoch}, its manifest of {manifest.epoch}"
+            )
         if length_bytes > self._limit_bytes:
             raise RemoteProtocolError(
                 f"chunk {self._chunk.chunk} of {length_bytes} bytes; "
                 f"this sink takes {self._limit_bytes}"
             )
-        if any(span.end > length_bytes for span in self._spans.values()):
-            raise self._contradiction(0, f"announces {length_bytes} bytes, others lie beyond")
-        if frame.header.is_last:
-            self._check_end(0, _Span(0, len(frame.payload), 0, True), length_bytes)
-        if self._last is not None:
-            self._check_end(self._last, self._spans[self._last], length_bytes)
-        if len(frame.payload) > length_bytes:
-            raise self._contradiction(0, f"ends beyond the chunk's {length_bytes} bytes")
+        for number, span in ((0, own), *self._spans.items()):
+            self._check_end(number, span, length_bytes)
         self._buffer = memoryview(self._allocate(length_bytes))[:length_bytes]
         self._manifest, self._manifest_data = manifest, manifest_data
         while self._early:

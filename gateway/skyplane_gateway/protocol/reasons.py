@@ -16,3 +16,4 @@ class GoodbyeReason(IntEnum):
     UNKNOWN_ROUTE = 5
     OVERLOADED = 6
     CANCELLED = 7
+    ROUTE_LOST = 8

@@ -34,6 +34,7 @@ class Sealer(Protocol):
         """The sealed part as buffers on end, `SEAL_BYTES` longer than the body.
 
         `outer` is the packed outer header (48 or 44 bytes), to be authenticated with it.
+        The first buffer of the body is small, the others are payload.
         """
 
     def open(self, outer: bytes, sealed: memoryview) -> memoryview:
@@ -51,7 +52,6 @@ class PlainSealer:
     _TAG: Final = bytes(TAG_BYTES)
 
     def seal(self, outer: bytes, body: Sequence[Buffer]) -> tuple[Buffer, ...]:
-        # The first buffer is the small fixed part of the body: one piece less to send.
         return (self._HEAD + bytes(body[0]), *body[1:], self._TAG)
 
     def open(self, outer: bytes, sealed: memoryview) -> memoryview:
