@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import boto3
 from botocore import UNSIGNED
@@ -60,7 +60,7 @@ def open_client(spec: StoreSpec, credentials: Credentials | None) -> S3Client:
         raise ConfigurationInvalid(
             f"the endpoint {spec.endpoint_url!r} must begin with http:// or https://"
         )
-    session = boto3.Session(**_session_arguments(credentials))
+    session = _session(credentials)
     try:
         return session.client(
             "s3",
@@ -72,23 +72,25 @@ def open_client(spec: StoreSpec, credentials: Credentials | None) -> S3Client:
         raise ConfigurationInvalid(f"cannot open the S3 store {spec.bucket!r}: {error}") from error
 
 
-def _session_arguments(credentials: Credentials | None) -> dict[str, str]:
+def _session(credentials: Credentials | None) -> boto3.Session:
     if credentials is None:
-        return {}
-    names = {
-        "access_key_id": "aws_access_key_id",
-        "secret_access_key": "aws_secret_access_key",
-        "session_token": "aws_session_token",
-    }
-    missing = [name for name in list(names)[:2] if not credentials.get(name)]
+        return boto3.Session()
+    missing = [name for name in ("access_key_id", "secret_access_key") if not credentials.get(name)]
     if missing:
         raise ConfigurationInvalid(f"S3 credentials lack {' and '.join(missing)}")
-    return {ours: credentials[name] for name, ours in names.items() if credentials.get(name)}
+    return boto3.Session(
+        aws_access_key_id=credentials["access_key_id"],
+        aws_secret_access_key=credentials["secret_access_key"],
+        aws_session_token=credentials.get("session_token") or None,
+    )
 
 
 def _config(spec: StoreSpec) -> Config:
     # Other people's servers seldom have a wildcard DNS name for their buckets.
-    addressing = spec.option("addressing") or ("path" if spec.endpoint_url else "auto")
+    chosen = spec.option("addressing") or ("path" if spec.endpoint_url else "auto")
+    addressing: Literal["auto", "virtual", "path"] = (
+        "path" if chosen == "path" else "virtual" if chosen == "virtual" else "auto"
+    )
     config = Config(
         connect_timeout=_CONNECT_TIMEOUT_S,
         read_timeout=_READ_TIMEOUT_S,
@@ -124,7 +126,10 @@ def ambient_credentials(profile: str | None = None) -> Credentials | None:
         if found is None:
             return None
         frozen = found.get_frozen_credentials()
-    values = {"access_key_id": frozen.access_key, "secret_access_key": frozen.secret_key}
+    values = {
+        "access_key_id": str(frozen.access_key),
+        "secret_access_key": str(frozen.secret_key),
+    }
     if frozen.token:
         values["session_token"] = frozen.token
     # botocore publishes the expiry nowhere; static credentials have none.

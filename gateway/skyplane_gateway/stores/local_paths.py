@@ -1,0 +1,145 @@
+"""Keys as paths below a root, and the walk that lists them in the order of S3.
+
+A key is the path relative to the root, without a leading slash. A key ending in `/`
+names a directory: an empty object of that name creates it, and listings show files
+only. Keys with empty, `.` or `..` segments, NUL, or segments over 255 bytes have no
+file of their own, so they are refused rather than folded into another name.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey, StoreError
+from skyplane_gateway.stores.base import ObjectInfo
+from skyplane_gateway.stores.local_errors import mapped
+
+logger = logging.getLogger(__name__)
+
+#: How our own unfinished files begin; listings pass over them.
+TEMPORARY = ".skyplane-upload-"
+_MAX_SEGMENT_BYTES = 255
+
+
+def root_of(bucket: str) -> Path:
+    """The root directory that a spec's bucket names.
+
+    Raises:
+        ConfigurationInvalid: it is not an absolute path.
+    """
+    root = Path(bucket)
+    if not root.is_absolute() or "\0" in bucket:
+        raise ConfigurationInvalid(f"the root of a file store must be absolute, not {bucket!r}")
+    return root
+
+
+def path_of(root: Path, key: str) -> Path:
+    """The file (or, for `x/`, the directory) of a key.
+
+    Raises:
+        InvalidKey: no file can have exactly this key.
+    """
+    segments = key.removesuffix("/").split("/")
+    for segment in segments:
+        why = _fault(segment)
+        if why is not None:
+            raise InvalidKey(f"the key {key!r} cannot be a file: {why}; rename it or leave it out")
+    return root.joinpath(*segments)
+
+
+def _fault(segment: str) -> str | None:
+    if segment == "":
+        return "it has an empty segment"
+    if segment in (".", ".."):
+        return f"{segment!r} would be another directory"
+    if "\0" in segment:
+        return "it has a NUL"
+    if segment.startswith(TEMPORARY):
+        return f"names beginning with {TEMPORARY} are kept for unfinished uploads"
+    try:
+        length = len(segment.encode())
+    except UnicodeEncodeError:
+        return "it is not valid Unicode text"
+    if length > _MAX_SEGMENT_BYTES:
+        return f"a segment has {length} bytes, more than {_MAX_SEGMENT_BYTES}"
+    return None
+
+
+def etag_of(status: os.stat_result) -> str:
+    """Pins a version: a write in place changes the time, a rename the inode."""
+    return f"{status.st_mtime_ns}-{status.st_size}-{status.st_ino}"
+
+
+def info_of(key: str, status: os.stat_result) -> ObjectInfo:
+    size = 0 if stat.S_ISDIR(status.st_mode) else status.st_size
+    return ObjectInfo(key, size, etag_of(status), status.st_mtime)
+
+
+def walk(root: Path, prefix: str, start_after: str | None) -> Iterator[ObjectInfo]:
+    """Files under `root` whose key starts with `prefix`, ascending by the key's UTF-8 bytes.
+
+    Raises:
+        StoreError: a directory cannot be read, or a name is not UTF-8: leaving it out
+            would be a silently short listing.
+    """
+    folder, _, _ = prefix.rpartition("/")
+    base = folder + "/" if folder else ""
+    if any(segment in ("", ".", "..") for segment in folder.split("/") if folder):
+        return
+    if (root / folder).is_dir():
+        yield from _walk(root, base, prefix, start_after)
+
+
+def _walk(root: Path, base: str, prefix: str, start_after: str | None) -> Iterator[ObjectInfo]:
+    """Names compare as whole keys do when a directory's counts with its slash."""
+    with mapped(f"listing {root / base}"):
+        entries = sorted(_entries(root / base), key=lambda item: item[0])
+    for name, entry in entries:
+        key = base + name
+        if not (key.startswith(prefix) or (prefix.startswith(key) and name.endswith("/"))):
+            continue
+        if name.endswith("/"):
+            if start_after is None or start_after < key or start_after.startswith(key):
+                yield from _walk(root, key, prefix, start_after)
+        elif start_after is None or key > start_after:
+            found = _file(key, entry)
+            if found is not None:
+                yield found
+
+
+def _entries(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(TEMPORARY):
+                continue
+            try:
+                entry.name.encode()
+            except UnicodeEncodeError as error:
+                raise StoreError(
+                    f"the name {entry.name!r} in {folder} is not UTF-8, so no store can hold it; "
+                    "rename it or leave its directory out",
+                    is_permanent=True,
+                ) from error
+            is_folder = entry.is_dir(follow_symlinks=False)
+            yield entry.name + "/" if is_folder else entry.name, entry
+
+
+def _file(key: str, entry: os.DirEntry[str]) -> ObjectInfo | None:
+    """A regular file, also through a link; None for what is no object."""
+    try:
+        status = entry.stat()
+    except FileNotFoundError:
+        # Deleted since the directory was read, or a link that leads nowhere.
+        logger.warning("left out of the listing, it cannot be read: %s", entry.path)
+        return None
+    except OSError as error:
+        with mapped(f"looking at {entry.path}"):
+            raise error
+    if not stat.S_ISREG(status.st_mode):
+        logger.warning("left out of the listing, not a regular file: %s", entry.path)
+        return None
+    return info_of(key, status)

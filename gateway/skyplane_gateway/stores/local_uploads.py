@@ -1,0 +1,187 @@
+"""Multipart uploads on a file system: one sparse file and one log of its parts.
+
+Both lie beside the destination, so that publishing is a rename within one directory.
+`.skyplane-upload-<id>` takes the bytes at their offsets, from any process; each part
+is on the disk before its line is appended to `.skyplane-upload-<id>.parts`, so a line
+is proof of the part. The upload id ends with the file's inode, which the finished
+object keeps: that is how a repeated completion knows its own object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from skyplane_gateway.errors import NotFound, StoreError
+from skyplane_gateway.stores.base import PartInfo, UploadInfo
+from skyplane_gateway.stores.local_paths import TEMPORARY
+from skyplane_gateway.stores.values import Body
+
+_LOG_SUFFIX = ".parts"
+_UPLOAD_ID = re.compile(r"[0-9a-f]{32}-[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One line of the log: where a part lies."""
+
+    part: PartInfo
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenUpload:
+    """The two files of an upload to `target`."""
+
+    key: str
+    upload_id: str
+    target: Path
+
+    @classmethod
+    def create(cls, key: str, target: Path) -> OpenUpload:
+        """Make the files. Raises OSError."""
+        token = uuid.uuid4().hex
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.parent / (TEMPORARY + token)
+        draft.touch(exist_ok=False)
+        upload_id = f"{token}-{draft.stat().st_ino}"
+        upload = cls(key, upload_id, target)
+        header = {"key": key, "upload_id": upload_id, "initiated": time.time()}
+        upload.log.write_text(json.dumps(header) + "\n")
+        return upload
+
+    @classmethod
+    def named(cls, key: str, upload_id: str, target: Path) -> OpenUpload:
+        """The upload that `create` called so; not yet seen to exist.
+
+        Raises:
+            NotFound: no upload was ever called that.
+        """
+        upload = cls(key, upload_id, target)
+        if _UPLOAD_ID.fullmatch(upload_id) is None:
+            raise upload.gone()
+        return upload
+
+    @property
+    def draft(self) -> Path:
+        return self.target.parent / (TEMPORARY + self.upload_id.split("-", 1)[0])
+
+    @property
+    def log(self) -> Path:
+        return self.draft.with_name(self.draft.name + _LOG_SUFFIX)
+
+    def write(self, number: int, data: Body, offset: int, crc32c: int) -> PartInfo:
+        """Put one part on the disk, then say so in the log.
+
+        Raises:
+            NotFound: the upload is over. OSError: as the file system says.
+        """
+        part = PartInfo(number, f"{offset}-{len(data)}-{crc32c:08x}", len(data), crc32c)
+        try:
+            file = os.open(self.draft, os.O_WRONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise self.gone() from error
+        try:
+            write_all(file, data, offset)
+            os.fdatasync(file)
+        finally:
+            os.close(file)
+        # The leading newline ends a line that a crash cut short.
+        line = f"\n{json.dumps([number, offset, len(data), crc32c])}\n"
+        try:
+            log = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise self.gone() from error
+        try:
+            # One short append is one line, whoever else appends.
+            os.write(log, line.encode())
+        finally:
+            os.close(log)
+        return part
+
+    def parts(self) -> dict[int, _Entry]:
+        """The stored parts by number; a later line replaces an earlier one."""
+        found: dict[int, _Entry] = {}
+        try:
+            lines = self.log.read_text().splitlines()[1:]
+        except FileNotFoundError as error:
+            raise self.gone() from error
+        for line in lines:
+            try:
+                number, offset, size, crc32c = json.loads(line)
+            except ValueError:
+                # Empty, or cut short by a crash: then the part was never acknowledged.
+                continue
+            part = PartInfo(number, f"{offset}-{size}-{crc32c:08x}", size, crc32c)
+            found[number] = _Entry(part, offset)
+        return found
+
+    def require(self, parts: Sequence[PartInfo], size_bytes: int) -> None:
+        """See that the named parts are stored and cover the object without a gap.
+
+        Raises:
+            StoreError: permanent; names the part.
+        """
+        stored = self.parts()
+        end = 0
+        for part in parts:
+            entry = stored.get(part.number)
+            if entry is None or entry.part.etag != part.etag or entry.offset != end:
+                raise StoreError(
+                    f"part {part.number} of {self.key!r} is not stored as {part.etag} at {end}; "
+                    "send it again",
+                    is_permanent=True,
+                )
+            end += entry.part.size_bytes
+        if end != size_bytes or self.draft.stat().st_size != size_bytes:
+            raise StoreError(
+                f"the parts of {self.key!r} have {end} bytes, not the {size_bytes} expected"
+            )
+
+    def became(self, status: os.stat_result, size_bytes: int) -> bool:
+        """Whether the object there is this upload, completed before."""
+        inode = self.upload_id.rpartition("-")[2]
+        return str(status.st_ino) == inode and status.st_size == size_bytes
+
+    def discard(self) -> None:
+        self.draft.unlink(missing_ok=True)
+        self.log.unlink(missing_ok=True)
+
+    def gone(self) -> NotFound:
+        return NotFound(f"there is no open upload {self.upload_id} of {self.key!r}; begin anew")
+
+
+def find(root: Path, prefix: str) -> Iterator[UploadInfo]:
+    """Open uploads of keys that start with `prefix`. Raises OSError."""
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    folder = prefix.rpartition("/")[0]
+    for directory, _, names in os.walk(root / folder, onerror=refuse):
+        for name in sorted(names):
+            if not (name.startswith(TEMPORARY) and name.endswith(_LOG_SUFFIX)):
+                continue
+            try:
+                with (Path(directory) / name).open() as log:
+                    header = json.loads(log.readline())
+            except (FileNotFoundError, ValueError):
+                continue
+            if header["key"].startswith(prefix):
+                yield UploadInfo(header["key"], header["upload_id"], header["initiated"])
+
+
+def write_all(file: int, data: Body, offset: int) -> None:
+    """Write all of `data` at `offset`, however little the system takes at a time."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(file, view, offset)
+        view = view[written:]
+        offset += written

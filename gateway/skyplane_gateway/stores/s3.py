@@ -1,0 +1,319 @@
+"""S3 and stores that speak its protocol, through boto3.
+
+Checksums: every body goes with its CRC32C, so the store refuses what was damaged on
+the way. What the store later *says* an object's checksum is, is believed only of AWS
+itself, or where option `checksum=trusted` says so: some compatible servers label a
+checksum of part checksums as the object's. `checksum=none` sends none, for servers
+that refuse the header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from skyplane_gateway.errors import (
+    ChecksumMismatch,
+    NotFound,
+    PreconditionFailed,
+    SkyplaneError,
+    StoreError,
+    StoreUnavailable,
+)
+from skyplane_gateway.stores import s3_listing
+from skyplane_gateway.stores.base import (
+    UNCONDITIONAL,
+    Body,
+    Credentials,
+    ObjectAttributes,
+    ObjectInfo,
+    ObjectStore,
+    PartInfo,
+    Precondition,
+    Reader,
+    StoreCapabilities,
+    StoreSpec,
+    UploadInfo,
+)
+from skyplane_gateway.stores.crc import to_header
+from skyplane_gateway.stores.keys import check_key
+from skyplane_gateway.stores.s3_client import ambient_credentials, bucket_region, open_client
+from skyplane_gateway.stores.s3_errors import attempts_of, code_of, mapped, translate
+from skyplane_gateway.stores.s3_outcome import Fingerprint, of_body, of_parts
+from skyplane_gateway.stores.s3_reader import EmptyReader, S3Reader
+from skyplane_gateway.stores.s3_requests import (
+    answered_at,
+    attribute_arguments,
+    full_checksum,
+    info_of_head,
+    part_arguments,
+    precondition_arguments,
+    sendable,
+)
+from skyplane_gateway.stores.values import MIB
+
+__all__ = ["S3Store", "ambient_credentials", "bucket_region", "open_from_spec"]
+
+_GIB = 1024 * MIB
+
+
+def open_from_spec(spec: StoreSpec, credentials: Credentials | None) -> ObjectStore:
+    """What `open_store` calls."""
+    return S3Store(spec, credentials)
+
+
+class S3Store:
+    """See `ObjectStore`."""
+
+    def __init__(self, spec: StoreSpec, credentials: Credentials | None = None) -> None:
+        self.spec = spec
+        self._client = open_client(spec, credentials)
+        checksum = spec.option("checksum") or ("sent" if spec.endpoint_url else "trusted")
+        self._trusted = checksum == "trusted"
+        self._sends_checksum = checksum != "none"
+        self.capabilities = StoreCapabilities(
+            trusts_checksum=self._trusted,
+            ordered_listing=True,
+            supports_metadata=True,
+            min_part_bytes=5 * MIB,
+            max_part_bytes=5 * _GIB,
+            max_parts=10_000,
+            max_object_bytes=10_000 * 5 * _GIB,
+        )
+
+    def check(self, prefix: str = "") -> None:
+        with mapped(self._what("listing", prefix)):
+            self._client.list_objects_v2(Bucket=self.spec.bucket, Prefix=prefix, MaxKeys=1)
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        what = self._what("listing", prefix)
+        return s3_listing.objects(self._client, self.spec.bucket, prefix, start_after, what)
+
+    def head(self, key: str) -> ObjectInfo:
+        with mapped(self._what("looking at", check_key(key))):
+            answer = self._head(key, with_checksum=self._trusted)
+        return info_of_head(key, answer, trusted=self._trusted)
+
+    def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Reader:
+        what = self._what("reading", check_key(key))
+        arguments: dict[str, Any] = {"Bucket": self.spec.bucket, "Key": key}
+        if if_match is not None:
+            arguments["IfMatch"] = if_match
+        if length == 0:
+            with mapped(what):
+                self._client.head_object(**arguments)
+            return EmptyReader()
+        last = offset + length - 1
+        with mapped(what):
+            answer = self._client.get_object(**arguments, Range=f"bytes={offset}-{last}")
+        status = answer["ResponseMetadata"]["HTTPStatusCode"]
+        content_range = answer.get("ContentRange", "")
+        if status != 206 or not content_range.startswith(f"bytes {offset}-{last}/"):
+            answer["Body"].close()
+            raise StoreUnavailable(
+                f"{what}: asked for bytes {offset} to {last}, the answer is {status} with "
+                f"{content_range or 'no range'}; read the range again"
+            )
+        return S3Reader(answer["Body"], length, what)
+
+    def put(
+        self,
+        key: str,
+        data: Body,
+        *,
+        attributes: ObjectAttributes | None = None,
+        precondition: Precondition = UNCONDITIONAL,
+        crc32c: int | None = None,
+    ) -> ObjectInfo:
+        what = self._what("writing", check_key(key))
+        arguments = {**attribute_arguments(attributes), **precondition_arguments(precondition)}
+        if crc32c is not None and self._sends_checksum:
+            arguments["ChecksumCRC32C"] = to_header(crc32c)
+        try:
+            answer = self._client.put_object(
+                Bucket=self.spec.bucket, Key=key, Body=sendable(data), **arguments
+            )
+        except (ClientError, BotoCoreError) as error:
+            failure = _write_failure(error, what, precondition)
+            if precondition != UNCONDITIONAL and _may_have_landed(error, failure):
+                landed = self._find(key, of_body(data))
+                if landed is not None:
+                    return landed
+            raise failure from error
+        return ObjectInfo(
+            key=key,
+            size_bytes=len(data),
+            etag=answer["ETag"],
+            last_modified=answered_at(answer),
+            crc32c=crc32c if self._trusted else None,
+            attributes=attributes or ObjectAttributes(),
+        )
+
+    def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
+        arguments = attribute_arguments(attributes)
+        if self._sends_checksum:
+            arguments["ChecksumAlgorithm"] = "CRC32C"
+        if self._trusted:
+            arguments["ChecksumType"] = "FULL_OBJECT"
+        with mapped(self._what("beginning an upload of", check_key(key))):
+            answer = self._client.create_multipart_upload(
+                Bucket=self.spec.bucket, Key=key, **arguments
+            )
+        return answer["UploadId"]
+
+    def put_part(
+        self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
+    ) -> PartInfo:
+        arguments: dict[str, Any] = {}
+        if self._sends_checksum:
+            arguments["ChecksumCRC32C"] = to_header(crc32c)
+        with mapped(self._what(f"writing part {number} of", key)):
+            answer = self._client.upload_part(
+                Bucket=self.spec.bucket,
+                Key=key,
+                UploadId=upload_id,
+                PartNumber=number,
+                Body=sendable(data),
+                **arguments,
+            )
+        return PartInfo(number, answer["ETag"], len(data), crc32c)
+
+    def complete_upload(
+        self,
+        key: str,
+        upload_id: str,
+        parts: Sequence[PartInfo],
+        *,
+        precondition: Precondition = UNCONDITIONAL,
+        size_bytes: int,
+        crc32c: int | None = None,
+    ) -> ObjectInfo:
+        what = self._what("completing", key)
+        arguments: dict[str, Any] = precondition_arguments(precondition)
+        if self._trusted:
+            arguments |= {"ChecksumType": "FULL_OBJECT", "MpuObjectSize": size_bytes}
+            if crc32c is not None:
+                arguments["ChecksumCRC32C"] = to_header(crc32c)
+        listed: Any = part_arguments(parts, with_checksums=self._sends_checksum)
+        try:
+            answer = self._client.complete_multipart_upload(
+                Bucket=self.spec.bucket,
+                Key=key,
+                UploadId=upload_id,
+                MultipartUpload={"Parts": listed},
+                **arguments,
+            )
+        except (ClientError, BotoCoreError) as error:
+            failure = _write_failure(error, what, precondition)
+            if isinstance(failure, NotFound) or self._upload_ended(key, upload_id, failure):
+                landed = self._find(key, of_parts(size_bytes, parts, crc32c))
+                if landed is not None:
+                    return landed
+                if isinstance(failure, StoreUnavailable):
+                    failure = NotFound(f"{what}: the upload is gone; begin a new one")
+            raise failure from error
+        if "ETag" not in answer:
+            raise StoreUnavailable(f"{what}: the answer names no object; look and try again")
+        return self._confirmed(key, answer["ETag"], size_bytes, crc32c, what)
+
+    def abort_upload(self, key: str, upload_id: str) -> None:
+        try:
+            with mapped(self._what("aborting an upload of", key)):
+                self._client.abort_multipart_upload(
+                    Bucket=self.spec.bucket, Key=key, UploadId=upload_id
+                )
+        except NotFound as error:
+            if not _is_code(error, "NoSuchUpload"):
+                raise
+
+    def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
+        what = self._what("listing the open uploads of", prefix)
+        return s3_listing.uploads(self._client, self.spec.bucket, prefix, what)
+
+    def list_parts(self, key: str, upload_id: str) -> tuple[PartInfo, ...]:
+        what = self._what("listing the parts of", key)
+        return s3_listing.parts(self._client, self.spec.bucket, key, upload_id, what)
+
+    def delete(self, key: str) -> None:
+        with mapped(self._what("deleting", check_key(key))):
+            self._client.delete_object(Bucket=self.spec.bucket, Key=key)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _what(self, verb: str, key: str) -> str:
+        at = f" at {self.spec.endpoint_url}" if self.spec.endpoint_url else ""
+        return f"{verb} s3://{self.spec.bucket}/{key}{at}"
+
+    def _head(self, key: str, *, with_checksum: bool) -> dict[str, Any]:
+        mode: dict[str, Any] = {"ChecksumMode": "ENABLED"} if with_checksum else {}
+        return dict(self._client.head_object(Bucket=self.spec.bucket, Key=key, **mode))
+
+    def _find(self, key: str, sent: Fingerprint) -> ObjectInfo | None:
+        """The object at `key` if it is what was sent; None when it is not, or cannot be told."""
+        try:
+            head = self._head(key, with_checksum=self._sends_checksum)
+        except (ClientError, BotoCoreError):
+            return None
+        return info_of_head(key, head, trusted=self._trusted) if sent.fits(head) else None
+
+    def _upload_ended(self, key: str, upload_id: str, failure: SkyplaneError) -> bool:
+        """Whether the upload is gone although its completion failed: then it may be the object."""
+        if not isinstance(failure, StoreUnavailable | PreconditionFailed):
+            return False
+        try:
+            self._client.list_parts(
+                Bucket=self.spec.bucket, Key=key, UploadId=upload_id, MaxParts=1
+            )
+        except ClientError as error:
+            return code_of(error) == "NoSuchUpload"
+        except BotoCoreError:
+            return False
+        return False
+
+    def _confirmed(
+        self, key: str, etag: str, size_bytes: int, crc32c: int | None, what: str
+    ) -> ObjectInfo:
+        """Look at the completed object and hold it to its size and checksum."""
+        with mapped(what):
+            head = self._head(key, with_checksum=self._trusted)
+        if head["ETag"].strip('"') != etag.strip('"'):
+            raise PreconditionFailed(
+                f"{what}: another object was written over it at once; list it again"
+            )
+        if head["ContentLength"] != size_bytes:
+            raise StoreError(
+                f"{what}: the store made {head['ContentLength']} bytes of it, not {size_bytes}"
+            )
+        found = full_checksum(head) if self._trusted else None
+        if None not in (found, crc32c) and found != crc32c:
+            raise ChecksumMismatch(f"{what}: the stored object has another checksum")
+        return info_of_head(key, head, trusted=self._trusted)
+
+
+def _write_failure(
+    error: ClientError | BotoCoreError, what: str, precondition: Precondition
+) -> SkyplaneError:
+    # If-Match on an object that is gone is answered 404, not 412.
+    if (
+        precondition.if_match is not None
+        and isinstance(error, ClientError)
+        and code_of(error) == "NoSuchKey"
+    ):
+        return PreconditionFailed(f"{what}: the object to be replaced is gone; list it again")
+    return translate(error, what)
+
+
+def _may_have_landed(error: ClientError | BotoCoreError, failure: SkyplaneError) -> bool:
+    """Whether an attempt before the one that failed may have been carried out."""
+    if isinstance(failure, StoreUnavailable):
+        return True
+    repeated = isinstance(error, ClientError) and attempts_of(error) > 1
+    return repeated and isinstance(failure, PreconditionFailed)
+
+
+def _is_code(failure: SkyplaneError, code: str) -> bool:
+    cause = failure.__cause__
+    return isinstance(cause, ClientError) and code_of(cause) == code

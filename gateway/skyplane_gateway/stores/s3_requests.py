@@ -1,0 +1,85 @@
+"""Our values as S3's request arguments, and S3's answers as our values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from skyplane_gateway.stores.base import Body, ObjectAttributes, ObjectInfo, PartInfo, Precondition
+from skyplane_gateway.stores.crc import from_header, to_header
+
+_HEADERS = {
+    "content_type": "ContentType",
+    "content_encoding": "ContentEncoding",
+    "content_language": "ContentLanguage",
+    "content_disposition": "ContentDisposition",
+    "cache_control": "CacheControl",
+}
+
+
+def attribute_arguments(attributes: ObjectAttributes | None) -> dict[str, Any]:
+    if attributes is None:
+        return {}
+    values = {theirs: getattr(attributes, ours) for ours, theirs in _HEADERS.items()}
+    arguments: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+    if attributes.metadata:
+        arguments["Metadata"] = dict(attributes.metadata)
+    return arguments
+
+
+def precondition_arguments(precondition: Precondition) -> dict[str, str]:
+    if precondition.if_absent:
+        return {"IfNoneMatch": "*"}
+    if precondition.if_match is not None:
+        return {"IfMatch": precondition.if_match}
+    return {}
+
+
+def part_arguments(parts: Sequence[PartInfo], *, with_checksums: bool) -> list[dict[str, Any]]:
+    """The `Parts` of a completion, in order, each with its checksum where one is known."""
+    listed = []
+    for part in parts:
+        entry: dict[str, Any] = {"PartNumber": part.number, "ETag": part.etag}
+        if with_checksums and part.crc32c is not None:
+            entry["ChecksumCRC32C"] = to_header(part.crc32c)
+        listed.append(entry)
+    return listed
+
+
+def sendable(data: Body) -> Any:
+    """What botocore takes as a body; only a view of something else costs a copy.
+
+    Any: botocore takes a bytearray, which its stubs do not know.
+    """
+    return data if isinstance(data, bytes | bytearray) else bytes(data)
+
+
+def attributes_of(answer: Mapping[str, Any]) -> ObjectAttributes:
+    pairs = sorted((name.lower(), value) for name, value in answer.get("Metadata", {}).items())
+    headers = {ours: answer.get(theirs) for ours, theirs in _HEADERS.items()}
+    return ObjectAttributes(**headers, metadata=tuple(pairs))
+
+
+def info_of_head(key: str, answer: Mapping[str, Any], *, trusted: bool) -> ObjectInfo:
+    return ObjectInfo(
+        key=key,
+        size_bytes=answer["ContentLength"],
+        etag=answer["ETag"],
+        last_modified=answer["LastModified"].timestamp(),
+        crc32c=full_checksum(answer) if trusted else None,
+        attributes=attributes_of(answer),
+    )
+
+
+def full_checksum(answer: Mapping[str, Any]) -> int | None:
+    """CRC32C of the whole object; None when it is one of the parts' checksums."""
+    if answer.get("ChecksumType") == "COMPOSITE":
+        return None
+    return from_header(answer.get("ChecksumCRC32C"))
+
+
+def answered_at(answer: Mapping[str, Any]) -> float:
+    """Unix seconds of the store's own `Date` header; 0.0 when it sent none."""
+    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    return 0.0 if date is None else parsedate_to_datetime(date).timestamp()

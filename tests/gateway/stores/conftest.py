@@ -1,0 +1,163 @@
+"""The stores that the conformance suite runs against.
+
+To join: add a factory to `_FACTORIES`. It makes an empty bucket and says how to open
+it; every `test_conformance_*` module then runs against it. Where a server is known to
+fall short of its protocol, name the shortcoming in `lacks`; the test says so and skips.
+
+SKYPLANE_TEST_S3_ENDPOINT, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, adds a real
+S3-compatible server as a fourth store, `endpoint`.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from skyplane_gateway.protocol.checksum import crc32c
+from skyplane_gateway.stores import Credentials, ObjectStore, StoreSpec, open_store
+from skyplane_gateway.stores.base import ObjectInfo, PartInfo
+from skyplane_gateway.stores.memory import create_bucket, delete_bucket
+
+CREDENTIALS = Credentials({"access_key_id": "test", "secret_access_key": "test-secret"})
+
+
+@dataclass
+class Harness:
+    """An empty bucket and what the tests do with it over and over.
+
+    `lacks` names what the server behind it does not do although its protocol says so.
+    """
+
+    spec: StoreSpec
+    credentials: Credentials | None = None
+    lacks: frozenset[str] = frozenset()
+    opened: list[ObjectStore] = field(default_factory=list)
+
+    def open(self) -> ObjectStore:
+        store = open_store(self.spec, self.credentials)
+        self.opened.append(store)
+        return store
+
+    def open_missing(self) -> ObjectStore:
+        """The same store, but a bucket that does not exist."""
+        spec = replace(self.spec, bucket=self.spec.bucket + "-missing")
+        store = open_store(spec, self.credentials)
+        self.opened.append(store)
+        return store
+
+    @property
+    def shared(self) -> ObjectStore:
+        """The first store that was opened; a test that wants another instance calls `open`."""
+        return self.opened[0] if self.opened else self.open()
+
+    @property
+    def part_bytes(self) -> int:
+        return max(self.shared.capabilities.min_part_bytes, 64 * 1024)
+
+    def fill(self, keys: list[str], body: bytes = b"") -> None:
+        store = self.shared
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda key: store.put(key, body), keys))
+
+    def read(self, key: str) -> bytes:
+        """The whole object, in odd-sized bites."""
+        info = self.shared.head(key)
+        return self.read_range(info, 0, info.size_bytes)
+
+    def read_range(self, info: ObjectInfo, offset: int, length: int) -> bytes:
+        body = bytearray()
+        buffer = memoryview(bytearray(65_521))
+        with self.shared.read(info.key, offset=offset, length=length, if_match=info.etag) as reader:
+            while count := reader.readinto(buffer):
+                body += buffer[:count]
+        return bytes(body)
+
+    def put_parts(self, key: str, upload_id: str, bodies: list[bytes]) -> list[PartInfo]:
+        """Store the bodies as the parts 1, 2, ... of an upload."""
+        store, offset, parts = self.shared, 0, []
+        for number, body in enumerate(bodies, start=1):
+            parts.append(
+                store.put_part(key, upload_id, number, body, offset=offset, crc32c=crc32c(body))
+            )
+            offset += len(body)
+        return parts
+
+
+@pytest.fixture(scope="session")
+def moto_url() -> Iterator[str]:
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+#: moto neither checks checksums nor enforces If-Match on a completion, answers 500
+#: where an upload is gone, and its router takes no newline.
+_MOTO_LACKS = frozenset({"checksums", "if-match-on-completion", "no-such-upload", "newline"})
+
+
+def _bucket(url: str, credentials: Credentials) -> StoreSpec:
+    bucket = f"bucket-{uuid.uuid4().hex[:12]}"
+    client = boto3.client(
+        "s3",
+        endpoint_url=url,
+        region_name="us-east-1",
+        aws_access_key_id=credentials["access_key_id"],
+        aws_secret_access_key=credentials["secret_access_key"],
+    )
+    client.create_bucket(Bucket=bucket)
+    client.close()
+    return StoreSpec("s3", bucket, endpoint_url=url, region="us-east-1")
+
+
+def _s3(request: pytest.FixtureRequest) -> Harness:
+    url: str = request.getfixturevalue("moto_url")
+    return Harness(_bucket(url, CREDENTIALS), CREDENTIALS, lacks=_MOTO_LACKS)
+
+
+def _endpoint(request: pytest.FixtureRequest) -> Harness:
+    names = {"access_key_id": "AWS_ACCESS_KEY_ID", "secret_access_key": "AWS_SECRET_ACCESS_KEY"}
+    credentials = Credentials({ours: os.environ[theirs] for ours, theirs in names.items()})
+    lacks = frozenset(os.environ.get("SKYPLANE_TEST_S3_LACKS", "").split(","))
+    spec = _bucket(os.environ["SKYPLANE_TEST_S3_ENDPOINT"], credentials)
+    return Harness(spec, credentials, lacks=lacks)
+
+
+def _file(request: pytest.FixtureRequest) -> Harness:
+    folder: Path = request.getfixturevalue("tmp_path")
+    root = folder / "root"
+    root.mkdir()
+    return Harness(StoreSpec("file", str(root)))
+
+
+def _memory(request: pytest.FixtureRequest) -> Harness:
+    name = uuid.uuid4().hex
+    create_bucket(name)
+    request.addfinalizer(lambda: delete_bucket(name))
+    return Harness(StoreSpec("memory", name))
+
+
+_FACTORIES: dict[str, Callable[[pytest.FixtureRequest], Harness]] = {
+    "memory": _memory,
+    "file": _file,
+    "s3": _s3,
+}
+if "SKYPLANE_TEST_S3_ENDPOINT" in os.environ:
+    _FACTORIES["endpoint"] = _endpoint
+
+
+@pytest.fixture(params=sorted(_FACTORIES))
+def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
+    made = _FACTORIES[request.param](request)
+    yield made
+    for store in made.opened:
+        store.close()

@@ -1,0 +1,242 @@
+"""What every store does with whole objects, ranges, pins and preconditions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from skyplane_gateway.errors import (
+    ChecksumMismatch,
+    InvalidKey,
+    NotFound,
+    PreconditionFailed,
+    StoreError,
+)
+from skyplane_gateway.protocol.checksum import crc32c
+from skyplane_gateway.stores import Credentials, StoreSpec
+from skyplane_gateway.stores.base import IF_ABSENT, ObjectAttributes, Precondition, read_object
+
+#: Names that a store must keep apart. A file store has to refuse those marked so.
+ODD_KEYS = {
+    "with space": True,
+    "plus+and%2Band%20percent": True,
+    "question?and#hash&amp;": True,
+    "back\\slash": True,
+    "new\nline": True,
+    "tab\tand\x01control": True,
+    "caf\u00e9-nfc": True,
+    "cafe\u0301-nfd": True,
+    "emoji-\U0001f680": True,
+    "UPPER": True,
+    "upper": True,
+    "a//b": False,
+    "./x": False,
+    "a/../b": False,
+    "../up": False,
+    "/leading": False,
+    "n" * 1024: False,
+    ".": False,
+}
+SIZES = [0, 1, 65_535, 65_536, 65_537]
+
+
+def test_check_passes_on_an_empty_bucket(harness: Any) -> None:
+    harness.shared.check()
+    harness.shared.check("not/there/yet")
+
+
+def test_check_of_a_missing_bucket_says_so(harness: Any) -> None:
+    with pytest.raises(NotFound, match="missing"):
+        harness.open_missing().check()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_bodies_come_back(harness: Any, size: int) -> None:
+    body = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    written = harness.shared.put("deep/er/key", body, crc32c=crc32c(body))
+    assert harness.read("deep/er/key") == body
+    found = harness.shared.head("deep/er/key")
+    assert (found.size_bytes, found.etag) == (size, written.etag)
+    assert found.etag
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_every_kind_of_body_is_taken(harness: Any, kind: Any) -> None:
+    harness.shared.put("k", kind(b"body"))
+    assert harness.read("k") == b"body"
+
+
+@pytest.mark.parametrize(("offset", "length"), [(0, 1), (0, 10), (3, 4), (9, 1), (5, 0), (10, 0)])
+def test_ranges(harness: Any, offset: int, length: int) -> None:
+    info = harness.shared.put("k", b"0123456789")
+    assert harness.read_range(info, offset, length) == b"0123456789"[offset : offset + length]
+
+
+def test_a_range_outside_the_object_is_refused(harness: Any) -> None:
+    info = harness.shared.put("k", b"0123456789")
+    with pytest.raises(StoreError):
+        harness.read_range(info, 8, 5)
+
+
+@pytest.mark.parametrize("length", [0, 3])
+def test_reading_under_an_outdated_pin_is_refused(harness: Any, length: int) -> None:
+    store = harness.shared
+    old = store.put("k", b"older")
+    store.put("k", b"newer!")
+    with pytest.raises(PreconditionFailed):
+        store.read("k", offset=0, length=length, if_match=old.etag)
+
+
+def test_reading_what_is_not_there_is_not_found(harness: Any) -> None:
+    store = harness.shared
+    with pytest.raises(NotFound):
+        store.read("none", offset=0, length=1, if_match=None)
+    with pytest.raises(NotFound):
+        store.head("none")
+
+
+def test_a_whole_small_object_is_read_pinned(harness: Any) -> None:
+    store = harness.shared
+    info = store.put("k", b"journal")
+    found, body = read_object(store, "k", max_bytes=100, if_match=info.etag)
+    assert (found.etag, body) == (info.etag, b"journal")
+    with pytest.raises(StoreError, match="7 bytes"):
+        read_object(store, "k", max_bytes=6)
+
+
+def test_if_absent_writes_once(harness: Any) -> None:
+    store = harness.shared
+    store.put("k", b"first", precondition=IF_ABSENT)
+    with pytest.raises(PreconditionFailed):
+        store.put("k", b"second", precondition=IF_ABSENT)
+    with pytest.raises(PreconditionFailed):
+        store.put("k", b"first", precondition=IF_ABSENT)
+    assert harness.read("k") == b"first"
+
+
+def test_if_match_replaces_only_that_version(harness: Any) -> None:
+    store = harness.shared
+    first = store.put("k", b"first")
+    second = store.put("k", b"second", precondition=Precondition(if_match=first.etag))
+    with pytest.raises(PreconditionFailed):
+        store.put("k", b"third", precondition=Precondition(if_match=first.etag))
+    assert harness.read("k") == b"second"
+    assert store.head("k").etag == second.etag
+
+
+def test_if_match_of_what_is_gone_is_refused(harness: Any) -> None:
+    store = harness.shared
+    info = store.put("k", b"first")
+    store.delete("k")
+    with pytest.raises(PreconditionFailed):
+        store.put("k", b"second", precondition=Precondition(if_match=info.etag))
+
+
+def test_deleting_twice_is_fine(harness: Any) -> None:
+    store = harness.shared
+    store.put("k", b"x")
+    store.delete("k")
+    store.delete("k")
+    with pytest.raises(NotFound):
+        store.head("k")
+
+
+@pytest.mark.parametrize("key", ODD_KEYS)
+def test_odd_keys_are_kept_verbatim_or_refused(harness: Any, key: str) -> None:
+    if "newline" in harness.lacks and "\n" in key:
+        pytest.skip("this server takes no newline; test_s3_faults asserts what is sent")
+    store = harness.shared
+    if harness.spec.kind == "file" and not ODD_KEYS[key]:
+        with pytest.raises(InvalidKey):
+            store.put(key, b"body")
+        return
+    store.put(key, b"body")
+    assert [info.key for info in store.list("")] == [key]
+    assert harness.read(key) == b"body"
+    store.delete(key)
+    assert list(store.list("")) == []
+
+
+def test_twins_are_two_objects(harness: Any) -> None:
+    twins = ["caf\u00e9", "cafe\u0301", "a", "A", "b+c", "b c", "b%20c"]
+    store = harness.shared
+    for key in twins:
+        store.put(key, key.encode())
+    assert {info.key: harness.read(info.key) for info in store.list("")} == {
+        key: key.encode() for key in twins
+    }
+
+
+def test_a_directory_marker_beside_its_name(harness: Any) -> None:
+    store = harness.shared
+    store.put("x/", b"")
+    assert store.head("x/").size_bytes == 0
+    if harness.spec.kind == "file":
+        with pytest.raises(InvalidKey):
+            store.put("x", b"body")
+        with pytest.raises(InvalidKey):
+            store.put("y/", b"body")
+        return
+    store.put("x", b"body")
+    assert [info.key for info in store.list("x")] == ["x", "x/"]
+
+
+@pytest.mark.parametrize("key", ["", "n" * 1025, "lone\ud800surrogate"])
+def test_impossible_keys_are_refused_before_anything_is_sent(harness: Any, key: str) -> None:
+    store = harness.shared
+    with pytest.raises(InvalidKey):
+        store.put(key, b"")
+    with pytest.raises(InvalidKey):
+        store.create_upload(key)
+
+
+def test_attributes_come_back(harness: Any) -> None:
+    store = harness.shared
+    if not store.capabilities.supports_metadata:
+        pytest.skip("this store keeps no attributes, and says so")
+    attributes = ObjectAttributes(
+        content_type="text/csv; charset=utf-8",
+        content_encoding="gzip",
+        content_language="de",
+        content_disposition='attachment; filename="x y.csv"',
+        cache_control="max-age=60",
+        metadata=(("owner", "data team"), ("with-dash", "1=2&3")),
+    )
+    store.put("put", b"x", attributes=attributes)
+    assert store.head("put").attributes == attributes
+    upload_id = store.create_upload("multi", attributes)
+    parts = harness.put_parts("multi", upload_id, [b"x"])
+    store.complete_upload("multi", upload_id, parts, size_bytes=1)
+    assert store.head("multi").attributes == attributes
+
+
+def test_a_wrong_checksum_is_refused_where_the_store_checks(harness: Any) -> None:
+    if "checksums" in harness.lacks:
+        pytest.skip("this server does not check; test_s3_faults asserts the mapping")
+    store = harness.shared
+    with pytest.raises(ChecksumMismatch):
+        store.put("k", b"body", crc32c=1)
+    with pytest.raises(NotFound):
+        store.head("k")
+
+
+def test_a_trusted_checksum_is_returned(harness: Any) -> None:
+    store = harness.shared
+    store.put("k", b"body", crc32c=crc32c(b"body"))
+    expected = crc32c(b"body") if store.capabilities.trusts_checksum else None
+    assert store.head("k").crc32c == expected
+
+
+def test_credentials_never_show_a_value() -> None:
+    credentials = Credentials({"access_key_id": "AKIAX", "secret_access_key": "hush"})
+    for text in (repr(credentials), str(credentials), f"{credentials}", f"{[credentials]}"):
+        assert "hush" not in text
+        assert "AKIAX" not in text
+    assert Credentials.from_dict(credentials.to_dict())["secret_access_key"] == "hush"
+
+
+def test_values_survive_json(harness: Any) -> None:
+    info = harness.shared.put("k", b"x", attributes=ObjectAttributes(metadata=(("a", "b"),)))
+    assert type(info).from_dict(info.to_dict()) == info
+    assert StoreSpec.from_dict(harness.spec.to_dict()) == harness.spec
