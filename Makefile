@@ -8,6 +8,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3 python; d
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+BENCHES := $(patsubst bench/%.py,%,$(filter-out bench/_% bench/fit_%,$(wildcard bench/*.py)))
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate
 
 # Behind a proxy that re-signs TLS only the system's certificates are of use.
@@ -32,10 +33,9 @@ check: $(INSTALLED)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --config setup.cfg --no-logo
 
-bench: $(INSTALLED)  ## every module of bench/ prints its own figures
-	@failed=; for file in bench/[a-z]*.py; do \
-		name=$$(basename "$$file" .py); echo "== bench.$$name"; \
-		$(BIN)/python -m "bench.$$name" || failed="$$failed $$name"; \
+bench: $(INSTALLED)  ## every module of bench/ prints its own figures; fit_* are tools with arguments
+	@failed=; for name in $(BENCHES); do \
+		echo "== bench.$$name"; $(BIN)/python -m "bench.$$name" || failed="$$failed $$name"; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 soak: $(INSTALLED)  ## long repeats; pytest's status 5 says that no test carries the marker

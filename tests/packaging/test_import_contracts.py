@@ -98,6 +98,11 @@ def test_contract_breaks(repository: Path, tree: Path, contract: str) -> None:
     assert broken_contracts(tree) == expected
 
 
+def test_a_module_that_no_layer_names_breaks_the_layers(repository: Path, tree: Path) -> None:
+    add_import(tree, "skyplane_orchestration.probe", "")
+    assert broken_contracts(tree) == {contracts(repository)["layers"]}
+
+
 def test_a_permitted_import_breaks_nothing(tree: Path) -> None:
     add_import(tree, "skyplane_orchestration.operators.probe", "from airflow.sdk import Variable")
     add_import(tree, "skyplane_orchestration.operators.probe", "import skyplane_gateway.errors")
