@@ -169,7 +169,9 @@ class Topology:
                     )
                     for route in data["routes"]
                 ),
-                data_addresses={n: (str(h), int(p)) for n, (h, p) in data["data_addresses"].items()},
+                data_addresses={
+                    n: (str(h), int(p)) for n, (h, p) in data["data_addresses"].items()
+                },
                 control_addresses={
                     n: (str(h), int(p)) for n, (h, p) in data["control_addresses"].items()
                 },

@@ -34,16 +34,14 @@ class Lease:
         self._end = min(clock() + start_within_s, self._hard_end)
 
     def renew(self, lease_s: float | None = None) -> None:
-        """Live at least `lease_s` from now. An expired lease stays expired."""
-        if self.is_expired:
-            return
-        wanted = self._clock() + (self._lease_s if lease_s is None else lease_s)
-        self._end = min(max(self._end, wanted), self._hard_end)
+        """Live `lease_s` from now; what was left of an older lease is forgotten.
 
-    def settle(self) -> None:
-        """Cut the first, long lease down to an ordinary one: the wait is over."""
+        The first renewal so ends the long wait for a start. An expired lease stays
+        expired: its gateway is on the way out.
+        """
         if not self.is_expired:
-            self._end = min(self._clock() + self._lease_s, self._hard_end)
+            wanted = self._clock() + (self._lease_s if lease_s is None else lease_s)
+            self._end = min(wanted, self._hard_end)
 
     @property
     def remaining_s(self) -> float:

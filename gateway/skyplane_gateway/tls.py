@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
-from typing import Any, Final
-from urllib.parse import quote, unquote
+from typing import Any
 
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.errors import NotAuthorised
-
-_SCHEME: Final = "skyplane://"
-ORCHESTRATOR: Final = "orchestrator"
+from skyplane_gateway.naming import node_of_uri, orchestrator_uri
 
 
 def server_context(config: GatewayConfig) -> ssl.SSLContext:
@@ -35,11 +32,6 @@ def _prepare(context: ssl.SSLContext, config: GatewayConfig) -> ssl.SSLContext:
     return context
 
 
-def gateway_uri(fleet_key: str, node: str) -> str:
-    """The name in a gateway's certificate."""
-    return f"{_SCHEME}{fleet_key}/gateway/{quote(node, safe='')}"
-
-
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who made a call: the orchestrator, or the gateway `node`."""
@@ -57,13 +49,11 @@ def caller_of(certificate: dict[str, Any] | None, fleet_key: str) -> Caller:
     Raises:
         NotAuthorised: no certificate, or one of another fleet.
     """
-    prefix = f"{_SCHEME}{fleet_key}/"
-    for kind, value in (certificate or {}).get("subjectAltName", ()):
-        if kind != "URI" or not value.startswith(prefix):
-            continue
-        name = value[len(prefix) :]
-        if name == ORCHESTRATOR:
-            return Caller()
-        if name.startswith("gateway/"):
-            return Caller(node=unquote(name[len("gateway/") :]))
+    names = [v for kind, v in (certificate or {}).get("subjectAltName", ()) if kind == "URI"]
+    if orchestrator_uri(fleet_key) in names:
+        return Caller()
+    for name in names:
+        node = node_of_uri(fleet_key, name)
+        if node:
+            return Caller(node=node)
     raise NotAuthorised("the certificate does not belong to this fleet")

@@ -44,7 +44,7 @@ class _Connection(http.client.HTTPSConnection):
 
     def connect(self) -> None:
         super().connect()
-        certificate = self.sock.getpeercert() or {}
+        certificate: dict[str, Any] = dict(self.sock.getpeercert() or {})
         names = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
         if self._expected_uri not in names:
             self.close()
@@ -122,11 +122,13 @@ class ControlClient:
         side: str,
         store: StoreSpec,
         credentials: Credentials | None,
+        verify: str = "stored",
     ) -> dict[str, Any]:
         """Hand a source or sink (`side`) its store and its credentials; they stay in memory."""
         body = {
             "epoch": epoch,
             "side": side,
+            "verify": verify,
             "store": store.to_dict(),
             "credentials": credentials.to_dict() if credentials is not None else None,
         }
@@ -149,6 +151,10 @@ class ControlClient:
         """Stop the transfer and abort what it began. Idempotent."""
         self._call("POST", _transfer_path(transfer_key, "cancel"), {}, timeout_s=60.0)
 
+    def release(self, transfer_key: str) -> None:
+        """Forget an ended transfer's stores and credentials. Idempotent."""
+        self._call("POST", _transfer_path(transfer_key, "release"), {}, timeout_s=60.0)
+
     # -- transfers: what the lead asks of the others
 
     def dispatch(self, transfer_key: str, epoch: int, orders: Sequence[Mapping[str, Any]]) -> None:
@@ -164,7 +170,7 @@ class ControlClient:
     def store_verb(
         self, transfer_key: str, epoch: int, verb: str, arguments: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Run a verb on the destination, at a sink (see `sink_verbs`)."""
+        """Run a verb on the destination, at a sink (see `Destination.run`)."""
         body = {"epoch": epoch, "verb": verb, "arguments": dict(arguments)}
         # A completion that is read back takes as long as the object is large.
         return self._call("POST", _transfer_path(transfer_key, "store"), body, timeout_s=900.0)
@@ -204,7 +210,8 @@ class ControlClient:
             connection.close()
             if fresh or isinstance(error, TimeoutError):
                 raise self._unreachable(error) from error
-            # The gateway closed an idle connection; the call itself never reached it.
+            # Most likely the gateway had closed the idle connection; every verb may be
+            # repeated, so asking once more on a fresh one is safe.
             return self._retry_fresh(method, path, payload, limit_s)
         self._give_back(connection)
         return self._answer(status, text)

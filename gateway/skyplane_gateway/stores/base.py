@@ -60,6 +60,10 @@ __all__ = [
 class Reader(Protocol):
     """The body of one ranged read; a context manager, used by one thread at a time."""
 
+    @property
+    def attributes(self) -> ObjectAttributes | None:
+        """What came with the answer, at no extra call; None from stores that have none."""
+
     def readinto(self, buffer: memoryview) -> int:
         """Fill the front of `buffer`; return how many bytes, 0 only at the range's end.
 

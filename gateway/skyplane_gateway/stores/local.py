@@ -189,6 +189,7 @@ class LocalReader:
     """See `Reader`. Sees at the end whether the file was changed while it was read."""
 
     def __init__(self, file: int, offset: int, length: int, what: str) -> None:
+        self.attributes: ObjectAttributes | None = None
         self._file = file
         self._offset = offset
         self._left = length

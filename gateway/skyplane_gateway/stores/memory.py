@@ -131,7 +131,8 @@ class MemoryStore:
                 f"bytes {offset}+{length} lie outside {key!r} ({found.info.size_bytes} bytes)",
                 is_permanent=True,
             )
-        return MemoryReader(memoryview(found.body)[offset : offset + length])
+        body = memoryview(found.body)[offset : offset + length]
+        return MemoryReader(body, found.info.attributes)
 
     def put(
         self,
@@ -255,7 +256,8 @@ class MemoryStore:
 class MemoryReader:
     """See `Reader`."""
 
-    def __init__(self, rest: memoryview) -> None:
+    def __init__(self, rest: memoryview, attributes: ObjectAttributes | None) -> None:
+        self.attributes = attributes
         self._rest = rest
 
     def readinto(self, buffer: memoryview) -> int:

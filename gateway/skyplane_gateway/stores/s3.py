@@ -46,6 +46,7 @@ from skyplane_gateway.stores.s3_reader import EmptyReader, S3Reader
 from skyplane_gateway.stores.s3_requests import (
     answered_at,
     attribute_arguments,
+    attributes_of,
     full_checksum,
     info_of_head,
     part_arguments,
@@ -103,8 +104,8 @@ class S3Store:
             arguments["IfMatch"] = if_match
         if length == 0:
             with mapped(what):
-                self._client.head_object(**arguments)
-            return EmptyReader()
+                answer = self._client.head_object(**arguments)
+            return EmptyReader(attributes_of(answer))
         last = offset + length - 1
         with mapped(what):
             answer = self._client.get_object(**arguments, Range=f"bytes={offset}-{last}")
@@ -116,7 +117,7 @@ class S3Store:
                 f"{what}: asked for bytes {offset} to {last}, the answer is {status} with "
                 f"{content_range or 'no range'}; read the range again"
             )
-        return S3Reader(answer["Body"], length, what)
+        return S3Reader(answer["Body"], length, what, attributes_of(answer))
 
     def put(
         self,

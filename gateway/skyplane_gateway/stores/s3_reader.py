@@ -9,6 +9,7 @@ from botocore.exceptions import IncompleteReadError
 
 from skyplane_gateway.errors import StoreUnavailable
 from skyplane_gateway.stores.s3_errors import mapped
+from skyplane_gateway.stores.values import ObjectAttributes
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 class S3Reader:
     """See `Reader`. Holds one connection of the pool until it is read to its end or closed."""
 
-    def __init__(self, body: StreamingBody, length: int, what: str) -> None:
+    def __init__(
+        self, body: StreamingBody, length: int, what: str, attributes: ObjectAttributes
+    ) -> None:
+        self.attributes: ObjectAttributes | None = attributes
         self._body = body
         self._left = length
         self._what = what
@@ -59,6 +63,9 @@ class S3Reader:
 
 class EmptyReader:
     """The reader of a range of no bytes, which HTTP cannot ask for."""
+
+    def __init__(self, attributes: ObjectAttributes) -> None:
+        self.attributes: ObjectAttributes | None = attributes
 
     def readinto(self, buffer: memoryview) -> int:
         return 0

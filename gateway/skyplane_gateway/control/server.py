@@ -1,0 +1,214 @@
+"""The control API's server: parses, authorises, calls the service. No logic of its own.
+
+Who may call what: the orchestrator everything but what only a lead needs; a source
+gateway (which may be leading) what a lead needs; nobody else anything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from aiohttp import web
+
+from skyplane_gateway.config import Topology, TransferSpec
+from skyplane_gateway.errors import (
+    ConfigurationInvalid,
+    NotAuthorised,
+    SkyplaneError,
+    UnknownTransfer,
+)
+from skyplane_gateway.orders import ChunkOrder
+from skyplane_gateway.service import GatewayService
+from skyplane_gateway.stores.base import Credentials, StoreSpec
+from skyplane_gateway.tls import Caller, caller_of
+
+log = logging.getLogger(__name__)
+
+#: Largest request body: a batch of orders with the longest keys stays below a mebibyte.
+_MAX_BODY_BYTES: Final = 16 << 20
+
+#: Longest long poll that is granted.
+_MAX_WAIT_S: Final = 30.0
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Answer = Mapping[str, Any]
+
+
+class ControlServer:
+    """Maps requests to a `GatewayService`."""
+
+    def __init__(self, service: GatewayService) -> None:
+        self._service = service
+
+    def application(self) -> web.Application:
+        app = web.Application(middlewares=[_as_json], client_max_size=_MAX_BODY_BYTES)
+        orchestrator, lead, both = self._for_orchestrator, self._for_lead, self._for_both
+        transfer = "/v1/transfers/{key}"
+        app.add_routes(
+            [
+                web.get("/v1/status", both(self._status)),
+                web.get("/v1/log", orchestrator(self._log)),
+                web.put("/v1/topology", orchestrator(self._topology)),
+                web.post("/v1/renew", both(self._renew)),
+                web.post("/v1/drain", orchestrator(self._drain)),
+                web.post("/v1/shutdown", orchestrator(self._shutdown)),
+                web.post(transfer, orchestrator(self._submit)),
+                web.get(transfer, orchestrator(self._transfer_status)),
+                web.post(transfer + "/attach", orchestrator(self._attach)),
+                web.get(transfer + "/report", orchestrator(self._report)),
+                web.post(transfer + "/cancel", orchestrator(self._cancel)),
+                web.post(transfer + "/release", both(self._release)),
+                web.post(transfer + "/chunks", lead(self._chunks)),
+                web.get(transfer + "/outcomes", lead(self._outcomes)),
+                web.post(transfer + "/store", lead(self._store)),
+            ]
+        )
+        return app
+
+    # -- authorisation
+
+    def _caller(self, request: web.Request) -> Caller:
+        transport = request.transport
+        certificate = transport.get_extra_info("peercert") if transport is not None else None
+        return caller_of(certificate, self._service.config.fleet_key)
+
+    def _guarded(
+        self, call: Callable[[web.Request], Awaitable[Answer]], allows: Callable[[Caller], bool]
+    ) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            caller = self._caller(request)
+            if not allows(caller):
+                raise NotAuthorised(
+                    f"{caller.node or 'the orchestrator'} may not call "
+                    f"{request.method} {request.path} on {self._service.config.node}"
+                )
+            return web.json_response(dict(await call(request)))
+
+        return handle
+
+    def _for_orchestrator(self, call: Callable[[web.Request], Awaitable[Answer]]) -> Handler:
+        return self._guarded(call, lambda caller: caller.is_orchestrator)
+
+    def _for_lead(self, call: Callable[[web.Request], Awaitable[Answer]]) -> Handler:
+        return self._guarded(call, lambda caller: self._service.may_lead(caller.node))
+
+    def _for_both(self, call: Callable[[web.Request], Awaitable[Answer]]) -> Handler:
+        return self._guarded(
+            call, lambda caller: caller.is_orchestrator or self._service.may_lead(caller.node)
+        )
+
+    # -- the gateway itself
+
+    async def _status(self, request: web.Request) -> Answer:
+        return self._service.status()
+
+    async def _log(self, request: web.Request) -> Answer:
+        return {"text": self._service.log_tail(_number(request, "max_bytes", 64 << 10))}
+
+    async def _topology(self, request: web.Request) -> Answer:
+        self._service.apply_topology(Topology.from_dict(await _body(request)))
+        return {}
+
+    async def _renew(self, request: web.Request) -> Answer:
+        lease_s = (await _body(request)).get("lease_s")
+        self._service.lease.renew(None if lease_s is None else float(lease_s))
+        return {}
+
+    async def _drain(self, request: web.Request) -> Answer:
+        self._service.drain()
+        return {}
+
+    async def _shutdown(self, request: web.Request) -> Answer:
+        self._service.request_shutdown("asked to by the orchestrator")
+        return {}
+
+    # -- transfers
+
+    async def _attach(self, request: web.Request) -> Answer:
+        body = await _body(request)
+        credentials = body.get("credentials")
+        return await self._service.attach(
+            _key(request),
+            epoch=int(body["epoch"]),
+            side=body["side"],
+            store=StoreSpec.from_dict(body["store"]),
+            credentials=Credentials.from_dict(credentials) if credentials is not None else None,
+            verify=body.get("verify", "stored"),
+        )
+
+    async def _submit(self, request: web.Request) -> Answer:
+        body = await _body(request)
+        spec = TransferSpec.from_dict(body["spec"])
+        return await self._service.submit(_key(request), epoch=int(body["epoch"]), spec=spec)
+
+    async def _transfer_status(self, request: web.Request) -> Answer:
+        lead = self._service.lead(_key(request))
+        if _number(request, "renew", 0):
+            self._service.lease.renew()
+        return lead.status()
+
+    async def _report(self, request: web.Request) -> Answer:
+        return self._service.lead(_key(request)).report.page(_number(request, "offset", 0))
+
+    async def _cancel(self, request: web.Request) -> Answer:
+        await self._service.cancel(_key(request))
+        return {}
+
+    async def _release(self, request: web.Request) -> Answer:
+        await self._service.release(_key(request))
+        return {}
+
+    async def _chunks(self, request: web.Request) -> Answer:
+        body = await _body(request)
+        source = self._service.source(_key(request), int(body["epoch"]))
+        for order in body["orders"]:
+            source.take(ChunkOrder.from_dict(order))
+        return {}
+
+    async def _outcomes(self, request: web.Request) -> Answer:
+        key = _key(request)
+        source = self._service.sources.get(key)
+        if source is None:
+            raise UnknownTransfer(f"{self._service.config.node} is no source of {key}")
+        wait_s = min(float(request.query.get("wait_s", "0")), _MAX_WAIT_S)
+        last, outcomes = await source.outcomes(_number(request, "after", 0), wait_s)
+        return {"last": last, "outcomes": [outcome.to_dict() for outcome in outcomes]}
+
+    async def _store(self, request: web.Request) -> Answer:
+        body = await _body(request)
+        return await self._service.store_verb(
+            _key(request), int(body["epoch"]), body["verb"], body["arguments"]
+        )
+
+
+@web.middleware
+async def _as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except SkyplaneError as error:
+        status = 422 if error.is_permanent else 503
+        return web.json_response(error.to_dict(), status=status)
+    except (KeyError, TypeError, ValueError) as error:
+        log.exception("bad request %s %s", request.method, request.path)
+        invalid = ConfigurationInvalid(f"{request.method} {request.path}: {error!r}")
+        return web.json_response(invalid.to_dict(), status=400)
+    except web.HTTPException as error:
+        unknown = ConfigurationInvalid(f"{request.method} {request.path}: {error.reason}")
+        return web.json_response(unknown.to_dict(), status=error.status)
+
+
+async def _body(request: web.Request) -> dict[str, Any]:
+    body = await request.json()
+    if not isinstance(body, dict):
+        raise ConfigurationInvalid("the request body must be a JSON object")
+    return body
+
+
+def _key(request: web.Request) -> str:
+    return request.match_info["key"]
+
+
+def _number(request: web.Request, name: str, default: int) -> int:
+    return int(request.query.get(name, default))

@@ -1,0 +1,225 @@
+"""Moves what a listing found: many small objects in one chunk, one object, or parts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tenacity import (
+    AsyncRetrying,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_random_exponential,
+)
+
+from skyplane_gateway.errors import (
+    ChecksumMismatch,
+    GatewayLost,
+    GatewayUnreachable,
+    SkyplaneError,
+    StoreError,
+)
+from skyplane_gateway.lead.courier import MAX_ATTEMPTS, Courier
+from skyplane_gateway.lead.peers import SinkPeer
+from skyplane_gateway.lead.report import Report
+from skyplane_gateway.orders import RangeOrder, RangeOutcome
+from skyplane_gateway.protocol.checksum import combine
+from skyplane_gateway.selection import Selection
+from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, PartInfo, StoreCapabilities
+
+log = logging.getLogger(__name__)
+
+
+def _patiently() -> AsyncRetrying:
+    """Attempts at a verb on the destination: full jitter, only while it can help."""
+    return AsyncRetrying(
+        retry=retry_if_exception(lambda e: isinstance(e, StoreError) and not e.is_permanent),
+        stop=stop_after_attempt(MAX_ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.5, max=10),
+        reraise=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenUpload:
+    """A multipart upload that this transfer began and has not ended."""
+
+    key: str
+    upload_id: str
+
+
+class Movers:
+    """Copies objects of one transfer and enters each into the report.
+
+    Args:
+        store: the source, for the attributes of objects that go in parts.
+        sinks: gateways that run verbs on the destination; taken in turn.
+        capabilities: the destination's.
+        chunk_bytes: wanted size of a part.
+    """
+
+    def __init__(
+        self,
+        *,
+        courier: Courier,
+        report: Report,
+        store: ObjectStore,
+        sinks: Sequence[SinkPeer],
+        capabilities: StoreCapabilities,
+        chunk_bytes: int,
+    ) -> None:
+        self._courier = courier
+        self._report = report
+        self._store = store
+        self._sinks = sinks
+        self._capabilities = capabilities
+        self._chunk_bytes = chunk_bytes
+        self._turn = 0
+        self.open_uploads: set[OpenUpload] = set()
+
+    async def move_whole(self, batch: Sequence[Selection]) -> None:
+        """Copy objects that fit into one chunk together, each whole.
+
+        Raises:
+            GatewayLost: the transfer cannot go on.
+        """
+        ranges = tuple(
+            RangeOrder(
+                source_key=row.source.key,
+                etag=row.source.etag,
+                offset=0,
+                length=row.source.size_bytes,
+                destination_key=row.destination_key,
+                precondition=row.precondition,
+            )
+            for row in batch
+        )
+        outcomes, attempts = await self._courier.deliver("objects", ranges)
+        for row, outcome in zip(batch, outcomes, strict=True):
+            if outcome.error is None:
+                self._enter_copied(row, outcome.crc32c, attempts)
+            else:
+                self.enter_failed(row, outcome.error, attempts)
+
+    async def move_in_parts(self, row: Selection) -> None:
+        """Copy one large object as a multipart upload.
+
+        Raises:
+            GatewayLost: the transfer cannot go on.
+        """
+        upload: OpenUpload | None = None
+        try:
+            info = await asyncio.to_thread(self._store.head, row.source.key)
+            upload = await self._begin(row, info)
+            parts, crc32c, attempts = await self._send_parts(row, upload)
+            await self._complete(row, upload, parts, crc32c)
+        except StoreError as error:
+            if upload is not None:
+                await self.abort(upload)
+            self.enter_failed(row, error, MAX_ATTEMPTS if not error.is_permanent else 1)
+        else:
+            self._enter_copied(row, crc32c, attempts)
+
+    async def _begin(self, row: Selection, info: ObjectInfo) -> OpenUpload:
+        attributes = info.attributes.to_dict() if info.attributes is not None else None
+        answer = await self._on_sink(
+            "create", {"key": row.destination_key, "attributes": attributes}
+        )
+        upload = OpenUpload(row.destination_key, str(answer["upload_id"]))
+        self.open_uploads.add(upload)
+        return upload
+
+    async def _send_parts(
+        self, row: Selection, upload: OpenUpload
+    ) -> tuple[list[PartInfo], int, int]:
+        """All parts, the checksum of the whole, and the most sendings that a part took."""
+        size = row.source.size_bytes
+        part_bytes = self._capabilities.part_bytes(size, self._chunk_bytes)
+        offsets = range(0, size, part_bytes)
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(
+                        self._send_part(row, upload, number, offset, min(part_bytes, size - offset))
+                    )
+                    for number, offset in enumerate(offsets, start=1)
+                ]
+        except ExceptionGroup as failures:
+            # The first failure cancelled the other parts; it is the one that matters.
+            raise failures.exceptions[0] from None
+        parts, whole, most = [], 0, 0
+        for task in tasks:
+            part, attempts = task.result()
+            parts.append(part)
+            most = max(most, attempts)
+            whole = combine(whole, part.crc32c or 0, part.size_bytes)
+        return parts, whole, most
+
+    async def _send_part(
+        self, row: Selection, upload: OpenUpload, number: int, offset: int, length: int
+    ) -> tuple[PartInfo, int]:
+        order = RangeOrder(row.source.key, row.source.etag, offset, length, row.destination_key)
+        outcomes, attempts = await self._courier.deliver(
+            "part", (order,), upload_id=upload.upload_id, part_number=number
+        )
+        outcome: RangeOutcome = outcomes[0]
+        if outcome.error is not None:
+            raise outcome.error
+        return PartInfo(number, outcome.etag, length, outcome.crc32c), attempts
+
+    async def _complete(
+        self, row: Selection, upload: OpenUpload, parts: Sequence[PartInfo], crc32c: int
+    ) -> None:
+        answer = await self._on_sink(
+            "complete",
+            {
+                "key": upload.key,
+                "upload_id": upload.upload_id,
+                "parts": [part.to_dict() for part in parts],
+                "precondition": row.precondition.to_dict(),
+                "size_bytes": row.source.size_bytes,
+                "crc32c": crc32c,
+            },
+        )
+        self.open_uploads.discard(upload)
+        if int(answer["crc32c"]) != crc32c:
+            raise ChecksumMismatch(
+                f"{upload.key!r} does not have the bytes that were read at the source"
+            )
+
+    async def abort(self, upload: OpenUpload) -> None:
+        """Abort an upload at any sink that answers; one that stays open stays listed."""
+        for sink in self._sinks:
+            try:
+                await asyncio.to_thread(
+                    sink.call, "abort", {"key": upload.key, "upload_id": upload.upload_id}
+                )
+            except SkyplaneError as error:
+                log.warning("%s could not abort the upload of %r: %s", sink.node, upload.key, error)
+            else:
+                self.open_uploads.discard(upload)
+                return
+
+    async def _on_sink(self, verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        self._turn += 1
+        sink = self._sinks[self._turn % len(self._sinks)]
+        try:
+            async for attempt in _patiently():
+                with attempt:
+                    return await asyncio.to_thread(sink.call, verb, arguments)
+        except GatewayUnreachable as error:
+            raise GatewayLost(f"sink gateway {sink.node} is lost: {error.message}") from error
+        raise AssertionError("the last attempt either returns or raises")
+
+    def _enter_copied(self, row: Selection, crc32c: int, attempts: int) -> None:
+        self._report.copied(
+            row.source.key, row.destination_key, row.source.size_bytes, crc32c, attempts
+        )
+
+    def enter_failed(self, row: Selection, error: SkyplaneError, attempts: int) -> None:
+        self._report.failed(
+            row.source.key, row.destination_key, row.source.size_bytes, error, attempts
+        )

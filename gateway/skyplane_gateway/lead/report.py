@@ -1,0 +1,113 @@
+"""What became of every object: counters in memory, one row per object on disk.
+
+Rows go to an unnamed temporary file once they outgrow a mebibyte, so that the lead's
+memory does not grow with the number of objects and nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from skyplane_gateway.errors import SkyplaneError
+
+ObjectState = Literal["copied", "skipped", "failed"]
+
+_IN_MEMORY_BYTES: Final = 1 << 20
+
+#: A page of the report, in bytes of JSON lines.
+PAGE_BYTES: Final = 1 << 20
+
+#: Failures that the status document itself lists.
+_LISTED_FAILURES: Final = 50
+
+
+@dataclass(slots=True)
+class Counters:
+    """How far a transfer is."""
+
+    found: int = 0
+    found_bytes: int = 0
+    copied: int = 0
+    copied_bytes: int = 0
+    skipped: int = 0
+    failed: int = 0
+    requests: int = 0
+
+
+class Report:
+    """Collects the outcome of one transfer."""
+
+    def __init__(self) -> None:
+        self.counters = Counters()
+        self.failures: list[dict[str, Any]] = []
+        self._rows = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
+        self._end = 0
+
+    def copied(
+        self, source: str, destination: str, size_bytes: int, crc32c: int, attempts: int
+    ) -> None:
+        self.counters.copied += 1
+        self.counters.copied_bytes += size_bytes
+        self._add("copied", source, destination, size_bytes, attempts, crc32c=crc32c)
+
+    def skipped(self, source: str, destination: str, size_bytes: int, reason: str) -> None:
+        self.counters.skipped += 1
+        self._add("skipped", source, destination, size_bytes, 0, reason=reason)
+
+    def failed(
+        self, source: str, destination: str, size_bytes: int, error: SkyplaneError, attempts: int
+    ) -> None:
+        self.counters.failed += 1
+        row = self._add(
+            "failed",
+            source,
+            destination,
+            size_bytes,
+            attempts,
+            code=error.code,
+            reason=error.message,
+        )
+        if len(self.failures) < _LISTED_FAILURES:
+            self.failures.append(row)
+
+    def _add(
+        self,
+        state: ObjectState,
+        source: str,
+        destination: str,
+        size_bytes: int,
+        attempts: int,
+        **more: object,
+    ) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "state": state,
+            "source": source,
+            "destination": destination,
+            "bytes": size_bytes,
+            "attempts": attempts,
+            **more,
+        }
+        line = json.dumps(row, separators=(",", ":")).encode() + b"\n"
+        self._rows.seek(self._end)
+        self._rows.write(line)
+        self._end += len(line)
+        return row
+
+    def page(self, offset: int) -> dict[str, Any]:
+        """Rows from byte `offset` on: `rows`, `next_offset`, `complete` (nothing after)."""
+        self._rows.seek(min(max(offset, 0), self._end))
+        data = self._rows.read(PAGE_BYTES)
+        # A page ends with a whole line; a line is far shorter than a page.
+        data = data[: data.rfind(b"\n") + 1]
+        next_offset = offset + len(data)
+        return {
+            "rows": [json.loads(line) for line in data.splitlines()],
+            "next_offset": next_offset,
+            "complete": next_offset >= self._end,
+        }
+
+    def close(self) -> None:
+        self._rows.close()

@@ -1,0 +1,300 @@
+"""One transfer at its lead: from the first listed key to the last commit."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from skyplane_gateway.config import Topology, TransferSpec
+from skyplane_gateway.errors import (
+    Cancelled,
+    EmptySource,
+    SkyplaneError,
+    StoreError,
+)
+from skyplane_gateway.lead.courier import Courier
+from skyplane_gateway.lead.dispatcher import Dispatcher
+from skyplane_gateway.lead.movers import Movers
+from skyplane_gateway.lead.peers import SinkPeer, SourcePeer
+from skyplane_gateway.lead.report import Report
+from skyplane_gateway.selection import Selection, SelectionRule, is_published_last, select
+from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, StoreCapabilities
+
+log = logging.getLogger(__name__)
+
+TransferState = Literal["running", "succeeded", "failed", "cancelled"]
+
+#: Keys taken from the listings at a time.
+_LISTING_STEP: Final = 256
+
+#: Objects and batches under way at once: enough to keep every window full, few enough
+#: that a listing of millions waits in the store and not in memory.
+_UNDER_WAY: Final = 64
+
+#: Small objects in one chunk: at most so many, and so many bytes.
+BATCH_OBJECTS: Final = 256
+BATCH_BYTES: Final = 4 << 20
+
+#: Objects per page when a sink lists the destination.
+_PAGE_OBJECTS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Who takes part in a transfer, as its lead sees them.
+
+    Attributes:
+        store: the source, opened by the lead.
+        sources, sinks: the gateways at both ends, the lead's own included.
+        capabilities: the destination's.
+        sink_capacity_bytes: sink node -> chunk bytes that it can hold.
+    """
+
+    store: ObjectStore
+    sources: Mapping[str, SourcePeer]
+    sinks: Sequence[SinkPeer]
+    capabilities: StoreCapabilities
+    sink_capacity_bytes: Mapping[str, int]
+
+
+class LeadTransfer:
+    """Runs one transfer.
+
+    Args:
+        transfer_key, epoch: its identity and this tenure of the lead.
+        spec: what to copy.
+        topology: the fleet's routes.
+        crew: who takes part.
+        ack_deadline_s: longest wait for a receipt.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        transfer_key: str,
+        epoch: int,
+        spec: TransferSpec,
+        topology: Topology,
+        crew: Crew,
+        ack_deadline_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.transfer_key = transfer_key
+        self.epoch = epoch
+        self.spec = spec
+        self.state: TransferState = "running"
+        self.error: SkyplaneError | None = None
+        self.report = Report()
+        self._crew = crew
+        self._clock = clock
+        self._started = clock()
+        self._ended: float | None = None
+        self._listed = False
+        self._notices: set[asyncio.Task[None]] = set()
+        self._dispatcher = Dispatcher(topology.routes, crew.sink_capacity_bytes)
+        self._courier = Courier(self._dispatcher, crew.sources, ack_deadline_s)
+        self._movers = Movers(
+            courier=self._courier,
+            report=self.report,
+            store=crew.store,
+            sinks=crew.sinks,
+            capabilities=crew.capabilities,
+            chunk_bytes=spec.chunk_bytes,
+        )
+
+    async def run(self) -> None:
+        """Run to the end; never raises for what becomes of the transfer itself."""
+        try:
+            await self._run()
+        except SkyplaneError as error:
+            self._fail(error)
+        except asyncio.CancelledError:
+            self.state = "cancelled"
+            self.error = Cancelled("the transfer was cancelled")
+        finally:
+            await asyncio.shield(self._clean_up())
+            self._ended = self._clock()
+            log.info("transfer %s %s: %s", self.transfer_key, self.state, self.error or "done")
+
+    async def _run(self) -> None:
+        collectors = [
+            asyncio.create_task(self._courier.collect(node)) for node in self._crew.sources
+        ]
+        work = asyncio.create_task(self._move_everything())
+        try:
+            done, _ = await asyncio.wait({work, *collectors}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (work, *collectors):
+                task.cancel()
+            await asyncio.gather(work, *collectors, return_exceptions=True)
+        counters = self.report.counters
+        if counters.found == 0 and not self.spec.allow_empty:
+            raise EmptySource(
+                f"there are no objects under {self.spec.source_prefix!r} in "
+                f"{self.spec.source.bucket!r}; check the prefix, or allow an empty source"
+            )
+        if counters.failed:
+            self._fail(SkyplaneError(f"{counters.failed} of {counters.found} objects failed"))
+        else:
+            self.state = "succeeded"
+
+    def _fail(self, error: SkyplaneError) -> None:
+        self.state, self.error = "failed", error
+
+    async def _clean_up(self) -> None:
+        for upload in tuple(self._movers.open_uploads):
+            await self._movers.abort(upload)
+
+    # -- the objects
+
+    async def _move_everything(self) -> None:
+        """First all that is ordinary, then what announces it to readers."""
+        last: list[Selection] = []
+        await self._move_all(self._first(last))
+        self._listed = True
+        if not last:
+            return
+        if self.report.counters.failed:
+            withheld = StoreError("withheld, because objects that it announces failed")
+            for row in last:
+                self._movers.enter_failed(row, withheld, 0)
+            return
+        await self._move_all(_iterate(last))
+
+    async def _first(self, last: list[Selection]) -> AsyncIterator[Selection]:
+        """What is to be copied now; fills `last` with what has to wait."""
+        async for row in self._selections():
+            counters = self.report.counters
+            counters.found += 1
+            counters.found_bytes += row.source.size_bytes
+            if row.action == "skip":
+                self.report.skipped(
+                    row.source.key, row.destination_key, row.source.size_bytes, row.reason
+                )
+            elif row.action == "refuse":
+                self._movers.enter_failed(row, StoreError(row.reason, is_permanent=True), 0)
+            elif is_published_last(row.destination_key, self.spec.publish_last):
+                last.append(row)
+            else:
+                yield row
+
+    async def _move_all(self, rows: AsyncIterator[Selection]) -> None:
+        """Copy every row, `_UNDER_WAY` movements at a time."""
+        room = asyncio.Semaphore(_UNDER_WAY)
+
+        async def start(movement: Coroutine[Any, Any, None]) -> None:
+            await room.acquire()
+            task = group.create_task(movement)
+            task.add_done_callback(lambda _: room.release())
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                batch: list[Selection] = []
+                async for row in rows:
+                    size = row.source.size_bytes
+                    if size > self.spec.chunk_bytes:
+                        await start(self._movers.move_in_parts(row))
+                    elif size >= BATCH_BYTES:
+                        await start(self._movers.move_whole([row]))
+                    else:
+                        batch = await self._fill(batch, row, start)
+                if batch:
+                    await start(self._movers.move_whole(batch))
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+
+    async def _fill(
+        self,
+        batch: list[Selection],
+        row: Selection,
+        start: Callable[[Coroutine[Any, Any, None]], Coroutine[Any, Any, None]],
+    ) -> list[Selection]:
+        """Add a small object to the batch; the batch that goes on being filled."""
+        size = sum(other.source.size_bytes for other in batch) + row.source.size_bytes
+        if batch and (len(batch) == BATCH_OBJECTS or size > BATCH_BYTES):
+            await start(self._movers.move_whole(batch))
+            return [row]
+        return [*batch, row]
+
+    # -- the listings
+
+    async def _selections(self) -> AsyncIterator[Selection]:
+        rows = await asyncio.to_thread(self._select)
+        while True:
+            step = await asyncio.to_thread(lambda: list(itertools.islice(rows, _LISTING_STEP)))
+            for row in step:
+                yield row
+            if len(step) < _LISTING_STEP:
+                return
+
+    def _select(self) -> Iterator[Selection]:
+        spec = self.spec
+        rule = SelectionRule(
+            source_prefix=spec.source_prefix,
+            destination_prefix=spec.destination_prefix,
+            recursive=spec.recursive,
+            include=spec.include,
+            exclude=spec.exclude,
+            conflict=spec.conflict,
+        )
+        return select(rule, self._crew.store.list, self._list_destination)
+
+    def _list_destination(self, prefix: str) -> Iterator[ObjectInfo]:
+        """The destination, page by page through a sink."""
+        sink, start_after = self._crew.sinks[0], None
+        while True:
+            page = sink.call(
+                "list", {"prefix": prefix, "start_after": start_after, "limit": _PAGE_OBJECTS}
+            )
+            rows = [ObjectInfo.from_dict(row) for row in page["objects"]]
+            yield from rows
+            if not page["more"]:
+                return
+            start_after = rows[-1].key
+
+    # -- what others may know
+
+    def status(self) -> dict[str, Any]:
+        counters = self.report.counters
+        end = self._clock() if self._ended is None else self._ended
+        return {
+            "transfer_key": self.transfer_key,
+            "epoch": self.epoch,
+            "state": self.state if self._ended is not None else "running",
+            "listed": self._listed,
+            "objects": counters.found,
+            "bytes": counters.found_bytes,
+            "copied": counters.copied,
+            "copied_bytes": counters.copied_bytes,
+            "skipped": counters.skipped,
+            "failed": counters.failed,
+            "seconds": end - self._started,
+            "sendings": self._courier.sendings,
+            "delivered_bytes": {
+                str(number): count for number, count in self._dispatcher.delivered_bytes().items()
+            },
+            "error": self.error.to_dict() if self.error is not None else None,
+            "failures": list(self.report.failures) if self._ended is not None else [],
+            "open_uploads": [
+                {"key": upload.key, "upload_id": upload.upload_id}
+                for upload in self._movers.open_uploads
+            ],
+        }
+
+    def route_is_down(self, number: int, reason: str) -> None:
+        """Told by the service when a path of the fleet broke."""
+        task = asyncio.create_task(self._dispatcher.mark_down(number, reason))
+        self._notices.add(task)
+        task.add_done_callback(self._notices.discard)
+
+
+async def _iterate(rows: Sequence[Selection]) -> AsyncIterator[Selection]:
+    for row in rows:
+        yield row

@@ -1,0 +1,125 @@
+"""The gateway process: `skyplane-gateway --config FILE --fleet KEY [--detach]`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from skyplane_gateway.config import GatewayConfig
+from skyplane_gateway.control.server import ControlServer
+from skyplane_gateway.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_gateway.service import GatewayService
+from skyplane_gateway.tls import client_context, server_context
+
+log = logging.getLogger("skyplane_gateway")
+
+#: Threads for control calls and their long polls; they wait, they do not work.
+_CALL_THREADS: Final = 64
+
+#: A gateway that is ending gives its cleanup this long.
+_CLOSE_WITHIN_S: Final = 30.0
+
+
+def entry_point() -> None:
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: list[str]) -> int:
+    """Run a gateway until its end; 2 for a configuration that cannot be used."""
+    parser = argparse.ArgumentParser(prog="skyplane-gateway", description=__doc__)
+    parser.add_argument("--config", required=True, type=Path, help="GatewayConfig as JSON")
+    parser.add_argument("--fleet", required=True, help="fleet key, to be found by")
+    parser.add_argument("--detach", action="store_true", help="run on in the background")
+    options = parser.parse_args(arguments)
+    try:
+        config = read_config(options.config, options.fleet)
+    except SkyplaneError as error:
+        print(f"skyplane-gateway: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    if options.detach and os.fork() > 0:
+        return 0
+    if options.detach:
+        os.setsid()
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    # One line per poll would bury what matters.
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    asyncio.run(serve(config))
+    return 0
+
+
+def read_config(path: Path, fleet_key: str) -> GatewayConfig:
+    """Read the configuration file.
+
+    Raises:
+        ConfigurationInvalid: it is missing, broken, or of another fleet.
+    """
+    try:
+        config = GatewayConfig.from_dict(json.loads(path.read_text()))
+    except (OSError, ValueError) as error:
+        raise ConfigurationInvalid(f"cannot read {path}: {error}") from error
+    if config.fleet_key != fleet_key:
+        raise ConfigurationInvalid(f"{path} is of fleet {config.fleet_key}, not {fleet_key}")
+    return config
+
+
+async def serve(config: GatewayConfig) -> None:
+    """Listen, say so in `ready.json`, live until asked to end or the lease runs out."""
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(_CALL_THREADS, thread_name_prefix="call"))
+    service = GatewayService(config, client_context(config), time.monotonic)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.request_shutdown, signal.Signals(number).name)
+    data = await loop.create_server(service.routes.accept, config.data_host, config.data_port)
+    runner = web.AppRunner(ControlServer(service).application(), access_log=None)
+    await runner.setup()
+    site = web.TCPSite(
+        runner, config.control_host, config.control_port, ssl_context=server_context(config)
+    )
+    await site.start()
+    announce(config, runner.addresses[0][1], data.sockets[0].getsockname()[1])
+    keeper = asyncio.create_task(service.keep_alive())
+    try:
+        await service.shutdown_requested.wait()
+        log.info("ending: %s", service.shutdown_reason)
+    finally:
+        keeper.cancel()
+        data.close()
+        try:
+            await asyncio.wait_for(service.close(), _CLOSE_WITHIN_S)
+        except TimeoutError:
+            log.error("the cleanup took longer than %g s and was left", _CLOSE_WITHIN_S)
+        await runner.cleanup()
+        remove_traces(config)
+
+
+def announce(config: GatewayConfig, control_port: int, data_port: int) -> None:
+    """Write `ready.json`, whole or not at all."""
+    document = {"control_port": control_port, "data_port": data_port, "pid": os.getpid()}
+    partial = config.ready_path.with_suffix(".partial")
+    partial.write_text(json.dumps(document))
+    partial.rename(config.ready_path)
+    log.info("%s is ready: control %d, data %d", config.node, control_port, data_port)
+
+
+def remove_traces(config: GatewayConfig) -> None:
+    """Remove this gateway's private directory, and the fleet's when it was the last."""
+    directory = Path(config.directory)
+    shutil.rmtree(directory, ignore_errors=True)
+    try:
+        directory.parent.rmdir()
+    except OSError:
+        return  # Others are still there.

@@ -1,0 +1,243 @@
+"""The sink: puts chunks together, writes them to the destination, answers with receipts.
+
+Memory is bounded by `capacity_bytes` of payload. The lead grants no more than that, so
+the bound is only ever reached by somebody who does not keep to the rules; then the
+chunk is refused, and goes again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final
+
+from skyplane_gateway.destination import Destination
+from skyplane_gateway.errors import (
+    ChecksumMismatch,
+    Overloaded,
+    SkyplaneError,
+    StaleEpoch,
+    UnknownTransfer,
+)
+from skyplane_gateway.protocol import (
+    ChunkAssembler,
+    ChunkId,
+    EntryResult,
+    FrameCorrupt,
+    FrameHeader,
+    ObjectEntry,
+    PartEntry,
+    ProtocolError,
+    RawReceipt,
+    Receipt,
+    ReceiptStatus,
+    open_frame,
+    seal_receipt,
+)
+from skyplane_gateway.protocol.checksum import crc32c as checksum
+
+log = logging.getLogger(__name__)
+
+#: Ended chunks that are remembered, so that late frames of theirs are dropped in silence.
+_REMEMBERED: Final = 4096
+
+
+@dataclass(slots=True)
+class SinkTransfer:
+    """A transfer as one sink knows it; `epoch` only rises."""
+
+    epoch: int
+    destination: Destination
+
+
+class Sink:
+    """Receives the frames of all transfers at one gateway.
+
+    Args:
+        capacity_bytes: payload to hold at most while chunks are put together and written.
+        send_receipt: sends a receipt up its route.
+        threads: where the store's blocking calls run.
+    """
+
+    def __init__(
+        self,
+        *,
+        capacity_bytes: int,
+        send_receipt: Callable[[RawReceipt], None],
+        threads: Executor,
+    ) -> None:
+        self.capacity_bytes = capacity_bytes
+        self._send_receipt = send_receipt
+        self._threads = threads
+        self._transfers: dict[bytes, SinkTransfer] = {}
+        self._assemblers: dict[ChunkId, ChunkAssembler] = {}
+        self._ended: OrderedDict[ChunkId, None] = OrderedDict()
+        self._writes: set[asyncio.Task[None]] = set()
+        self.held_bytes = 0
+
+    # -- transfers
+
+    def attach(self, transfer: bytes, state: SinkTransfer) -> None:
+        self._transfers[transfer] = state
+
+    def detach(self, transfer: bytes) -> SinkTransfer | None:
+        """Forget a transfer and the chunks of it that are not whole."""
+        for chunk in [chunk for chunk in self._assemblers if chunk.transfer == transfer]:
+            self._drop(chunk)
+        return self._transfers.pop(transfer, None)
+
+    # -- frames
+
+    def on_frame(self, header: FrameHeader, sealed: memoryview) -> None:
+        """Take one frame; whatever is wrong with it is answered with a receipt."""
+        chunk = ChunkId.of(header)
+        if chunk in self._ended:
+            return
+        transfer = self._transfers.get(header.transfer)
+        if transfer is None:
+            self._refuse(chunk, 0, UnknownTransfer("this sink has no such transfer"))
+            return
+        try:
+            self._add(chunk, header, sealed)
+        except FrameCorrupt as error:
+            log.warning("%s", error)
+            self._refuse(chunk, transfer.epoch, ChecksumMismatch(error.message))
+        except (ProtocolError, Overloaded) as error:
+            self._refuse(chunk, transfer.epoch, error)
+        else:
+            self._write_if_complete(chunk, transfer)
+
+    def _add(self, chunk: ChunkId, header: FrameHeader, sealed: memoryview) -> None:
+        assembler = self._assemblers.get(chunk)
+        if assembler is None:
+            self._drop_older(chunk)
+            assembler = ChunkAssembler(chunk, limit_bytes=self.capacity_bytes)
+            self._assemblers[chunk] = assembler
+        before = assembler.held_bytes
+        if self.held_bytes + len(sealed) > self.capacity_bytes + before:
+            raise Overloaded("this sink holds as many chunks as it can")
+        assembler.add(open_frame(header, sealed))
+        self.held_bytes += assembler.held_bytes - before
+
+    def _write_if_complete(self, chunk: ChunkId, transfer: SinkTransfer) -> None:
+        assembler = self._assemblers[chunk]
+        manifest = assembler.manifest
+        if manifest is not None and manifest.epoch < transfer.epoch:
+            message = f"epoch {manifest.epoch} is over, {transfer.epoch} is in charge"
+            self._refuse(chunk, transfer.epoch, StaleEpoch(message))
+        elif assembler.is_complete:
+            task = asyncio.create_task(self._write(chunk, assembler, transfer))
+            self._writes.add(task)
+            task.add_done_callback(self._writes.discard)
+
+    async def _write(
+        self, chunk: ChunkId, assembler: ChunkAssembler, transfer: SinkTransfer
+    ) -> None:
+        manifest = assembler.manifest
+        if manifest is None:
+            return
+        loop = asyncio.get_running_loop()
+        if isinstance(manifest.content, PartEntry):
+            writes = [
+                loop.run_in_executor(
+                    self._threads,
+                    _write_part,
+                    transfer.destination,
+                    manifest.content,
+                    assembler.payload,
+                    assembler.crc32c,
+                )
+            ]
+        else:
+            writes = [
+                loop.run_in_executor(
+                    self._threads, _write_object, transfer.destination, entry, payload
+                )
+                for entry, payload in assembler.objects()
+            ]
+        entries = tuple(await asyncio.gather(*writes))
+        self._end(chunk)
+        durable = all(entry.status is ReceiptStatus.DURABLE for entry in entries)
+        status = ReceiptStatus.DURABLE if durable else ReceiptStatus.REFUSED
+        self._answer(chunk, Receipt(manifest.epoch, status, entries=entries))
+
+    # -- answers
+
+    def _refuse(self, chunk: ChunkId, epoch: int, error: SkyplaneError) -> None:
+        self._end(chunk)
+        receipt = Receipt(
+            epoch,
+            ReceiptStatus.REFUSED,
+            code=error.code,
+            message=error.message,
+            is_permanent=error.is_permanent,
+        )
+        self._answer(chunk, receipt)
+
+    def _answer(self, chunk: ChunkId, receipt: Receipt) -> None:
+        self._send_receipt(seal_receipt(chunk.receipt(), receipt))
+
+    def _end(self, chunk: ChunkId) -> None:
+        self._drop(chunk)
+        self._ended[chunk] = None
+        while len(self._ended) > _REMEMBERED:
+            self._ended.popitem(last=False)
+
+    def _drop(self, chunk: ChunkId) -> None:
+        assembler = self._assemblers.pop(chunk, None)
+        if assembler is not None:
+            self.held_bytes -= assembler.held_bytes
+
+    def _drop_older(self, chunk: ChunkId) -> None:
+        """A new attempt means that nobody waits for the earlier one any more."""
+        for other in [
+            other
+            for other in self._assemblers
+            if (other.transfer, other.chunk) == (chunk.transfer, chunk.chunk)
+            and other.attempt < chunk.attempt
+            and not self._assemblers[other].is_complete
+        ]:
+            self._drop(other)
+
+    async def drain(self) -> None:
+        """Wait until nothing is being written."""
+        while self._writes:
+            await asyncio.wait(tuple(self._writes))
+
+
+def _write_part(
+    destination: Destination, entry: PartEntry, payload: memoryview, crc32c: int
+) -> EntryResult:
+    try:
+        part = destination.put_part(
+            entry.key, entry.upload_id, entry.number, payload, entry.offset, crc32c
+        )
+    except SkyplaneError as error:
+        return _refused(error)
+    return EntryResult(
+        ReceiptStatus.DURABLE, etag=part.etag, crc32c=crc32c, size_bytes=len(payload)
+    )
+
+
+def _write_object(destination: Destination, entry: ObjectEntry, payload: memoryview) -> EntryResult:
+    crc32c = checksum(payload)
+    try:
+        info = destination.put(entry.key, payload, crc32c, entry.attributes, entry.precondition)
+    except SkyplaneError as error:
+        return _refused(error)
+    return EntryResult(
+        ReceiptStatus.DURABLE, etag=info.etag, crc32c=crc32c, size_bytes=len(payload)
+    )
+
+
+def _refused(error: SkyplaneError) -> EntryResult:
+    return EntryResult(
+        ReceiptStatus.REFUSED,
+        code=error.code,
+        message=error.message,
+        is_permanent=error.is_permanent,
+    )

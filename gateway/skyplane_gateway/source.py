@@ -1,0 +1,333 @@
+"""The source: reads ranges under their pin, sends them as chunks, matches the receipts.
+
+At most `readers` chunks are read at a time, and a piece is read only when the one
+before it has left for a connection that was ready: a slow path slows the reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from skyplane_gateway.errors import (
+    ChecksumMismatch,
+    GatewayLost,
+    SkyplaneError,
+    StoreUnavailable,
+    from_dict,
+)
+from skyplane_gateway.orders import ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
+from skyplane_gateway.protocol import (
+    MAX_PAYLOAD_BYTES,
+    ChunkFramer,
+    ChunkId,
+    ChunkManifest,
+    EntryResult,
+    ObjectEntry,
+    PartEntry,
+    ProtocolError,
+    RawFrame,
+    Receipt,
+    ReceiptHeader,
+    ReceiptStatus,
+    open_receipt,
+)
+from skyplane_gateway.protocol.checksum import crc32c as checksum
+from skyplane_gateway.stores.base import ObjectAttributes, ObjectStore, Reader
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SendFrame = Callable[[RawFrame], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Small:
+    """A small object in memory: its order's place, its bytes, what travels with it."""
+
+    index: int
+    data: bytearray
+    crc32c: int
+    attributes: ObjectAttributes
+
+
+@dataclass(slots=True)
+class _Sending:
+    """A chunk under way: which ranges are in it, and their checksums once they are read."""
+
+    order: ChunkOrder
+    framer: ChunkFramer
+    indexes: list[int]
+    crc32cs: list[int] = field(default_factory=list)
+    failed: dict[int, SkyplaneError] = field(default_factory=dict)
+
+
+class SourceTransfer:
+    """One transfer at one source.
+
+    Args:
+        fleet, transfer: ids on the wire.
+        epoch: the lead's tenure.
+        store: opened with the source's credentials.
+        send_frame: sends a frame down its route; raises GatewayLost.
+        threads: where the store's blocking calls run.
+        readers: chunks to read at the same time.
+    """
+
+    def __init__(
+        self,
+        *,
+        fleet: bytes,
+        transfer: bytes,
+        epoch: int,
+        store: ObjectStore,
+        send_frame: SendFrame,
+        threads: Executor,
+        readers: int,
+    ) -> None:
+        self.epoch = epoch
+        self.store = store
+        self._fleet = fleet
+        self._transfer = transfer
+        self._send_frame = send_frame
+        self._threads = threads
+        self._orders: asyncio.Queue[ChunkOrder] = asyncio.Queue()
+        self._known: set[tuple[int, int]] = set()
+        self._sendings: dict[ChunkId, _Sending] = {}
+        self._outcomes: deque[tuple[int, ChunkOutcome]] = deque()
+        self._last = 0
+        self._news = asyncio.Event()
+        self._workers = [asyncio.create_task(self._work()) for _ in range(readers)]
+
+    # -- the lead's side
+
+    def take(self, order: ChunkOrder) -> None:
+        """Accept an order; one that is known already is not taken twice."""
+        identity = (order.chunk, order.attempt)
+        if identity not in self._known:
+            self._known.add(identity)
+            self._orders.put_nowait(order)
+
+    async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
+        """Ended chunks after sequence number `after`; waits for one up to `wait_s` seconds."""
+        while self._outcomes and self._outcomes[0][0] <= after:
+            self._outcomes.popleft()
+        if not self._outcomes:
+            self._news.clear()
+            try:
+                await asyncio.wait_for(self._news.wait(), wait_s)
+            except TimeoutError:
+                return after, []
+        return self._last, [outcome for _, outcome in self._outcomes]
+
+    # -- the data path's side
+
+    def on_receipt(self, header: ReceiptHeader, sealed: memoryview) -> None:
+        """Match a receipt to its chunk."""
+        sending = self._sendings.pop(ChunkId.of(header), None)
+        if sending is None:
+            return
+        try:
+            receipt = open_receipt(header, sealed)
+        except ProtocolError as error:
+            # It says nothing that can be believed: the chunk has to go again.
+            outcome = ChunkOutcome.of_failure(sending.order, ChecksumMismatch(error.message))
+        else:
+            outcome = _outcome_of(sending, receipt)
+        self._report(outcome)
+
+    def route_is_down(self, number: int, reason: str) -> None:
+        """Everything under way on that route has lost its way."""
+        for chunk in [chunk for chunk in self._sendings if chunk.route == number]:
+            sending = self._sendings.pop(chunk)
+            self._report(ChunkOutcome.of_failure(sending.order, GatewayLost(reason)))
+
+    async def close(self) -> None:
+        """Stop reading and let go of the store."""
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+        await asyncio.get_running_loop().run_in_executor(self._threads, self.store.close)
+
+    # -- reading and sending
+
+    async def _work(self) -> None:
+        while True:
+            order = await self._orders.get()
+            try:
+                await self._send(order)
+            except SkyplaneError as error:
+                self._sendings.pop(self._chunk_of(order), None)
+                self._report(ChunkOutcome.of_failure(order, error))
+
+    async def _send(self, order: ChunkOrder) -> None:
+        # A lone object may be large, so it is sent while it is read; many small ones
+        # are read at once, and one that cannot be read does not hold up the others.
+        if len(order.ranges) == 1:
+            await self._send_range(order, order.ranges[0])
+        else:
+            await self._send_batch(order)
+
+    async def _send_range(self, order: ChunkOrder, wanted: RangeOrder) -> None:
+        reader = await self._in_thread(self._open, wanted)
+        try:
+            content: PartEntry | tuple[ObjectEntry, ...]
+            if order.kind == "part":
+                content = PartEntry(
+                    wanted.destination_key, order.upload_id, order.part_number, wanted.offset
+                )
+            else:
+                attributes = reader.attributes or ObjectAttributes()
+                content = (
+                    ObjectEntry(
+                        wanted.destination_key, wanted.length, attributes, wanted.precondition
+                    ),
+                )
+            framer = self._begin(order, content, wanted.length, [0])
+            left = wanted.length
+            while not framer.is_complete:
+                piece = await self._in_thread(_read_piece, reader, min(left, MAX_PAYLOAD_BYTES))
+                left -= len(piece)
+                await self._feed(framer, piece)
+        finally:
+            await self._in_thread(reader.close)
+
+    async def _send_batch(self, order: ChunkOrder) -> None:
+        reads = [
+            self._in_thread(self._read_small, index, wanted)
+            for index, wanted in enumerate(order.ranges)
+        ]
+        found = await asyncio.gather(*reads)
+        objects = [row for row in found if isinstance(row, _Small)]
+        failed = {index: row for index, row in enumerate(found) if isinstance(row, SkyplaneError)}
+        if not objects:
+            self._report(
+                ChunkOutcome(
+                    order.chunk, order.attempt, tuple(RangeOutcome(failed[i]) for i in failed)
+                )
+            )
+            return
+        entries = tuple(
+            ObjectEntry(
+                order.ranges[row.index].destination_key,
+                len(row.data),
+                row.attributes,
+                order.ranges[row.index].precondition,
+            )
+            for row in objects
+        )
+        length = sum(len(row.data) for row in objects)
+        framer = self._begin(order, entries, length, [row.index for row in objects])
+        sending = self._sendings[self._chunk_of(order)]
+        sending.failed = failed
+        sending.crc32cs = [row.crc32c for row in objects]
+        for row in objects:
+            await self._feed(framer, row.data)
+        if not framer.is_complete:
+            await self._feed(framer, b"")
+
+    def _begin(
+        self,
+        order: ChunkOrder,
+        content: PartEntry | tuple[ObjectEntry, ...],
+        length: int,
+        indexes: list[int],
+    ) -> ChunkFramer:
+        manifest = ChunkManifest(self.epoch, length, content)
+        chunk = self._chunk_of(order)
+        framer = ChunkFramer(chunk, manifest)
+        self._sendings[chunk] = _Sending(order, framer, indexes)
+        return framer
+
+    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, call, *arguments)
+
+    async def _feed(self, framer: ChunkFramer, piece: bytes | bytearray) -> None:
+        for frame in framer.feed(piece):
+            await self._send_frame(frame)
+
+    def _open(self, wanted: RangeOrder) -> Reader:
+        return self.store.read(
+            wanted.source_key, offset=wanted.offset, length=wanted.length, if_match=wanted.etag
+        )
+
+    def _read_small(self, index: int, wanted: RangeOrder) -> _Small | SkyplaneError:
+        try:
+            with self._open(wanted) as reader:
+                data = _read_piece(reader, wanted.length)
+                attributes = reader.attributes or ObjectAttributes()
+        except SkyplaneError as error:
+            return error
+        return _Small(index, data, checksum(data), attributes)
+
+    def _chunk_of(self, order: ChunkOrder) -> ChunkId:
+        return ChunkId(self._fleet, self._transfer, order.route, order.attempt, order.chunk)
+
+    def _report(self, outcome: ChunkOutcome) -> None:
+        self._known.discard((outcome.chunk, outcome.attempt))
+        self._last += 1
+        self._outcomes.append((self._last, outcome))
+        self._news.set()
+
+
+def _read_piece(reader: Reader, length: int) -> bytearray:
+    """Exactly `length` bytes.
+
+    Raises:
+        StoreUnavailable: the body ended before.
+    """
+    piece = bytearray(length)
+    view = memoryview(piece)
+    while view:
+        count = reader.readinto(view)
+        if count == 0:
+            raise StoreUnavailable("the object's body ended early; it is read again")
+        view = view[count:]
+    return piece
+
+
+def _outcome_of(sending: _Sending, receipt: Receipt) -> ChunkOutcome:
+    """The receipt's answer per range, compared with what was read here."""
+    order = sending.order
+    if not receipt.entries:
+        error = from_dict(
+            {
+                "code": receipt.code,
+                "message": receipt.message,
+                "is_permanent": receipt.is_permanent,
+            }
+        )
+        return ChunkOutcome.of_failure(order, error)
+    crc32cs = sending.crc32cs or [sending.framer.crc32c]
+    if len(receipt.entries) != len(sending.indexes):
+        mismatch = ChecksumMismatch("the receipt is for another number of objects")
+        return ChunkOutcome.of_failure(order, mismatch)
+    rows: dict[int, RangeOutcome] = {
+        index: RangeOutcome(error) for index, error in sending.failed.items()
+    }
+    for index, entry, crc32c in zip(sending.indexes, receipt.entries, crc32cs, strict=True):
+        rows[index] = _compared(entry, crc32c)
+    return ChunkOutcome(order.chunk, order.attempt, tuple(rows[i] for i in sorted(rows)))
+
+
+def _compared(entry: EntryResult, crc32c: int) -> RangeOutcome:
+    if entry.status is not ReceiptStatus.DURABLE:
+        return RangeOutcome(
+            from_dict(
+                {
+                    "code": entry.code,
+                    "message": entry.message,
+                    "is_permanent": entry.is_permanent,
+                }
+            )
+        )
+    if entry.crc32c != crc32c:
+        return RangeOutcome(ChecksumMismatch("the sink wrote other bytes than were read"))
+    return RangeOutcome(None, entry.etag, crc32c)
