@@ -1,0 +1,30 @@
+"""Which objects are copied, to which keys, in which order, and under which fence.
+
+Free of stores, clouds and frameworks: the lead runs it over its listings, and the
+command's dry run over the same listings at plan time.
+"""
+
+from __future__ import annotations
+
+from skyplane_gateway.selection.keys import map_key
+from skyplane_gateway.selection.overlap import require_apart
+from skyplane_gateway.selection.publishing import PUBLISHED_LAST, is_published_last
+from skyplane_gateway.selection.select import (
+    CONFLICT_RULES,
+    Action,
+    Selection,
+    SelectionRule,
+    select,
+)
+
+__all__ = [
+    "CONFLICT_RULES",
+    "PUBLISHED_LAST",
+    "Action",
+    "Selection",
+    "SelectionRule",
+    "is_published_last",
+    "map_key",
+    "require_apart",
+    "select",
+]

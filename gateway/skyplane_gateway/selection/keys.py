@@ -1,0 +1,58 @@
+"""The key rule of `cp`: where an object of the source goes at the destination.
+
+Skyplane's own rule, kept so that its users find their keys where they expect them.
+A prefix is a folder: `foo` and `foo/` both mean what lies below `foo/`, never
+`foobar`. A lone `/` means the whole bucket.
+"""
+
+from __future__ import annotations
+
+from skyplane_gateway.errors import NotFound
+
+
+def folder_of(prefix: str) -> str:
+    """The prefix as listings need it: empty, or ending in a slash."""
+    prefix = _plain(prefix)
+    return prefix if not prefix or prefix.endswith("/") else prefix + "/"
+
+
+def map_key(
+    source_prefix: str, source_key: str, destination_prefix: str, *, recursive: bool
+) -> str:
+    """The destination key of one source object.
+
+    Without `recursive` the prefix is the object's whole key; it goes to the destination
+    prefix itself, or below it under its own last segment where that is empty or ends in
+    a slash. With `recursive` the part of the key below the source folder goes below the
+    destination folder. The mapping of one recursive call keeps the order of keys.
+
+    Raises:
+        NotFound: the object is not what the prefix means.
+    """
+    destination = _plain(destination_prefix)
+    if recursive:
+        folder = folder_of(source_prefix)
+        if not source_key.startswith(folder):
+            raise NotFound(
+                f"there is no object {source_key!r} below {folder!r}; to copy the one object "
+                f"{source_prefix!r}, leave out recursive"
+            )
+        return folder_of(destination) + source_key.removeprefix(folder)
+    if source_key != _plain(source_prefix):
+        raise NotFound(
+            f"there is no object {source_prefix!r} at the source; to copy what lies below it, "
+            "copy recursively"
+        )
+    if not destination or destination.endswith("/"):
+        return destination + _last_segment(source_key)
+    return destination
+
+
+def _plain(prefix: str) -> str:
+    return "" if prefix == "/" else prefix
+
+
+def _last_segment(key: str) -> str:
+    """`a/b` -> `b`; a directory marker keeps its slash, `a/b/` -> `b/`."""
+    start = key.rstrip("/").rfind("/") + 1
+    return key[start:]

@@ -1,0 +1,69 @@
+"""A copy must not write into what it reads."""
+
+from __future__ import annotations
+
+import os
+
+from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.selection.keys import folder_of, map_key
+from skyplane_gateway.stores.values import StoreSpec
+
+
+def require_apart(
+    source: StoreSpec,
+    source_prefix: str,
+    destination: StoreSpec,
+    destination_prefix: str,
+    *,
+    recursive: bool,
+) -> None:
+    """Refuse a copy onto itself or into its own source.
+
+    Into its own source the listing would find what the copy wrote. The other way round,
+    from a folder into one above it, is allowed: listings are ascending and reads are
+    pinned, so a key that happens to be both fails there instead of spoiling anything.
+
+    File stores are compared by their real paths on this machine, links followed.
+
+    Raises:
+        ConfigurationInvalid: the destination is the source or lies in it.
+    """
+    if not _same_store(source, destination):
+        return
+    if not recursive:
+        target = map_key(source_prefix, source_prefix, destination_prefix, recursive=False)
+        if _place(source, source_prefix) == _place(destination, target):
+            raise ConfigurationInvalid(
+                f"source and destination are the same object, {source_prefix!r}; "
+                "choose another destination"
+            )
+        return
+    above = _folder_place(source, source_prefix)
+    below = _folder_place(destination, destination_prefix)
+    if below.startswith(above):
+        raise ConfigurationInvalid(
+            f"the destination {destination_prefix!r} lies in the source {source_prefix!r} of the "
+            "same bucket, so the copy would copy itself; choose a destination beside it"
+        )
+
+
+def _same_store(one: StoreSpec, other: StoreSpec) -> bool:
+    if one.kind == "file":
+        # Roots may lie in one another; the real paths decide.
+        return other.kind == "file"
+    return (one.kind, one.bucket, _endpoint(one)) == (other.kind, other.bucket, _endpoint(other))
+
+
+def _endpoint(spec: StoreSpec) -> str:
+    return (spec.endpoint_url or "").rstrip("/").lower()
+
+
+def _place(spec: StoreSpec, key: str) -> str:
+    if spec.kind != "file":
+        return key
+    return os.path.realpath(f"{spec.bucket}/{key}")
+
+
+def _folder_place(spec: StoreSpec, prefix: str) -> str:
+    place = _place(spec, folder_of(prefix))
+    return place if place == "" or place.endswith("/") else place + "/"

@@ -1,0 +1,199 @@
+"""The merge join of two listings: what to do with each object of the source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey, NotFound
+from skyplane_gateway.selection.keys import folder_of, map_key
+from skyplane_gateway.stores.values import IF_ABSENT, UNCONDITIONAL, ObjectInfo, Precondition
+
+Action = Literal["copy", "skip", "refuse"]
+
+#: What to do with an object that is already at the destination.
+CONFLICT_RULES = ("fail", "skip", "replace", "replace-if-newer", "replace-if-different")
+
+#: Where this project keeps its own journals; never part of anybody's data.
+JOURNAL_FOLDER = ".skyplane/jobs/"
+
+#: A listing of the keys that start with a prefix, ascending (`ObjectStore.list`).
+Lister = Callable[[str], Iterator[ObjectInfo]]
+#: Raises InvalidKey where the destination cannot hold a key of that many bytes.
+KeyCheck = Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionRule:
+    """Which objects, to where, and what if they are there.
+
+    Attributes:
+        recursive: the source prefix is a folder; without it, one object.
+        include, exclude: globs on the key below the source folder (of a single object:
+            on its last segment), as in the AWS CLI: `*` also crosses slashes. Nothing
+            in `include` means all; `exclude` wins.
+        conflict: one of `CONFLICT_RULES`. `replace-if-newer` compares the stores' times;
+            `replace-if-different` size, then checksums where both are known, then times.
+
+    Raises:
+        ConfigurationInvalid: there is no such conflict rule.
+    """
+
+    source_prefix: str
+    destination_prefix: str
+    recursive: bool = True
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    conflict: str = "replace"
+
+    def __post_init__(self) -> None:
+        if self.conflict not in CONFLICT_RULES:
+            raise ConfigurationInvalid(
+                f"unknown conflict rule {self.conflict!r}; use one of {', '.join(CONFLICT_RULES)}"
+            )
+
+    def takes(self, name: str) -> bool:
+        """Whether the filters let an object of this name (below the source folder) through."""
+        if self.include and not any(fnmatchcase(name, glob) for glob in self.include):
+            return False
+        return not any(fnmatchcase(name, glob) for glob in self.exclude)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What becomes of one source object.
+
+    `precondition` is the fence of its write: the destination must still be as it was
+    listed. It is empty where nothing is to be written.
+    """
+
+    source: ObjectInfo
+    destination_key: str
+    destination: ObjectInfo | None
+    action: Action
+    reason: str
+    precondition: Precondition
+
+
+def select(
+    rule: SelectionRule,
+    list_source: Lister,
+    list_destination: Lister,
+    *,
+    check_key: KeyCheck | None = None,
+) -> Iterator[Selection]:
+    """One row for every source object that the filters let through, in key order.
+
+    Both listings are read once, in step, and never held: memory does not grow with the
+    number of objects. They are opened when the first row is asked for.
+
+    Args:
+        check_key: what the destination says of keys it cannot hold; such rows are refused.
+
+    Raises:
+        NotFound: without `recursive`, the object does not exist.
+        StoreError: a listing failed; the rows so far are right, the rest is unknown.
+    """
+    rows = _pairs(rule, list_source, list_destination)
+    for source, key, destination in rows:
+        yield _decide(rule, source, key, destination, check_key)
+
+
+def _pairs(
+    rule: SelectionRule, list_source: Lister, list_destination: Lister
+) -> Iterator[tuple[ObjectInfo, str, ObjectInfo | None]]:
+    if not rule.recursive:
+        yield from _single(rule, list_source, list_destination)
+        return
+    folder = folder_of(rule.source_prefix)
+    # Opened late: an empty source never asks the destination.
+    there: _Cursor | None = None
+    for source in list_source(folder):
+        name = source.key.removeprefix(folder)
+        if f"/{JOURNAL_FOLDER}" in f"/{source.key}" or not rule.takes(name):
+            continue
+        if there is None:
+            there = _Cursor(list_destination(folder_of(rule.destination_prefix)))
+        key = map_key(rule.source_prefix, source.key, rule.destination_prefix, recursive=True)
+        yield source, key, there.at(key)
+
+
+def _single(
+    rule: SelectionRule, list_source: Lister, list_destination: Lister
+) -> Iterator[tuple[ObjectInfo, str, ObjectInfo | None]]:
+    """One object is the first that a listing by its whole key can give."""
+    wanted = rule.source_prefix
+    source = next(list_source(wanted), None) if wanted not in ("", "/") else None
+    if source is None:
+        raise NotFound(
+            f"there is no object {wanted!r} at the source; to copy what lies below it, "
+            "copy recursively"
+        )
+    key = map_key(wanted, source.key, rule.destination_prefix, recursive=False)
+    if rule.takes(source.key[source.key.rstrip("/").rfind("/") + 1 :]):
+        yield source, key, _Cursor(list_destination(key)).at(key)
+
+
+class _Cursor:
+    """A place in an ascending listing that only moves forward."""
+
+    def __init__(self, rows: Iterator[ObjectInfo]) -> None:
+        self._rows = rows
+        self._row = next(rows, None)
+
+    def at(self, key: str) -> ObjectInfo | None:
+        """The object of that key. Keys must be asked for in ascending order."""
+        while self._row is not None and self._row.key < key:
+            self._row = next(self._rows, None)
+        return self._row if self._row is not None and self._row.key == key else None
+
+
+def _decide(
+    rule: SelectionRule,
+    source: ObjectInfo,
+    key: str,
+    destination: ObjectInfo | None,
+    check_key: KeyCheck | None,
+) -> Selection:
+    def outcome(action: Action, reason: str, fence: Precondition = UNCONDITIONAL) -> Selection:
+        return Selection(source, key, destination, action, reason, fence)
+
+    if key == "":
+        return outcome("skip", "it marks the source folder itself, which has no name over there")
+    if check_key is not None:
+        try:
+            check_key(key, source.size_bytes)
+        except InvalidKey as error:
+            return outcome("refuse", error.message)
+    if destination is None:
+        return outcome("copy", "it is not at the destination", IF_ABSENT)
+    if rule.conflict == "fail":
+        return outcome("refuse", "there is already an object of that name at the destination")
+    if rule.conflict == "skip":
+        return outcome("skip", "there is already an object of that name at the destination")
+    replaced, reason = _compare(rule.conflict, source, destination)
+    if not replaced:
+        return outcome("skip", reason)
+    return outcome("copy", reason, Precondition(if_match=destination.etag))
+
+
+def _compare(conflict: str, source: ObjectInfo, destination: ObjectInfo) -> tuple[bool, str]:
+    """Whether a rule that may replace does, and why."""
+    if conflict == "replace":
+        return True, "it replaces the object at the destination"
+    newer = source.last_modified > destination.last_modified
+    if conflict == "replace-if-newer":
+        if newer:
+            return True, "the source is newer"
+        return False, "the destination is not older"
+    if source.size_bytes != destination.size_bytes:
+        return True, "the sizes differ"
+    if source.crc32c is not None and destination.crc32c is not None:
+        if source.crc32c != destination.crc32c:
+            return True, "the checksums differ"
+        return False, "sizes and checksums are equal"
+    if newer:
+        return True, "the source is newer"
+    return False, "the sizes are equal and the destination is not older"
