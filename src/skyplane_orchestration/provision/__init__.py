@@ -1,0 +1,1 @@
+"""Provisioners: one protocol (`base`), idempotent verbs, tags as the only truth."""

@@ -1,0 +1,227 @@
+"""The provisioners that the conformance suite runs against.
+
+To join: write a harness and add its class to `_HARNESSES`; every test of
+`test_conformance.py` then runs against it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from skyplane_gateway.config import Topology
+from skyplane_gateway.naming import gateway_uri
+from skyplane_orchestration.authority import Authority, FleetSecret
+from skyplane_orchestration.errors import GatewayUnreachable
+from skyplane_orchestration.fleet import GatewayHandle
+from skyplane_orchestration.plan import (
+    GridReference,
+    InstanceGroup,
+    PlanCost,
+    PlanEdge,
+    PlanPath,
+    SolverReport,
+    TransferPlan,
+)
+from skyplane_orchestration.provision.base import FleetSpec, Provisioner
+from skyplane_orchestration.provision.clock import Clock
+from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+
+FAKE_GATEWAY = Path(__file__).with_name("fake_gateway.py")
+SECRET = FleetSecret(b"a fleet secret of the test suite")
+
+A, B, C = "aws:us-east-1", "gcp:us-central1", "azure:westeurope"
+
+PlanMaker = Callable[..., TransferPlan]
+
+
+def make_plan(
+    paths: Sequence[tuple[Sequence[str], float]],
+    counts: Mapping[str, int],
+    connections: Mapping[tuple[str, str], int] | None = None,
+) -> TransferPlan:
+    """A plan of these (regions, flow) paths and instance counts; 64 connections an edge."""
+    flows: dict[tuple[str, str], float] = {}
+    for regions, flow_gbps in paths:
+        for hop in itertools.pairwise(regions):
+            flows[hop] = flows.get(hop, 0.0) + flow_gbps
+    return TransferPlan(
+        src=paths[0][0][0],
+        dst=paths[0][0][-1],
+        objective={},
+        throughput_gbps=sum(flow_gbps for _, flow_gbps in paths),
+        volume_gb=None,
+        transfer_s=None,
+        provision_s=0.0,
+        cost=PlanCost(None, None, None, None, 0.0),
+        instances={region: InstanceGroup("process", count) for region, count in counts.items()},
+        edges=tuple(
+            PlanEdge(
+                src=hop[0],
+                dst=hop[1],
+                flow_gbps=flow_gbps,
+                connections=64 if connections is None else connections[hop],
+                capacity_gbps=5.0,
+                usd_per_gb=0.0,
+            )
+            for hop, flow_gbps in flows.items()
+        ),
+        paths=tuple(PlanPath(tuple(regions), flow_gbps) for regions, flow_gbps in paths),
+        binding=(),
+        solver=SolverReport("optimal", 0.0, 0.0, 0.0),
+        grid=GridReference("test", "2024-01-01", "measured"),
+    )
+
+
+class FakeSession:
+    """A control session with `fake_gateway.py`."""
+
+    def __init__(self, host: str, port: int, context: ssl.SSLContext, expected_uri: str) -> None:
+        self._address = (host, port)
+        self._expected_uri = expected_uri
+
+    def status(self) -> dict[str, Any]:
+        return self._call({})
+
+    def put_topology(self, topology: Topology) -> None:
+        self._call({"topology": [topology.to_dict()]})
+
+    def renew(self, lease_s: float | None = None) -> None:
+        self._call({"renew": [lease_s]})
+
+    def close(self) -> None:
+        pass
+
+    def _call(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            with socket.create_connection(self._address, timeout=0.5) as connection:
+                with connection.makefile("rw") as stream:
+                    stream.write(json.dumps(request) + "\n")
+                    stream.flush()
+                    answer: dict[str, Any] = json.loads(stream.readline())
+        except (OSError, ValueError) as error:
+            raise GatewayUnreachable(f"{self._address}: {error}") from error
+        assert self._expected_uri.endswith(gateway_uri("", answer["node"]).rpartition("/")[2])
+        return answer
+
+
+class LocalHarness:
+    """The local provisioner with stand-ins for gateways.
+
+    Each call of `provisioner` is a worker of its own, which knows nothing of the others.
+    """
+
+    fails = ("--crash", f"{B}/0")
+
+    def __init__(self, run_root: Path) -> None:
+        self.run_root = run_root
+        self.options = LocalOptions(
+            run_root=run_root,
+            command=(sys.executable, "-S", str(FAKE_GATEWAY)),
+            ready_timeout_s=20.0,
+            term_grace_s=5.0,
+        )
+
+    def provisioner(
+        self, *extra: str, clock: Clock | None = None, **options: Any
+    ) -> LocalProvisioner:
+        """With `extra` words for every stand-in, and options other than the usual."""
+        chosen = replace(self.options, command=(*self.options.command, *extra))
+        return LocalProvisioner(replace(chosen, **options), connect=FakeSession, clock=clock)
+
+    def failing(self) -> Provisioner:
+        """One for which gateway `B/0` does not come up."""
+        return self.provisioner(*self.fails)
+
+    def late(self, seconds: float) -> Provisioner:
+        """One that looks at the world so many seconds from now."""
+        return self.provisioner(clock=Clock(wall=lambda: time.time() + seconds))
+
+    def spec(self, key: str = "f1ee7", **changes: Any) -> FleetSpec:
+        plan = make_plan([((A, C), 4.0), ((A, B, C), 2.0)], {A: 2, B: 1, C: 2})
+        spec = FleetSpec(key=key, generation=0, deployment="test", plan=plan)
+        return replace(spec, **changes)
+
+    def authority(self, spec: FleetSpec) -> Authority:
+        return Authority(SECRET, spec.key)
+
+    def kill(self, gateway: GatewayHandle) -> None:
+        """End it without warning, and wait until it is gone."""
+        pid = int(gateway.details["pid"])
+        os.kill(pid, signal.SIGKILL)
+        while _command_line(pid):
+            time.sleep(0.005)
+
+    def crash_after_launch(self, spec: FleetSpec) -> None:
+        """A worker that is killed when gateways run and nobody has recorded them."""
+        worker = os.fork()
+        if worker == 0:
+            # The first wait of `ensure` is for gateways that it has just launched.
+            doomed = self.provisioner(clock=Clock(sleep=_die))
+            doomed.ensure(spec, self.authority(spec))
+            os._exit(0)
+        _, status = os.waitpid(worker, 0)
+        assert os.WTERMSIG(status) == signal.SIGKILL
+
+    def running(self) -> dict[int, str]:
+        """Process id -> command line of all that has to do with this harness."""
+        lines = {
+            int(entry): _command_line(int(entry))
+            for entry in os.listdir("/proc")
+            if entry.isdecimal()
+        }
+        return {pid: line for pid, line in lines.items() if f"{self.run_root}/" in line}
+
+    def traces(self) -> list[str]:
+        """What is left of any fleet: processes and files."""
+        files = sorted(path.name for path in self.run_root.glob("*"))
+        return [*self.running().values(), *files]
+
+
+def _die(_: float) -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+@pytest.fixture(scope="session")
+def plan_of() -> PlanMaker:
+    return make_plan
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[LocalHarness]:
+    """A local harness; afterwards its gateways are ended, and none may resist."""
+    harness = LocalHarness(tmp_path / "run")
+    yield harness
+    for pid in harness.running():
+        os.kill(pid, signal.SIGKILL)
+    while harness.running():
+        time.sleep(0.005)
+
+
+_HARNESSES = {"local": "local"}
+
+
+@pytest.fixture(params=sorted(_HARNESSES))
+def harness(request: pytest.FixtureRequest) -> LocalHarness:
+    made: LocalHarness = request.getfixturevalue(_HARNESSES[request.param])
+    return made

@@ -1,0 +1,207 @@
+"""What every provisioner promises: see `skyplane_orchestration.provision.base`."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from skyplane_orchestration.errors import ProvisionFailed
+from skyplane_orchestration.fleet import Fleet
+
+if TYPE_CHECKING:
+    from tests.provision.conftest import LocalHarness
+
+A, B, C = "aws:us-east-1", "gcp:us-central1", "azure:westeurope"
+NODES = [f"{A}/0", f"{A}/1", f"{C}/0", f"{C}/1", f"{B}/0"]
+DAY_S = 86400.0
+
+
+def nodes(fleet: Fleet) -> list[str]:
+    return [gateway.node for gateway in fleet.gateways]
+
+
+def test_a_fleet_comes_up_as_planned(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    assert nodes(fleet) == NODES
+    assert (fleet.key, fleet.deployment, fleet.plan) == (spec.key, "test", spec.plan)
+    assert fleet.provisioner == harness.provisioner().name
+    assert [gateway.node for gateway in fleet.sources] == [f"{A}/0", f"{A}/1"]
+    assert [gateway.node for gateway in fleet.sinks] == [f"{C}/0", f"{C}/1"]
+    assert {gateway.region for gateway in fleet.gateways} == {A, B, C}
+    assert len({gateway.fingerprint for gateway in fleet.gateways}) == 5
+    assert len({gateway.control for gateway in fleet.gateways}) == 5
+    found = harness.provisioner().find(spec.key)
+    assert [gateway.node for gateway in found] == sorted(NODES)
+
+
+def test_the_fleet_document_survives_and_holds_no_secret(harness: LocalHarness) -> None:
+    import json
+
+    spec = harness.spec()
+    authority = harness.authority(spec)
+    fleet = harness.provisioner().ensure(spec, authority)
+    text = json.dumps(fleet.to_dict())
+    assert Fleet.from_dict(json.loads(text)) == fleet
+    assert "PRIVATE" not in text
+    assert authority.hello_key.hex() not in text
+
+
+def test_ensure_twice_gives_the_same_fleet(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    first = harness.provisioner().ensure(spec, harness.authority(spec))
+    second = harness.provisioner().ensure(spec, harness.authority(spec))
+    assert second.gateways == first.gateways
+    assert (second.routes, second.hard_end_unix_s) == (first.routes, first.hard_end_unix_s)
+    assert len(harness.running()) == 5
+
+
+def test_two_at_once_give_one_fleet(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    barrier, fleets = threading.Barrier(2), []
+
+    def work() -> None:
+        provisioner = harness.provisioner()
+        barrier.wait()
+        fleets.append(provisioner.ensure(spec, harness.authority(spec)))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(fleets) == 2
+    assert fleets[0].gateways == fleets[1].gateways
+    assert len(harness.running()) == 5
+
+
+def test_two_fleets_do_not_touch_each_other(harness: LocalHarness) -> None:
+    one, other = harness.spec("01"), harness.spec("02")
+    provisioner = harness.provisioner()
+    provisioner.ensure(one, harness.authority(one))
+    kept = provisioner.ensure(other, harness.authority(other))
+    assert provisioner.destroy("01") == tuple(sorted(NODES))
+    assert provisioner.find("01") == ()
+    assert provisioner.ensure(other, harness.authority(other)).gateways == kept.gateways
+
+
+def test_destroy_leaves_nothing_and_is_silent_the_second_time(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    assert harness.provisioner().destroy(spec.key) == tuple(sorted(NODES))
+    assert harness.traces() == []
+    assert harness.provisioner().destroy(spec.key) == ()
+    assert harness.provisioner().find(spec.key) == ()
+
+
+def test_destroy_of_what_never_was_is_silent(harness: LocalHarness) -> None:
+    assert harness.provisioner().destroy("ab") == ()
+    assert harness.traces() == []
+
+
+def test_destroy_after_one_was_killed(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    harness.kill(fleet.gateway(f"{B}/0"))
+    assert harness.provisioner().destroy(spec.key) == tuple(sorted(NODES[:4]))
+    assert harness.traces() == []
+
+
+def test_ensure_replaces_the_one_that_was_killed(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    first = harness.provisioner().ensure(spec, harness.authority(spec))
+    harness.kill(first.gateway(f"{B}/0"))
+    second = harness.provisioner().ensure(spec, harness.authority(spec))
+    changed = [g.node for g in second.gateways if g != first.gateway(g.node)]
+    assert changed == [f"{B}/0"]
+    assert len(harness.running()) == 5
+
+
+def test_gateways_that_nobody_recorded_are_found_and_ended(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    harness.crash_after_launch(spec)
+    found = harness.provisioner().find(spec.key)
+    assert [gateway.node for gateway in found] == sorted(NODES)
+    assert harness.provisioner().destroy(spec.key) == tuple(sorted(NODES))
+    assert harness.traces() == []
+
+
+def test_ensure_after_a_crash_gives_one_whole_fleet(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    harness.crash_after_launch(spec)
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    assert nodes(fleet) == NODES
+    assert len(harness.running()) == 5
+
+
+def test_a_partial_failure_leaves_nothing_and_says_why(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    with pytest.raises(ProvisionFailed, match=f"gateway {B}/0") as caught:
+        harness.failing().ensure(spec, harness.authority(spec))
+    assert "cannot bind" in str(caught.value)
+    assert not caught.value.is_permanent
+    assert harness.traces() == []
+
+
+def test_a_failed_repair_leaves_those_that_were_there(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    first = harness.provisioner().ensure(spec, harness.authority(spec))
+    harness.kill(first.gateway(f"{B}/0"))
+    with pytest.raises(ProvisionFailed):
+        harness.failing().ensure(spec, harness.authority(spec))
+    assert [g.node for g in harness.provisioner().find(spec.key)] == sorted(NODES[:4])
+    repaired = harness.provisioner().ensure(spec, harness.authority(spec))
+    kept = [g.node for g in repaired.gateways if g == first.gateway(g.node)]
+    assert kept == NODES[:4]
+
+
+def test_sweep_keeps_a_fleet_that_lives(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    report = harness.provisioner().sweep("test", older_than_s=3600.0)
+    assert (report.orphans, report.kept) == ((), (spec.key,))
+    assert harness.provisioner().ensure(spec, harness.authority(spec)).gateways == fleet.gateways
+
+
+def test_sweep_takes_what_is_past_its_hard_end_but_touches_nothing_in_a_dry_run(
+    harness: LocalHarness,
+) -> None:
+    spec = harness.spec()
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    dry = harness.late(DAY_S + 1).sweep("test", dry_run=True)
+    assert [orphan.key for orphan in dry.orphans] == [spec.key]
+    assert dry.orphans[0].gateways == tuple(sorted(NODES))
+    assert dry.dry_run
+    assert harness.provisioner().ensure(spec, harness.authority(spec)).gateways == fleet.gateways
+    wet = harness.late(DAY_S + 1).sweep("test")
+    assert [(o.key, o.reason) for o in wet.orphans] == [(spec.key, "past its hard end")]
+    assert wet.failed == ()
+    assert harness.traces() == []
+
+
+def test_sweep_takes_what_is_older_than_asked(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    assert harness.late(7200.0).sweep("test").kept == (spec.key,)
+    assert len(harness.late(7200.0).sweep("test", older_than_s=3600.0).orphans) == 1
+    assert harness.traces() == []
+
+
+def test_sweep_takes_a_fleet_whose_gateways_are_all_dead(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    for gateway in fleet.gateways:
+        harness.kill(gateway)
+    report = harness.provisioner().sweep("test")
+    assert [orphan.reason for orphan in report.orphans] == ["none of its gateways is alive"]
+    assert harness.traces() == []
+
+
+def test_sweep_leaves_other_deployments_alone(harness: LocalHarness) -> None:
+    spec = harness.spec(deployment="production")
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    report = harness.late(DAY_S + 1).sweep("test")
+    assert (report.orphans, report.kept) == ((), ())
+    assert len(harness.running()) == 5
