@@ -130,6 +130,11 @@ class Grid:
             f" for {cloud}; it has: {offered}"
         )
 
+    def request_prices(self, cloud: str) -> Mapping[str, float]:
+        """USD per 1000 requests by verb (`read`, `write`, `list`); empty where unknown."""
+        prices: Mapping[str, float] = (self.price_document.get("requests") or {}).get(cloud, {})
+        return prices
+
     def egress_price(self, src_tag: str, dst_tag: str) -> float:
         """USD per GB from a region to any place; a place off the grid is the internet."""
         if src_tag in self.index and dst_tag in self.index:
@@ -276,7 +281,7 @@ def _rows(directory: Traversable, name: str, columns: Sequence[str]) -> Iterator
     file = directory / name
     if not file.is_file():
         return
-    with file.open(encoding="utf-8", newline="") as stream:
+    with file.open(encoding="utf-8") as stream:
         reader = csv.DictReader(stream)
         missing = set(columns) - set(reader.fieldnames or ())
         if missing:

@@ -1,0 +1,138 @@
+"""An independent check that a plan holds as stated.
+
+Shares no code with the formulation: it reads the plan and the grid, and evaluates every
+constraint of the paper (4b to 4j) on the plan's own integers, in plain Python.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+
+from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.units import usd_per_gbit_to_usd_per_gb, usd_per_hour_to_usd_per_s
+
+MEASURED_OVER = 64
+RELATIVE = 1e-5
+
+
+def violations(plan: TransferPlan, grid: Grid, instance_limit: int | None = None) -> list[str]:
+    """Every constraint that the plan breaks, in words; empty when it holds.
+
+    Args:
+        instance_limit: most instances per region; None for the grid's own limit per type.
+    """
+    return [
+        *_edge_capacity(plan, grid),
+        *_balance(plan),
+        *_region_limits(plan, grid, instance_limit),
+        *_paths(plan),
+        *_price(plan, grid),
+    ]
+
+
+def _above(value: float, limit: float) -> bool:
+    return value > limit + RELATIVE * max(1.0, abs(limit))
+
+
+def _differs(value: float, other: float) -> bool:
+    return abs(value - other) > RELATIVE * max(1.0, abs(other))
+
+
+def _edge_capacity(plan: TransferPlan, grid: Grid) -> Iterator[str]:
+    """(4b), and that connections are whole."""
+    for edge in plan.edges:
+        capacity = float(grid.throughput_gbps[grid.index_of(edge.src), grid.index_of(edge.dst)])
+        if edge.connections != int(edge.connections) or edge.connections < 1:
+            yield f"{edge.src} -> {edge.dst} has {edge.connections} connections"
+        if _above(edge.flow_gbps, capacity * edge.connections / MEASURED_OVER):
+            yield (
+                f"(4b) {edge.src} -> {edge.dst} carries {edge.flow_gbps:g} Gbit/s over"
+                f" {edge.connections} connections"
+            )
+
+
+def _balance(plan: TransferPlan) -> Iterator[str]:
+    """(4c), (4d) and (4e)."""
+    net: dict[str, float] = defaultdict(float)
+    for edge in plan.edges:
+        net[edge.src] += edge.flow_gbps
+        net[edge.dst] -= edge.flow_gbps
+    if not plan.edges:
+        return
+    for region, surplus in net.items():
+        wanted = {plan.src: plan.throughput_gbps, plan.dst: -plan.throughput_gbps}.get(region, 0.0)
+        if _differs(surplus, wanted):
+            yield f"(4c-4e) {region} sends {surplus:g} Gbit/s more than it gets, not {wanted:g}"
+
+
+def _region_limits(plan: TransferPlan, grid: Grid, instance_limit: int | None) -> Iterator[str]:
+    """(4f) to (4j)."""
+    touched = {end for edge in plan.edges for end in (edge.src, edge.dst)}
+    for region in sorted(touched | {plan.src, plan.dst}):
+        group = plan.instances.get(region)
+        if group is None:
+            yield f"{region} carries flow and has no instances"
+            continue
+        kind = grid.instance_type(region.partition(":")[0], group.type)
+        quota = kind.instance_limit if instance_limit is None else instance_limit
+        inward = [edge for edge in plan.edges if edge.dst == region]
+        outward = [edge for edge in plan.edges if edge.src == region]
+        for name, used, limit in (
+            ("(4f) ingress", sum(e.flow_gbps for e in inward), kind.ingress_gbps * group.count),
+            ("(4g) egress", sum(e.flow_gbps for e in outward), kind.egress_gbps * group.count),
+            (
+                "(4h) connections out",
+                sum(e.connections for e in outward),
+                kind.connection_limit * group.count,
+            ),
+            (
+                "(4i) connections in",
+                sum(e.connections for e in inward),
+                kind.connection_limit * group.count,
+            ),
+            ("(4j) instances", group.count, quota),
+        ):
+            if _above(used, limit):
+                yield f"{name} of {region}: {used:g} where {limit:g} is the limit"
+
+
+def _paths(plan: TransferPlan) -> Iterator[str]:
+    """The paths run from source to sink, once through each region, and add up."""
+    if _differs(sum(path.flow_gbps for path in plan.paths), plan.throughput_gbps):
+        yield "the paths do not add up to the throughput"
+    over: dict[tuple[str, str], float] = defaultdict(float)
+    for path in plan.paths:
+        if plan.edges and (path.regions[0], path.regions[-1]) != (plan.src, plan.dst):
+            yield f"path {' -> '.join(path.regions)} does not join source and sink"
+        if len(set(path.regions)) != len(path.regions):
+            yield f"path {' -> '.join(path.regions)} visits a region twice"
+        for hop in pairwise(path.regions):
+            over[hop] += path.flow_gbps
+    for edge in plan.edges:
+        if _differs(over[edge.src, edge.dst], edge.flow_gbps):
+            yield f"the paths over {edge.src} -> {edge.dst} do not add up to its flow"
+
+
+def _price(plan: TransferPlan, grid: Grid) -> Iterator[str]:
+    """(4a) per GB, for plans over edges."""
+    if not plan.edges:
+        return
+    egress = sum(
+        edge.flow_gbps
+        / plan.throughput_gbps
+        * float(grid.usd_per_gb[grid.index_of(edge.src), grid.index_of(edge.dst)])
+        for edge in plan.edges
+    )
+    per_s = sum(
+        usd_per_hour_to_usd_per_s(
+            grid.instance_type(region.partition(":")[0], group.type).usd_per_hour
+        )
+        * group.count
+        for region, group in plan.instances.items()
+    )
+    stated = egress + usd_per_gbit_to_usd_per_gb(per_s / plan.throughput_gbps)
+    if abs(plan.cost.usd_per_gb - stated) > RELATIVE * stated:
+        yield f"(4a) the plan says {plan.cost.usd_per_gb:g} USD per GB, its integers {stated:g}"

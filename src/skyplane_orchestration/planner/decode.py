@@ -1,0 +1,114 @@
+"""From the solver's vector to an overlay that can be built: paths, connections, instances.
+
+The flow is taken apart into simple paths, which drops cycles and the solver's noise; the
+edges are put together again from the paths, so that both always agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import networkx as nx
+
+from skyplane_orchestration.planner.problem import PlanProblem
+from skyplane_orchestration.planner.solve import FLOW_TOLERANCE, Integers
+
+#: Share of one connection or instance that counts as rounding, not as need.
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """What is to be built, by region tag; rates in Gbit/s.
+
+    Attributes:
+        paths: regions of a path -> flow.
+        flows: edge -> flow, the sum over the paths that use it.
+        connections: edge -> connections over the whole edge.
+        instances: region -> instances, every region that a path visits.
+    """
+
+    throughput_gbps: float
+    paths: Mapping[tuple[str, ...], float]
+    flows: Mapping[tuple[str, str], float]
+    connections: Mapping[tuple[str, str], int]
+    instances: Mapping[str, int]
+
+
+def decode(solution: Integers) -> Overlay:
+    """The overlay of a solution: never more connections or instances than it has."""
+    problem = solution.problem
+    paths = _paths(solution)
+    flows: dict[tuple[str, str], float] = {}
+    for regions, flow in paths.items():
+        for edge in pairwise(regions):
+            flows[edge] = flows.get(edge, 0.0) + flow
+    connections = _connections(problem, flows)
+    return Overlay(
+        throughput_gbps=solution.throughput_gbps,
+        paths=paths,
+        flows=flows,
+        connections=connections,
+        instances=_instances(problem, flows, connections),
+    )
+
+
+def _paths(solution: Integers) -> dict[tuple[str, ...], float]:
+    """Simple paths with their flows, scaled so that they add up to the throughput."""
+    problem = solution.problem
+    source, sink = problem.tags[problem.src], problem.tags[problem.dst]
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_nodes_from((source, sink))
+    for tail, head, flow in zip(problem.tail, problem.head, solution.flow_gbps, strict=True):
+        if flow > FLOW_TOLERANCE:
+            graph.add_edge(problem.tags[tail], problem.tags[head], flow=float(flow))
+    found: dict[tuple[str, ...], float] = {}
+    while nx.has_path(graph, source, sink):
+        regions = tuple(nx.shortest_path(graph, source, sink))
+        hops = list(pairwise(regions))
+        flow = min(graph.edges[hop]["flow"] for hop in hops)
+        found[regions] = flow
+        for hop in hops:
+            graph.edges[hop]["flow"] -= flow
+            if graph.edges[hop]["flow"] <= FLOW_TOLERANCE:
+                graph.remove_edge(*hop)
+    scale = solution.throughput_gbps / sum(found.values()) if found else 1.0
+    return {
+        regions: flow * scale
+        for regions, flow in sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    }
+
+
+def _connections(
+    problem: PlanProblem, flows: Mapping[tuple[str, str], float]
+) -> dict[tuple[str, str], int]:
+    rate = {
+        (problem.tags[tail], problem.tags[head]): float(per_connection)
+        for tail, head, per_connection in zip(
+            problem.tail, problem.head, problem.gbps_per_connection, strict=True
+        )
+    }
+    return {edge: max(1, math.ceil(flow / rate[edge] - ROUNDING)) for edge, flow in flows.items()}
+
+
+def _instances(
+    problem: PlanProblem,
+    flows: Mapping[tuple[str, str], float],
+    connections: Mapping[tuple[str, str], int],
+) -> dict[str, int]:
+    """The fewest instances that carry these flows and connections, ends first."""
+    number = {tag: position for position, tag in enumerate(problem.tags)}
+    need: dict[str, float] = {problem.tags[problem.src]: 1.0, problem.tags[problem.dst]: 1.0}
+    for position, rate_limit in ((0, problem.egress_gbps), (1, problem.ingress_gbps)):
+        for tag in {edge[position] for edge in flows}:
+            region = number[tag]
+            here = [edge for edge in flows if edge[position] == tag]
+            by_rate = sum(flows[edge] for edge in here) / rate_limit[region]
+            by_connections = (
+                sum(connections[edge] for edge in here) / problem.connection_limit[region]
+            )
+            need[tag] = max(need.get(tag, 1.0), by_rate, by_connections)
+    return {tag: math.ceil(count - ROUNDING) for tag, count in need.items()}

@@ -1,0 +1,208 @@
+"""The only file that calls a solver: HiGHS, through scipy.
+
+Two questions are asked here. `relax` solves the model with every variable real: M can then
+be eliminated, the program is small, and its duals say what each edge is worth.
+`solve_integers` solves the model as stated, N and M integer, on few regions.
+A status becomes an answer, None (infeasible) or a typed error; it never leaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+
+from skyplane_orchestration.errors import SolverFailed
+from skyplane_orchestration.planner.formulation import (
+    RowBlock,
+    columns_of,
+    model_rows,
+)
+from skyplane_orchestration.planner.problem import Floats, Mask, PlanProblem
+
+_OPTIMAL, _LIMIT, _INFEASIBLE, _UNBOUNDED = 0, 1, 2, 3
+
+#: Flows below this (Gbit/s) are the solver's noise.
+FLOW_TOLERANCE = 1e-7
+
+#: Weight of the total flow against one Gbit/s of throughput: breaks ties towards short
+#: paths, and is too small to give up a Gbit/s for fewer hops.
+HOP_WEIGHT = 1e-6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relaxation:
+    """An optimum of the model with every variable real.
+
+    Attributes:
+        objective: its value, in the unit of the cost vector it was solved for.
+        flow_gbps, instances, throughput_gbps: the solution, (E,), (V,) and a scalar.
+        edge_reduced_cost: (E,) how much worse the objective gets per Gbit/s forced on.
+        region_price: name of a region's row block -> (V,) its duals, >= 0.
+    """
+
+    objective: float
+    flow_gbps: Floats
+    instances: Floats
+    throughput_gbps: float
+    edge_reduced_cost: Floats
+    region_price: dict[str, Floats]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Integers:
+    """A solution of the full model, N and M integer.
+
+    Attributes:
+        problem: the problem (perhaps on fewer regions) whose columns these are.
+        objective, bound: value reached, and what the solver proved cannot be beaten.
+    """
+
+    problem: PlanProblem
+    flow_gbps: Floats
+    instances: Floats
+    connections: Floats
+    throughput_gbps: float
+    objective: float
+    bound: float
+
+    @property
+    def used_regions(self) -> Mask:
+        """(V,) regions that flow enters or leaves."""
+        used = np.zeros(self.problem.region_count, dtype=bool)
+        flows = self.flow_gbps > FLOW_TOLERANCE
+        used[self.problem.tail[flows]] = used[self.problem.head[flows]] = True
+        return used
+
+    @property
+    def usd_per_s(self) -> float:
+        """Egress and instances, USD per second of transfer."""
+        return float(
+            self.flow_gbps @ self.problem.usd_per_gbit + self.instances @ self.problem.usd_per_s
+        )
+
+    @property
+    def usd_per_gbit(self) -> float:
+        return self.usd_per_s / self.throughput_gbps
+
+
+def relax(
+    problem: PlanProblem,
+    cost: Floats,
+    *,
+    extra: Sequence[RowBlock] = (),
+    instances_at_least: Floats | None = None,
+) -> Relaxation | None:
+    """Minimise cost @ x over the relaxed model, throughput in [goal, most]; None if infeasible.
+
+    Raises SolverFailed when HiGHS stops without an answer.
+    """
+    columns = columns_of(problem)
+    blocks = [*model_rows(problem, np.zeros(problem.edge_count, dtype=bool)), *extra]
+    blocks = [block for block in blocks if len(block.upper)]
+    kept = np.r_[columns.flow, columns.instances, columns.throughput]
+    equal = [block for block in blocks if np.array_equal(block.lower, block.upper)]
+    below = [block for block in blocks if not np.array_equal(block.lower, block.upper)]
+    lower = np.zeros(columns.count)
+    upper = np.full(columns.count, np.inf)
+    if instances_at_least is not None:
+        lower[columns.instances] = instances_at_least
+    upper[columns.instances] = problem.quota
+    lower[columns.throughput], upper[columns.throughput] = problem.goal_gbps, problem.most_gbps
+    # The stubs of scipy know no sparse matrix here; scipy does.
+    answer = linprog(  # type: ignore[call-overload]
+        cost[kept],
+        A_ub=_stack(below)[:, kept],
+        b_ub=np.concatenate([block.upper for block in below]),
+        A_eq=_stack(equal)[:, kept],
+        b_eq=np.concatenate([block.upper for block in equal]),
+        bounds=np.column_stack([lower[kept], upper[kept]]),
+        method="highs-ds",
+    )
+    if answer.status == _INFEASIBLE:
+        return None
+    if answer.status != _OPTIMAL:
+        raise SolverFailed(f"the relaxed plan has no answer: {answer.message}")
+    return Relaxation(
+        objective=float(answer.fun),
+        flow_gbps=answer.x[columns.flow],
+        instances=answer.x[columns.instances],
+        throughput_gbps=float(answer.x[-1]),
+        edge_reduced_cost=answer.lower.marginals[columns.flow],
+        region_price=_duals_by_block(below, -answer.ineqlin.marginals),
+    )
+
+
+def solve_integers(
+    problem: PlanProblem,
+    cost: Floats,
+    *,
+    extra: Sequence[RowBlock] = (),
+    counted: Mask | None = None,
+    relative_gap: float = 1e-6,
+    time_limit_s: float = 20.0,
+) -> Integers | None:
+    """Minimise cost @ x over the full model, N and M integer; None if infeasible.
+
+    Args:
+        extra: more rows (a cost ceiling, a limit on relays).
+        counted: edges whose connections are integer variables; None for all. The others'
+            connections are real, which makes the answer a bound.
+
+    Raises SolverFailed when the limit passes without any solution.
+    """
+    columns = columns_of(problem)
+    if counted is None:
+        counted = np.ones(problem.edge_count, dtype=bool)
+    blocks = [*model_rows(problem, counted), *extra]
+    lower = np.zeros(columns.count)
+    upper = np.full(columns.count, np.inf)
+    upper[columns.instances] = problem.quota
+    lower[columns.throughput], upper[columns.throughput] = problem.goal_gbps, problem.most_gbps
+    upper[columns.connections] = np.where(counted, np.inf, 0.0)
+    upper[columns.relaying] = 1.0 if any(b.name == "relay_switch" for b in blocks) else 0.0
+    integrality = np.zeros(columns.count, dtype=np.int64)
+    for part in (columns.instances, columns.connections, columns.relaying):
+        integrality[part] = 1
+    answer = milp(
+        cost,
+        constraints=LinearConstraint(
+            _stack(blocks),
+            np.concatenate([block.lower for block in blocks]),
+            np.concatenate([block.upper for block in blocks]),
+        ),
+        bounds=Bounds(lower, upper),
+        integrality=integrality,
+        options={"mip_rel_gap": relative_gap, "time_limit": time_limit_s},
+    )
+    if answer.x is None:
+        if answer.status == _INFEASIBLE:
+            return None
+        raise SolverFailed(
+            f"no plan was found within {time_limit_s:g} s ({answer.message}); try again,"
+            " allow fewer regions, or lower the goal"
+        )
+    return Integers(
+        problem=problem,
+        flow_gbps=np.maximum(answer.x[columns.flow], 0.0),
+        instances=np.round(answer.x[columns.instances]),
+        connections=np.round(answer.x[columns.connections]),
+        throughput_gbps=float(answer.x[columns.throughput]),
+        objective=float(answer.fun),
+        bound=float(answer.mip_dual_bound),
+    )
+
+
+def _stack(blocks: Sequence[RowBlock]) -> sparse.csc_array:
+    return sparse.csc_array(sparse.vstack([block.matrix for block in blocks]))
+
+
+def _duals_by_block(blocks: Sequence[RowBlock], duals: Floats) -> dict[str, Floats]:
+    ends = np.cumsum([len(block.upper) for block in blocks])
+    return {
+        block.name: np.maximum(part, 0.0)
+        for block, part in zip(blocks, np.split(duals, ends[:-1]), strict=True)
+    }
