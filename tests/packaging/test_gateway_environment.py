@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -66,10 +67,37 @@ def run(python: Path, code: str) -> subprocess.CompletedProcess[str]:
 
 def test_every_module_imports(gateway_python: Path, wheel: Path) -> None:
     with ZipFile(wheel) as archive:
-        files = [n for n in archive.namelist() if re.match(r"skyplane_gateway/.*\.py$", n)]
+        # __main__ starts a gateway on import.
+        files = [
+            n for n in archive.namelist() if re.match(r"skyplane_gateway/.*(?<!__main__)\.py$", n)
+        ]
     names = sorted(n.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for n in files)
     done = run(gateway_python, IMPORT_EACH.format(names=names))
     assert (done.returncode, done.stdout.split()) == (0, names), done.stderr
+
+
+def imported_at_run_time(source: str) -> set[str]:
+    """Top-level names of all imports, those inside functions too, without type-only ones."""
+    names = set()
+    remaining: list[ast.AST] = [ast.parse(source)]
+    while remaining:
+        node = remaining.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.split(".")[0])
+        remaining.extend(ast.iter_child_nodes(node))
+    return names
+
+
+def test_late_imports_are_installed_too(gateway_python: Path, repository: Path) -> None:
+    modules = (repository / "gateway" / "skyplane_gateway").rglob("*.py")
+    names = sorted(set().union(*(imported_at_run_time(path.read_text()) for path in modules)))
+    assert "aiohttp" in names
+    code = f"from importlib.util import find_spec\nprint([n for n in {names} if not find_spec(n)])"
+    assert run(gateway_python, code).stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("name", ["airflow", "dagster", "numpy", "scipy"])
