@@ -172,6 +172,12 @@ class EmptySource(GatewayError):
     is_permanent = True
 
 
+class ObjectsFailed(GatewayError):
+    """The transfer ran to its end, but not every object is at the destination."""
+
+    code = "objects-failed"
+
+
 class Overloaded(GatewayError):
     """A bounded queue or buffer is full; try again later."""
 

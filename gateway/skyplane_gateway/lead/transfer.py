@@ -13,6 +13,7 @@ from skyplane_gateway.config import Topology, TransferSpec
 from skyplane_gateway.errors import (
     Cancelled,
     EmptySource,
+    ObjectsFailed,
     SkyplaneError,
     StoreError,
 )
@@ -141,9 +142,17 @@ class LeadTransfer:
                 f"{self.spec.source.bucket!r}; check the prefix, or allow an empty source"
             )
         if counters.failed:
-            self._fail(SkyplaneError(f"{counters.failed} of {counters.found} objects failed"))
+            self._fail(ObjectsFailed(self._summary()))
         else:
             self.state = "succeeded"
+
+    def _summary(self) -> str:
+        """How many failed, and why the first of them did."""
+        counters, first = self.report.counters, self.report.failures[0]
+        return (
+            f"{counters.failed} of {counters.found} objects failed; the first is "
+            f"{first['destination']!r}: {first['reason']}"
+        )
 
     def _fail(self, error: SkyplaneError) -> None:
         self.state, self.error = "failed", error

@@ -6,17 +6,51 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.stores.base import Credentials, ObjectStore, StoreSpec
 
-__all__ = ["Credentials", "ObjectStore", "StoreSpec", "open_store"]
+__all__ = [
+    "Credentials",
+    "ObjectStore",
+    "StoreSpec",
+    "ambient_credentials",
+    "bucket_region",
+    "open_store",
+]
 
 _MODULES = {
     "file": "skyplane_gateway.stores.local",
     "memory": "skyplane_gateway.stores.memory",
     "s3": "skyplane_gateway.stores.s3",
 }
+
+
+def ambient_credentials(kind: str, profile: str | None = None) -> Credentials | None:
+    """What the calling process itself may use, frozen, to be handed to gateways.
+
+    None for stores that need none, and where the process has none.
+
+    Raises:
+        ConfigurationInvalid: there is no such profile, or the SDK is not installed.
+    """
+    if kind != "s3":
+        return None
+    found: Credentials | None = _module(kind).ambient_credentials(profile)
+    return found
+
+
+def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> str | None:
+    """The region that the store itself names for the bucket; None where it has none.
+
+    Raises:
+        StoreError: the bucket is missing, closed to us, or does not answer.
+    """
+    if spec.kind != "s3":
+        return None
+    region: str | None = _module(spec.kind).bucket_region(spec, credentials)
+    return region
 
 
 def open_store(spec: StoreSpec, credentials: Credentials | None = None) -> ObjectStore:
@@ -28,15 +62,18 @@ def open_store(spec: StoreSpec, credentials: Credentials | None = None) -> Objec
         ConfigurationInvalid: there is no such kind, its SDK is not installed, or an
             option cannot be used.
     """
-    if spec.kind not in _MODULES:
+    store: ObjectStore = _module(spec.kind).open_from_spec(spec, credentials)
+    return store
+
+
+def _module(kind: str) -> Any:
+    if kind not in _MODULES:
         raise ConfigurationInvalid(
-            f"there is no store of kind {spec.kind!r}; choose one of {', '.join(_MODULES)}"
+            f"there is no store of kind {kind!r}; choose one of {', '.join(_MODULES)}"
         )
     try:
-        module = import_module(_MODULES[spec.kind])
+        return import_module(_MODULES[kind])
     except ModuleNotFoundError as error:
         raise ConfigurationInvalid(
-            f"the store {spec.kind!r} needs the package {error.name!r}, which is not installed"
+            f"the store {kind!r} needs the package {error.name!r}, which is not installed"
         ) from error
-    store: ObjectStore = module.open_from_spec(spec, credentials)
-    return store

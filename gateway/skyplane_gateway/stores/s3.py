@@ -9,7 +9,7 @@ that refuse the header.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -51,7 +51,6 @@ from skyplane_gateway.stores.s3_requests import (
     info_of_head,
     part_arguments,
     precondition_arguments,
-    sendable,
 )
 from skyplane_gateway.stores.values import MIB
 
@@ -104,19 +103,18 @@ class S3Store:
             arguments["IfMatch"] = if_match
         if length == 0:
             with mapped(what):
-                answer = self._client.head_object(**arguments)
-            return EmptyReader(attributes_of(answer))
+                head = self._client.head_object(**arguments)
+            _require_pin(head["ETag"], if_match, what)
+            return EmptyReader(attributes_of(head))
         last = offset + length - 1
         with mapped(what):
             answer = self._client.get_object(**arguments, Range=f"bytes={offset}-{last}")
-        status = answer["ResponseMetadata"]["HTTPStatusCode"]
-        content_range = answer.get("ContentRange", "")
-        if status != 206 or not content_range.startswith(f"bytes {offset}-{last}/"):
+        try:
+            _require_pin(answer["ETag"], if_match, what)
+            _require_range(answer, offset, last, what)
+        except StoreError:
             answer["Body"].close()
-            raise StoreUnavailable(
-                f"{what}: asked for bytes {offset} to {last}, the answer is {status} with "
-                f"{content_range or 'no range'}; read the range again"
-            )
+            raise
         return S3Reader(answer["Body"], length, what, attributes_of(answer))
 
     def put(
@@ -132,9 +130,10 @@ class S3Store:
         arguments = {**attribute_arguments(attributes), **precondition_arguments(precondition)}
         if crc32c is not None and self._sends_checksum:
             arguments["ChecksumCRC32C"] = to_header(crc32c)
+        body: Any = data  # botocore's stubs know bytes only; the sockets take any buffer.
         try:
             answer = self._client.put_object(
-                Bucket=self.spec.bucket, Key=key, Body=sendable(data), **arguments
+                Bucket=self.spec.bucket, Key=key, Body=body, **arguments
             )
         except (ClientError, BotoCoreError) as error:
             failure = _write_failure(error, what, precondition)
@@ -167,7 +166,7 @@ class S3Store:
     def put_part(
         self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
     ) -> PartInfo:
-        arguments: dict[str, Any] = {}
+        arguments: dict[str, Any] = {"Body": data}
         if self._sends_checksum:
             arguments["ChecksumCRC32C"] = to_header(crc32c)
         with mapped(self._what(f"writing part {number} of", key)):
@@ -176,7 +175,6 @@ class S3Store:
                 Key=key,
                 UploadId=upload_id,
                 PartNumber=number,
-                Body=sendable(data),
                 **arguments,
             )
         return PartInfo(number, answer["ETag"], len(data), crc32c)
@@ -292,6 +290,22 @@ class S3Store:
         if None not in (found, crc32c) and found != crc32c:
             raise ChecksumMismatch(f"{what}: the stored object has another checksum")
         return info_of_head(key, head, trusted=self._trusted)
+
+
+def _require_pin(etag: str, if_match: str | None, what: str) -> None:
+    """Some servers do not know If-Match on a read and answer with whatever is there."""
+    if if_match is not None and etag.strip('"') != if_match.strip('"'):
+        raise PreconditionFailed(f"{what}: it is no longer the version {if_match}; list it again")
+
+
+def _require_range(answer: Mapping[str, Any], offset: int, last: int, what: str) -> None:
+    status = answer["ResponseMetadata"]["HTTPStatusCode"]
+    content_range = answer.get("ContentRange", "")
+    if status != 206 or not content_range.startswith(f"bytes {offset}-{last}/"):
+        raise StoreUnavailable(
+            f"{what}: asked for bytes {offset} to {last}, the answer is {status} with "
+            f"{content_range or 'no range'}; read the range again"
+        )
 
 
 def _write_failure(

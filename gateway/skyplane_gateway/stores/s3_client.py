@@ -8,6 +8,7 @@ import boto3
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.handlers import convert_body_to_file_like_object
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.stores.base import Credentials, StoreSpec
@@ -62,7 +63,7 @@ def open_client(spec: StoreSpec, credentials: Credentials | None) -> S3Client:
         )
     session = _session(credentials)
     try:
-        return session.client(
+        client = session.client(
             "s3",
             endpoint_url=spec.endpoint_url,
             region_name=spec.region or session.region_name or "us-east-1",
@@ -70,6 +71,12 @@ def open_client(spec: StoreSpec, credentials: Credentials | None) -> S3Client:
         )
     except (BotoCoreError, ValueError) as error:
         raise ConfigurationInvalid(f"cannot open the S3 store {spec.bucket!r}: {error}") from error
+    for operation in ("PutObject", "UploadPart"):
+        # As a file, a body would go in blocks of 16 KiB, after waiting for 100-continue.
+        client.meta.events.unregister(
+            f"before-parameter-build.s3.{operation}", convert_body_to_file_like_object
+        )
+    return client
 
 
 def _session(credentials: Credentials | None) -> boto3.Session:
@@ -97,6 +104,8 @@ def _config(spec: StoreSpec) -> Config:
         max_pool_connections=int(spec.option(_CONNECTIONS, str(DEFAULT_CONNECTIONS))),
         retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"},
         tcp_keepalive=True,
+        # It knows no memoryview, which the sockets below it send without a copy.
+        parameter_validation=False,
         # Bodies carry a CRC32C of ours; SHA-256 of them as well costs five times the CPU of
         # sending them.
         s3={

@@ -18,6 +18,9 @@ from botocore.exceptions import (
     TokenRetrievalError,
     UnauthorizedSSOTokenError,
 )
+from botocore.exceptions import (
+    ConnectionError as BotoConnectionError,
+)
 
 from skyplane_gateway.errors import (
     ChecksumMismatch,
@@ -118,7 +121,7 @@ def translate(error: ClientError | BotoCoreError, what: str) -> SkyplaneError:
             "the CA bundle (AWS_CA_BUNDLE)",
             is_permanent=True,
         )
-    if isinstance(error, HTTPClientError):
+    if isinstance(error, HTTPClientError | BotoConnectionError):
         return StoreUnavailable(
             f"{what}: the endpoint cannot be reached or does not answer ({type(error).__name__}); "
             "check the endpoint and the network"

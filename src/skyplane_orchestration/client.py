@@ -1,0 +1,415 @@
+"""The one door: plan, provision, transfer, teardown, sweep.
+
+Operators, assets and the command are thin callers of `Client`; whatever can go wrong
+is an error of the one tree (`errors`), and a transfer that is not whole always raises.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from skyplane_gateway.selection import Selection
+from skyplane_orchestration import survey
+from skyplane_orchestration.credentials import CredentialSources
+from skyplane_orchestration.errors import (
+    FleetLost,
+    GatewayUnreachable,
+    TransferFailed,
+)
+from skyplane_orchestration.fleet import Fleet
+from skyplane_orchestration.grids import Grid, load_grid
+from skyplane_orchestration.identity import RunIdentity
+from skyplane_orchestration.job import MinimizeCost, Objective, TransferJob
+from skyplane_orchestration.outcome import TransferStatus, result_of
+from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.provision.base import (
+    FleetSpec,
+    Provisioner,
+    SweepReport,
+    TeardownReport,
+)
+from skyplane_orchestration.result import TransferResult
+from skyplane_orchestration.sessions import FleetSessions
+from skyplane_orchestration.steering import Steering, SubmittedTransfer
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.authority import Authority, FleetSecret
+
+log = logging.getLogger(__name__)
+
+#: Told how far a transfer is, after every poll.
+OnStatus = Callable[[TransferStatus], None]
+
+_POLL_S: Final = 1.0
+
+#: Polls without an answer after which the lead counts as lost.
+_SILENT_POLLS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FleetTimes:
+    """How long gateways live: see DESIGN of leases in docs/architecture.md.
+
+    Args:
+        start_within_s: from provision to the transfer's start, a scheduler's queue included.
+        lease_s: life after the last renewal.
+        hard_end_s: life after provision, whatever happens.
+    """
+
+    start_within_s: float = 900.0
+    lease_s: float = 120.0
+    hard_end_s: float = 86400.0
+
+
+class Client:
+    """Plans and runs transfers on behalf of one run.
+
+    Args:
+        identity: whose run it is; a fresh one of this machine when None.
+        provisioner: brings gateways up; processes on this machine when None.
+        secret: what all workers of the deployment share; the file
+            `~/.config/skyplane-orch/secret`, made on first use, when None.
+        grid: name or directory of the grid to plan on.
+        credentials: resolves `credential_ref`s.
+        times: leases of the fleets that it provisions.
+        poll_s: pause between two looks at a running transfer.
+        sleep: for tests.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: RunIdentity | None = None,
+        provisioner: Provisioner | None = None,
+        secret: FleetSecret | None = None,
+        grid: str | Path = "shipped",
+        credentials: CredentialSources | None = None,
+        times: FleetTimes | None = None,
+        poll_s: float = _POLL_S,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.identity = identity or RunIdentity("local", "python", uuid.uuid4().hex)
+        self._provisioner = provisioner
+        self._secret = secret
+        self._grid_name = grid
+        self._grid: Grid | None = None
+        self._credentials = credentials or CredentialSources()
+        self._times = times or FleetTimes()
+        self._poll_s = poll_s
+        self._sleep = sleep
+
+    # -- plan
+
+    @property
+    def grid(self) -> Grid:
+        """The grid, loaded on first use.
+
+        Raises:
+            GridInvalid: its files are broken.
+        """
+        if self._grid is None:
+            self._grid = load_grid(self._grid_name)
+        return self._grid
+
+    def plan(self, job: TransferJob) -> TransferPlan:
+        """The best plan for a job.
+
+        Needs no cloud when the regions and `volume_gb` are given; otherwise the buckets
+        are asked for their region and the source is listed (up to a cap).
+
+        Raises:
+            UnknownRegion, PlanInfeasible: no plan, and why.
+            EmptySource: there is nothing to copy.
+            StoreError: an end is missing, closed to us, or does not answer.
+        """
+        from skyplane_orchestration import planner
+
+        job = survey.locate(job, self._credentials)
+        notes: tuple[str, ...] = ()
+        volume_gb, objects = job.volume_gb, job.objects
+        if volume_gb is None:
+            volume = survey.measure(job, self._credentials)
+            volume_gb, objects = volume.size_gb or None, volume.objects
+            if volume.is_capped:
+                notes = (f"the listing stopped at {volume.objects} objects; there is more to move",)
+        plan = planner.plan(
+            self.grid,
+            job.source.region,
+            job.destination.region,
+            job.objective or self._default_objective(job),
+            volume_gb=volume_gb,
+            objects=objects,
+            instance_limit=job.limits.instance_limit,
+            instance_types=job.limits.instance_types,
+            max_relays=job.limits.max_relays,
+            chunk_mib=job.limits.chunk_mib,
+            exclude=job.policy.exclude,
+            allow=job.policy.allow,
+        )
+        return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
+
+    def _default_objective(self, job: TransferJob) -> Objective:
+        """At least the rate of the direct path with one instance at each end."""
+        from skyplane_orchestration import planner
+
+        source, destination = job.source.region, job.destination.region
+        if source == destination or "local:" in source + destination:
+            return MinimizeCost(1.0)
+        direct = planner.direct(
+            self.grid, source, destination, 1, instance_types=job.limits.instance_types
+        )
+        return MinimizeCost(direct.throughput_gbps)
+
+    def preview(self, job: TransferJob) -> list[Selection]:
+        """What a transfer would do with each object now; writes nothing.
+
+        Raises:
+            StoreError: an end cannot be listed. EmptySource: there is nothing to copy.
+        """
+        job = survey.locate(job, self._credentials)
+        survey.measure(job, self._credentials)
+        return list(survey.preview(job, self._credentials))
+
+    def check_destination(self, job: TransferJob) -> None:
+        """See that the destination is there before anything is built for it.
+
+        Raises:
+            StoreError: it is missing, closed to us, or does not answer.
+        """
+        survey.check_destination(job, self._credentials)
+
+    # -- provision and teardown
+
+    @property
+    def provisioner(self) -> Provisioner:
+        if self._provisioner is None:
+            from skyplane_orchestration.provision.local import LocalProvisioner
+
+            self._provisioner = LocalProvisioner()
+        return self._provisioner
+
+    def authority(self, fleet_key: str) -> Authority:
+        """What proves to a fleet that this process may steer it."""
+        from skyplane_orchestration.authority import Authority, FleetSecret
+
+        if self._secret is None:
+            self._secret = FleetSecret.from_file()
+        return Authority(self._secret, fleet_key)
+
+    def provision(self, plan: TransferPlan, *, generation: int = 0) -> Fleet:
+        """Find or create the fleet of this run for a plan.
+
+        Raises:
+            ProvisionFailed: it did not come up; what had come up was taken down.
+        """
+        return self._ensure(self.identity.fleet_key(generation), plan, generation)
+
+    def _ensure(self, key: str, plan: TransferPlan, generation: int) -> Fleet:
+        spec = FleetSpec(
+            key=key,
+            generation=generation,
+            deployment=self.identity.deployment,
+            plan=plan,
+            start_within_s=self._times.start_within_s,
+            lease_s=self._times.lease_s,
+            hard_end_s=self._times.hard_end_s,
+        )
+        return self.provisioner.ensure(spec, self.authority(key))
+
+    def teardown(self, fleet: Fleet | str) -> TeardownReport:
+        """Take a fleet down, by its document or, when that is lost, by its key.
+
+        Cancels what runs on it (which aborts open uploads), fetches the ends of the
+        gateways' logs, deletes by tag. Idempotent; tolerates what is gone.
+
+        Raises:
+            TeardownIncomplete: something is left; the message names it.
+        """
+        key = fleet if isinstance(fleet, str) else fleet.key
+        if not isinstance(fleet, str):
+            self.provisioner.check_host(fleet)
+        tails: dict[str, str] = {}
+        if not isinstance(fleet, str):
+            with FleetSessions(fleet, self.authority(key)) as sessions:
+                tails.update(Steering(sessions).wind_up())
+        for node, tail in self.provisioner.log_tails(key).items():
+            tails.setdefault(node, tail)
+        stopped = self.provisioner.destroy(key)
+        return TeardownReport(stopped, tails)
+
+    def sweep(self, *, dry_run: bool = False, older_than_s: float | None = None) -> SweepReport:
+        """Remove this deployment's fleets that nobody will come back for."""
+        return self.provisioner.sweep(
+            self.identity.deployment, dry_run=dry_run, older_than_s=older_than_s
+        )
+
+    # -- transfer
+
+    def transfer_key(self, job: TransferJob) -> str:
+        """The identity of a job within this run; the same for every retry."""
+        rule = survey.rule_of(job)
+        return self.identity.transfer_key(job.source, job.destination, repr(rule))
+
+    def submit(self, job: TransferJob, fleet: Fleet) -> SubmittedTransfer:
+        """Start a job on a fleet, or join it when it runs there already.
+
+        Raises:
+            ForeignHost: the fleet is on another machine and only reachable there.
+            FleetLost: its gateways are gone.
+            StoreError: an end is missing, closed to its gateways, or does not answer.
+        """
+        self.provisioner.check_host(fleet)
+        survey.require_ends_apart(job)
+        with FleetSessions(fleet, self.authority(fleet.key)) as sessions:
+            return Steering(sessions).submit(self.transfer_key(job), job, self._credentials)
+
+    def status(self, fleet: Fleet, submitted: SubmittedTransfer) -> TransferStatus:
+        """How far a submitted transfer is; also keeps its lead alive.
+
+        Raises:
+            GatewayUnreachable: the lead does not answer.
+        """
+        with FleetSessions(fleet, self.authority(fleet.key)) as sessions:
+            return Steering(sessions).status(submitted)
+
+    def wait(
+        self,
+        job: TransferJob,
+        fleet: Fleet,
+        submitted: SubmittedTransfer,
+        *,
+        on_status: OnStatus | None = None,
+        manifest: str | None = None,
+    ) -> TransferResult:
+        """Poll a submitted transfer to its end.
+
+        Args:
+            manifest: path or URL where the whole list of objects is written (Parquet).
+
+        Raises:
+            TransferFailed: it ended otherwise than well; carries the result.
+        """
+        with FleetSessions(fleet, self.authority(fleet.key)) as sessions:
+            steering = Steering(sessions)
+            status = self._poll(steering, submitted, on_status)
+            warnings = steering.abort_left_uploads(job, status, self._credentials)
+            uri = self._write_manifest(steering, submitted, job, manifest)
+            steering.release(submitted)
+        result = result_of(job, fleet, status, manifest_uri=uri, warnings=warnings)
+        if not result.succeeded:
+            raise TransferFailed(
+                result.error or f"the transfer was {result.state}",
+                result=result,
+                is_permanent=bool((status.error or {}).get("is_permanent", False)),
+            )
+        return result
+
+    def _poll(
+        self, steering: Steering, submitted: SubmittedTransfer, on_status: OnStatus | None
+    ) -> TransferStatus:
+        silent = 0
+        while True:
+            try:
+                status = steering.status(submitted)
+            except GatewayUnreachable as error:
+                silent += 1
+                if silent >= _SILENT_POLLS:
+                    raise TransferFailed(
+                        f"the lead {submitted.lead} is lost: {error.message}. What it had "
+                        "committed is at the destination; run the transfer again",
+                        is_permanent=False,
+                    ) from error
+            else:
+                silent = 0
+                if on_status is not None:
+                    on_status(status)
+                if not status.is_running:
+                    return status
+            self._sleep(self._poll_s)
+
+    def _write_manifest(
+        self,
+        steering: Steering,
+        submitted: SubmittedTransfer,
+        job: TransferJob,
+        manifest: str | None,
+    ) -> str:
+        if manifest is None:
+            return ""
+        from skyplane_orchestration.manifest import write_manifest
+
+        return write_manifest(manifest, job, steering.report_rows(submitted), self._credentials)
+
+    def transfer(
+        self,
+        job: TransferJob,
+        fleet: Fleet,
+        *,
+        on_status: OnStatus | None = None,
+        manifest: str | None = None,
+    ) -> TransferResult:
+        """Run a job on a fleet to its end; a fleet that is gone is built once more.
+
+        Raises:
+            TransferFailed: some object is not at the destination; carries the result.
+            SkyplaneError: it could not start.
+        """
+        try:
+            submitted = self.submit(job, fleet)
+        except FleetLost as error:
+            log.warning("%s; building the fleet once more", error)
+            fleet = self._ensure(fleet.key, fleet.plan, fleet.generation)
+            submitted = self.submit(job, fleet)
+        return self.wait(job, fleet, submitted, on_status=on_status, manifest=manifest)
+
+    def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
+        """Stop a transfer and abort what it has begun. Idempotent."""
+        with FleetSessions(fleet, self.authority(fleet.key)) as sessions:
+            Steering(sessions).cancel(submitted)
+
+    def run(
+        self,
+        job: TransferJob,
+        *,
+        plan: TransferPlan | None = None,
+        on_fleet: Callable[[Fleet], None] | None = None,
+        on_status: OnStatus | None = None,
+        manifest: str | None = None,
+    ) -> TransferResult:
+        """Plan, provision, transfer and tear down in one call.
+
+        The fleet is taken down whatever happens, an interruption included.
+
+        Raises:
+            TransferFailed: as `transfer`. TeardownIncomplete: as `teardown`, unless the
+            transfer's own error is on its way.
+        """
+        plan = plan or self.plan(job)
+        fleet = self.provision(plan)
+        try:
+            if on_fleet is not None:
+                on_fleet(fleet)
+            result = self.transfer(job, fleet, on_status=on_status, manifest=manifest)
+        except BaseException:
+            self._teardown_after_error(fleet)
+            raise
+        self.teardown(fleet)
+        return result
+
+    def _teardown_after_error(self, fleet: Fleet) -> None:
+        """Take down without hiding the error that is on its way."""
+        from skyplane_orchestration.errors import SkyplaneError
+
+        try:
+            report = self.teardown(fleet)
+        except SkyplaneError as error:
+            log.error("teardown of fleet %s failed as well: %s", fleet.key, error)
+            return
+        for node, tail in report.log_tails.items():
+            log.info("end of the log of %s:\n%s", node, tail)

@@ -1,0 +1,164 @@
+"""From the lead's status document to the values that callers see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from skyplane_orchestration.fleet import Fleet
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.result import (
+    MAX_LISTED_FAILURES,
+    CostOutcome,
+    EdgeOutcome,
+    FailedObject,
+    TransferResult,
+    TransferState,
+)
+from skyplane_orchestration.units import bytes_to_gb, gbps_of, usd_per_hour_to_usd_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class TransferStatus:
+    """How far a transfer is.
+
+    Attributes:
+        objects, size_bytes: found so far; final once `listed`.
+        copied, copied_bytes: durable and verified.
+        failures: the failed objects, once the transfer has ended.
+        error: what the lead says of the whole (`code`, `message`, `is_permanent`).
+        delivered_bytes: route number -> payload with a receipt.
+    """
+
+    transfer_key: str
+    epoch: int
+    state: TransferState
+    listed: bool
+    objects: int
+    size_bytes: int
+    copied: int
+    copied_bytes: int
+    skipped: int
+    failed: int
+    seconds: float
+    delivered_bytes: Mapping[int, int]
+    error: Mapping[str, Any] | None
+    failures: tuple[Mapping[str, Any], ...]
+    open_uploads: tuple[Mapping[str, str], ...]
+
+    @property
+    def is_running(self) -> bool:
+        return self.state == "running"
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> TransferStatus:
+        """Read the control API's document, ignoring what a newer gateway adds."""
+        return cls(
+            transfer_key=document["transfer_key"],
+            epoch=document["epoch"],
+            state=document["state"],
+            listed=document["listed"],
+            objects=document["objects"],
+            size_bytes=document["bytes"],
+            copied=document["copied"],
+            copied_bytes=document["copied_bytes"],
+            skipped=document["skipped"],
+            failed=document["failed"],
+            seconds=document["seconds"],
+            delivered_bytes={int(k): int(v) for k, v in document["delivered_bytes"].items()},
+            error=document["error"],
+            failures=tuple(document["failures"]),
+            open_uploads=tuple(document["open_uploads"]),
+        )
+
+
+def result_of(
+    job: TransferJob,
+    fleet: Fleet,
+    status: TransferStatus,
+    *,
+    manifest_uri: str = "",
+    warnings: tuple[str, ...] = (),
+) -> TransferResult:
+    """The result of a transfer that has ended."""
+    error = status.error or {}
+    seconds = status.seconds
+    state = status.state
+    if state == "failed" and job.allow_failed and error.get("code") == "objects-failed":
+        state = "succeeded"
+    edges = edge_outcomes(fleet, status.delivered_bytes, seconds)
+    return TransferResult(
+        transfer_key=status.transfer_key,
+        epoch=status.epoch,
+        state=state,
+        source=job.source.url,
+        destination=job.destination.url,
+        objects=status.objects,
+        copied=status.copied,
+        skipped=status.skipped,
+        failed=status.failed,
+        copied_bytes=status.copied_bytes,
+        seconds=seconds,
+        goodput_gbps=_rate_gbps(status.copied_bytes, seconds),
+        planned_gbps=fleet.plan.throughput_gbps,
+        edges=edges,
+        cost=_cost(fleet.plan, edges, seconds + fleet.provision_s, status.copied),
+        failures=tuple(
+            FailedObject(
+                source=job.source.url_of(row["source"]),
+                destination=job.destination.url_of(row["destination"]),
+                code=row["code"],
+                reason=row["reason"],
+                attempts=row["attempts"],
+            )
+            for row in status.failures[:MAX_LISTED_FAILURES]
+        ),
+        error=str(error.get("message", "")),
+        error_code=str(error.get("code", "")),
+        manifest_uri=manifest_uri,
+        warnings=warnings,
+    )
+
+
+def edge_outcomes(
+    fleet: Fleet, delivered_bytes: Mapping[int, int], seconds: float
+) -> tuple[EdgeOutcome, ...]:
+    """Planned against achieved per edge, from the payload that each route delivered."""
+    sent: dict[tuple[str, str], int] = {}
+    for route in fleet.routes:
+        regions = [fleet.gateway(node).region for node in route["nodes"]]
+        for hop in pairwise(regions):
+            sent[hop] = sent.get(hop, 0) + delivered_bytes.get(int(route["number"]), 0)
+    return tuple(
+        EdgeOutcome(
+            src=edge.src,
+            dst=edge.dst,
+            planned_gbps=edge.flow_gbps,
+            achieved_gbps=_rate_gbps(size, seconds),
+            sent_bytes=size,
+        )
+        for edge in fleet.plan.edges
+        for size in (sent.get((edge.src, edge.dst), 0),)
+    )
+
+
+def _rate_gbps(size_bytes: int, seconds: float) -> float:
+    return gbps_of(size_bytes, seconds) if seconds > 0 else 0.0
+
+
+def _cost(
+    plan: TransferPlan, edges: tuple[EdgeOutcome, ...], seconds: float, copied: int
+) -> CostOutcome:
+    prices = {(edge.src, edge.dst): edge.usd_per_gb for edge in plan.edges}
+    per_second = sum(
+        group.count * usd_per_hour_to_usd_per_s(group.usd_per_hour)
+        for group in plan.instances.values()
+    )
+    return CostOutcome(
+        egress_usd=sum(bytes_to_gb(edge.sent_bytes) * prices[edge.src, edge.dst] for edge in edges),
+        instance_usd=per_second * seconds,
+        request_usd=(plan.cost.request_usd or 0.0) if copied else 0.0,
+    )

@@ -1,0 +1,211 @@
+"""What the orchestrator asks of a fleet in the course of a transfer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from skyplane_gateway.config import TransferSpec
+from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.stores import open_store
+from skyplane_gateway.stores.base import Credentials, StoreSpec
+from skyplane_orchestration.credentials import CredentialSources
+from skyplane_orchestration.errors import (
+    FleetLost,
+    GatewayUnreachable,
+    SkyplaneError,
+    UnknownTransfer,
+)
+from skyplane_orchestration.fleet import GatewayHandle
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.outcome import TransferStatus
+from skyplane_orchestration.sessions import FleetSessions
+from skyplane_orchestration.survey import spec_of
+from skyplane_orchestration.units import mib_to_bytes
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedTransfer:
+    """A transfer that a lead has taken on.
+
+    Attributes:
+        lead: the gateway that runs it.
+        joined: it ran already when it was submitted.
+    """
+
+    transfer_key: str
+    epoch: int
+    lead: str
+    joined: bool
+
+
+class Steering:
+    """The orchestrator's verbs on one fleet."""
+
+    def __init__(self, sessions: FleetSessions) -> None:
+        self._sessions = sessions
+        self._fleet = sessions.fleet
+
+    # -- submit
+
+    def submit(
+        self, transfer_key: str, job: TransferJob, credentials: CredentialSources
+    ) -> SubmittedTransfer:
+        """Hand both ends their stores, then ask the first source to lead.
+
+        Raises:
+            FleetLost: gateways of the fleet do not answer.
+            StoreError: an end is missing, closed to its gateways, or does not answer.
+        """
+        found = self._find(transfer_key)
+        if found is not None and found[1].is_running:
+            return SubmittedTransfer(transfer_key, found[1].epoch, found[0].node, joined=True)
+        epoch = found[1].epoch + 1 if found is not None else 1
+        source, destination = spec_of(job.source), spec_of(job.destination)
+        self._attach("source", self._fleet.sources, transfer_key, epoch, source, job, credentials)
+        self._attach("sink", self._fleet.sinks, transfer_key, epoch, destination, job, credentials)
+        spec = TransferSpec(
+            source=source,
+            destination=destination,
+            source_prefix=job.source.key,
+            destination_prefix=job.destination.key,
+            recursive=job.recursive,
+            include=job.include,
+            exclude=job.exclude,
+            conflict=job.conflict,
+            publish_last=job.publish_last,
+            verify=job.verify,
+            allow_empty=job.allow_empty,
+            chunk_bytes=mib_to_bytes(job.limits.chunk_mib),
+        )
+        lead = self._fleet.sources[0]
+        try:
+            answer = self._sessions.of(lead).submit(transfer_key, epoch=epoch, spec=spec)
+        except GatewayUnreachable as error:
+            raise _lost(error) from error
+        return SubmittedTransfer(
+            transfer_key, int(answer["epoch"]), lead.node, joined=bool(answer["joined"])
+        )
+
+    def _find(self, transfer_key: str) -> tuple[GatewayHandle, TransferStatus] | None:
+        """Who leads the transfer, or led it last, and how far it is."""
+        answers, errors = self._sessions.each_that_answers(
+            self._fleet.sources,
+            lambda _, client: client.transfer_status(transfer_key, renew=False),
+        )
+        for error in errors.values():
+            if isinstance(error, GatewayUnreachable):
+                raise _lost(error) from error
+            if not isinstance(error, UnknownTransfer):
+                raise error
+        known = [
+            (self._fleet.gateway(node), TransferStatus.from_document(document))
+            for node, document in answers.items()
+        ]
+        return max(known, key=lambda row: row[1].epoch, default=None)
+
+    def _attach(
+        self,
+        side: str,
+        handles: tuple[GatewayHandle, ...],
+        transfer_key: str,
+        epoch: int,
+        store: StoreSpec,
+        job: TransferJob,
+        credentials: CredentialSources,
+    ) -> None:
+        location = job.source if side == "source" else job.destination
+        secret: Credentials | None = credentials.resolve(location)
+
+        def attach(_: GatewayHandle, client: ControlClient) -> None:
+            client.attach(
+                transfer_key,
+                epoch=epoch,
+                side=side,
+                store=store,
+                credentials=secret,
+                verify=job.verify,
+            )
+
+        try:
+            self._sessions.each(handles, attach)
+        except GatewayUnreachable as error:
+            raise _lost(error) from error
+
+    # -- while it runs, and after
+
+    def status(self, submitted: SubmittedTransfer) -> TransferStatus:
+        """Raises GatewayUnreachable when the lead does not answer."""
+        lead = self._sessions.of(self._fleet.gateway(submitted.lead))
+        return TransferStatus.from_document(lead.transfer_status(submitted.transfer_key))
+
+    def report_rows(self, submitted: SubmittedTransfer) -> Iterator[dict[str, Any]]:
+        """One row per object, in the order in which they ended."""
+        lead = self._sessions.of(self._fleet.gateway(submitted.lead))
+        offset, complete = 0, False
+        while not complete:
+            page = lead.report(submitted.transfer_key, offset=offset)
+            yield from page["rows"]
+            offset, complete = page["next_offset"], page["complete"]
+
+    def cancel(self, submitted: SubmittedTransfer) -> None:
+        """Cancel at the lead first, then at everybody else."""
+        key = submitted.transfer_key
+        others = [handle for handle in self._fleet.gateways if handle.node != submitted.lead]
+        for handles in ((self._fleet.gateway(submitted.lead),), others):
+            self._sessions.each_that_answers(handles, lambda _, client: client.cancel(key))
+
+    def release(self, submitted: SubmittedTransfer) -> None:
+        """Have the ends forget stores and credentials of an ended transfer; best effort."""
+        _, errors = self._sessions.each_that_answers(
+            self._fleet.gateways, lambda _, client: client.release(submitted.transfer_key)
+        )
+        for node, error in errors.items():
+            log.info("%s did not release the transfer: %s", node, error)
+
+    def abort_left_uploads(
+        self, job: TransferJob, status: TransferStatus, credentials: CredentialSources
+    ) -> tuple[str, ...]:
+        """Abort, from here, uploads that no sink could abort; warnings for what stays."""
+        if not status.open_uploads:
+            return ()
+        warnings = []
+        with closing(
+            open_store(spec_of(job.destination), credentials.resolve(job.destination))
+        ) as store:
+            for upload in status.open_uploads:
+                try:
+                    store.abort_upload(upload["key"], upload["upload_id"])
+                except SkyplaneError as error:
+                    warnings.append(
+                        f"the upload {upload['upload_id']} of {upload['key']!r} stays open: {error}"
+                    )
+        return tuple(warnings)
+
+    def wind_up(self) -> dict[str, str]:
+        """Cancel what runs, fetch log tails, ask every gateway to end; node -> log tail."""
+        answers, _ = self._sessions.each_that_answers(
+            self._fleet.gateways, lambda _, client: client.status()
+        )
+        for node, document in answers.items():
+            for key, status in document["leading"].items():
+                if status["state"] == "running":
+                    self.cancel(SubmittedTransfer(key, status["epoch"], node, joined=True))
+
+        def end(_: GatewayHandle, client: ControlClient) -> str:
+            tail = client.log_tail()
+            client.shutdown()
+            return tail
+
+        handles = [self._fleet.gateway(node) for node in answers]
+        tails, _ = self._sessions.each_that_answers(handles, end)
+        return tails
+
+
+def _lost(error: GatewayUnreachable) -> FleetLost:
+    return FleetLost(f"the fleet is gone, or cannot be reached from here: {error.message}")

@@ -1,0 +1,179 @@
+"""Looks at both ends before anything is built: region, volume, and what would be copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from skyplane_gateway.selection import Selection, SelectionRule, require_apart, select
+from skyplane_gateway.stores import StoreSpec, bucket_region, open_store
+from skyplane_orchestration.credentials import CredentialSources
+from skyplane_orchestration.errors import EmptySource, InvalidLocation
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.location import Location
+from skyplane_orchestration.units import bytes_to_gb
+
+#: Objects that a listing for a plan looks at; beyond that the plan says "at least".
+LISTING_CAP: Final = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """How much there is to move; `is_capped` when the listing was cut off."""
+
+    objects: int
+    size_bytes: int
+    is_capped: bool
+
+    @property
+    def size_gb(self) -> float:
+        return bytes_to_gb(self.size_bytes)
+
+
+def spec_of(location: Location) -> StoreSpec:
+    """The store behind a location, as gateways are told."""
+    return StoreSpec(
+        kind=location.kind,
+        bucket=location.bucket,
+        endpoint_url=location.endpoint_url or None,
+        region=location.region.partition(":")[2] or None if location.kind != "file" else None,
+        options=tuple(sorted(location.options.items())),
+    )
+
+
+def rule_of(job: TransferJob) -> SelectionRule:
+    """What is copied, to which keys, in the form that the lead applies too."""
+    return SelectionRule(
+        source_prefix=job.source.key,
+        destination_prefix=job.destination.key,
+        recursive=job.recursive,
+        include=job.include,
+        exclude=job.exclude,
+        conflict=job.conflict,
+    )
+
+
+def require_ends_apart(job: TransferJob) -> None:
+    """Refuse a copy onto itself or into its own source.
+
+    Raises:
+        ConfigurationInvalid: the destination is the source or lies in it.
+    """
+    require_apart(
+        spec_of(job.source),
+        job.source.key,
+        spec_of(job.destination),
+        job.destination.key,
+        recursive=job.recursive,
+    )
+
+
+def locate(job: TransferJob, credentials: CredentialSources) -> TransferJob:
+    """The job with the region of both ends known.
+
+    A bucket is asked for its region. A file has none of its own: its gateway runs on
+    this machine, and is taken to be where the other end is.
+
+    Raises:
+        InvalidLocation: a store does not say and none was given, or the ends overlap.
+        StoreError: a bucket is missing, closed to us, or does not answer.
+    """
+    require_ends_apart(job)
+    source, destination = (
+        _region_of(job.source, credentials),
+        _region_of(job.destination, credentials),
+    )
+    here = "local:this-machine"
+    source = source or destination or here
+    destination = destination or source
+    return _replace_ends(job, job.source.at(source), job.destination.at(destination))
+
+
+def _replace_ends(job: TransferJob, source: Location, destination: Location) -> TransferJob:
+    document = job.to_dict()
+    document["source"], document["destination"] = source.to_dict(), destination.to_dict()
+    return TransferJob.from_dict(document)
+
+
+def _region_of(location: Location, credentials: CredentialSources) -> str:
+    """The region tag of a location; empty for files, which have none."""
+    if location.region or location.kind == "file":
+        return location.region
+    region = bucket_region(spec_of(location), credentials.resolve(location))
+    if not region:
+        raise InvalidLocation(
+            f"the store does not say in which region {location.url!r} is; "
+            "give its region (for example aws:eu-west-3)"
+        )
+    return f"{location.cloud}:{region}"
+
+
+def measure(job: TransferJob, credentials: CredentialSources) -> Volume:
+    """Count what is to be copied, by listing the source up to `LISTING_CAP` objects.
+
+    Raises:
+        EmptySource: there is nothing, and the job does not allow that.
+        StoreError: the source cannot be listed.
+    """
+    objects = size = 0
+    rule = SelectionRule(
+        source_prefix=job.source.key,
+        destination_prefix=job.destination.key,
+        recursive=job.recursive,
+        include=job.include,
+        exclude=job.exclude,
+    )
+    with closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as store:
+        rows = select(rule, store.list, lambda _: iter(()))
+        for row in islice(rows, LISTING_CAP):
+            objects += 1
+            size += row.source.size_bytes
+        is_capped = objects == LISTING_CAP and next(rows, None) is not None
+    if objects == 0 and not job.allow_empty:
+        raise EmptySource(
+            f"there are no objects under {job.source.url!r}; check the prefix, "
+            "or allow an empty source"
+        )
+    return Volume(objects, size, is_capped)
+
+
+def preview(job: TransferJob, credentials: CredentialSources) -> Iterator[Selection]:
+    """What a transfer would do with each object now, writing nothing.
+
+    Raises:
+        StoreError: an end cannot be listed.
+    """
+    with (
+        closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as source,
+        closing(
+            open_store(spec_of(job.destination), credentials.resolve(job.destination))
+        ) as there,
+    ):
+        yield from select(rule_of(job), source.list, there.list)
+
+
+def preview_row(job: TransferJob, row: Selection) -> dict[str, Any]:
+    """One row of `cp --dry-run --json`."""
+    return {
+        "source": job.source.url_of(row.source.key),
+        "destination": job.destination.url_of(row.destination_key),
+        "bytes": row.source.size_bytes,
+        "action": row.action,
+        "reason": row.reason,
+    }
+
+
+def check_destination(job: TransferJob, credentials: CredentialSources) -> None:
+    """See that the destination is there, so that nothing is built for nothing.
+
+    Raises:
+        NotFound: the bucket is missing.
+        StoreError: it is closed to us or does not answer.
+    """
+    with closing(
+        open_store(spec_of(job.destination), credentials.resolve(job.destination))
+    ) as store:
+        store.check()
