@@ -1,0 +1,133 @@
+"""A link between two connections, without a network, and a second opinion on CRC32C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from skyplane_gateway.protocol import (
+    NEED_DATA,
+    Buffer,
+    ChunkFramer,
+    ChunkId,
+    ChunkManifest,
+    Connection,
+    Event,
+    Identity,
+    PartEntry,
+    RawFrame,
+    RawReceipt,
+    Receipt,
+    ReceiptStatus,
+    Side,
+    State,
+    seal_receipt,
+)
+from skyplane_gateway.protocol.receipt import EntryResult
+
+FLEET = b"fleet-01"
+KEY = bytes(range(32))
+ROUTE = 7
+
+
+def events_of(connection: Connection) -> list[Event]:
+    found: list[Event] = []
+    while (event := connection.next_event()) is not NEED_DATA:
+        found.append(event)
+    return found
+
+
+class ConnectionPair:
+    """A dialer and an acceptor; `exchange` carries what both have to say until silence."""
+
+    def __init__(self, side: Side = Side.UPSTREAM) -> None:
+        self.dialer = Connection.dial(
+            Identity(FLEET, "aws:us-east-1/0", KEY), route=ROUTE, side=side, nonce=b"D" * 16
+        )
+        self.acceptor = Connection.accept(Identity(FLEET, "gcp:us-west1/1", KEY), nonce=b"A" * 16)
+        self.is_dialer_upstream = side is Side.UPSTREAM
+
+    @property
+    def upstream(self) -> Connection:
+        return self.dialer if self.is_dialer_upstream else self.acceptor
+
+    @property
+    def downstream(self) -> Connection:
+        return self.acceptor if self.is_dialer_upstream else self.dialer
+
+    def exchange(self) -> dict[Connection, list[Event]]:
+        """Everything that is queued travels, both ways; the events, by receiver."""
+        events: dict[Connection, list[Event]] = {self.dialer: [], self.acceptor: []}
+        busy = True
+        while busy:
+            busy = False
+            for sender, receiver in (
+                (self.dialer, self.acceptor),
+                (self.acceptor, self.dialer),
+            ):
+                for buffer in sender.data_to_send():
+                    busy = True
+                    receiver.receive_data(buffer)
+                events[receiver] += events_of(receiver)
+        return events
+
+    def established(self) -> ConnectionPair:
+        self.exchange()
+        assert {self.upstream.state, self.downstream.state} == {State.UPSTREAM, State.DOWNSTREAM}
+        return self
+
+
+def bitwise_crc32c(data: bytes) -> int:
+    """CRC-32C from its definition (RFC 3720: reflected polynomial 0x82F63B78)."""
+    value = 0xFFFFFFFF
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+    return value ^ 0xFFFFFFFF
+
+
+def make_frames(payload: Buffer, *, chunk: int = 5, frame_bytes: int = 64) -> list[RawFrame]:
+    framer = ChunkFramer(
+        ChunkId(FLEET, b"T" * 16, ROUTE, 2, chunk),
+        ChunkManifest(3, len(payload), PartEntry("a/b.c", "u1", 1, 0)),
+        max_payload_bytes=frame_bytes,
+    )
+    return framer.feed(payload)
+
+
+def make_receipt(chunk: int = 5) -> RawReceipt:
+    header = ChunkId(FLEET, b"T" * 16, ROUTE, 2, chunk).receipt()
+    entry = EntryResult(ReceiptStatus.DURABLE, etag='"e1"', crc32c=1, size_bytes=9)
+    return seal_receipt(header, Receipt(3, ReceiptStatus.DURABLE, entries=(entry,)))
+
+
+@pytest.fixture
+def make_pair() -> Callable[..., ConnectionPair]:
+    return ConnectionPair
+
+
+@pytest.fixture(name="events_of")
+def events_of_fixture() -> Callable[[Connection], list[Event]]:
+    return events_of
+
+
+@pytest.fixture(name="make_frames")
+def make_frames_fixture() -> Callable[..., list[RawFrame]]:
+    return make_frames
+
+
+@pytest.fixture(name="make_receipt")
+def make_receipt_fixture() -> Callable[..., RawReceipt]:
+    return make_receipt
+
+
+@pytest.fixture
+def reference_crc32c() -> Callable[[bytes], int]:
+    return bitwise_crc32c
+
+
+@pytest.fixture
+def identity() -> Callable[[str], Identity]:
+    return lambda node: Identity(FLEET, node, KEY)

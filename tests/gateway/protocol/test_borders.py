@@ -1,0 +1,77 @@
+"""What the protocol may know of: no socket, no clock, no event loop, and one checksum."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import skyplane_gateway.errors
+import skyplane_gateway.protocol
+from skyplane_gateway.errors import GatewayError, from_dict
+from skyplane_gateway.protocol import (
+    LocalProtocolError,
+    ProtocolError,
+    RemoteProtocolError,
+    WireVersionMismatch,
+)
+
+FOLDER = Path(skyplane_gateway.protocol.__file__).parent
+MODULES = sorted(FOLDER.glob("*.py"))
+#: Everything outside the package that its modules may import.
+ALLOWED = {
+    "__future__",
+    "collections",
+    "collections.abc",
+    "dataclasses",
+    "enum",
+    "hmac",
+    "struct",
+    "typing",
+    "skyplane_gateway.errors",
+    "skyplane_gateway.stores.base",
+}
+
+
+def imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "absolute imports only"
+            names.add(node.module or "")
+    return {name for name in names if not name.startswith("skyplane_gateway.protocol")}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+def test_protocol_imports_neither_io_nor_time(path: Path) -> None:
+    extra = {"awscrt"} if path.name == "checksum.py" else set()
+    assert imported(path) - ALLOWED <= extra
+
+
+def test_modules_were_found() -> None:
+    assert len(MODULES) > 10
+
+
+def test_every_public_name_exists_once() -> None:
+    names = skyplane_gateway.protocol.__all__
+    assert len(names) == len(set(names))
+    for name in names:
+        assert hasattr(skyplane_gateway.protocol, name)
+
+
+def test_protocol_error_is_abstract() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        ProtocolError("whose fault?")
+    assert issubclass(ProtocolError, GatewayError)
+
+
+@pytest.mark.parametrize(
+    "error", [LocalProtocolError("x"), RemoteProtocolError("y"), WireVersionMismatch.of(1, 2)]
+)
+def test_errors_cross_processes(error: ProtocolError) -> None:
+    again = from_dict(error.to_dict())
+    assert type(again) is type(error)
+    assert again.to_dict() == error.to_dict()

@@ -1,0 +1,333 @@
+"""A connection as its driver sees it: feeding, passing on, closing, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from skyplane_gateway.protocol import (
+    NEED_DATA,
+    Connection,
+    ConnectionClosed,
+    Established,
+    Event,
+    FrameReceived,
+    GoodbyeReason,
+    GoodbyeReceived,
+    Identity,
+    LocalProtocolError,
+    ReceiptReceived,
+    RemoteProtocolError,
+    Side,
+    State,
+)
+from skyplane_gateway.protocol._reader import STAGING_BYTES
+
+Pair = Callable[..., Any]
+Make = Callable[..., Any]
+EventsOf = Callable[[Connection], list[Event]]
+
+
+@pytest.fixture
+def conversation(
+    make_pair: Pair, make_frames: Make, make_receipt: Make
+) -> tuple[bytes, list[Event]]:
+    """All that a dialer may say downstream-to-acceptor in one go, and what comes of it."""
+    pair = make_pair(Side.UPSTREAM)
+    hello = pair.dialer.data_to_send()
+    for buffer in hello:
+        pair.acceptor.receive_data(buffer)
+    for buffer in pair.acceptor.data_to_send():
+        pair.dialer.receive_data(buffer)
+    expected: list[Event] = [Established("aws:us-east-1/0", 7, True)]
+    for frame in make_frames(bytes(range(200)), frame_bytes=90):
+        pair.dialer.send_frame(frame.header, *frame.sealed)
+        expected.append(FrameReceived(frame.header, memoryview(b"".join(frame.sealed))))
+    pair.dialer.close(GoodbyeReason.DONE, "bye")
+    expected.append(GoodbyeReceived(GoodbyeReason.DONE, "bye"))
+    return b"".join([*hello, *pair.dialer.data_to_send()]), expected
+
+
+def fresh_acceptor(identity: Callable[[str], Identity]) -> Connection:
+    return Connection.accept(identity("gcp:us-west1/1"), nonce=b"A" * 16)
+
+
+def test_fed_whole(
+    conversation: tuple[bytes, list[Event]],
+    identity: Callable[[str], Identity],
+    events_of: EventsOf,
+) -> None:
+    data, expected = conversation
+    acceptor = fresh_acceptor(identity)
+    acceptor.receive_data(data)
+    assert events_of(acceptor) == expected
+    assert len(expected) == 5
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 47, 48, 49])
+def test_fed_in_small_pieces(
+    step: int,
+    conversation: tuple[bytes, list[Event]],
+    identity: Callable[[str], Identity],
+    events_of: EventsOf,
+) -> None:
+    data, expected = conversation
+    acceptor = fresh_acceptor(identity)
+    found: list[Event] = []
+    for start in range(0, len(data), step):
+        acceptor.receive_data(data[start : start + step])
+        found += events_of(acceptor)
+    assert found == expected
+
+
+def test_fed_in_two_pieces_cut_anywhere(
+    conversation: tuple[bytes, list[Event]],
+    identity: Callable[[str], Identity],
+    events_of: EventsOf,
+) -> None:
+    data, expected = conversation
+    for cut in range(len(data) + 1):
+        acceptor = fresh_acceptor(identity)
+        acceptor.receive_data(data[:cut])
+        acceptor.receive_data(data[cut:])
+        assert events_of(acceptor) == expected, cut
+
+
+def test_bytes_after_a_goodbye_are_refused_and_after_the_end_dropped(
+    conversation: tuple[bytes, list[Event]],
+    identity: Callable[[str], Identity],
+    events_of: EventsOf,
+) -> None:
+    data, expected = conversation
+    acceptor = fresh_acceptor(identity)
+    acceptor.receive_data(data + bytes.fromhex("06 00 0001 00000004 0000 0000"))
+    for event in expected:
+        assert acceptor.next_event() == event
+    with pytest.raises(RemoteProtocolError, match="not allowed in state downstream-left"):
+        acceptor.next_event()
+
+    acceptor = fresh_acceptor(identity)
+    acceptor.receive_data(data)
+    acceptor.close()
+    acceptor.receive_data(b"anything" * 100)
+    assert events_of(acceptor) == [*expected, ConnectionClosed(is_clean=True)]
+
+
+def test_two_goodbyes_and_more_in_one_piece(make_pair: Pair, events_of: EventsOf) -> None:
+    """What follows the closing GOODBYE in the same read must have no effect."""
+    pair = make_pair().established()
+    pair.upstream.close()
+    pair.upstream.receive_data(bytes.fromhex("06 00 0001 00000004 0000 0000") + b"\xff" * 20)
+    assert events_of(pair.upstream) == [
+        GoodbyeReceived(GoodbyeReason.DONE, ""),
+        ConnectionClosed(is_clean=True),
+    ]
+    assert len(pair.upstream.get_buffer()) == STAGING_BYTES
+
+
+@pytest.mark.parametrize("side", Side)
+def test_frames_and_receipts_whoever_dialled(
+    side: Side, make_pair: Pair, make_frames: Make, make_receipt: Make
+) -> None:
+    pair = make_pair(side).established()
+    frames = make_frames(b"x" * 100)
+    receipt = make_receipt()
+    for frame in frames:
+        pair.upstream.send_frame(frame.header, *frame.sealed)
+    pair.downstream.send_receipt(receipt.header, *receipt.sealed)
+    events = pair.exchange()
+    assert events[pair.downstream] == [
+        FrameReceived(frame.header, memoryview(b"".join(frame.sealed))) for frame in frames
+    ]
+    assert events[pair.upstream] == [
+        ReceiptReceived(receipt.header, memoryview(b"".join(receipt.sealed)))
+    ]
+
+
+def test_relay_passes_on_the_very_bytes(
+    make_pair: Pair, make_frames: Make, make_receipt: Make
+) -> None:
+    near, far = make_pair().established(), make_pair(Side.DOWNSTREAM).established()
+    frame = make_frames(bytes(100_000), frame_bytes=100_000)[0]
+    near.upstream.send_frame(frame.header, *frame.sealed)
+    said = b"".join(near.upstream.data_to_send())
+    near.downstream.receive_data(said)
+    event = near.downstream.next_event()
+    far.upstream.send_frame(event.header, event.sealed)
+    outgoing = far.upstream.data_to_send()
+    assert outgoing[1] is event.sealed, "the buffer that was received is the one that is sent"
+    assert b"".join(outgoing) == said
+
+    receipt = make_receipt()
+    far.downstream.send_receipt(receipt.header, *receipt.sealed)
+    answer = far.exchange()[far.upstream][0]
+    assert isinstance(answer, ReceiptReceived)
+    near.downstream.send_receipt(answer.header, answer.sealed)
+    assert near.exchange()[near.upstream] == [answer]
+
+
+def test_large_payload_is_sent_uncopied_and_small_ones_in_one_buffer(
+    make_pair: Pair, make_frames: Make, make_receipt: Make
+) -> None:
+    pair = make_pair().established()
+    payload = memoryview(bytearray(300_000))
+    for frame in make_frames(payload, frame_bytes=300_000):
+        pair.upstream.send_frame(frame.header, *frame.sealed)
+    head, sent, tag = pair.upstream.data_to_send()
+    assert sent.obj is payload.obj
+    assert (len(head), len(tag)) == (48 + 26 + 24 + 36, 16)
+    receipt = make_receipt()
+    pair.downstream.send_receipt(receipt.header, *receipt.sealed)
+    assert len(pair.downstream.data_to_send()) == 1
+
+
+def test_body_is_received_straight_into_the_buffer_of_the_event(
+    make_pair: Pair, make_frames: Make
+) -> None:
+    """get_buffer / buffer_updated as an event loop uses them."""
+    pair = make_pair().established()
+    frame = make_frames(bytes(range(250)) * 2000, frame_bytes=500_000)[0]
+    pair.upstream.send_frame(frame.header, *frame.sealed)
+    data = memoryview(b"".join(pair.upstream.data_to_send()))
+    receiver = pair.downstream
+    first = receiver.get_buffer(-1)
+    assert len(first) == STAGING_BYTES
+    first[:1000], data = data[:1000], data[1000:]
+    receiver.buffer_updated(1000)
+    body = receiver.get_buffer(65536)
+    assert len(body) == len(data), "exactly what is missing, whatever the hint"
+    while data:
+        buffer = receiver.get_buffer(65536)
+        assert buffer.obj is body.obj
+        count = min(len(buffer), 70_001)
+        buffer[:count], data = data[:count], data[count:]
+        assert receiver.next_event() is NEED_DATA
+        receiver.buffer_updated(count)
+    event = receiver.next_event()
+    assert event.sealed.obj is body.obj
+    assert event.sealed.readonly
+    assert event.sealed == b"".join(frame.sealed)
+    assert len(receiver.get_buffer()) == STAGING_BYTES
+
+
+def test_buffer_is_never_empty(make_pair: Pair, make_frames: Make) -> None:
+    """An event loop takes an empty buffer for an error."""
+    pair = make_pair().established()
+    for frame in make_frames(bytes(STAGING_BYTES * 2), frame_bytes=1000):
+        pair.upstream.send_frame(frame.header, *frame.sealed)
+    data = memoryview(b"".join(pair.upstream.data_to_send()) + b"\xff" * STAGING_BYTES * 2)
+    while data:
+        buffer = pair.downstream.get_buffer()
+        count = min(len(buffer), len(data))
+        assert count
+        buffer[:count], data = data[:count], data[count:]
+        pair.downstream.buffer_updated(count)
+    assert pair.downstream.state is State.FAILED
+
+
+@pytest.mark.parametrize("changes", [{"fleet": b"fleet-02"}, {"route": 8}])
+def test_frames_and_receipts_stay_on_their_route(
+    changes: dict[str, Any], make_pair: Pair, make_frames: Make, make_receipt: Make
+) -> None:
+    """Refused by the outer header, before memory is taken for the body."""
+    pair = make_pair().established()
+    frame, receipt = make_frames(bytes(200_000), frame_bytes=200_000)[0], make_receipt()
+    with pytest.raises(LocalProtocolError, match="route 7"):
+        pair.upstream.send_frame(replace(frame.header, **changes), *frame.sealed)
+    with pytest.raises(LocalProtocolError, match="route 7"):
+        pair.downstream.send_receipt(replace(receipt.header, **changes), *receipt.sealed)
+    position = 8 if "fleet" in changes else 33
+    for item in (frame, receipt):
+        pair = make_pair().established()
+        sender, receiver = pair.upstream, pair.downstream
+        if item is receipt:
+            sender, receiver = receiver, sender
+        send = sender.send_frame if item is frame else sender.send_receipt
+        send(item.header, *item.sealed)
+        head = bytearray(b"".join(sender.data_to_send())[:48])
+        head[position] ^= 1
+        receiver.receive_data(head)
+        assert len(receiver.get_buffer()) == STAGING_BYTES
+        with pytest.raises(RemoteProtocolError, match="on a connection of route 7"):
+            receiver.next_event()
+
+
+def test_too_large_is_our_own_fault(make_pair: Pair, make_frames: Make) -> None:
+    pair = make_pair().established()
+    header = make_frames(b"x")[0].header
+    with pytest.raises(LocalProtocolError, match="limit is 1048576"):
+        pair.upstream.send_frame(header, bytes(1 << 20))
+    assert pair.upstream.data_to_send() == []
+    assert pair.upstream.state is State.UPSTREAM
+
+
+def test_good_events_come_before_the_error_and_the_error_stays(
+    make_pair: Pair, make_frames: Make
+) -> None:
+    pair = make_pair().established()
+    frame = make_frames(b"x")[0]
+    pair.upstream.send_frame(frame.header, *frame.sealed)
+    pair.downstream.receive_data(b"".join(pair.upstream.data_to_send()) + b"\xff" * 8)
+    assert isinstance(pair.downstream.next_event(), FrameReceived)
+    for _ in range(2):
+        with pytest.raises(RemoteProtocolError, match="type 255"):
+            pair.downstream.next_event()
+
+
+def test_peer_is_told_why_it_was_refused(make_pair: Pair, events_of: EventsOf) -> None:
+    pair = make_pair().established()
+    pair.downstream.receive_data(b"\xff" * 8)
+    for buffer in pair.downstream.data_to_send():
+        pair.upstream.receive_data(buffer)
+    (event,) = events_of(pair.upstream)
+    assert isinstance(event, GoodbyeReceived)
+    assert event.reason is GoodbyeReason.PROTOCOL_ERROR
+    assert "type 255" in event.text
+
+
+def test_draining_loses_nothing_that_was_on_its_way(
+    make_pair: Pair, make_frames: Make, make_receipt: Make
+) -> None:
+    """Both say GOODBYE at once; frames and receipts sent before still arrive."""
+    pair = make_pair().established()
+    frame, receipt = make_frames(b"x")[0], make_receipt()
+    pair.upstream.send_frame(frame.header, *frame.sealed)
+    pair.downstream.send_receipt(receipt.header, *receipt.sealed)
+    pair.upstream.close(GoodbyeReason.DRAINING)
+    pair.downstream.close(GoodbyeReason.DRAINING)
+    events = pair.exchange()
+    for connection, kind in ((pair.upstream, ReceiptReceived), (pair.downstream, FrameReceived)):
+        first, goodbye, closed = events[connection]
+        assert isinstance(first, kind)
+        assert goodbye == GoodbyeReceived(GoodbyeReason.DRAINING, "")
+        assert closed == ConnectionClosed(is_clean=True)
+
+
+def test_sink_still_answers_after_the_source_has_said_goodbye(
+    make_pair: Pair, make_receipt: Make
+) -> None:
+    pair = make_pair().established()
+    pair.upstream.close()
+    pair.exchange()
+    assert pair.downstream.state is State.DOWNSTREAM_LEFT
+    receipt = make_receipt()
+    pair.downstream.send_receipt(receipt.header, *receipt.sealed)
+    pair.downstream.close()
+    assert [type(event) for event in pair.exchange()[pair.upstream]] == [
+        ReceiptReceived,
+        GoodbyeReceived,
+        ConnectionClosed,
+    ]
+
+
+def test_lost_in_the_middle_of_a_frame(make_pair: Pair, make_frames: Make) -> None:
+    pair = make_pair().established()
+    frame = make_frames(bytes(100_000), frame_bytes=100_000)[0]
+    pair.upstream.send_frame(frame.header, *frame.sealed)
+    pair.downstream.receive_data(b"".join(pair.upstream.data_to_send())[:-1])
+    pair.downstream.receive_eof()
+    assert pair.downstream.next_event() == ConnectionClosed(is_clean=False)
+    assert pair.downstream.next_event() is NEED_DATA

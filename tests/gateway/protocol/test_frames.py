@@ -1,0 +1,209 @@
+"""The sealed body of a frame, and the seam for a sealer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from skyplane_gateway.protocol import (
+    MAX_PAYLOAD_BYTES,
+    Buffer,
+    FrameCorrupt,
+    FrameHeader,
+    LocalProtocolError,
+    RawFrame,
+    RemoteProtocolError,
+    open_frame,
+    seal_frame,
+)
+from skyplane_gateway.protocol.checksum import combine, crc32c
+from skyplane_gateway.protocol.frames import FRAME_OVERHEAD_BYTES
+from skyplane_gateway.protocol.limits import MAX_MANIFEST, MAX_MESSAGE
+from skyplane_gateway.protocol.sealing import PROLOGUE_BYTES, SEAL_BYTES, TAG_BYTES
+
+PAYLOAD = b"123456789"
+SECOND = FrameHeader(b"fleet-01", b"T" * 16, 7, 2, 5, 1, True)
+FIRST = replace(SECOND, frame=0)
+PROLOGUE, TAG = "0000" + "00" * 16 + "00" * 8, "00" * 16
+MANIFEST = bytes.fromhex(
+    "00000003 0000000000000009 01 0005 612f622e63 0002 7531 00000001 0000000000000000"
+)
+SECOND_HEX = (
+    PROLOGUE + "393685ab 00000003 e3069283 0000000000000040 00000000" + "313233343536373839" + TAG
+)
+FIRST_HEX = (
+    PROLOGUE
+    + "017b2abe 00000003 e3069283 0000000000000000 00000024"
+    + MANIFEST.hex()
+    + "313233343536373839"
+    + TAG
+)
+
+
+def joined(frame: RawFrame) -> memoryview:
+    return memoryview(b"".join(frame.sealed))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\0", b"123456789", bytes(range(256)) * 3], ids=["0", "1", "9", "768"]
+)
+def test_checksum_is_crc32c(data: bytes, reference_crc32c: Callable[[bytes], int]) -> None:
+    assert crc32c(data) == reference_crc32c(data)
+    for cut in range(0, len(data) + 1, 5):
+        left, right = data[:cut], data[cut:]
+        assert crc32c(memoryview(right), crc32c(left)) == crc32c(data)
+        assert combine(crc32c(left), crc32c(right), len(right)) == crc32c(data)
+
+
+@pytest.mark.parametrize(
+    ("header", "offset", "manifest", "data"),
+    [(SECOND, 64, b"", SECOND_HEX), (FIRST, 0, MANIFEST, FIRST_HEX)],
+)
+def test_bytes_of_the_specification(
+    header: FrameHeader, offset: int, manifest: bytes, data: str
+) -> None:
+    frame = seal_frame(header, 3, offset, [PAYLOAD[:4], PAYLOAD[4:]], 0xE3069283, manifest)
+    assert joined(frame) == bytes.fromhex(data)
+    opened = open_frame(header, memoryview(bytes.fromhex(data)))
+    assert (opened.epoch, opened.offset, opened.payload_crc32c) == (3, offset, 0xE3069283)
+    assert (bytes(opened.manifest), bytes(opened.payload)) == (manifest, PAYLOAD)
+
+
+def test_sealing_copies_no_payload() -> None:
+    payload = memoryview(bytearray(1 << 16))
+    frame = seal_frame(SECOND, 3, 64, [payload], 0)
+    assert frame.sealed[1] is payload
+
+
+def test_opening_copies_no_payload() -> None:
+    received = bytearray(joined(seal_frame(SECOND, 3, 64, [PAYLOAD], 0)))
+    opened = open_frame(SECOND, memoryview(received))
+    received[-TAG_BYTES - 1] = 0
+    assert opened.payload[-1] == 0
+
+
+def test_every_flipped_bit_outside_the_payload_is_refused() -> None:
+    good = bytes.fromhex(FIRST_HEX)
+    payload = range(len(good) - TAG_BYTES - len(PAYLOAD), len(good) - TAG_BYTES)
+    for position in range(len(good) * 8):
+        if position // 8 in payload:
+            continue
+        bad = bytearray(good)
+        bad[position // 8] ^= 1 << (position % 8)
+        with pytest.raises(RemoteProtocolError):
+            open_frame(FIRST, memoryview(bad))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(FIRST, fleet=b"fleet-02"),
+        replace(FIRST, transfer=b"U" * 16),
+        replace(FIRST, route=6),
+        replace(FIRST, attempt=0),
+        replace(FIRST, chunk=4),
+        replace(FIRST, frame=1),
+        replace(FIRST, is_last=False),
+    ],
+)
+def test_outer_header_belongs_to_its_frame(other: FrameHeader) -> None:
+    with pytest.raises(FrameCorrupt, match="checksum"):
+        open_frame(other, memoryview(bytes.fromhex(FIRST_HEX)))
+
+
+def test_every_cut_is_refused() -> None:
+    whole = memoryview(bytes.fromhex(FIRST_HEX))
+    for size in range(len(whole)):
+        with pytest.raises(RemoteProtocolError):
+            open_frame(FIRST, whole[:size])
+
+
+@pytest.mark.parametrize(("at", "value"), [(1, 1), (2, 1), (25, 1), (-1, 1), (-16, 1)])
+def test_plain_suite_has_zeros_where_a_sealed_one_has_secrets(at: int, value: int) -> None:
+    bad = bytearray.fromhex(SECOND_HEX)
+    bad[at] = value
+    with pytest.raises(RemoteProtocolError, match="does not seal" if at == 1 else "not zero"):
+        open_frame(SECOND, memoryview(bad))
+
+
+def forged(header: FrameHeader, fields: str, checksum: Callable[[bytes], int]) -> memoryview:
+    """A frame of any body head, with a good checksum over it."""
+    body = bytes.fromhex(fields)
+    length = 40 + SEAL_BYTES + 4 + len(body)
+    outer = bytes.fromhex(
+        f"0401 0001 {length:08x}" + b"fleet-01".hex() + "54" * 16 + "0007 0002 0000000000000005"
+    ) + header.frame.to_bytes(4, "big")
+    check = checksum(outer + body)
+    return memoryview(bytes.fromhex(PROLOGUE + f"{check:08x}") + body + bytes(16))
+
+
+@pytest.mark.parametrize(
+    ("header", "fields", "problem"),
+    [
+        (FIRST, "00000003 00000000 0000000000000000 00000000", "with a manifest of 0"),
+        (SECOND, "00000003 00000000 0000000000000000 00000001 00", "with a manifest of 1"),
+        (SECOND, "00000003 00000000 0000000000000000 00000002 00", "manifest of 2 bytes in"),
+        (SECOND, "00000003 00000000 0000000000000000 ffffffff", "the limit is"),
+    ],
+)
+def test_what_a_peer_may_not_send(
+    header: FrameHeader, fields: str, problem: str, reference_crc32c: Callable[[bytes], int]
+) -> None:
+    with pytest.raises(RemoteProtocolError, match=problem):
+        open_frame(header, forged(header, fields, reference_crc32c))
+
+
+def test_manifest_belongs_into_frame_0_alone() -> None:
+    with pytest.raises(LocalProtocolError, match="frame 0 alone"):
+        seal_frame(FIRST, 3, 0, [PAYLOAD], 0)
+    with pytest.raises(LocalProtocolError, match="frame 0 alone"):
+        seal_frame(SECOND, 3, 0, [PAYLOAD], 0, MANIFEST)
+
+
+@pytest.mark.parametrize(("epoch", "offset", "crc"), [(-1, 0, 0), (0, 1 << 64, 0), (0, 0, -1)])
+def test_numbers_that_do_not_fit_are_our_own_fault(epoch: int, offset: int, crc: int) -> None:
+    with pytest.raises(LocalProtocolError, match="does not fit"):
+        seal_frame(SECOND, epoch, offset, [PAYLOAD], crc)
+
+
+def test_largest_frame_is_1_mib() -> None:
+    frame = seal_frame(SECOND, 3, 0, [bytes(MAX_PAYLOAD_BYTES)], 0)
+    assert len(joined(frame)) + 48 == MAX_MESSAGE
+    assert MAX_MESSAGE - FRAME_OVERHEAD_BYTES == MAX_PAYLOAD_BYTES
+    with pytest.raises(LocalProtocolError, match="limit"):
+        seal_frame(SECOND, 3, 0, [bytes(MAX_PAYLOAD_BYTES), b"x"], 0)
+    assert MAX_PAYLOAD_BYTES - MAX_MANIFEST > MAX_MESSAGE // 2 - 200
+
+
+class Rotating:
+    """A stand-in for an encrypting sealer: same layout, every field in use."""
+
+    def seal(self, outer: bytes, body: Sequence[Buffer]) -> tuple[Buffer, ...]:
+        hidden = bytes(255 - byte for part in body for byte in bytes(part))
+        prologue = b"\0\1" + b"I" * 16 + (9).to_bytes(8, "big")
+        return prologue, hidden, self._tag(outer, hidden)
+
+    def open(self, outer: bytes, sealed: memoryview) -> memoryview:
+        hidden = bytes(sealed[PROLOGUE_BYTES:-TAG_BYTES])
+        if sealed[-TAG_BYTES:] != self._tag(outer, hidden):
+            raise FrameCorrupt("not what was sealed")
+        return memoryview(bytes(255 - byte for byte in hidden))
+
+    def _tag(self, outer: bytes, hidden: bytes) -> bytes:
+        return crc32c(hidden, crc32c(outer)).to_bytes(TAG_BYTES, "big")
+
+
+def test_a_sealer_slots_in_without_changing_a_size() -> None:
+    sealer = Rotating()
+    frame = seal_frame(FIRST, 3, 0, [PAYLOAD], 0xE3069283, MANIFEST, sealer)
+    sealed = joined(frame)
+    assert len(sealed) == len(bytes.fromhex(FIRST_HEX))
+    assert PAYLOAD not in bytes(sealed)
+    opened = open_frame(FIRST, sealed, sealer)
+    assert (opened.payload, opened.manifest) == (PAYLOAD, MANIFEST)
+    with pytest.raises(FrameCorrupt, match="not what was sealed"):
+        open_frame(replace(FIRST, chunk=6), sealed, sealer)
+    with pytest.raises(RemoteProtocolError, match="suite 1"):
+        open_frame(FIRST, sealed)

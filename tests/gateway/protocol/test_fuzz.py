@@ -1,0 +1,257 @@
+"""Whatever arrives is taken or refused with `RemoteProtocolError`; memory stays bounded."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skyplane_gateway.protocol import (
+    NEED_DATA,
+    ChunkAssembler,
+    ChunkId,
+    ChunkManifest,
+    Connection,
+    FrameReceived,
+    Identity,
+    ObjectEntry,
+    OpenedFrame,
+    PartEntry,
+    ReceiptHeader,
+    ReceiptReceived,
+    RemoteProtocolError,
+    Side,
+    State,
+    decode_manifest,
+    encode_manifest,
+    open_frame,
+    open_receipt,
+)
+from skyplane_gateway.protocol._reader import STAGING_BYTES
+from skyplane_gateway.protocol._state import FINAL
+from skyplane_gateway.protocol.handshake import unpack_challenge, unpack_hello, unpack_proof
+from skyplane_gateway.protocol.limits import MAX_MESSAGE
+from skyplane_gateway.protocol.messages import FrameHeader, unpack_goodbye
+from skyplane_gateway.stores.base import IF_ABSENT, ObjectAttributes, Precondition
+
+PAYLOAD = bytes(range(256)) * 2
+#: Each seed is one mutated stream; a failure names its own.
+SEEDS = range(600)
+
+
+class Driver:
+    """What a gateway does with one connection: opens what comes, assembles, keeps count."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.assemblers: dict[tuple[ChunkId, int], ChunkAssembler] = {}
+        self.events = 0
+
+    def feed(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            buffer = self.connection.get_buffer()
+            assert 0 < len(buffer) <= max(STAGING_BYTES, MAX_MESSAGE)
+            count = min(len(buffer), len(rest))
+            buffer[:count], rest = rest[:count], rest[count:]
+            self.connection.buffer_updated(count)
+            self._drain()
+
+    def _drain(self) -> None:
+        try:
+            while (event := self.connection.next_event()) is not NEED_DATA:
+                self.events += 1
+                if isinstance(event, FrameReceived):
+                    self._take(event)
+                elif isinstance(event, ReceiptReceived):
+                    open_receipt(event.header, event.sealed)
+        except RemoteProtocolError:
+            return
+
+    def _take(self, event: FrameReceived) -> None:
+        frame: OpenedFrame = open_frame(event.header, event.sealed)
+        key = ChunkId.of(event.header), frame.epoch
+        sink = self.assemblers.setdefault(key, ChunkAssembler(key[0], limit_bytes=len(PAYLOAD)))
+        if sink.add(frame):
+            assert sink.payload == PAYLOAD
+
+
+def record(make_pair: Callable[..., Any], make_frames: Any, make_receipt: Any) -> list[bytes]:
+    """All that the dialing upstream says, message by message, and all that it is told."""
+    pair = make_pair(Side.UPSTREAM)
+    said, told = [pair.dialer.data_to_send()], []
+    for buffer in said[0]:
+        pair.acceptor.receive_data(buffer)
+    told.append(pair.acceptor.data_to_send())
+    for buffer in told[0]:
+        pair.dialer.receive_data(buffer)
+    said.append(pair.dialer.data_to_send())
+    for buffer in said[1]:
+        pair.acceptor.receive_data(buffer)
+    for frame in make_frames(PAYLOAD, frame_bytes=200):
+        pair.dialer.send_frame(frame.header, *frame.sealed)
+        said.append(pair.dialer.data_to_send())
+    for chunk in range(3):
+        receipt = make_receipt(chunk)
+        pair.acceptor.send_receipt(receipt.header, *receipt.sealed)
+        told.append(pair.acceptor.data_to_send())
+    pair.dialer.close()
+    pair.acceptor.close()
+    said.append(pair.dialer.data_to_send())
+    told.append(pair.acceptor.data_to_send())
+    return [b"".join(b"".join(message) for message in side) for side in (said, told)]
+
+
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    """One to four changes of the kinds that networks, defects and attackers make."""
+    changed = bytearray(data)
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(changed) + 1)
+        size = rng.choice((1, 1, 2, 4, 8, 48, 100))
+        kind = rng.randrange(6)
+        if kind == 0 and at < len(changed):
+            changed[at] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            del changed[at : at + size]
+        elif kind == 2:
+            changed[at:at] = rng.randbytes(size)
+        elif kind == 3:
+            changed[at:at] = changed[at : at + size]
+        elif kind == 4:
+            changed[at : at + size] = rng.choice((b"\0", b"\xff")) * len(changed[at : at + size])
+        else:
+            start = rng.randrange(len(changed) + 1)
+            changed[at : at + size] = changed[start : start + size]
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("side", ["acceptor", "dialer"])
+def test_mutated_streams(
+    side: str,
+    make_pair: Callable[..., Any],
+    make_frames: Any,
+    make_receipt: Any,
+) -> None:
+    said, told = record(make_pair, make_frames, make_receipt)
+    good = said if side == "acceptor" else told
+    refused = 0
+    for seed in SEEDS:
+        rng = random.Random(f"{side} {seed}")
+        data = mutate(good, rng)
+        driver = Driver(getattr(make_pair(Side.UPSTREAM), side))
+        while data:
+            size = rng.choice((1, 3, 8, 50, 1000))
+            try:
+                driver.feed(data[:size])
+            except Exception as error:
+                raise AssertionError(f"seed {side} {seed}: {error!r}") from error
+            data = data[size:]
+        refused += driver.connection.state is State.FAILED
+        driver.connection.receive_eof()
+        assert driver.connection.state in FINAL
+    assert refused > len(SEEDS) // 3, "the mutations must hit something"
+
+
+def test_unmutated_streams_are_taken_whole(
+    make_pair: Callable[..., Any], make_frames: Any, make_receipt: Any
+) -> None:
+    said, told = record(make_pair, make_frames, make_receipt)
+    pair = make_pair(Side.UPSTREAM)
+    sink, source = Driver(pair.acceptor), Driver(pair.dialer)
+    sink.feed(said)
+    source.feed(told)
+    assert sink.connection.state is State.DOWNSTREAM_LEFT
+    assert source.connection.state is State.UPSTREAM_LEFT
+    assert [chunk.is_complete for chunk in sink.assemblers.values()] == [True]
+    assert (sink.events, source.events) == (1 + 3 + 1, 1 + 3 + 1)
+
+
+prefixes = st.builds(
+    lambda kind, flags, version, length: (
+        bytes([kind, flags]) + version.to_bytes(2, "big") + length.to_bytes(4, "big")
+    ),
+    st.integers(0, 8),
+    st.sampled_from([0, 1, 2, 255]),
+    st.sampled_from([0, 1, 1, 1, 2]),
+    st.one_of(st.integers(0, 200), st.integers(0, (1 << 32) - 1)),
+)
+
+
+@given(st.lists(st.one_of(prefixes, st.binary(max_size=120)), max_size=8))
+@settings(max_examples=300)
+def test_arbitrary_bytes(pieces: list[bytes]) -> None:
+    identity = Identity(b"fleet-01", "b", bytes(32))
+    dialer = Connection.dial(identity, route=7, side=Side.UPSTREAM, nonce=bytes(16))
+    for connection in (Connection.accept(identity, nonce=bytes(16)), dialer):
+        driver = Driver(connection)
+        for piece in pieces:
+            driver.feed(piece)
+        assert connection.established is None
+
+
+@given(st.lists(st.one_of(prefixes, st.binary(max_size=120)), max_size=8))
+@settings(max_examples=300)
+def test_arbitrary_bytes_after_the_handshake(pieces: list[bytes]) -> None:
+    identity = Identity(b"fleet-01", "a", bytes(32))
+    for side in Side:
+        dialer = Connection.dial(identity, route=7, side=side, nonce=bytes(16))
+        acceptor = Connection.accept(Identity(b"fleet-01", "b", bytes(32)), nonce=bytes(16))
+        for sender, receiver in ((dialer, acceptor), (acceptor, dialer), (dialer, acceptor)):
+            receiver.receive_data(b"".join(sender.data_to_send()))
+        assert acceptor.established
+        driver = Driver(acceptor)
+        for piece in pieces:
+            driver.feed(piece)
+
+
+READERS: dict[str, Callable[[memoryview], object]] = {
+    "hello": unpack_hello,
+    "challenge": unpack_challenge,
+    "proof": unpack_proof,
+    "goodbye": unpack_goodbye,
+    "manifest": decode_manifest,
+    "receipt": lambda data: open_receipt(ReceiptHeader(b"fleet-01", b"T" * 16, 7, 0, 0), data),
+    "frame": lambda data: open_frame(FrameHeader(b"fleet-01", b"T" * 16, 7, 0, 0, 0, True), data),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@given(data=st.binary(max_size=300))
+def test_arbitrary_bodies(name: str, data: bytes) -> None:
+    try:
+        READERS[name](memoryview(data))
+    except RemoteProtocolError:
+        return
+
+
+MANIFESTS = [
+    ChunkManifest(3, 9, PartEntry("a/b.c", "upload", 4, 1 << 33)),
+    ChunkManifest(
+        3,
+        9,
+        (
+            ObjectEntry("a", 4, ObjectAttributes("t/x", metadata=(("k", "v"),)), IF_ABSENT),
+            ObjectEntry("b", 5, precondition=Precondition(if_match='"e"')),
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS)
+def test_a_manifest_has_one_encoding(manifest: ChunkManifest) -> None:
+    """A mutated one is refused or is exactly what its own reading encodes to."""
+    data = encode_manifest(manifest)
+    taken = 0
+    for seed in SEEDS:
+        changed = mutate(data, random.Random(seed))
+        try:
+            read = decode_manifest(changed)
+        except RemoteProtocolError:
+            continue
+        taken += 1
+        assert encode_manifest(read) == changed
+    assert 0 < taken < len(SEEDS)

@@ -1,0 +1,287 @@
+"""Who may speak: attacks on the hello, and what each side learns from a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from skyplane_gateway.protocol import (
+    Buffer,
+    Connection,
+    ConnectionClosed,
+    Established,
+    GoodbyeReason,
+    GoodbyeReceived,
+    HelloRefused,
+    Identity,
+    LocalProtocolError,
+    RemoteProtocolError,
+    Side,
+    State,
+    WireVersionMismatch,
+)
+
+MakeIdentity = Callable[[str], Identity]
+
+
+def dial(identity: Identity, **changes: Any) -> Connection:
+    return Connection.dial(
+        identity, **{"route": 7, "side": Side.UPSTREAM, "nonce": b"D" * 16, **changes}
+    )
+
+
+def sent(connection: Connection) -> bytes:
+    return b"".join(connection.data_to_send())
+
+
+def deliver(sender: Connection, receiver: Connection) -> bytes:
+    data = sent(sender)
+    receiver.receive_data(data)
+    return data
+
+
+def refusal(connection: Connection) -> RemoteProtocolError:
+    with pytest.raises(RemoteProtocolError) as caught:
+        connection.next_event()
+    assert connection.state is State.FAILED
+    return caught.value
+
+
+@pytest.mark.parametrize("side", Side)
+def test_either_side_of_a_hop_may_dial(
+    side: Side, make_pair: Callable[..., Any], events_of: Callable[..., Any]
+) -> None:
+    pair = make_pair(side)
+    events = pair.exchange()
+    acceptor_is_upstream = side is Side.DOWNSTREAM
+    assert events[pair.dialer] == [Established("gcp:us-west1/1", 7, acceptor_is_upstream)]
+    assert events[pair.acceptor] == [Established("aws:us-east-1/0", 7, not acceptor_is_upstream)]
+    assert pair.dialer.established == events[pair.dialer][0]
+    assert (pair.dialer.state is State.UPSTREAM) == (side is Side.UPSTREAM)
+    assert (pair.acceptor.state is State.UPSTREAM) == (side is Side.DOWNSTREAM)
+
+
+def test_dialer_with_another_key_is_refused(identity: MakeIdentity) -> None:
+    """Even one that does not care what the acceptor proves."""
+    acceptor = Connection.accept(identity("b"), nonce=b"A" * 16)
+    dialer = dial(replace(identity("a"), key=b"W" * 32))
+    deliver(dialer, acceptor)
+    acceptor_said = deliver(acceptor, dialer)
+    assert isinstance(refusal(dialer), HelloRefused)
+    goodbye = sent(dialer)
+    assert goodbye[0] == 6
+    forged = bytes.fromhex("03 00 0001 00000020") + acceptor_said[32:64]
+    acceptor.receive_data(forged)
+    error = refusal(acceptor)
+    assert isinstance(error, HelloRefused)
+    assert error.is_permanent
+
+
+def test_acceptor_with_another_key_learns_no_proof(identity: MakeIdentity) -> None:
+    dialer = dial(identity("a"))
+    acceptor = Connection.accept(replace(identity("b"), key=b"W" * 32), nonce=b"A" * 16)
+    deliver(dialer, acceptor)
+    deliver(acceptor, dialer)
+    assert "key" in refusal(dialer).message
+    assert sent(dialer)[0] == 6, "a GOODBYE, and no PROOF before it"
+
+
+def test_refused_hello_says_nothing_about_why(identity: MakeIdentity) -> None:
+    acceptor = Connection.accept(identity("b"), nonce=b"A" * 16)
+    dialer = dial(replace(identity("a"), fleet=b"fleet-02"))
+    deliver(dialer, acceptor)
+    error = refusal(acceptor)
+    assert b"fleet-02".hex() in error.message
+    deliver(acceptor, dialer)
+    assert dialer.next_event() == GoodbyeReceived(GoodbyeReason.HELLO_REFUSED, "hello refused")
+    assert dialer.next_event() == ConnectionClosed(is_clean=True)
+
+
+def test_acceptor_of_another_fleet_is_refused(identity: MakeIdentity) -> None:
+    """With the right key, so that the fleet alone is what differs."""
+    dialer = dial(identity("a"))
+    other = Connection.accept(replace(identity("b"), fleet=b"fleet-02"), nonce=b"A" * 16)
+    hello = sent(dialer)
+    other.receive_data(hello[:8] + b"fleet-02" + hello[16:])
+    deliver(other, dialer)
+    assert isinstance(refusal(dialer), HelloRefused)
+
+
+@pytest.mark.parametrize("position", [*range(8, 52)])
+def test_no_announced_byte_can_be_altered_on_the_way_to_the_acceptor(
+    position: int, identity: MakeIdentity
+) -> None:
+    """The key holder's HELLO with one bit flipped: the proofs no longer agree."""
+    dialer, acceptor = (
+        dial(identity("aws:us-east-1/0")),
+        Connection.accept(identity("b"), nonce=b"A" * 16),
+    )
+    hello = bytearray(sent(dialer))
+    assert len(hello) == 52
+    hello[position] ^= 1
+    acceptor.receive_data(hello)
+    if acceptor.state is State.AWAIT_PROOF:
+        deliver(acceptor, dialer)
+        assert isinstance(refusal(dialer), HelloRefused)
+    else:
+        refusal(acceptor)
+
+
+@pytest.mark.parametrize("position", [*range(8, 80)])
+def test_no_announced_byte_can_be_altered_on_the_way_to_the_dialer(
+    position: int, identity: MakeIdentity
+) -> None:
+    dialer = dial(identity("a"))
+    acceptor = Connection.accept(identity("gcp:us-west1/1"), nonce=b"A" * 16)
+    deliver(dialer, acceptor)
+    challenge = bytearray(sent(acceptor))
+    assert len(challenge) == 80
+    challenge[position] ^= 1
+    dialer.receive_data(challenge)
+    dialer.receive_eof()
+    if dialer.state is not State.CLOSED:
+        refusal(dialer)
+    assert dialer.established is None
+
+
+def test_own_messages_sent_back_prove_nothing(identity: MakeIdentity) -> None:
+    """Reflection: a peer without the key lets the gateway answer its own challenge."""
+    victim = dial(identity("a"))
+    hello = sent(victim)
+    mirror = Connection.accept(identity("a"), nonce=b"A" * 16)
+    mirror.receive_data(hello)
+    assert "own name" in refusal(mirror).message
+
+    # The same with the victim dialled twice: its CHALLENGE cannot serve as a PROOF.
+    first = Connection.accept(identity("b"), nonce=b"1" * 16)
+    first.receive_data(hello)
+    challenge = sent(first)
+    first.receive_data(bytes.fromhex("03 00 0001 00000020") + challenge[32:64])
+    assert isinstance(refusal(first), HelloRefused)
+
+
+def test_hello_sent_back_is_not_a_challenge(identity: MakeIdentity) -> None:
+    victim = dial(identity("a"))
+    victim.receive_data(sent(victim))
+    assert "HELLO is not allowed" in refusal(victim).message
+
+
+def test_recorded_connection_cannot_be_replayed(identity: MakeIdentity) -> None:
+    dialer, acceptor = dial(identity("a")), Connection.accept(identity("b"), nonce=b"1" * 16)
+    hello = deliver(dialer, acceptor)
+    challenge = deliver(acceptor, dialer)
+    proof = deliver(dialer, acceptor)
+    assert isinstance(acceptor.next_event(), Established)
+
+    later = Connection.accept(identity("b"), nonce=b"2" * 16)
+    later.receive_data(hello + proof)
+    assert isinstance(refusal(later), HelloRefused)
+
+    again = dial(identity("a"), nonce=b"E" * 16)
+    again.receive_data(challenge)
+    assert isinstance(refusal(again), HelloRefused)
+
+
+def test_proof_of_one_acceptor_does_not_serve_another(identity: MakeIdentity) -> None:
+    dialer = dial(identity("a"))
+    hello = sent(dialer)
+    one, two = (Connection.accept(identity(name), nonce=b"A" * 16) for name in "bc")
+    one.receive_data(hello)
+    two.receive_data(hello)
+    dialer.receive_data(sent(one))
+    two.receive_data(sent(dialer))
+    assert isinstance(refusal(two), HelloRefused)
+
+
+def test_dialer_may_insist_on_whom_it_reaches(identity: MakeIdentity) -> None:
+    for name, is_welcome in (("b", True), ("c", False)):
+        dialer = dial(identity("a"), expected_peer="b")
+        acceptor = Connection.accept(identity(name), nonce=b"A" * 16)
+        deliver(dialer, acceptor)
+        deliver(acceptor, dialer)
+        if is_welcome:
+            assert isinstance(dialer.next_event(), Established)
+        else:
+            assert "dialled 'b', but 'c' answered" in refusal(dialer).message
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_versions_must_be_equal_and_both_sides_learn_both(
+    version: int, identity: MakeIdentity
+) -> None:
+    acceptor = Connection.accept(identity("b"), nonce=b"A" * 16)
+    hello = bytearray(sent(dial(identity("a"))))
+    hello[2:4] = version.to_bytes(2, "big")
+    acceptor.receive_data(hello)
+    error = refusal(acceptor)
+    assert isinstance(error, WireVersionMismatch)
+    assert (error.local_version, error.remote_version) == (1, version)
+
+    # What it says in answer names its version to a dialer of another one.
+    answer = bytearray(sent(acceptor))
+    assert answer[0] == 6
+    assert answer[2:4] == b"\0\1"
+    dialer = dial(identity("a"))
+    answer[2:4] = version.to_bytes(2, "big")
+    dialer.receive_data(answer)
+    assert isinstance(refusal(dialer), WireVersionMismatch)
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01", b"SSH-2.0-x\r\n"],
+    ids=["http", "tls", "ssh"],
+)
+def test_other_protocols_are_refused_at_once(talk: bytes, identity: MakeIdentity) -> None:
+    acceptor = Connection.accept(identity("b"), nonce=b"A" * 16)
+    acceptor.receive_data(talk[:8])
+    assert "is this a gateway" in refusal(acceptor).message
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param("04 00 0001 00000100", id="data"),
+        pytest.param("05 00 0001 00000100", id="receipt"),
+        pytest.param("02 00 0001 00000048", id="challenge"),
+        pytest.param("03 00 0001 00000020", id="proof"),
+    ],
+)
+def test_nothing_but_a_hello_is_taken_first(data: str, identity: MakeIdentity) -> None:
+    """Refused by its first eight bytes, before anything is kept for it."""
+    acceptor = Connection.accept(identity("b"), nonce=b"A" * 16)
+    acceptor.receive_data(bytes.fromhex(data))
+    assert "not allowed in state start" in refusal(acceptor).message
+
+
+def test_data_behind_a_bad_proof_is_not_looked_at(
+    identity: MakeIdentity, make_frames: Callable[..., Any], make_pair: Callable[..., Any]
+) -> None:
+    pair = make_pair().established()
+    frame = make_frames(b"payload")[0]
+    pair.dialer.send_frame(frame.header, *frame.sealed)
+    acceptor = Connection.accept(identity("b"), nonce=b"A" * 16)
+    hello: Buffer = sent(dial(identity("a")))
+    acceptor.receive_data(hello)
+    bad_proof = bytes.fromhex("03 00 0001 00000020") + b"x" * 32
+    acceptor.receive_data(bad_proof + sent(pair.dialer))
+    assert isinstance(refusal(acceptor), HelloRefused)
+
+
+@pytest.mark.parametrize("changes", [{"fleet": b"short"}, {"key": b"k" * 31}])
+def test_identity_has_exact_sizes(changes: dict[str, Any], identity: MakeIdentity) -> None:
+    with pytest.raises(LocalProtocolError, match="a fleet id has 8 bytes and a hello key 32"):
+        replace(identity("a"), **changes)
+
+
+def test_nonce_has_its_exact_size(identity: MakeIdentity) -> None:
+    with pytest.raises(LocalProtocolError, match="nonce"):
+        Connection.accept(identity("a"), nonce=b"short")
+
+
+def test_key_is_not_shown(identity: MakeIdentity) -> None:
+    assert "\\x01" not in repr(identity("a"))
+    assert "key" not in repr(identity("a"))

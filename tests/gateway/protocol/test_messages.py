@@ -1,0 +1,279 @@
+"""Each message as hand-written bytes, through the writer and through the reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from skyplane_gateway.protocol import (
+    FrameHeader,
+    GoodbyeReason,
+    LocalProtocolError,
+    ReceiptHeader,
+    RemoteProtocolError,
+    Side,
+    WireVersionMismatch,
+)
+from skyplane_gateway.protocol.handshake import (
+    Challenge,
+    Hello,
+    pack_challenge,
+    pack_hello,
+    pack_proof,
+    unpack_challenge,
+    unpack_hello,
+    unpack_proof,
+)
+from skyplane_gateway.protocol.limits import MAX_MESSAGE, MAX_RECEIPT
+from skyplane_gateway.protocol.messages import (
+    FRAME_HEADER_BYTES,
+    MAX_BYTES,
+    PREFIX_BYTES,
+    RECEIPT_HEADER_BYTES,
+    MessageType,
+    pack_frame_header,
+    pack_goodbye,
+    pack_prefix,
+    pack_receipt_header,
+    read_prefix,
+    unpack_frame_header,
+    unpack_goodbye,
+    unpack_receipt_header,
+)
+
+FLEET = b"fleet-01"
+FLEET_HEX = "666c6565742d3031"
+
+HELLO = Hello(FLEET, b"D" * 16, 7, Side.UPSTREAM, "aws:us-east-1/0")
+HELLO_HEX = (
+    "01 00 0001 0000002c"
+    + FLEET_HEX
+    + "44444444444444444444444444444444"
+    + "0007 01"
+    + "000f 6177733a75732d656173742d312f30"
+)
+
+CHALLENGE = Challenge(FLEET, b"A" * 16, "gcp:us-west1/1")
+CHALLENGE_HEX = (
+    "02 00 0001 00000048"
+    + FLEET_HEX
+    + "41414141414141414141414141414141"
+    + "aa" * 32
+    + "000e 6763703a75732d77657374312f31"
+)
+
+PROOF_HEX = "03 00 0001 00000020" + "bb" * 32
+
+FRAME = FrameHeader(FLEET, b"T" * 16, 7, 2, 5, 1, True)
+FRAME_HEX = "04 01 0001 00000073" + FLEET_HEX + "54" * 16 + "0007 0002 0000000000000005 00000001"
+
+RECEIPT = ReceiptHeader(FLEET, b"T" * 16, 7, 2, 5)
+RECEIPT_HEX = "05 00 0001 00000076" + FLEET_HEX + "54" * 16 + "0007 0002 0000000000000005"
+
+GOODBYE_HEX = "06 00 0001 00000007 0001 0003 627965"
+
+
+def from_hex(text: str) -> bytes:
+    return bytes.fromhex(text)
+
+
+WRITTEN: dict[str, tuple[Callable[[], bytes], str]] = {
+    "hello": (lambda: pack_hello(HELLO), HELLO_HEX),
+    "challenge": (lambda: pack_challenge(CHALLENGE, b"\xaa" * 32), CHALLENGE_HEX),
+    "proof": (lambda: pack_proof(b"\xbb" * 32), PROOF_HEX),
+    "frame": (lambda: pack_frame_header(FRAME, 0x73 - 40), FRAME_HEX),
+    "receipt": (lambda: pack_receipt_header(RECEIPT, 0x76 - 36), RECEIPT_HEX),
+    "goodbye": (lambda: pack_goodbye(GoodbyeReason.DRAINING, "bye"), GOODBYE_HEX),
+}
+
+READ: dict[str, tuple[Callable[[bytes], object], str, object]] = {
+    "hello": (lambda data: unpack_hello(data[8:]), HELLO_HEX, HELLO),
+    "challenge": (
+        lambda data: unpack_challenge(data[8:]),
+        CHALLENGE_HEX,
+        (CHALLENGE, b"\xaa" * 32),
+    ),
+    "proof": (lambda data: unpack_proof(data[8:]), PROOF_HEX, b"\xbb" * 32),
+    "frame": (unpack_frame_header, FRAME_HEX, FRAME),
+    "receipt": (unpack_receipt_header, RECEIPT_HEX, RECEIPT),
+    "goodbye": (
+        lambda data: unpack_goodbye(data[8:]),
+        GOODBYE_HEX,
+        (GoodbyeReason.DRAINING, "bye"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_writer_makes_the_bytes_of_the_specification(name: str) -> None:
+    write, expected = WRITTEN[name]
+    assert write() == from_hex(expected)
+
+
+@pytest.mark.parametrize("name", READ)
+def test_reader_takes_the_bytes_of_the_specification(name: str) -> None:
+    read, data, expected = READ[name]
+    assert read(from_hex(data)) == expected
+
+
+@pytest.mark.parametrize("name", ["hello", "challenge", "proof", "goodbye"])
+def test_body_with_a_byte_more_or_less_is_refused(name: str) -> None:
+    read, data, _ = READ[name]
+    whole = from_hex(data)
+    with pytest.raises(RemoteProtocolError, match="too many"):
+        read(whole + b"\0")
+    for size in range(PREFIX_BYTES, len(whole)):
+        with pytest.raises(RemoteProtocolError, match="ends inside"):
+            read(whole[:size])
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_prefix_of_every_message(name: str) -> None:
+    data = from_hex(WRITTEN[name][1])
+    prefix = read_prefix(memoryview(data))
+    assert prefix.kind is MessageType[{"frame": "DATA"}.get(name, name.upper())]
+    assert prefix.flags == (1 if name == "frame" else 0)
+    body = {"frame": 0x73, "receipt": 0x76}.get(name, len(data) - PREFIX_BYTES)
+    assert prefix.size_bytes == PREFIX_BYTES + body
+
+
+def test_header_sizes_are_those_of_the_specification() -> None:
+    assert (PREFIX_BYTES, FRAME_HEADER_BYTES, RECEIPT_HEADER_BYTES) == (8, 48, 44)
+
+
+@pytest.mark.parametrize("kind", MessageType)
+def test_each_type_has_its_cap(kind: MessageType) -> None:
+    cap = MAX_BYTES[kind]
+    fitting = bytes([kind, 0, 0, 1]) + (cap - 8).to_bytes(4, "big")
+    assert read_prefix(memoryview(fitting)).size_bytes == cap
+    assert pack_prefix(kind, cap - 8) == fitting
+    beyond = bytes([kind, 0, 0, 1]) + (cap - 7).to_bytes(4, "big")
+    with pytest.raises(RemoteProtocolError, match=str(cap)):
+        read_prefix(memoryview(beyond))
+    with pytest.raises(LocalProtocolError, match=str(cap)):
+        pack_prefix(kind, cap - 7)
+
+
+@pytest.mark.parametrize(("kind", "least"), [(MessageType.DATA, 40), (MessageType.RECEIPT, 36)])
+def test_data_and_receipts_have_room_for_their_outer_header(kind: MessageType, least: int) -> None:
+    short = bytes([kind, 0, 0, 1]) + (least - 1).to_bytes(4, "big")
+    with pytest.raises(RemoteProtocolError):
+        read_prefix(memoryview(short))
+
+
+@pytest.mark.parametrize("number", [0, 7, 0x47, 0xFF])
+def test_unknown_type_is_refused(number: int) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"type {number} is unknown"):
+        read_prefix(memoryview(bytes([number, 0, 0, 1, 0, 0, 0, 50])))
+
+
+@pytest.mark.parametrize("kind", MessageType)
+@pytest.mark.parametrize("bit", range(8))
+def test_unknown_flag_is_refused(kind: MessageType, bit: int) -> None:
+    data = memoryview(bytes([kind, 1 << bit, 0, 1, 0, 0, 0, 50]))
+    if kind is MessageType.DATA and bit == 0:
+        assert read_prefix(data).flags == 1
+    else:
+        with pytest.raises(RemoteProtocolError, match="unknown flags"):
+            read_prefix(data)
+
+
+@pytest.mark.parametrize("version", [0, 2, 0x0100, 0xFFFF])
+def test_another_version_is_named_with_ours(version: int) -> None:
+    data = bytes([MessageType.HELLO, 0xFF]) + version.to_bytes(2, "big") + b"\xff" * 4
+    with pytest.raises(WireVersionMismatch, match=f"version 1, the peer {version}") as caught:
+        read_prefix(memoryview(data))
+    assert (caught.value.local_version, caught.value.remote_version) == (1, version)
+    assert caught.value.is_permanent
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        replace(FRAME, fleet=b"short"),
+        replace(FRAME, transfer=b"T" * 17),
+        replace(FRAME, route=1 << 16),
+        replace(FRAME, attempt=-1),
+        replace(FRAME, chunk=1 << 64),
+        replace(FRAME, frame=1 << 32),
+    ],
+)
+def test_frame_header_that_does_not_fit_is_our_own_fault(header: FrameHeader) -> None:
+    with pytest.raises(LocalProtocolError):
+        pack_frame_header(header, 100)
+
+
+@pytest.mark.parametrize("header", [replace(RECEIPT, fleet=b""), replace(RECEIPT, route=1 << 16)])
+def test_receipt_header_that_does_not_fit_is_our_own_fault(header: ReceiptHeader) -> None:
+    with pytest.raises(LocalProtocolError):
+        pack_receipt_header(header, 100)
+
+
+def test_largest_frame_and_receipt() -> None:
+    assert len(pack_frame_header(FRAME, MAX_MESSAGE - 48)) == 48
+    with pytest.raises(LocalProtocolError, match="limit"):
+        pack_frame_header(FRAME, MAX_MESSAGE - 47)
+    assert len(pack_receipt_header(RECEIPT, MAX_RECEIPT - 44)) == 44
+    with pytest.raises(LocalProtocolError, match="limit"):
+        pack_receipt_header(RECEIPT, MAX_RECEIPT - 43)
+
+
+def test_goodbye_text_is_cut_between_characters() -> None:
+    data = pack_goodbye(GoodbyeReason.DONE, "x" + "€" * 300)
+    reason, text = unpack_goodbye(data[8:])
+    assert reason is GoodbyeReason.DONE
+    assert text == "x" + "€" * 170
+    assert len(text.encode()) == 511
+
+
+def test_goodbye_of_unknown_reason_or_broken_text_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="reason 99"):
+        unpack_goodbye(from_hex("0063 0000"))
+    with pytest.raises(RemoteProtocolError, match="UTF-8"):
+        unpack_goodbye(from_hex("0000 0001 ff"))
+    with pytest.raises(RemoteProtocolError, match="513 bytes, the limit is 512"):
+        unpack_goodbye(from_hex("0000 0201") + b"x" * 513)
+
+
+def test_hello_of_unknown_side_is_refused() -> None:
+    data = bytearray(from_hex(HELLO_HEX))
+    data[34] = 3
+    with pytest.raises(RemoteProtocolError, match="side 3"):
+        unpack_hello(data[8:])
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        replace(HELLO, fleet=b"short"),
+        replace(HELLO, nonce=b"N" * 15),
+        replace(HELLO, route=-1),
+        replace(HELLO, node="n" * 129),
+        replace(HELLO, node="\ud800"),
+    ],
+)
+def test_hello_that_does_not_fit_is_our_own_fault(hello: Hello) -> None:
+    with pytest.raises(LocalProtocolError):
+        pack_hello(hello)
+
+
+# What one connection says to another, byte for byte, with the nonces of the fixtures. The
+# proofs were computed apart from this code: HMAC-SHA256 over label, HELLO and CHALLENGE.
+ACCEPTOR_PROOF = "e1509230f970597a048e0d65ad9eb067bb19e47fbb8ea24781601a9bd7daaf8b"
+DIALER_PROOF = "cbf18ac169c76685814cf8b8f73ff4188fccf359310b7e73f63b1751097e1464"
+
+
+def test_handshake_on_the_wire(make_pair: Callable[..., Any]) -> None:
+    pair = make_pair()
+    dialer, acceptor = pair.dialer, pair.acceptor
+    hello = b"".join(dialer.data_to_send())
+    assert hello == from_hex(HELLO_HEX)
+    acceptor.receive_data(hello)
+    challenge = b"".join(acceptor.data_to_send())
+    assert challenge == from_hex(CHALLENGE_HEX.replace("aa" * 32, ACCEPTOR_PROOF))
+    dialer.receive_data(challenge)
+    proof = b"".join(dialer.data_to_send())
+    assert proof == from_hex("03 00 0001 00000020" + DIALER_PROOF)
