@@ -12,6 +12,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from skyplane_orchestration.client import Client
     from skyplane_orchestration.errors import SkyplaneError
     from skyplane_orchestration.fleet import Fleet
     from skyplane_orchestration.identity import RunIdentity
