@@ -51,6 +51,7 @@ from skyplane_gateway.stores.s3_requests import (
     info_of_head,
     part_arguments,
     precondition_arguments,
+    sendable,
 )
 from skyplane_gateway.stores.values import MIB
 
@@ -130,10 +131,9 @@ class S3Store:
         arguments = {**attribute_arguments(attributes), **precondition_arguments(precondition)}
         if crc32c is not None and self._sends_checksum:
             arguments["ChecksumCRC32C"] = to_header(crc32c)
-        body: Any = data  # botocore's stubs know bytes only; the sockets take any buffer.
         try:
             answer = self._client.put_object(
-                Bucket=self.spec.bucket, Key=key, Body=body, **arguments
+                Bucket=self.spec.bucket, Key=key, Body=sendable(data), **arguments
             )
         except (ClientError, BotoCoreError) as error:
             failure = _write_failure(error, what, precondition)
@@ -166,7 +166,7 @@ class S3Store:
     def put_part(
         self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
     ) -> PartInfo:
-        arguments: dict[str, Any] = {"Body": data}
+        arguments: dict[str, Any] = {"Body": sendable(data)}
         if self._sends_checksum:
             arguments["ChecksumCRC32C"] = to_header(crc32c)
         with mapped(self._what(f"writing part {number} of", key)):

@@ -104,8 +104,6 @@ def _config(spec: StoreSpec) -> Config:
         max_pool_connections=int(spec.option(_CONNECTIONS, str(DEFAULT_CONNECTIONS))),
         retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"},
         tcp_keepalive=True,
-        # It knows no memoryview, which the sockets below it send without a copy.
-        parameter_validation=False,
         # Bodies carry a CRC32C of ours; SHA-256 of them as well costs five times the CPU of
         # sending them.
         s3={

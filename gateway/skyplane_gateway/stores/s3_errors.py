@@ -64,7 +64,16 @@ _THROTTLED = {
     "TooManyRequestsException",
 }
 _BAD_DIGEST = {"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch"}
-_BAD_KEY = {"KeyTooLongError", "InvalidObjectName", "XMinioInvalidObjectName"}
+_BAD_KEY = {
+    "InvalidObjectName",
+    "KeyTooLongError",
+    # Servers on a file system, where a name is either a file or a directory.
+    "ExistingObjectIsDirectory",
+    "ObjectParentIsFile",
+    "XMinioInvalidObjectName",
+    "XMinioObjectExistsAsDirectory",
+    "XMinioParentIsObject",
+}
 _WRONG_REGION = {"PermanentRedirect", "IllegalLocationConstraintException"}
 _TRANSIENT = {"RequestTimeout", "InternalError", "ServiceUnavailable", "OperationAborted"}
 _NO_CREDENTIALS = (

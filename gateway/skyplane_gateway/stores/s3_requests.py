@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from skyplane_gateway.stores.base import ObjectAttributes, ObjectInfo, PartInfo, Precondition
+from skyplane_gateway.stores.base import Body, ObjectAttributes, ObjectInfo, PartInfo, Precondition
 from skyplane_gateway.stores.crc import from_header, to_header
 
 _HEADERS = {
@@ -45,6 +45,19 @@ def part_arguments(parts: Sequence[PartInfo], *, with_checksums: bool) -> list[d
             entry["ChecksumCRC32C"] = to_header(part.crc32c)
         listed.append(entry)
     return listed
+
+
+def sendable(data: Body) -> Any:
+    """The body as botocore can send it, and send again; only part of a buffer costs a copy.
+
+    Any: botocore takes a bytearray, which its stubs do not know.
+    """
+    if not isinstance(data, memoryview):
+        return data
+    whole = data.obj
+    if isinstance(whole, bytes | bytearray) and data.contiguous and data.nbytes == len(whole):
+        return whole
+    return bytes(data)
 
 
 def attributes_of(answer: Mapping[str, Any]) -> ObjectAttributes:

@@ -5,17 +5,21 @@ it; every `test_conformance_*` module then runs against it. Where a server is kn
 fall short of its protocol, name the shortcoming in `lacks`; the test says so and skips.
 
 SKYPLANE_TEST_S3_ENDPOINT, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, adds a real
-S3-compatible server as a fourth store, `endpoint`.
+S3-compatible server as a fourth store, `endpoint`; SKYPLANE_TEST_S3_LACKS is its list of
+shortcomings (versitygw: posix-keys,control-characters,gone-upload).
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import boto3
 import pytest
@@ -52,6 +56,11 @@ class Harness:
         store = open_store(spec, self.credentials)
         self.opened.append(store)
         return store
+
+    @property
+    def is_posix(self) -> bool:
+        """Keys are paths: a name is a file or a directory, and `..` is not a name."""
+        return self.spec.kind == "file" or "posix-keys" in self.lacks
 
     @property
     def shared(self) -> ObjectStore:
@@ -161,3 +170,90 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
     yield made
     for store in made.opened:
         store.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """botocore's own retries, without the wait between them."""
+    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One scripted answer. `declared` is a Content-Length that the body does not keep."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    declared: int | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class ScriptedServer(ThreadingHTTPServer):
+    """Answers with the replies it was given, in order, and keeps what it was asked."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _ScriptedHandler)
+        self.replies: list[Reply] = []
+        self.requests: list[Request] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def spec(self, **options: str) -> StoreSpec:
+        return StoreSpec("s3", "bkt", self.url, "us-east-1", tuple(sorted(options.items())))
+
+    def open(self, *replies: Reply, **options: str) -> ObjectStore:
+        """A store on this server, which will get these replies."""
+        self.replies.extend(replies)
+        return open_store(self.spec(**options), CREDENTIALS)
+
+
+class _ScriptedHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: ScriptedServer
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.requests.append(Request(self.command, self.path, headers, body))
+        reply = self.server.replies.pop(0) if self.server.replies else Reply(599)
+        self.send_response(reply.status)
+        length = len(reply.body) if reply.declared is None else reply.declared
+        for name, value in {"Content-Length": str(length), **reply.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(reply.body)
+        self.close_connection = reply.declared is not None
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _answer
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep the test's output quiet."""
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedServer]:
+    server = ScriptedServer()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def reply() -> type[Reply]:
+    return Reply

@@ -146,8 +146,12 @@ def test_deleting_twice_is_fine(harness: Any) -> None:
 def test_odd_keys_are_kept_verbatim_or_refused(harness: Any, key: str) -> None:
     if "newline" in harness.lacks and "\n" in key:
         pytest.skip("this server takes no newline; test_s3_faults asserts what is sent")
+    if "control-characters" in harness.lacks and "\x01" in key:
+        pytest.skip("this server lists another name than it was given")
     store = harness.shared
-    if harness.spec.kind == "file" and not ODD_KEYS[key]:
+    if harness.is_posix and not ODD_KEYS[key]:
+        if harness.spec.kind != "file":
+            pytest.skip("this server keeps objects as files")
         with pytest.raises(InvalidKey):
             store.put(key, b"body")
         return
@@ -172,7 +176,7 @@ def test_a_directory_marker_beside_its_name(harness: Any) -> None:
     store = harness.shared
     store.put("x/", b"")
     assert store.head("x/").size_bytes == 0
-    if harness.spec.kind == "file":
+    if harness.is_posix:
         with pytest.raises(InvalidKey):
             store.put("x", b"body")
         with pytest.raises(InvalidKey):

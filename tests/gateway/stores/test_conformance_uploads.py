@@ -147,6 +147,8 @@ def test_a_repeated_completion_finds_its_own_object(harness: Any) -> None:
 
 
 def test_a_repeated_completion_does_not_take_another_object_for_its_own(harness: Any) -> None:
+    if "gone-upload" in harness.lacks:
+        pytest.skip("this server answers with whatever object is there")
     store = harness.shared
     upload_id = store.create_upload("k")
     parts = harness.put_parts("k", upload_id, [b"body"])
