@@ -36,7 +36,8 @@ def test_version_is_the_distributions() -> None:
 
 def test_entry_point_leads_here() -> None:
     points = entry_points(group="apache_airflow_provider", name="provider_info")
-    assert get_provider_info in [point.load() for point in points]
+    (ours,) = [point for point in points if point.value.startswith("skyplane_orchestration.")]
+    assert ours.load() is get_provider_info
 
 
 def test_meets_airflows_schema() -> None:
