@@ -120,6 +120,12 @@ def test_every_cut_is_refused() -> None:
             open_frame(FIRST, whole[:size])
 
 
+@pytest.mark.parametrize("size", [0, 1, 23])
+def test_body_without_room_for_its_head_is_refused(size: int) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"frame body of {size} bytes is too short"):
+        open_frame(SECOND, memoryview(bytes(SEAL_BYTES + size)))
+
+
 @pytest.mark.parametrize(("at", "value"), [(1, 1), (2, 1), (25, 1), (-1, 1), (-16, 1)])
 def test_plain_suite_has_zeros_where_a_sealed_one_has_secrets(at: int, value: int) -> None:
     bad = bytearray.fromhex(SECOND_HEX)
@@ -202,7 +208,7 @@ def test_a_sealer_slots_in_without_changing_a_size() -> None:
     assert len(sealed) == len(bytes.fromhex(FIRST_HEX))
     assert PAYLOAD not in bytes(sealed)
     opened = open_frame(FIRST, sealed, sealer)
-    assert (opened.payload, opened.manifest) == (PAYLOAD, MANIFEST)
+    assert (bytes(opened.payload), bytes(opened.manifest)) == (PAYLOAD, MANIFEST)
     with pytest.raises(FrameCorrupt, match="not what was sealed"):
         open_frame(replace(FIRST, chunk=6), sealed, sealer)
     with pytest.raises(RemoteProtocolError, match="suite 1"):

@@ -1,0 +1,41 @@
+"""docs/wire-protocol.md says what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from skyplane_gateway.protocol import GoodbyeReason, limits
+from skyplane_gateway.protocol._state import TRANSITIONS
+from skyplane_gateway.protocol.messages import MessageType
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "wire-protocol.md").read_text()
+
+
+def transition_table() -> str:
+    """The table as it must stand in the page; on a failure, put it there."""
+    lines = ["| state | step | state after |", "|---|---|---|"]
+    for state, steps in TRANSITIONS.items():
+        for step, after in sorted(steps.items(), key=lambda item: item[0].value):
+            lines.append(f"| {state.value} | {step.value} | {after.value} |")
+    return "\n".join(lines)
+
+
+def test_transition_table_is_that_of_the_code() -> None:
+    found = re.search(r"<!-- generated .*?-->\n(.*?)\n<!-- end of", PAGE, re.DOTALL)
+    assert found is not None
+    assert found[1] == transition_table()
+
+
+def test_limits_are_those_of_the_code() -> None:
+    written = {name: int(value) for name, value in re.findall(r"\| `(MAX_\w+)` \| (\d+) \|", PAGE)}
+    assert written == {
+        name: value for name, value in vars(limits).items() if name.startswith("MAX_")
+    }
+
+
+def test_numbers_of_types_and_reasons_are_those_of_the_code() -> None:
+    for kind in MessageType:
+        assert f"{kind.value} {kind.name}" in PAGE
+    for reason in GoodbyeReason:
+        assert f"{reason.value} {reason.name.lower().replace('_', ' ')}" in PAGE.replace("\n", " ")
