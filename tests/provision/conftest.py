@@ -106,11 +106,13 @@ class FakeSession:
 
     def _call(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
-            with socket.create_connection(self._address, timeout=0.5) as connection:
-                with connection.makefile("rw") as stream:
-                    stream.write(json.dumps(request) + "\n")
-                    stream.flush()
-                    answer: dict[str, Any] = json.loads(stream.readline())
+            with (
+                socket.create_connection(self._address, timeout=10.0) as connection,
+                connection.makefile("rw") as stream,
+            ):
+                stream.write(json.dumps(request) + "\n")
+                stream.flush()
+                answer: dict[str, Any] = json.loads(stream.readline())
         except (OSError, ValueError) as error:
             raise GatewayUnreachable(f"{self._address}: {error}") from error
         assert self._expected_uri.endswith(gateway_uri("", answer["node"]).rpartition("/")[2])
@@ -124,6 +126,7 @@ class LocalHarness:
     """
 
     fails = ("--crash", f"{B}/0")
+    session = FakeSession
 
     def __init__(self, run_root: Path) -> None:
         self.run_root = run_root
@@ -200,6 +203,14 @@ def _command_line(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     except OSError:
         return ""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_outlives_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    yield
+    base = f"{tmp_path_factory.getbasetemp()}/"
+    lines = [_command_line(int(entry)) for entry in os.listdir("/proc") if entry.isdecimal()]
+    assert [line for line in lines if base in line and "--fleet" in line] == []
 
 
 @pytest.fixture(scope="session")

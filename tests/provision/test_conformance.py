@@ -77,6 +77,23 @@ def test_two_at_once_give_one_fleet(harness: LocalHarness) -> None:
     assert len(harness.running()) == 5
 
 
+def test_teardown_during_provisioning_gives_all_or_nothing(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    barrier, ended = threading.Barrier(2), []
+
+    def tear_down() -> None:
+        barrier.wait()
+        ended.append(harness.provisioner().destroy(spec.key))
+
+    thread = threading.Thread(target=tear_down)
+    thread.start()
+    barrier.wait()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    thread.join()
+    assert len(ended[0]) + len(harness.running()) == 5
+    assert len(ended[0]) in (0, 5)
+
+
 def test_two_fleets_do_not_touch_each_other(harness: LocalHarness) -> None:
     one, other = harness.spec("01"), harness.spec("02")
     provisioner = harness.provisioner()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from skyplane_gateway.config import GatewayConfig, Route, Topology
@@ -32,6 +34,8 @@ from skyplane_orchestration.provision.topology import build_routes
 
 if TYPE_CHECKING:
     from skyplane_orchestration.authority import Authority
+
+log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.05
 _LOG_TAIL_BYTES: Final = 4096
@@ -98,9 +102,10 @@ class Assembly:
         self._directory = directory
         self._authority = authority
         self._site = site
-        self._deadline = site.clock.monotonic() + site.ready_timeout_s
+        self._deadline = 0.0
         self._sessions: dict[str, ControlSession] = {}
         self._adopted: set[str] = set()
+        self._started: set[Path] = set()
         self._launchers: dict[str, subprocess.Popen[bytes]] = {}
         self._open = ExitStack()
 
@@ -109,7 +114,15 @@ class Assembly:
         with self._open:
             self._adopt()
             self._stop_others()
-            for node in self._missing():
+            missing = self._missing()
+            log.info(
+                "fleet %s: %d gateways adopted, %d to start",
+                self._spec.key,
+                len(self._adopted),
+                len(missing),
+            )
+            self._deadline = self._site.clock.monotonic() + self._site.ready_timeout_s
+            for node in missing:
                 self._start(node)
             handles = self._await_ready()
             routes = build_routes(self._spec.plan, self._nodes)
@@ -121,7 +134,7 @@ class Assembly:
 
         Raises TeardownIncomplete naming what could not be ended.
         """
-        left = self._site.stop(self._not_adopted)
+        left = self._site.stop(self._started_here)
         for launcher in self._launchers.values():
             launcher.poll()
         if left:
@@ -129,7 +142,7 @@ class Assembly:
                 f"fleet {self._spec.key} did not come up and these processes cannot be ended: "
                 + ", ".join(f"{GatewayFiles(p.directory).node} (pid {p.pid})" for p in left)
             )
-        return not self._adopted
+        return not self._site.find()
 
     # -- what is there
 
@@ -159,6 +172,9 @@ class Assembly:
     def _not_adopted(self) -> tuple[GatewayProcess, ...]:
         kept = {self._directory.gateway(node).directory for node in self._adopted}
         return tuple(process for process in self._site.find() if process.directory not in kept)
+
+    def _started_here(self) -> tuple[GatewayProcess, ...]:
+        return tuple(p for p in self._site.find() if p.directory in self._started)
 
     def _stop_others(self) -> None:
         """End gateways that hang, that never became ready, or that the plan has no use for."""
@@ -200,6 +216,8 @@ class Assembly:
             **self._site.settings,
         )
         write_document(files.config_path, config.to_dict())
+        # Noted before, so that no interruption falls between the act and the note.
+        self._started.add(files.directory)
         try:
             self._launchers[node] = launch.start(
                 files,
@@ -268,8 +286,8 @@ class Assembly:
         document = json.loads(json.dumps(topology.to_dict()))
         # A fleet that is as it was may be in the middle of a transfer: do not touch it.
         if self._missing() or self._directory.read_topology() != document:
-            for node, handle in handles.items():
-                self._session(node, *handle.control).put_topology(topology)
+            for handle in handles.values():
+                self._tell(handle, topology)
             self._directory.write_topology(document)
         waiting = list(handles)
         while waiting:
@@ -280,6 +298,14 @@ class Assembly:
                     raise self._failed(node, "ended")
             if waiting:
                 self._pause(waiting[0], "did not connect to its neighbours")
+
+    def _tell(self, handle: GatewayHandle, topology: Topology) -> None:
+        try:
+            self._session(handle.node, *handle.control).put_topology(topology)
+        except NotAuthorised:
+            raise
+        except GatewayError as error:
+            raise self._failed(handle.node, f"did not take its topology: {error}") from error
 
     def _is_connected(self, handle: GatewayHandle) -> bool:
         try:

@@ -8,6 +8,7 @@ gateways of different "regions" on different addresses or into different namespa
 from __future__ import annotations
 
 import hashlib
+import logging
 import ssl
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -54,6 +55,8 @@ from skyplane_orchestration.provision.topology import node_names
 if TYPE_CHECKING:
     from skyplane_orchestration.authority import Authority
 
+log = logging.getLogger(__name__)
+
 #: (host, port, context, expected URI name) -> a session with a gateway.
 SessionFactory = Callable[[str, int, ssl.SSLContext, str], ControlSession]
 
@@ -92,7 +95,8 @@ class LocalOptions:
         python: interpreter that has `skyplane_gateway`.
         command: program and first arguments, in place of `python -m skyplane_gateway`.
         ready_timeout_s: longest time until all gateways are up and connected.
-        term_grace_s: time to end in good order before a gateway is killed.
+        term_grace_s: time to end in good order before a gateway is killed; longer than
+            the 30 s that a gateway gives itself to abort what it has begun.
         kill_grace_s: time for the kernel to end what was killed.
         gateway_settings: further fields of every gateway's configuration
             (`ack_deadline_s`, `readers`, ...).
@@ -107,7 +111,7 @@ class LocalOptions:
     python: str = sys.executable
     command: tuple[str, ...] = ()
     ready_timeout_s: float = 60.0
-    term_grace_s: float = 10.0
+    term_grace_s: float = 35.0
     kill_grace_s: float = 5.0
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -147,10 +151,10 @@ class LocalProvisioner:
         connect: SessionFactory = ControlClient,
         clock: Clock | None = None,
     ) -> None:
-        self._options = LocalOptions() if options is None else options
+        self.options = LocalOptions() if options is None else options
         # Command lines are compared with it, so every worker must spell it alike. The last
         # part is not resolved: that it is no symbolic link is checked before each use.
-        run_root = self._options.run_root or default_run_root()
+        run_root = self.options.run_root or default_run_root()
         self._root = RunRoot(run_root.parent.resolve() / run_root.name)
         self._open_session = connect
         self._clock = Clock() if clock is None else clock
@@ -161,9 +165,9 @@ class LocalProvisioner:
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         began_s = self._clock.monotonic()
-        most = spec.max_gateways_per_region or self._options.max_gateways_per_region
+        most = spec.max_gateways_per_region or self.options.max_gateways_per_region
         nodes = node_names(spec.plan, most)
-        self._root.prepare(create=True)
+        self._root.prepare()
         directory = self._root.fleet(spec.key)
         try:
             with directory.locked(create=True, patience_s=self._patience_s, clock=self._clock):
@@ -181,10 +185,12 @@ class LocalProvisioner:
         )
 
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
-        self._root.prepare(create=False)
+        self._root.prepare()
         directory = self._root.fleet(fleet_key)
         try:
-            with directory.locked(create=False, patience_s=self._patience_s, clock=self._clock):
+            # Made when it is missing: without the lock a fleet that comes up at this very
+            # moment would lose half its gateways.
+            with directory.locked(create=True, patience_s=self._patience_s, clock=self._clock):
                 return self._destroy(directory)
         except DirectoryBusy as error:
             left = ", ".join(gateway.node for gateway in self.find(fleet_key))
@@ -201,7 +207,7 @@ class LocalProvisioner:
     def sweep(
         self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
     ) -> SweepReport:
-        self._root.prepare(create=False)
+        self._root.prepare()
         orphans: list[SweptFleet] = []
         kept: list[str] = []
         for directory in self._root.fleets():
@@ -217,6 +223,8 @@ class LocalProvisioner:
                         kept.append(directory.key)
             except DirectoryBusy:
                 kept.append(directory.key)
+            except FileNotFoundError:
+                continue  # Somebody has torn it down in the meantime.
         return SweepReport(orphans=tuple(orphans), kept=tuple(kept), dry_run=dry_run)
 
     # -- ensure
@@ -286,7 +294,7 @@ class LocalProvisioner:
         )
 
     def _site(self, directory: FleetDirectory, authority: Authority) -> Site:
-        options = self._options
+        options = self.options
         context = authority.client_context()
         return Site(
             address=lambda region: options.address_map.get(region) or loopback_address(region),
@@ -314,6 +322,8 @@ class LocalProvisioner:
                 f"the gateways of fleet {directory.key} have ended, but its directory"
                 f" cannot be removed: {error}"
             ) from error
+        if stopped:
+            log.info("fleet %s: %d gateways ended", directory.key, len(stopped))
         return tuple(sorted(stopped))
 
     def _stop_all(self, directory: FleetDirectory) -> None:
@@ -328,8 +338,8 @@ class LocalProvisioner:
     def _stop(self, find: Callable[[], Iterable[GatewayProcess]]) -> tuple[GatewayProcess, ...]:
         return processes.stop(
             find,
-            term_grace_s=self._options.term_grace_s,
-            kill_grace_s=self._options.kill_grace_s,
+            term_grace_s=self.options.term_grace_s,
+            kill_grace_s=self.options.kill_grace_s,
             clock=self._clock,
         )
 
@@ -367,7 +377,7 @@ class LocalProvisioner:
     @property
     def _patience_s(self) -> float:
         """As long as another's `ensure` can take at the most."""
-        options = self._options
+        options = self.options
         return options.ready_timeout_s + 2 * (options.term_grace_s + options.kill_grace_s)
 
     def _processes(self, directory: FleetDirectory) -> tuple[GatewayProcess, ...]:

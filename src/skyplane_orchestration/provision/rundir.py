@@ -134,21 +134,21 @@ class FleetDirectory:
 
     @contextlib.contextmanager
     def locked(self, *, create: bool, patience_s: float, clock: Clock) -> Iterator[None]:
-        """Hold the fleet's lock; without effect where there is no directory to lock.
+        """Hold the fleet's lock.
 
         Args:
             create: make the directory when it is missing.
             patience_s: how long to wait for another holder.
 
-        Raises DirectoryBusy when another process holds it for longer.
+        Raises DirectoryBusy when another process holds it for longer, FileNotFoundError
+        when there is no directory and none is to be made.
         """
         deadline = clock.monotonic() + patience_s
         while True:
             if create:
                 self.path.mkdir(mode=0o700, exist_ok=True)
             elif not self.path.exists():
-                yield
-                return
+                raise FileNotFoundError(f"fleet {self.key} is gone")
             descriptor = self._try_lock()
             if descriptor is not None:
                 break
@@ -210,20 +210,14 @@ class RunRoot:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def prepare(self, *, create: bool) -> None:
-        """Make sure that nobody else can have put anything into it.
-
-        Args:
-            create: make it when it is missing.
+    def prepare(self) -> None:
+        """Make it, or make sure that nobody else can have put anything into it.
 
         Raises ConfigurationInvalid when it is a symbolic link or another user's.
         """
         try:
-            if create:
-                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = self.path.lstat()
-        except FileNotFoundError:
-            return
         except OSError as error:
             raise ConfigurationInvalid(
                 f"the run directory {self.path} cannot be made: {error.strerror};"

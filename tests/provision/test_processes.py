@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from skyplane_orchestration.provision import processes
+from skyplane_orchestration.provision.clock import Clock
+
+RunIdle = Callable[..., "subprocess.Popen[bytes]"]
+
+IDLE = "import sys; sys.stdin.read()"
+
+
+@pytest.fixture
+def run_idle() -> Iterator[RunIdle]:
+    """Starts processes that wait, with the given words behind their program."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def run(*words: str) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, "-S", "-c", IDLE, *words]
+        started.append(subprocess.Popen(argv, stdin=subprocess.PIPE))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_only_a_command_line_with_both_words_counts(tmp_path: Path, run_idle: RunIdle) -> None:
+    config = str(tmp_path / "ab" / "aws:x%2F0" / "config.json")
+    ours = run_idle("--config", config, "--fleet", "ab", "--detach")
+    run_idle("--config", config, "--fleet", "ac")
+    run_idle("--config", str(tmp_path / "other" / "n" / "config.json"), "--fleet", "ab")
+    run_idle("--config", config)
+    run_idle("--fleet", "ab", "--config")
+    run_idle(config, "ab")
+    found = processes.scan(tmp_path, "ab")
+    assert [(p.pid, p.directory.name) for p in found] == [(ours.pid, "aws:x%2F0")]
+
+
+def test_the_dead_do_not_count(tmp_path: Path, run_idle: RunIdle) -> None:
+    ours = run_idle("--config", str(tmp_path / "ab" / "n" / "config.json"), "--fleet", "ab")
+    assert len(processes.scan(tmp_path, "ab")) == 1
+    left = processes.stop(
+        lambda: processes.scan(tmp_path, "ab"), term_grace_s=60.0, kill_grace_s=60.0, clock=Clock()
+    )
+    assert left == ()
+    assert ours.wait() == -15  # Until now it was a zombie.
+
+
+def test_a_number_that_was_given_to_another_process_is_not_signalled(
+    tmp_path: Path, run_idle: RunIdle
+) -> None:
+    other = run_idle("--something", "else")
+    stale = processes.GatewayProcess(other.pid, "ab", tmp_path / "ab" / "n")
+    ticks = iter(range(100))
+    clock = Clock(monotonic=lambda: float(next(ticks)), sleep=lambda _: None)
+    left = processes.stop(lambda: [stale], term_grace_s=5.0, kill_grace_s=5.0, clock=clock)
+    assert left == (stale,)
+    assert other.poll() is None
+
+
+def test_the_host_is_named_with_its_boot() -> None:
+    machine, _, boot = processes.host_identity().rpartition("/")
+    assert machine
+    assert len(boot) == 36
+    assert processes.host_identity() == f"{machine}/{boot}"
