@@ -68,6 +68,7 @@ _BAD_KEY = {
     "InvalidObjectName",
     "KeyTooLongError",
     # Servers on a file system, where a name is either a file or a directory.
+    "DirectoryObjectContainsData",
     "ExistingObjectIsDirectory",
     "ObjectParentIsFile",
     "XMinioInvalidObjectName",

@@ -25,7 +25,7 @@ def failure(code: str) -> bytes:
     return f"<Error><Code>{code}</Code><Message>m</Message></Error>".encode()
 
 
-def head_of(etag: str, size: int = len(BODY), **more: str) -> dict[str, str]:
+def head_of(etag: str, size: int = len(BODY), /, **more: str) -> dict[str, str]:
     return {"ETag": etag, "Content-Length": str(size), "Last-Modified": DATE, **more}
 
 
@@ -258,7 +258,7 @@ def test_a_completion_that_succeeded_although_its_answer_was_500(
 
 def test_a_composite_checksum_tells_as_well(scripted: Any, reply: Any) -> None:
     value = b64encode(crc32c(crc32c(BODY).to_bytes(4, "big")).to_bytes(4, "big")).decode()
-    headers = head_of('"opaque"', **{"x-amz-checksum-crc32c": f"{value}-1"})
+    headers = head_of('"opaque"', len(BODY), **{"x-amz-checksum-crc32c": f"{value}-1"})
     store = scripted.open(reply(404, failure("NoSuchUpload")), reply(200, headers=headers))
     assert complete(store).etag == '"opaque"'
 
@@ -291,7 +291,9 @@ def test_a_completed_object_of_another_size(scripted: Any, reply: Any) -> None:
 
 def test_a_completed_object_of_another_checksum(scripted: Any, reply: Any) -> None:
     headers = head_of(
-        COMPOSITE, **{"x-amz-checksum-crc32c": "AAAAAA==", "x-amz-checksum-type": "FULL_OBJECT"}
+        COMPOSITE,
+        len(BODY),
+        **{"x-amz-checksum-crc32c": "AAAAAA==", "x-amz-checksum-type": "FULL_OBJECT"},
     )
     store = scripted.open(
         reply(200, DONE.encode()), reply(200, headers=headers), checksum="trusted"

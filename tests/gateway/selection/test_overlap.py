@@ -1,0 +1,80 @@
+"""A copy must not write into what it reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.selection import require_apart
+from skyplane_gateway.stores.base import StoreSpec
+
+S3 = StoreSpec("s3", "b", region="us-east-1")
+REFUSED = [
+    ("a/", "a/x/"),
+    ("a", "a/x"),
+    ("a", "a"),
+    ("a", "a/"),
+    ("", ""),
+    ("", "x"),
+    ("/", "x/"),
+]
+FINE = [("a", "ab"), ("a/", "ab/"), ("a/x/", "a/"), ("a/x", ""), ("ab", "a")]
+
+
+@pytest.mark.parametrize(("source", "destination"), REFUSED)
+def test_into_its_own_source(source: str, destination: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match="same bucket"):
+        require_apart(S3, source, S3, destination, recursive=True)
+
+
+@pytest.mark.parametrize(("source", "destination"), FINE)
+def test_beside_its_source(source: str, destination: str) -> None:
+    require_apart(S3, source, S3, destination, recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "same"),
+    [("a/k", "a/k", True), ("a/k", "a/", True), ("k", "", True), ("a/k", "a/k2", False)],
+)
+def test_one_object(source: str, destination: str, same: bool) -> None:
+    if same:
+        with pytest.raises(ConfigurationInvalid, match="same object"):
+            require_apart(S3, source, S3, destination, recursive=False)
+    else:
+        require_apart(S3, source, S3, destination, recursive=False)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        StoreSpec("s3", "c"),
+        StoreSpec("s3", "b", endpoint_url="http://127.0.0.1:1"),
+        StoreSpec("memory", "b"),
+        StoreSpec("file", "/b"),
+    ],
+)
+def test_other_stores_are_apart(other: StoreSpec) -> None:
+    require_apart(S3, "a", other, "a", recursive=True)
+
+
+def test_the_same_endpoint_is_known_under_small_differences() -> None:
+    one = StoreSpec("s3", "b", endpoint_url="http://HOST:1/")
+    other = StoreSpec("s3", "b", endpoint_url="http://host:1", options=(("connections", "9"),))
+    with pytest.raises(ConfigurationInvalid):
+        require_apart(one, "a", other, "a/b", recursive=True)
+
+
+def test_files_are_compared_by_their_real_paths(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    whole, root = StoreSpec("file", "/"), StoreSpec("file", str(tmp_path))
+    below = str(tmp_path).lstrip("/")
+    with pytest.raises(ConfigurationInvalid):
+        require_apart(root, "data", whole, f"{below}/link/new", recursive=True)
+    with pytest.raises(ConfigurationInvalid):
+        require_apart(root, "data/k", whole, f"{below}/link/", recursive=False)
+    require_apart(root, "data", whole, f"{below}/database", recursive=True)
+    with pytest.raises(ConfigurationInvalid):
+        require_apart(whole, "", root, "data", recursive=True)

@@ -1,0 +1,189 @@
+"""The merge of two listings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey, NotFound, StoreUnavailable
+from skyplane_gateway.selection import CONFLICT_RULES, Selection, SelectionRule, select
+from skyplane_gateway.stores.base import IF_ABSENT, UNCONDITIONAL, ObjectInfo, Precondition
+
+
+def info(key: str, size: int = 1, modified: float = 0.0, crc: int | None = None) -> ObjectInfo:
+    return ObjectInfo(key, size, f"etag-of-{key}", modified, crc)
+
+
+class Listing:
+    """A store's listing, which counts what was taken from it."""
+
+    def __init__(self, *rows: ObjectInfo | str) -> None:
+        infos = [row if isinstance(row, ObjectInfo) else info(row) for row in rows]
+        self.rows = sorted(infos, key=lambda row: row.key)
+        self.taken = 0
+        self.prefixes: list[str] = []
+
+    def __call__(self, prefix: str) -> Iterator[ObjectInfo]:
+        self.prefixes.append(prefix)
+        for row in self.rows:
+            if row.key.startswith(prefix):
+                self.taken += 1
+                yield row
+
+
+def run(rule: SelectionRule, source: Listing, destination: Listing, **more: Any) -> list[Selection]:
+    return list(select(rule, source, destination, **more))
+
+
+def test_new_objects_are_written_only_if_still_absent() -> None:
+    rows = run(SelectionRule("a", "b"), Listing("a/x", "a/y", "ab"), Listing("b/z", "bb"))
+    assert [(row.source.key, row.destination_key, row.action) for row in rows] == [
+        ("a/x", "b/x", "copy"),
+        ("a/y", "b/y", "copy"),
+    ]
+    assert all(row.precondition == IF_ABSENT and row.destination is None for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("conflict", "source", "destination", "action"),
+    [
+        ("fail", info("a/k"), info("b/k"), "refuse"),
+        ("skip", info("a/k", 9, 9.0), info("b/k"), "skip"),
+        ("replace", info("a/k"), info("b/k"), "copy"),
+        ("replace-if-newer", info("a/k", 1, 2.0), info("b/k", 1, 1.0), "copy"),
+        ("replace-if-newer", info("a/k", 2, 1.0), info("b/k", 1, 1.0), "skip"),
+        ("replace-if-different", info("a/k", 2, 1.0), info("b/k", 1, 5.0), "copy"),
+        ("replace-if-different", info("a/k", 1, 2.0), info("b/k", 1, 1.0), "copy"),
+        ("replace-if-different", info("a/k", 1, 1.0), info("b/k", 1, 2.0), "skip"),
+        ("replace-if-different", info("a/k", 1, 1.0, 7), info("b/k", 1, 2.0, 8), "copy"),
+        ("replace-if-different", info("a/k", 1, 3.0, 7), info("b/k", 1, 2.0, 7), "skip"),
+        ("replace-if-different", info("a/k", 1, 1.0, 7), info("b/k", 1, 2.0), "skip"),
+    ],
+)
+def test_conflict_rules(
+    conflict: str, source: ObjectInfo, destination: ObjectInfo, action: str
+) -> None:
+    (row,) = run(SelectionRule("a", "b", conflict=conflict), Listing(source), Listing(destination))
+    assert row.action == action
+    assert row.reason
+    assert row.destination == destination
+    fence = Precondition(if_match="etag-of-b/k") if action == "copy" else UNCONDITIONAL
+    assert row.precondition == fence
+
+
+def test_an_unknown_conflict_rule_is_refused() -> None:
+    with pytest.raises(ConfigurationInvalid, match="overwrite"):
+        SelectionRule("a", "b", conflict="overwrite")
+
+
+def test_filters_look_at_the_key_below_the_folder() -> None:
+    source = Listing("a/x.csv", "a/d/y.csv", "a/d/tmp/z.csv", "a/x.txt")
+    rule = SelectionRule("a", "b", include=("*.csv",), exclude=("*/tmp/*",))
+    assert [row.source.key for row in run(rule, source, Listing())] == ["a/d/y.csv", "a/x.csv"]
+    rule = SelectionRule("a", "b", include=("a/*",))
+    assert run(rule, source, Listing()) == []
+
+
+def test_our_own_journals_are_not_data() -> None:
+    source = Listing("a/.skyplane/jobs/k/1", "a/.skyplane/other", "a/x")
+    keys = [row.source.key for row in run(SelectionRule("a", ""), source, Listing())]
+    assert keys == ["a/.skyplane/other", "a/x"]
+    source = Listing(".skyplane/jobs/k/1")
+    assert run(SelectionRule("", "b"), source, Listing()) == []
+
+
+def test_the_marker_of_the_folder_itself() -> None:
+    (row,) = run(SelectionRule("a/", ""), Listing("a/"), Listing())
+    assert row.action == "skip"
+    (row,) = run(SelectionRule("a/", "b"), Listing("a/"), Listing())
+    assert (row.action, row.destination_key) == ("copy", "b/")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "target", "key"),
+    [("a/k", "b", "b"), ("a/k", "b/", "b/k"), ("a/k", "", "k"), ("a/k", "/", "k")],
+)
+def test_one_object_goes_where_the_key_rule_says(prefix: str, target: str, key: str) -> None:
+    rule = SelectionRule(prefix, target, recursive=False)
+    (row,) = run(rule, Listing("a/j", "a/k", "a/k2", "z"), Listing("a", "b0"))
+    assert (row.source.key, row.destination_key, row.destination) == (prefix, key, None)
+    (row,) = run(rule, Listing("a/j", "a/k", "a/k2", "z"), Listing(key, key + "0"))
+    assert row.destination is not None
+    assert row.destination.key == key
+    assert row.precondition == Precondition(if_match=f"etag-of-{key}")
+
+
+@pytest.mark.parametrize("prefix", ["a", "a/none", "", "/"])
+def test_one_object_that_is_not_there(prefix: str) -> None:
+    with pytest.raises(NotFound, match="recursively"):
+        run(SelectionRule(prefix, "b", recursive=False), Listing("a/k", "ab"), Listing())
+
+
+def test_filters_apply_to_one_object_too() -> None:
+    rule = SelectionRule("a/k.csv", "b/", recursive=False, exclude=("k.*",))
+    assert run(rule, Listing("a/k.csv"), Listing()) == []
+
+
+def test_names_that_the_destination_cannot_hold_are_refused_by_name() -> None:
+    def check(key: str, size_bytes: int) -> None:
+        if "//" in key:
+            raise InvalidKey(f"{key} has an empty segment")
+
+    rows = run(SelectionRule("a", "b"), Listing("a//x", "a/y"), Listing(), check_key=check)
+    assert [(row.action, row.destination_key) for row in rows] == [
+        ("refuse", "b//x"),
+        ("copy", "b/y"),
+    ]
+    assert "empty segment" in rows[0].reason
+
+
+def test_listings_are_read_in_step_and_not_held() -> None:
+    source = Listing(*(f"a/{number:05d}" for number in range(1000)))
+    destination = Listing(*(f"b/{number:05d}" for number in range(0, 1000, 2)))
+    rows = list(islice(select(SelectionRule("a", "b"), source, destination), 100))
+    assert [row.destination is not None for row in rows] == [True, False] * 50
+    assert source.taken == 100
+    assert destination.taken <= 51
+
+
+def test_nothing_is_listed_before_the_first_row_is_asked_for() -> None:
+    source, destination = Listing("a/x"), Listing()
+    rows = select(SelectionRule("a", "b"), source, destination)
+    assert source.prefixes == destination.prefixes == []
+    list(rows)
+    assert (source.prefixes, destination.prefixes) == (["a/"], ["b/"])
+
+
+def test_a_listing_that_fails_is_not_an_end() -> None:
+    def broken(prefix: str) -> Iterator[ObjectInfo]:
+        yield info("a/x")
+        raise StoreUnavailable("gone")
+
+    rows = select(SelectionRule("a", "b"), broken, Listing())
+    assert next(rows).source.key == "a/x"
+    with pytest.raises(StoreUnavailable):
+        next(rows)
+
+
+keys = st.sets(st.text("ab/-.", min_size=1, max_size=4), max_size=12)
+
+
+@given(at_source=keys, at_destination=keys, conflict=st.sampled_from(CONFLICT_RULES))
+def test_the_merge_agrees_with_a_dictionary(
+    at_source: set[str], at_destination: set[str], conflict: str
+) -> None:
+    source = Listing(*(f"s/{key}" for key in at_source))
+    destination = Listing(*(f"d/{key}" for key in at_destination), "c/x", "e/x")
+    rows = run(SelectionRule("s", "d", conflict=conflict), source, destination)
+    assert [row.destination_key for row in rows] == [f"d/{key}" for key in sorted(at_source)]
+    for row in rows:
+        known = row.destination_key.removeprefix("d/") in at_destination
+        assert (row.destination is not None) == known
+        if row.action == "copy":
+            assert row.precondition.if_absent is not known
+            assert (row.precondition.if_match is not None) == known
