@@ -1,0 +1,131 @@
+"""How every bench reports: one table for people, one JSON object with `--json`.
+
+A bench builds `Case`s and calls `finish`, which prints them and gives the exit status: 1 when
+a case misses its floor. A floor on a time is an upper bound; on anything else a lower one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+#: Units in which less is better, so that a floor is what must not be exceeded.
+TIME_UNITS = frozenset({"s", "ms", "us"})
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One figure.
+
+    Attributes:
+        case: what was measured.
+        value, unit: the figure; of several runs, the one that is reported.
+        ratio, against: value relative to something named, where there is something.
+        floor: what the figure must not fall short of (times: must not exceed).
+        goal: what it should be.
+        spread: the relative spread of the runs, (largest - smallest) / median.
+    """
+
+    case: str
+    value: float
+    unit: str
+    ratio: float | None = None
+    against: str | None = None
+    floor: float | None = None
+    goal: float | None = None
+    spread: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        if self.floor is None:
+            return True
+        if self.unit in TIME_UNITS:
+            return self.value <= self.floor
+        return self.value >= self.floor
+
+
+def spread_of(values: Sequence[float]) -> float:
+    """(largest - smallest) / median; 0 for one value."""
+    middle = statistics.median(values)
+    return (max(values) - min(values)) / middle if middle else 0.0
+
+
+def finish(bench: str, cases: Sequence[Case], *, runs: int, as_json: bool) -> int:
+    """Print the figures; the process's exit status: 1 when a case misses its floor."""
+    document = {
+        "bench": bench,
+        "commit": commit(),
+        "machine": machine(),
+        "runs": runs,
+        "results": [asdict(case) for case in cases],
+    }
+    print(json.dumps(document, indent=2) if as_json else _table(document, cases))
+    return 0 if all(case.holds for case in cases) else 1
+
+
+def commit() -> str:
+    """The commit under test, `+` when there are changes on top; `unknown` outside of git."""
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+"],
+            cwd=_ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return described.stdout.strip()
+
+
+def machine() -> str:
+    """Processor count and kind, system and Python: what a figure depends on."""
+    return (
+        f"{os.cpu_count()} x {_processor()}, {platform.system()} {platform.release()},"
+        f" Python {platform.python_version()}"
+    )
+
+
+def _processor() -> str:
+    cpu_info = Path("/proc/cpuinfo")
+    if cpu_info.is_file():
+        for line in cpu_info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _table(document: dict[str, object], cases: Sequence[Case]) -> str:
+    head = f"{document['bench']} at {document['commit']}, {document['runs']} runs"
+    rows = [("case", "value", "unit", "ratio", "against", "floor", "goal", "spread", "")]
+    for case in cases:
+        rows.append(
+            (
+                case.case,
+                f"{case.value:.4g}",
+                case.unit,
+                _figure(case.ratio),
+                case.against or "",
+                _figure(case.floor),
+                _figure(case.goal),
+                _figure(case.spread),
+                "" if case.holds else "BELOW FLOOR",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join([head, str(document["machine"]), *lines])
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
