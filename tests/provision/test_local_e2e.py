@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +74,47 @@ def test_a_single_gateway_is_connected_with_itself(
     fleet = real.ensure(spec, local.authority(spec))
     assert fleet.sources == fleet.sinks == fleet.gateways
     assert real.destroy(KEY) == ("local:here/0",)
+    assert local.traces() == []
+
+
+@pytest.fixture
+def namespace() -> Iterator[str]:
+    """A network namespace, joined to ours by a pair of addresses 10.231.7.1 and .2."""
+    name = f"sky{os.getpid()}"  # Names of interfaces have 15 characters at most.
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("a network namespace needs root and the program ip")
+    if subprocess.run(["ip", "netns", "add", name], check=False).returncode != 0:
+        pytest.skip("this machine does not allow network namespaces")
+    try:
+        for command in (
+            f"ip link add {name}a type veth peer name {name}b netns {name}",
+            f"ip addr add 10.231.7.1/30 dev {name}a",
+            f"ip link set {name}a up",
+            f"ip -n {name} addr add 10.231.7.2/30 dev {name}b",
+            f"ip -n {name} link set {name}b up",
+        ):
+            subprocess.run(command.split(), check=True)
+        yield name
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+@pytest.mark.root
+def test_a_relay_in_a_network_namespace(
+    local: LocalHarness, real: LocalProvisioner, namespace: str
+) -> None:
+    options = replace(
+        real.options,
+        address_map={A: "10.231.7.1", B: "10.231.7.2", C: "10.231.7.1"},
+        launch_prefix={B: ("ip", "netns", "exec", namespace)},
+    )
+    provisioner = LocalProvisioner(options)
+    spec = local.spec(KEY, max_gateways_per_region=1)
+    fleet = provisioner.ensure(spec, local.authority(spec))
+    network = {g.node: os.readlink(f"/proc/{g.details['pid']}/ns/net") for g in fleet.gateways}
+    assert network[f"{A}/0"] == network[f"{C}/0"] == os.readlink("/proc/self/ns/net")
+    assert network[f"{B}/0"] != network[f"{A}/0"]
+    assert provisioner.destroy(KEY) == (f"{A}/0", f"{C}/0", f"{B}/0")
     assert local.traces() == []
 
 
