@@ -1,0 +1,159 @@
+"""Two S3 servers on this machine that stand for two regions, and what is set up around them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+SOURCE_REGION: Final = "aws:ap-southeast-2"
+DESTINATION_REGION: Final = "aws:eu-west-3"
+
+_START_TIMEOUT_S: Final = 60.0
+_STOP_TIMEOUT_S: Final = 10.0
+_POLL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A bucket in one region, with a prefix in it.
+
+    Args:
+        region: region tag.
+        endpoint_url: address of the server that stands for the region's S3.
+    """
+
+    region: str
+    endpoint_url: str
+    bucket: str
+    prefix: str
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+    def client(self) -> S3Client:
+        import boto3
+
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint_url,
+            region_name=self.region.partition(":")[2],
+            aws_access_key_id="demo",
+            aws_secret_access_key="demo",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSite:
+    """Where one demo runs: two ends, and a directory that holds all else.
+
+    Args:
+        directory: for the orchestrator's home, logs and state; removed by whoever made it.
+    """
+
+    directory: Path
+    source: End
+    destination: End
+
+    @property
+    def run_root(self) -> Path:
+        """Where the local provisioner keeps its fleets under `environment`."""
+        return self.directory / "run" / "skyplane-orch"
+
+    def environment(self) -> dict[str, str]:
+        """Environment of the orchestrator's process: this one's, and what the example reads.
+
+        The fleet secret and the fleets of the local provisioner are kept in the site's
+        directory as well (XDG base directory specification).
+        """
+        return {
+            **os.environ,
+            "AWS_ACCESS_KEY_ID": "demo",
+            "AWS_SECRET_ACCESS_KEY": "demo",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "XDG_CONFIG_HOME": str(self.directory / "config"),
+            "XDG_RUNTIME_DIR": str(self.directory / "run"),
+            "SKYPLANE_DEMO_SOURCE_URL": self.source.url,
+            "SKYPLANE_DEMO_SOURCE_ENDPOINT": self.source.endpoint_url,
+            "SKYPLANE_DEMO_DESTINATION_URL": self.destination.url,
+            "SKYPLANE_DEMO_DESTINATION_ENDPOINT": self.destination.endpoint_url,
+        }
+
+
+@contextmanager
+def demo_site(directory: Path) -> Iterator[DemoSite]:
+    """Two servers with a bucket each, for as long as the block runs."""
+    (directory / "run").mkdir(mode=0o700, parents=True, exist_ok=True)
+    (directory / "config").mkdir(mode=0o700, exist_ok=True)
+    with ExitStack() as stack:
+        servers = [stack.enter_context(s3_server(directory / f"s3-{i}.log")) for i in range(2)]
+        site = DemoSite(
+            directory,
+            End(SOURCE_REGION, servers[0], "demo-sydney", "imagenet/"),
+            End(DESTINATION_REGION, servers[1], "demo-paris", "copy/of/imagenet/"),
+        )
+        for end in (site.source, site.destination):
+            end.client().create_bucket(
+                Bucket=end.bucket,
+                CreateBucketConfiguration={
+                    "LocationConstraint": end.region.partition(":")[2]  # type: ignore[typeddict-item]
+                },
+            )
+        yield site
+
+
+@contextmanager
+def s3_server(log_path: Path) -> Iterator[str]:
+    """A moto server in a process of its own; the address it answers on.
+
+    Raises RuntimeError with the end of its log when it does not come up.
+    """
+    port = _free_port()
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        if not _answers(process, port):
+            raise RuntimeError(f"moto did not come up: {log_path.read_text()[-2000:]}")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
+    deadline_s = time.monotonic() + _START_TIMEOUT_S
+    while process.poll() is None and time.monotonic() < deadline_s:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(_POLL_S)
+        else:
+            return True
+    return False
