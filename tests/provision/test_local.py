@@ -339,6 +339,18 @@ def test_waiting_for_another_worker_has_an_end(local: LocalHarness) -> None:
     assert steps.now_s > local.options.ready_timeout_s
 
 
+def test_trouble_with_the_disk_is_a_failure_to_provision(
+    local: LocalHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(FleetDirectory, "write_topology", full)
+    with pytest.raises(ProvisionFailed, match="No space left"):
+        ensure(local)
+    assert local.traces() == []
+
+
 def test_a_fleet_of_another_deployment_is_refused(local: LocalHarness) -> None:
     ensure(local)
     spec = local.spec(deployment="staging")

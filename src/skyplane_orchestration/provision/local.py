@@ -175,6 +175,10 @@ class LocalProvisioner:
                 return self._assemble(spec, meta, nodes, directory, authority, began_s)
         except DirectoryBusy as error:
             raise ProvisionFailed(f"{error}, for {self._patience_s:g} s already") from error
+        except _RAISED_AS_THEY_ARE:
+            raise
+        except (SkyplaneError, OSError) as error:
+            raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
 
     def find(self, fleet_key: str) -> tuple[FoundGateway, ...]:
         pids: dict[str, list[str]] = {}
@@ -270,15 +274,11 @@ class LocalProvisioner:
         )
         try:
             gateways, routes = assembly.run()
-        except BaseException as error:
+        except BaseException:
             # Also for an interruption: Ctrl-C, or the exception that an orchestrator
             # raises from its SIGTERM handler. What was started must not outlive it.
             if assembly.undo():
                 directory.remove()
-            if isinstance(error, OSError) or (
-                isinstance(error, SkyplaneError) and not isinstance(error, _RAISED_AS_THEY_ARE)
-            ):
-                raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
             raise
         return Fleet(
             key=spec.key,
