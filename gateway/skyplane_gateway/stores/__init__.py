@@ -10,6 +10,7 @@ from typing import Any
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.stores.base import Credentials, ObjectStore, StoreSpec
+from skyplane_gateway.stores.keys import check_destination_key
 
 __all__ = [
     "Credentials",
@@ -17,6 +18,7 @@ __all__ = [
     "StoreSpec",
     "ambient_credentials",
     "bucket_region",
+    "check_destination_key",
     "open_store",
 ]
 

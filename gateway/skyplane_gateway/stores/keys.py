@@ -1,8 +1,11 @@
-"""Which names an S3-like store takes, checked before a request is made."""
+"""Which names a store takes, checked before a request is made."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from skyplane_gateway.errors import InvalidKey
+from skyplane_gateway.stores.local_paths import path_of
 
 #: S3 and Google Cloud Storage: 1,024 bytes of UTF-8.
 MAX_KEY_BYTES = 1024
@@ -29,3 +32,19 @@ def check_key(key: str) -> str:
             "shorten it or choose a shorter destination prefix"
         )
     return key
+
+
+def check_destination_key(kind: str, key: str, size_bytes: int) -> None:
+    """See that a store of that kind can hold an object of that name and size.
+
+    Needs no store, so that a plan or a dry run can refuse it before anything moves.
+
+    Raises:
+        InvalidKey: with the reason.
+    """
+    if kind != "file":
+        check_key(key)
+        return
+    path_of(Path("/"), key)
+    if key.endswith("/") and size_bytes > 0:
+        raise InvalidKey(f"{key!r} names a directory, which holds no bytes; rename the object")

@@ -61,8 +61,8 @@ def open_client(spec: StoreSpec, credentials: Credentials | None) -> S3Client:
         raise ConfigurationInvalid(
             f"the endpoint {spec.endpoint_url!r} must begin with http:// or https://"
         )
-    session = _session(credentials)
     try:
+        session = _session(credentials)
         client = session.client(
             "s3",
             endpoint_url=spec.endpoint_url,

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import boto3
+import botocore.loaders
 import pytest
 from moto.server import ThreadedMotoServer
 
@@ -110,8 +111,11 @@ def moto_url() -> Iterator[str]:
 
 
 #: moto neither checks checksums nor enforces If-Match on a completion, answers 500
-#: where an upload is gone, and its router takes no newline.
-_MOTO_LACKS = frozenset({"checksums", "if-match-on-completion", "no-such-upload", "newline"})
+#: where an upload is gone, compares and writes in two steps, and its router takes no
+#: newline.
+_MOTO_LACKS = frozenset(
+    {"checksums", "if-match-on-completion", "no-such-upload", "races", "newline"}
+)
 
 
 def _bucket(url: str, credentials: Credentials) -> StoreSpec:
@@ -170,6 +174,15 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
     yield made
     for store in made.opened:
         store.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_loader() -> Iterator[None]:
+    """botocore reads its service models once for all tests, not once per store."""
+    with pytest.MonkeyPatch.context() as patch:
+        loader = botocore.loaders.create_loader()
+        patch.setattr("botocore.loaders.create_loader", lambda *_: loader)
+        yield
 
 
 @pytest.fixture(autouse=True)

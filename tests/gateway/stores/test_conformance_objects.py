@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -123,6 +124,26 @@ def test_if_match_replaces_only_that_version(harness: Any) -> None:
         store.put("k", b"third", precondition=Precondition(if_match=first.etag))
     assert harness.read("k") == b"second"
     assert store.head("k").etag == second.etag
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_of_many_writers_under_one_fence_one_wins(harness: Any, there: bool) -> None:
+    if "races" in harness.lacks:
+        pytest.skip("this server compares and writes in two steps")
+    store = harness.shared
+    fence = Precondition(if_match=store.put("k", b"old").etag) if there else IF_ABSENT
+
+    def write(number: int) -> bytes | None:
+        body = b"%d" % number
+        try:
+            store.put("k", body, precondition=fence)
+        except PreconditionFailed:
+            return None
+        return body
+
+    with ThreadPoolExecutor(8) as pool:
+        (winner,) = [body for body in pool.map(write, range(24)) if body is not None]
+    assert harness.read("k") == winner
 
 
 def test_if_match_of_what_is_gone_is_refused(harness: Any) -> None:

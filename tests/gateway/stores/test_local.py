@@ -1,0 +1,263 @@
+"""What only a file store can get wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from skyplane_gateway import errors
+from skyplane_gateway.protocol.checksum import crc32c
+from skyplane_gateway.stores import ObjectStore, StoreSpec, check_destination_key, open_store
+from skyplane_gateway.stores.base import IF_ABSENT, UNCONDITIONAL, PartInfo
+from skyplane_gateway.stores.local_errors import translate
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def store(root: Path) -> ObjectStore:
+    return open_store(StoreSpec("file", str(root)))
+
+
+def keys(store: ObjectStore, prefix: str = "") -> list[str]:
+    return [info.key for info in store.list(prefix)]
+
+
+def part(store: ObjectStore, key: str, upload_id: str, body: bytes, offset: int = 0) -> PartInfo:
+    return store.put_part(
+        key, upload_id, 1 + offset // 10, body, offset=offset, crc32c=crc32c(body)
+    )
+
+
+# ------------------------------------------------------------------ listing
+
+
+def test_links_to_files_are_read_and_links_to_directories_left_out(
+    store: ObjectStore, root: Path
+) -> None:
+    (root / "real").mkdir()
+    (root / "real" / "file").write_bytes(b"body")
+    (root / "alias").symlink_to(root / "real" / "file")
+    (root / "loop").symlink_to(root)
+    (root / "nowhere").symlink_to(root / "none")
+    os.mkfifo(root / "pipe")
+    assert keys(store) == ["alias", "real/file"]
+    assert store.head("alias").size_bytes == 4
+
+
+def test_unfinished_files_and_empty_directories_are_not_objects(
+    store: ObjectStore, root: Path
+) -> None:
+    store.create_upload("a/k")
+    store.put("empty/", b"")
+    (root / ".skyplane").mkdir()
+    (root / ".skyplane" / "journal").write_bytes(b"")
+    assert keys(store) == [".skyplane/journal"]
+
+
+def test_a_name_that_is_not_utf8_stops_the_listing(store: ObjectStore, root: Path) -> None:
+    (root / os.fsdecode(b"bad-\xff")).write_bytes(b"")
+    with pytest.raises(errors.StoreError, match="not UTF-8"):
+        keys(store)
+
+
+def test_a_single_file_is_listed_by_its_exact_key(store: ObjectStore, root: Path) -> None:
+    (root / "file").write_bytes(b"x")
+    assert keys(store, "file") == ["file"]
+    assert keys(store, "file/") == []
+    assert keys(store, "file/below") == []
+
+
+@pytest.mark.parametrize("prefix", ["../", "a/../", "./", "/", "a//"])
+def test_no_prefix_leads_out_of_the_root(store: ObjectStore, root: Path, prefix: str) -> None:
+    (root.parent / "secret").write_bytes(b"x")
+    (root / "a").mkdir()
+    assert keys(store, prefix) == []
+
+
+def test_the_whole_machine_may_be_the_bucket(root: Path) -> None:
+    store = open_store(StoreSpec("file", "/"))
+    key = str(root).lstrip("/") + "/k"
+    store.put(key, b"x")
+    assert keys(store, key) == [key]
+    assert (root / "k").read_bytes() == b"x"
+
+
+# ------------------------------------------------------------------ names
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("a/../b", "another directory"),
+        ("./a", "another directory"),
+        ("a//b", "empty segment"),
+        ("/a", "empty segment"),
+        ("a\0b", "NUL"),
+        ("a/" + "n" * 256, "256 bytes"),
+        ("a/" + "\u00e9" * 128, "256 bytes"),
+        ("a/.skyplane-upload-x", "unfinished"),
+    ],
+)
+def test_keys_that_are_no_path_say_why(store: ObjectStore, key: str, why: str) -> None:
+    with pytest.raises(errors.InvalidKey, match=why):
+        store.put(key, b"")
+    with pytest.raises(errors.InvalidKey, match=why):
+        check_destination_key("file", key, 0)
+
+
+def test_what_a_destination_can_hold_is_known_without_a_store() -> None:
+    check_destination_key("file", "x/", 0)
+    with pytest.raises(errors.InvalidKey, match="directory"):
+        check_destination_key("file", "x/", 1)
+    check_destination_key("s3", "a/../b", 1)
+    with pytest.raises(errors.InvalidKey, match="1025 bytes"):
+        check_destination_key("s3", "n" * 1025, 1)
+
+
+def test_a_file_in_the_way_of_a_directory(store: ObjectStore) -> None:
+    store.put("x", b"file")
+    with pytest.raises(errors.InvalidKey):
+        store.put("x/below", b"")
+    with pytest.raises(errors.InvalidKey):
+        store.create_upload("x/below/more")
+    with pytest.raises(errors.NotFound):
+        store.head("x/below")
+    with pytest.raises(errors.NotFound):
+        store.read("x/below", offset=0, length=0, if_match=None)
+
+
+def test_a_directory_in_the_way_of_a_file(store: ObjectStore, root: Path) -> None:
+    store.put("d/k", b"x")
+    for precondition in (UNCONDITIONAL, IF_ABSENT):
+        with pytest.raises(errors.InvalidKey, match="directory"):
+            store.put("d", b"file", precondition=precondition)
+    with pytest.raises(errors.NotFound):
+        store.head("d")
+    store.delete("d")
+    store.delete("d/")
+    assert [path.name for path in (root / "d").iterdir()] == ["k"]
+
+
+# ------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "is_permanent"),
+    [
+        (errno.ENOENT, errors.NotFound, True),
+        (errno.EACCES, errors.PermissionDenied, True),
+        (errno.EROFS, errors.PermissionDenied, True),
+        (errno.ENOSPC, errors.StoreError, True),
+        (errno.EDQUOT, errors.StoreError, True),
+        (errno.ENAMETOOLONG, errors.InvalidKey, True),
+        (errno.EIO, errors.StoreUnavailable, False),
+        (errno.EMFILE, errors.StoreUnavailable, False),
+        (errno.ECHILD, errors.StoreError, False),
+    ],
+)
+def test_errnos_become_our_errors(
+    number: int, kind: type[errors.SkyplaneError], is_permanent: bool
+) -> None:
+    found = translate(OSError(number, os.strerror(number)), "writing /x")
+    assert (type(found), found.is_permanent) == (kind, is_permanent)
+    assert found.message.startswith("writing /x: ")
+
+
+def test_a_full_disk_leaves_nothing_behind(
+    store: ObjectStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(errors.StoreError, match="space") as caught:
+        store.put("k", b"body")
+    assert caught.value.is_permanent
+    assert list(root.iterdir()) == []
+
+
+# ------------------------------------------------------------------ reading
+
+
+def test_a_file_changed_while_it_is_read(store: ObjectStore, root: Path) -> None:
+    info = store.put("k", b"0123456789")
+    buffer = memoryview(bytearray(5))
+    with store.read("k", offset=0, length=10, if_match=info.etag) as reader:
+        assert reader.readinto(buffer) == 5
+        os.utime(root / "k", ns=(1, 1))
+        with pytest.raises(errors.PreconditionFailed):
+            reader.readinto(buffer)
+
+
+def test_a_file_cut_short_while_it_is_read(store: ObjectStore, root: Path) -> None:
+    store.put("k", b"0123456789")
+    with store.read("k", offset=0, length=10, if_match=None) as reader:
+        os.truncate(root / "k", 0)
+        with pytest.raises(errors.PreconditionFailed):
+            reader.readinto(memoryview(bytearray(10)))
+
+
+# ------------------------------------------------------------------ uploads
+
+
+def test_a_part_whose_record_a_crash_cut_short_is_not_there(store: ObjectStore, root: Path) -> None:
+    upload_id = store.create_upload("k")
+    first = part(store, "k", upload_id, b"0123456789")
+    (log,) = root.glob("*.parts")
+    with log.open("a") as file:
+        file.write("\n[2, 10, 1")
+    third = part(store, "k", upload_id, b"x", 20)
+    assert store.list_parts("k", upload_id) == (first, third)
+    second = part(store, "k", upload_id, b"0123456789", 10)
+    store.complete_upload("k", upload_id, [first, second, third], size_bytes=21)
+    assert (root / "k").read_bytes() == b"01234567890123456789x"
+    assert [path.name for path in root.iterdir()] == ["k"]
+
+
+def test_a_gap_between_parts_is_refused(store: ObjectStore) -> None:
+    upload_id = store.create_upload("k")
+    first = part(store, "k", upload_id, b"0123456789")
+    third = part(store, "k", upload_id, b"x", 20)
+    with pytest.raises(errors.StoreError, match="part 3"):
+        store.complete_upload("k", upload_id, [first, third], size_bytes=21)
+
+
+def test_a_crash_between_link_and_unlink_is_a_completion(store: ObjectStore, root: Path) -> None:
+    upload_id = store.create_upload("k")
+    only = part(store, "k", upload_id, b"body")
+    (draft,) = (path for path in root.iterdir() if not path.name.endswith(".parts"))
+    os.link(draft, root / "k")
+    done = store.complete_upload("k", upload_id, [only], precondition=IF_ABSENT, size_bytes=4)
+    assert done.etag == store.head("k").etag
+    assert [path.name for path in root.iterdir()] == ["k"]
+
+
+def test_a_crash_before_the_log_was_removed_is_a_completion(store: ObjectStore, root: Path) -> None:
+    upload_id = store.create_upload("k")
+    only = part(store, "k", upload_id, b"body")
+    (log,) = root.glob("*.parts")
+    kept = log.read_bytes()
+    store.complete_upload("k", upload_id, [only], size_bytes=4)
+    log.write_bytes(kept)
+    store.complete_upload("k", upload_id, [only], precondition=IF_ABSENT, size_bytes=4)
+    assert [path.name for path in root.iterdir()] == ["k"]
+
+
+def test_new_files_have_the_ordinary_mode(store: ObjectStore, root: Path) -> None:
+    mask = os.umask(0o027)
+    try:
+        store.put("put", b"x")
+        upload_id = store.create_upload("multi")
+        only = part(store, "multi", upload_id, b"x")
+        store.complete_upload("multi", upload_id, [only], size_bytes=1)
+    finally:
+        os.umask(mask)
+    assert {(root / name).stat().st_mode & 0o777 for name in ("put", "multi")} == {0o640}
