@@ -1,0 +1,21 @@
+"""Listing files and reading a plan must not load an SDK."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_SCRIPT = """
+import sys
+import skyplane_gateway.selection
+from skyplane_gateway.stores import StoreSpec, open_store
+list(open_store(StoreSpec("file", "/")).list("no-such-directory/"))
+print([name for name in ("boto3", "botocore", "awscrt", "aiohttp", "numpy") if name in sys.modules])
+"""
+
+
+def test_no_sdk_is_loaded_before_its_store_is_opened() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
