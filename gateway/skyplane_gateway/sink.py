@@ -101,38 +101,36 @@ class Sink:
         if transfer is None:
             self._refuse(chunk, 0, UnknownTransfer("this sink has no such transfer"))
             return
+        if chunk.epoch < transfer.epoch:
+            message = f"epoch {chunk.epoch} is over, {transfer.epoch} is in charge"
+            self._refuse(chunk, transfer.epoch, StaleEpoch(message))
+            return
         try:
-            self._add(chunk, header, sealed)
+            completes = self._add(chunk, header, sealed)
         except FrameCorrupt as error:
             log.warning("%s", error)
             self._refuse(chunk, transfer.epoch, ChecksumMismatch(error.message))
         except (ProtocolError, Overloaded) as error:
             self._refuse(chunk, transfer.epoch, error)
         else:
-            self._write_if_complete(chunk, transfer)
+            if completes:
+                task = asyncio.create_task(self._write(chunk, self._assemblers[chunk], transfer))
+                self._writes.add(task)
+                task.add_done_callback(self._writes.discard)
 
-    def _add(self, chunk: ChunkId, header: FrameHeader, sealed: memoryview) -> None:
+    def _add(self, chunk: ChunkId, header: FrameHeader, sealed: memoryview) -> bool:
+        """Whether this very frame completes its chunk; a late duplicate does not again."""
         assembler = self._assemblers.get(chunk)
         if assembler is None:
             self._drop_older(chunk)
             assembler = ChunkAssembler(chunk, limit_bytes=self.capacity_bytes)
             self._assemblers[chunk] = assembler
-        before = assembler.held_bytes
+        before, was_complete = assembler.held_bytes, assembler.is_complete
         if self.held_bytes + len(sealed) > self.capacity_bytes + before:
             raise Overloaded("this sink holds as many chunks as it can")
         assembler.add(open_frame(header, sealed))
         self.held_bytes += assembler.held_bytes - before
-
-    def _write_if_complete(self, chunk: ChunkId, transfer: SinkTransfer) -> None:
-        assembler = self._assemblers[chunk]
-        manifest = assembler.manifest
-        if manifest is not None and manifest.epoch < transfer.epoch:
-            message = f"epoch {manifest.epoch} is over, {transfer.epoch} is in charge"
-            self._refuse(chunk, transfer.epoch, StaleEpoch(message))
-        elif assembler.is_complete:
-            task = asyncio.create_task(self._write(chunk, assembler, transfer))
-            self._writes.add(task)
-            task.add_done_callback(self._writes.discard)
+        return assembler.is_complete and not was_complete
 
     async def _write(
         self, chunk: ChunkId, assembler: ChunkAssembler, transfer: SinkTransfer
@@ -163,7 +161,7 @@ class Sink:
         self._end(chunk)
         durable = all(entry.status is ReceiptStatus.DURABLE for entry in entries)
         status = ReceiptStatus.DURABLE if durable else ReceiptStatus.REFUSED
-        self._answer(chunk, Receipt(manifest.epoch, status, entries=entries))
+        self._answer(chunk, Receipt(transfer.epoch, status, entries=entries))
 
     # -- answers
 
@@ -198,7 +196,7 @@ class Sink:
             other
             for other in self._assemblers
             if (other.transfer, other.chunk) == (chunk.transfer, chunk.chunk)
-            and other.attempt < chunk.attempt
+            and (other.epoch, other.attempt) < (chunk.epoch, chunk.attempt)
             and not self._assemblers[other].is_complete
         ]:
             self._drop(other)

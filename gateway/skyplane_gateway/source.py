@@ -239,7 +239,7 @@ class SourceTransfer:
         length: int,
         indexes: list[int],
     ) -> ChunkFramer:
-        manifest = ChunkManifest(self.epoch, length, content)
+        manifest = ChunkManifest(length, content)
         chunk = self._chunk_of(order)
         framer = ChunkFramer(chunk, manifest)
         self._sendings[chunk] = _Sending(order, framer, indexes)
@@ -268,7 +268,9 @@ class SourceTransfer:
         return _Small(index, data, checksum(data), attributes)
 
     def _chunk_of(self, order: ChunkOrder) -> ChunkId:
-        return ChunkId(self._fleet, self._transfer, order.route, order.attempt, order.chunk)
+        return ChunkId(
+            self._fleet, self._transfer, self.epoch, order.route, order.attempt, order.chunk
+        )
 
     def _report(self, outcome: ChunkOutcome) -> None:
         self._known.discard((outcome.chunk, outcome.attempt))

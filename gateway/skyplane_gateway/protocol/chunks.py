@@ -34,26 +34,44 @@ class ChunkId:
     """Everything in the outer headers that all frames of one sending of a chunk share.
 
     `attempt` counts how often the chunk was sent: with it late frames of an earlier
-    attempt, perhaps cut differently, never mix with those of a later one.
+    attempt, perhaps cut differently, never mix with those of a later one. `epoch` does
+    the same for leads, which number their chunks independently.
     """
 
     fleet: bytes
     transfer: bytes
+    epoch: int
     route: int
     attempt: int
     chunk: int
 
     @classmethod
     def of(cls, header: FrameHeader | ReceiptHeader) -> ChunkId:
-        return cls(header.fleet, header.transfer, header.route, header.attempt, header.chunk)
+        return cls(
+            header.fleet,
+            header.transfer,
+            header.epoch,
+            header.route,
+            header.attempt,
+            header.chunk,
+        )
 
     def frame(self, number: int, *, is_last: bool) -> FrameHeader:
         return FrameHeader(
-            self.fleet, self.transfer, self.route, self.attempt, self.chunk, number, is_last
+            self.fleet,
+            self.transfer,
+            self.epoch,
+            self.route,
+            self.attempt,
+            self.chunk,
+            number,
+            is_last,
         )
 
     def receipt(self) -> ReceiptHeader:
-        return ReceiptHeader(self.fleet, self.transfer, self.route, self.attempt, self.chunk)
+        return ReceiptHeader(
+            self.fleet, self.transfer, self.epoch, self.route, self.attempt, self.chunk
+        )
 
 
 class ChunkFramer:
@@ -85,7 +103,6 @@ class ChunkFramer:
             )
         self._chunk = chunk
         self._manifest = encode_manifest(manifest)
-        self._epoch = manifest.epoch
         self._length_bytes = manifest.length_bytes
         self._sealer = sealer
         self._max_payload_bytes = max_payload_bytes
@@ -156,7 +173,6 @@ class ChunkFramer:
         end = self._offset + self._held_bytes
         frame = seal_frame(
             self._chunk.frame(self._number, is_last=end == self._length_bytes),
-            self._epoch,
             self._offset,
             self._pieces,
             checksum,
@@ -186,7 +202,7 @@ class _Span:
 
 
 class ChunkAssembler:
-    """Sink side: one chunk of one attempt and epoch, from frames in any order, some twice.
+    """Sink side: one sending of a chunk, from frames in any order, some twice.
 
     Memory: `limit_bytes` for the chunk, which has the length that frame 0 announces, and
     until frame 0 is there at most `early_limit_bytes` of payload of other frames; plus
@@ -215,7 +231,6 @@ class ChunkAssembler:
         self._allocate = allocate
         self._manifest: ChunkManifest | None = None
         self._manifest_data = b""
-        self._epoch: int | None = None
         self._spans: dict[int, _Span] = {}
         self._last: int | None = None
         self._highest = -1
@@ -288,11 +303,8 @@ class ChunkAssembler:
             LocalProtocolError: it is of another chunk, attempt or epoch.
         """
         header = frame.header
-        if ChunkId.of(header) != self._chunk or self._epoch not in (None, frame.epoch):
-            raise LocalProtocolError(
-                f"{header} of epoch {frame.epoch} does not belong to {self._chunk} of "
-                f"epoch {self._epoch}"
-            )
+        if ChunkId.of(header) != self._chunk:
+            raise LocalProtocolError(f"{header} does not belong to {self._chunk}")
         span = _Span(frame.offset, len(frame.payload), frame.payload_crc32c, header.is_last)
         if crc32c(frame.payload) != span.crc32c:
             raise FrameCorrupt(
@@ -311,7 +323,6 @@ class ChunkAssembler:
         if self._manifest is not None:
             self._buffer[span.offset : span.end] = frame.payload
         self._spans[header.frame] = span
-        self._epoch = frame.epoch
         self._highest = max(self._highest, header.frame)
         if span.is_last:
             self._last = header.frame
@@ -359,10 +370,6 @@ class ChunkAssembler:
         manifest_data = bytes(frame.manifest)
         manifest = decode_manifest(manifest_data)
         length_bytes = manifest.length_bytes
-        if manifest.epoch != frame.epoch:
-            raise self._contradiction(
-                0, f"is of epoch {frame.epoch}, its manifest of {manifest.epoch}"
-            )
         if length_bytes > self._limit_bytes:
             raise RemoteProtocolError(
                 f"chunk {self._chunk.chunk} of {length_bytes} bytes; "

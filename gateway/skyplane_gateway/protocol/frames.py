@@ -1,13 +1,11 @@
 """The sealed body of a DATA frame.
 
-    head crc32c u32 | epoch u32 | payload crc32c u32 | payload offset u64 |
-    manifest length u32 | manifest (frame 0 only) | payload
+    head crc32c u32 | payload crc32c u32 | payload offset u64 | manifest length u32
+    manifest (frame 0 only) | payload
 
 The payload's checksum is its own, so that frames combine to the chunk's. The head's
 checksum covers the outer header and all of the body that is not payload: a flipped bit
-in a chunk number or a key must not pass because the payload is intact. The epoch stands
-in every frame, so that frames of two leads, which number their chunks independently,
-are never put together.
+in a chunk number or a key must not pass because the payload is intact.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from skyplane_gateway.protocol.messages import FRAME_HEADER_BYTES, FrameHeader, 
 from skyplane_gateway.protocol.sealing import PLAIN, SEAL_BYTES, Sealer
 
 _CHECK: Final = struct.Struct(">I")
-_FIELDS: Final = struct.Struct(">IIQI")
+_FIELDS: Final = struct.Struct(">IQI")
 BODY_HEAD_BYTES: Final = _CHECK.size + _FIELDS.size
 
 #: What a frame costs beside manifest and payload.
@@ -47,14 +45,12 @@ class OpenedFrame:
     """A frame after opening; its head is verified, its payload not yet.
 
     Attributes:
-        epoch: tenure of the lead that cut the chunk.
         offset: where the payload stands in the chunk, bytes.
         payload_crc32c: what the payload must have.
         manifest: the encoded manifest; empty in every frame but 0.
     """
 
     header: FrameHeader
-    epoch: int
     offset: int
     payload_crc32c: int
     manifest: memoryview
@@ -63,7 +59,6 @@ class OpenedFrame:
 
 def seal_frame(
     header: FrameHeader,
-    epoch: int,
     offset: int,
     payload: Sequence[Buffer],
     payload_crc32c: int,
@@ -80,11 +75,9 @@ def seal_frame(
     body_bytes = BODY_HEAD_BYTES + len(manifest) + total_bytes(payload)
     outer = pack_frame_header(header, body_bytes + SEAL_BYTES)
     try:
-        fields = _FIELDS.pack(epoch, payload_crc32c, offset, len(manifest)) + manifest
+        fields = _FIELDS.pack(payload_crc32c, offset, len(manifest)) + manifest
     except struct.error as error:
-        raise LocalProtocolError(
-            f"frame {header.frame}: epoch {epoch} or offset {offset} does not fit"
-        ) from error
+        raise LocalProtocolError(f"frame {header.frame}: offset {offset} does not fit") from error
     check = _CHECK.pack(crc32c(fields, crc32c(outer)))
     return RawFrame(header, sealer.seal(outer, (check + fields, *payload)))
 
@@ -101,7 +94,7 @@ def open_frame(header: FrameHeader, sealed: memoryview, sealer: Sealer = PLAIN) 
     if len(body) < BODY_HEAD_BYTES:
         raise RemoteProtocolError(f"frame body of {len(body)} bytes is too short")
     check: int = _CHECK.unpack_from(body)[0]
-    epoch, payload_crc32c, offset, manifest_bytes = _FIELDS.unpack_from(body, _CHECK.size)
+    payload_crc32c, offset, manifest_bytes = _FIELDS.unpack_from(body, _CHECK.size)
     end = BODY_HEAD_BYTES + manifest_bytes
     if manifest_bytes > MAX_MANIFEST or end > len(body):
         raise RemoteProtocolError(
@@ -117,4 +110,4 @@ def open_frame(header: FrameHeader, sealed: memoryview, sealer: Sealer = PLAIN) 
             f"frame {header.frame} with a manifest of {manifest_bytes} bytes; "
             "it belongs in frame 0 alone"
         )
-    return OpenedFrame(header, epoch, offset, payload_crc32c, body[BODY_HEAD_BYTES:end], body[end:])
+    return OpenedFrame(header, offset, payload_crc32c, body[BODY_HEAD_BYTES:end], body[end:])

@@ -1,6 +1,6 @@
 """The chunk manifest: what a chunk is, for the sink alone. Travels in frame 0.
 
-    epoch u32 | chunk length u64 | kind u8 | then
+    chunk length u64 | kind u8 | then
     PART (1):     key | upload id | part number u32 | offset in the object u64
     OBJECTS (2):  count u16, and for each object, payloads on end in this order:
                   key | length u64 | attributes | precondition
@@ -45,7 +45,7 @@ _HEADERS: Final = (
 _NO_ATTRIBUTES: Final = ObjectAttributes()
 
 #: Manifest of OBJECTS without its entries: what a batch builder starts counting from.
-OBJECTS_BASE_BYTES: Final = 4 + 8 + 1 + 2
+OBJECTS_BASE_BYTES: Final = 8 + 1 + 2
 
 
 class _Kind(IntEnum):
@@ -91,12 +91,10 @@ class ChunkManifest:
     """What the payload of a chunk is.
 
     Attributes:
-        epoch: tenure of the lead that cut the chunk; a sink refuses older ones.
         length_bytes: payload of the whole chunk.
         content: one part, or one or more whole objects whose lengths add up to that.
     """
 
-    epoch: int
     length_bytes: int
     content: PartEntry | tuple[ObjectEntry, ...]
 
@@ -111,7 +109,6 @@ def encode_manifest(manifest: ChunkManifest) -> bytes:
     if problem:
         raise LocalProtocolError(f"manifest: {problem}")
     writer = Writer("manifest", MAX_MANIFEST)
-    writer.u32(manifest.epoch, "epoch")
     writer.u64(manifest.length_bytes, "chunk length")
     content = manifest.content
     if isinstance(content, PartEntry):
@@ -137,7 +134,6 @@ def decode_manifest(data: Buffer) -> ChunkManifest:
     reader = Reader("manifest", data)
     if len(data) > MAX_MANIFEST:
         raise reader.error(f"{len(data)} bytes, the limit is {MAX_MANIFEST}")
-    epoch = reader.u32("epoch")
     length_bytes = reader.u64("chunk length")
     kind = reader.u8("kind")
     content: PartEntry | tuple[ObjectEntry, ...]
@@ -156,7 +152,7 @@ def decode_manifest(data: Buffer) -> ChunkManifest:
     else:
         raise reader.error(f"kind {kind} is unknown")
     reader.end()
-    manifest = ChunkManifest(epoch, length_bytes, content)
+    manifest = ChunkManifest(length_bytes, content)
     problem = _problem(manifest)
     if problem:
         raise reader.error(problem)

@@ -48,8 +48,8 @@ class MessageType(IntEnum):
 FLAG_LAST: Final = 0x01
 
 _PREFIX: Final = struct.Struct(">BBHI")
-_FRAME: Final = struct.Struct(f">BBHI{FLEET_BYTES}s{TRANSFER_BYTES}sHHQI")
-_RECEIPT: Final = struct.Struct(f">BBHI{FLEET_BYTES}s{TRANSFER_BYTES}sHHQ")
+_FRAME: Final = struct.Struct(f">BBHI{FLEET_BYTES}s{TRANSFER_BYTES}sIHHQI")
+_RECEIPT: Final = struct.Struct(f">BBHI{FLEET_BYTES}s{TRANSFER_BYTES}sIHHQ")
 
 PREFIX_BYTES: Final = _PREFIX.size
 FRAME_HEADER_BYTES: Final = _FRAME.size
@@ -91,11 +91,14 @@ class Prefix:
 class FrameHeader:
     """Outer header of DATA, visible to relays.
 
-    `frame` counts from 0 within the chunk; `is_last` marks the highest.
+    `epoch` is the tenure of the lead that cut the chunk: leads number their chunks
+    independently, so without it frames and receipts of two of them could be taken for
+    one another. `frame` counts from 0 within the chunk; `is_last` marks the highest.
     """
 
     fleet: bytes
     transfer: bytes
+    epoch: int
     route: int
     attempt: int
     chunk: int
@@ -109,6 +112,7 @@ class ReceiptHeader:
 
     fleet: bytes
     transfer: bytes
+    epoch: int
     route: int
     attempt: int
     chunk: int
@@ -151,7 +155,7 @@ def pack_prefix(kind: MessageType, length: int, flags: int = 0) -> bytes:
 
 
 def pack_frame_header(header: FrameHeader, sealed_bytes: int) -> bytes:
-    """The outer 48 bytes of a frame whose sealed part has `sealed_bytes`.
+    """The outer 52 bytes of a frame whose sealed part has `sealed_bytes`.
 
     Raises:
         LocalProtocolError: a field does not fit, or the frame is too large.
@@ -168,6 +172,7 @@ def pack_frame_header(header: FrameHeader, sealed_bytes: int) -> bytes:
             size - PREFIX_BYTES,
             header.fleet,
             header.transfer,
+            header.epoch,
             header.route,
             header.attempt,
             header.chunk,
@@ -178,13 +183,14 @@ def pack_frame_header(header: FrameHeader, sealed_bytes: int) -> bytes:
 
 
 def unpack_frame_header(data: Buffer) -> FrameHeader:
-    """Read the outer 48 bytes, whose prefix has been checked."""
-    _, flags, _, _, fleet, transfer, route, attempt, chunk, frame = _FRAME.unpack_from(data)
-    return FrameHeader(fleet, transfer, route, attempt, chunk, frame, bool(flags & FLAG_LAST))
+    """Read the outer 52 bytes, whose prefix has been checked."""
+    _, flags, _, _, fleet, transfer, epoch, route, attempt, chunk, frame = _FRAME.unpack_from(data)
+    is_last = bool(flags & FLAG_LAST)
+    return FrameHeader(fleet, transfer, epoch, route, attempt, chunk, frame, is_last)
 
 
 def pack_receipt_header(header: ReceiptHeader, sealed_bytes: int) -> bytes:
-    """The outer 44 bytes of a receipt whose sealed part has `sealed_bytes`.
+    """The outer 48 bytes of a receipt whose sealed part has `sealed_bytes`.
 
     Raises:
         LocalProtocolError: a field does not fit, or the receipt is too large.
@@ -201,6 +207,7 @@ def pack_receipt_header(header: ReceiptHeader, sealed_bytes: int) -> bytes:
             size - PREFIX_BYTES,
             header.fleet,
             header.transfer,
+            header.epoch,
             header.route,
             header.attempt,
             header.chunk,
@@ -210,9 +217,8 @@ def pack_receipt_header(header: ReceiptHeader, sealed_bytes: int) -> bytes:
 
 
 def unpack_receipt_header(data: Buffer) -> ReceiptHeader:
-    """Read the outer 44 bytes, whose prefix has been checked."""
-    _, _, _, _, fleet, transfer, route, attempt, chunk = _RECEIPT.unpack_from(data)
-    return ReceiptHeader(fleet, transfer, route, attempt, chunk)
+    """Read the outer 48 bytes, whose prefix has been checked."""
+    return ReceiptHeader(*_RECEIPT.unpack_from(data)[4:])
 
 
 def pack_goodbye(reason: GoodbyeReason, text: str) -> bytes:

@@ -69,8 +69,9 @@ class EntryResult:
 class Receipt:
     """The sink's answer for a whole chunk.
 
-    `status` is DURABLE only if every entry is; `entries` may be empty where the chunk was
-    refused as a whole.
+    `epoch` is the one that the sink acts for; it may be above the chunk's. `status` is
+    DURABLE only if every entry is; `entries` may be empty where the chunk was refused as
+    a whole.
     """
 
     epoch: int

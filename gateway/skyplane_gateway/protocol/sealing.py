@@ -33,7 +33,7 @@ class Sealer(Protocol):
     def seal(self, outer: bytes, body: Sequence[Buffer]) -> tuple[Buffer, ...]:
         """The sealed part as buffers on end, `SEAL_BYTES` longer than the body.
 
-        `outer` is the packed outer header (48 or 44 bytes), to be authenticated with it.
+        `outer` is the packed outer header (52 or 48 bytes), to be authenticated with it.
         The first buffer of the body is small, the others are payload.
         """
 

@@ -90,15 +90,15 @@ def bitwise_crc32c(data: bytes) -> int:
 
 def make_frames(payload: Buffer, *, chunk: int = 5, frame_bytes: int = 64) -> list[RawFrame]:
     framer = ChunkFramer(
-        ChunkId(FLEET, b"T" * 16, ROUTE, 2, chunk),
-        ChunkManifest(3, len(payload), PartEntry("a/b.c", "u1", 1, 0)),
+        ChunkId(FLEET, b"T" * 16, 3, ROUTE, 2, chunk),
+        ChunkManifest(len(payload), PartEntry("a/b.c", "u1", 1, 0)),
         max_payload_bytes=frame_bytes,
     )
     return framer.feed(payload)
 
 
 def make_receipt(chunk: int = 5) -> RawReceipt:
-    header = ChunkId(FLEET, b"T" * 16, ROUTE, 2, chunk).receipt()
+    header = ChunkId(FLEET, b"T" * 16, 3, ROUTE, 2, chunk).receipt()
     entry = EntryResult(ReceiptStatus.DURABLE, etag='"e1"', crc32c=1, size_bytes=9)
     return seal_receipt(header, Receipt(3, ReceiptStatus.DURABLE, entries=(entry,)))
 

@@ -32,11 +32,11 @@ from skyplane_gateway.protocol import (
 from skyplane_gateway.protocol.checksum import crc32c
 from skyplane_gateway.protocol.limits import MAX_FRAMES
 
-CHUNK = ChunkId(b"fleet-01", b"T" * 16, 7, 2, 5)
+CHUNK = ChunkId(b"fleet-01", b"T" * 16, 3, 7, 2, 5)
 
 
-def part_manifest(length_bytes: int, epoch: int = 3) -> ChunkManifest:
-    return ChunkManifest(epoch, length_bytes, PartEntry("key", "upload", 1, 0))
+def part_manifest(length_bytes: int) -> ChunkManifest:
+    return ChunkManifest(length_bytes, PartEntry("key", "upload", 1, 0))
 
 
 def cut(payload: bytes, frame_bytes: int, pieces: Sequence[int] = ()) -> list[RawFrame]:
@@ -64,12 +64,11 @@ def made(
     *,
     is_last: bool = False,
     manifest: ChunkManifest | None = None,
-    epoch: int = 3,
 ) -> OpenedFrame:
     """A frame that no framer would make, with good checksums."""
     encoded = b"" if manifest is None else encode_manifest(manifest)
     header = CHUNK.frame(number, is_last=is_last)
-    return opened(seal_frame(header, epoch, offset, [payload], crc32c(payload), encoded))
+    return opened(seal_frame(header, offset, [payload], crc32c(payload), encoded))
 
 
 def assembler(limit_bytes: int = 10_000, early: int | None = None) -> ChunkAssembler:
@@ -93,7 +92,6 @@ def test_pieces_of_any_size_make_full_frames(
     assert all(len(frame.payload) == frame_bytes for frame in frames[:-1])
     assert [bool(frame.manifest) for frame in frames] == [True] + [False] * (len(frames) - 1)
     assert b"".join(frame.payload for frame in frames) == payload
-    assert {frame.epoch for frame in frames} == {3}
 
 
 def test_empty_chunk_is_one_frame() -> None:
@@ -106,11 +104,11 @@ def test_empty_chunk_is_one_frame() -> None:
 
 def test_frame_0_leaves_room_for_its_manifest() -> None:
     entries = tuple(ObjectEntry(f"{n:01000}", 1000) for n in range(500))
-    manifest = ChunkManifest(3, 500_000 + 700_000, (*entries, ObjectEntry("last", 700_000)))
+    manifest = ChunkManifest(500_000 + 700_000, (*entries, ObjectEntry("last", 700_000)))
     framer = ChunkFramer(CHUNK, manifest)
     payload = bytes(1_200_000)
     frames = framer.feed(payload)
-    sizes = [sum(len(buffer) for buffer in frame.sealed) + 48 for frame in frames]
+    sizes = [sum(len(buffer) for buffer in frame.sealed) + 52 for frame in frames]
     assert sizes[0] == 1 << 20, "full to the last byte"
     assert len(frames) == 2
     assert framer.crc32c == crc32c(payload)
@@ -203,6 +201,7 @@ def other_headers(header: FrameHeader) -> list[FrameHeader]:
     return [
         replace(header, chunk=header.chunk ^ 1),
         replace(header, frame=header.frame ^ 2),
+        replace(header, epoch=header.epoch ^ 1),
         replace(header, attempt=header.attempt ^ 1),
         replace(header, is_last=not header.is_last),
     ]
@@ -238,6 +237,7 @@ def test_nothing_is_shown_before_all_is_there() -> None:
     "other",
     [
         replace(CHUNK, transfer=b"U" * 16),
+        replace(CHUNK, epoch=2),
         replace(CHUNK, route=8),
         replace(CHUNK, attempt=3),
         replace(CHUNK, chunk=6),
@@ -249,19 +249,6 @@ def test_frames_of_another_chunk_are_a_mistake_of_the_driver(other: ChunkId) -> 
         assembler().add(opened(frame))
     assert ChunkId.of(frame.header) == other
     assert ChunkId.of(other.receipt()) == other
-
-
-def test_frames_of_two_leads_never_mix() -> None:
-    """Both number their chunks from 0; the same number need not be the same bytes."""
-    sink = assembler()
-    sink.add(made(1, 4, b"old!", epoch=2, is_last=True))
-    with pytest.raises(LocalProtocolError, match="epoch 3 does not belong"):
-        sink.add(made(0, 0, b"new!", manifest=part_manifest(8)))
-
-
-def test_manifest_is_of_the_epoch_of_its_frame() -> None:
-    with pytest.raises(RemoteProtocolError, match="is of epoch 4, its manifest of 3"):
-        assembler().add(made(0, 0, b"x", is_last=True, manifest=part_manifest(1), epoch=4))
 
 
 FOUR = part_manifest(4)
@@ -406,7 +393,7 @@ def test_early_frames_keep_their_own_memory_only_until_frame_0() -> None:
 
 def test_objects_of_a_batch() -> None:
     entries = (ObjectEntry("a", 3), ObjectEntry("empty", 0), ObjectEntry("b", 4))
-    frames = ChunkFramer(CHUNK, ChunkManifest(3, 7, entries), max_payload_bytes=2).feed(b"aaabbbb")
+    frames = ChunkFramer(CHUNK, ChunkManifest(7, entries), max_payload_bytes=2).feed(b"aaabbbb")
     sink = assembler()
     for frame in reversed(frames):
         sink.add(opened(frame))

@@ -67,7 +67,7 @@ def test_fed_whole(
     assert len(expected) == 5
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 7, 47, 48, 49])
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 51, 52, 53])
 def test_fed_in_small_pieces(
     step: int,
     conversation: tuple[bytes, list[Event]],
@@ -178,7 +178,7 @@ def test_large_payload_is_sent_uncopied_and_small_ones_in_one_buffer(
         pair.upstream.send_frame(frame.header, *frame.sealed)
     head, sent, tag = pair.upstream.data_to_send()
     assert sent.obj is payload.obj
-    assert (len(head), len(tag)) == (48 + 26 + 24 + 36, 16)
+    assert (len(head), len(tag)) == (52 + 26 + 20 + 32, 16)
     receipt = make_receipt()
     pair.downstream.send_receipt(receipt.header, *receipt.sealed)
     assert len(pair.downstream.data_to_send()) == 1
@@ -239,7 +239,7 @@ def test_frames_and_receipts_stay_on_their_route(
         pair.upstream.send_frame(replace(frame.header, **changes), *frame.sealed)
     with pytest.raises(LocalProtocolError, match="route 7"):
         pair.downstream.send_receipt(replace(receipt.header, **changes), *receipt.sealed)
-    position = 8 if "fleet" in changes else 33
+    position = 8 if "fleet" in changes else 37
     for item in (frame, receipt):
         pair = make_pair().established()
         sender, receiver = pair.upstream, pair.downstream
@@ -247,7 +247,7 @@ def test_frames_and_receipts_stay_on_their_route(
             sender, receiver = receiver, sender
         send = sender.send_frame if item is frame else sender.send_receipt
         send(item.header, *item.sealed)
-        head = bytearray(b"".join(sender.data_to_send())[:48])
+        head = bytearray(b"".join(sender.data_to_send())[:52])
         head[position] ^= 1
         receiver.receive_data(head)
         assert len(receiver.get_buffer()) == STAGING_BYTES

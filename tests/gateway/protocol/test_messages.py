@@ -67,11 +67,13 @@ CHALLENGE_HEX = (
 
 PROOF_HEX = "03 00 0001 00000020" + "bb" * 32
 
-FRAME = FrameHeader(FLEET, b"T" * 16, 7, 2, 5, 1, True)
-FRAME_HEX = "04 01 0001 00000073" + FLEET_HEX + "54" * 16 + "0007 0002 0000000000000005 00000001"
+FRAME = FrameHeader(FLEET, b"T" * 16, 3, 7, 2, 5, 1, True)
+FRAME_HEX = (
+    "04 01 0001 00000073" + FLEET_HEX + "54" * 16 + "00000003 0007 0002 0000000000000005 00000001"
+)
 
-RECEIPT = ReceiptHeader(FLEET, b"T" * 16, 7, 2, 5)
-RECEIPT_HEX = "05 00 0001 00000076" + FLEET_HEX + "54" * 16 + "0007 0002 0000000000000005"
+RECEIPT = ReceiptHeader(FLEET, b"T" * 16, 3, 7, 2, 5)
+RECEIPT_HEX = "05 00 0001 0000007a" + FLEET_HEX + "54" * 16 + "00000003 0007 0002 0000000000000005"
 
 GOODBYE_HEX = "06 00 0001 00000007 0001 0003 627965"
 
@@ -84,8 +86,8 @@ WRITTEN: dict[str, tuple[Callable[[], bytes], str]] = {
     "hello": (lambda: pack_hello(HELLO), HELLO_HEX),
     "challenge": (lambda: pack_challenge(CHALLENGE, b"\xaa" * 32), CHALLENGE_HEX),
     "proof": (lambda: pack_proof(b"\xbb" * 32), PROOF_HEX),
-    "frame": (lambda: pack_frame_header(FRAME, 0x73 - 40), FRAME_HEX),
-    "receipt": (lambda: pack_receipt_header(RECEIPT, 0x76 - 36), RECEIPT_HEX),
+    "frame": (lambda: pack_frame_header(FRAME, 0x73 - 44), FRAME_HEX),
+    "receipt": (lambda: pack_receipt_header(RECEIPT, 0x7A - 40), RECEIPT_HEX),
     "goodbye": (lambda: pack_goodbye(GoodbyeReason.DRAINING, "bye"), GOODBYE_HEX),
 }
 
@@ -136,12 +138,12 @@ def test_prefix_of_every_message(name: str) -> None:
     prefix = read_prefix(memoryview(data))
     assert prefix.kind is MessageType[{"frame": "DATA"}.get(name, name.upper())]
     assert prefix.flags == (1 if name == "frame" else 0)
-    body = {"frame": 0x73, "receipt": 0x76}.get(name, len(data) - PREFIX_BYTES)
+    body = {"frame": 0x73, "receipt": 0x7A}.get(name, len(data) - PREFIX_BYTES)
     assert prefix.size_bytes == PREFIX_BYTES + body
 
 
 def test_header_sizes_are_those_of_the_specification() -> None:
-    assert (PREFIX_BYTES, FRAME_HEADER_BYTES, RECEIPT_HEADER_BYTES) == (8, 48, 44)
+    assert (PREFIX_BYTES, FRAME_HEADER_BYTES, RECEIPT_HEADER_BYTES) == (8, 52, 48)
 
 
 @pytest.mark.parametrize("kind", MessageType)
@@ -157,7 +159,7 @@ def test_each_type_has_its_cap(kind: MessageType) -> None:
         pack_prefix(kind, cap - 7)
 
 
-@pytest.mark.parametrize(("kind", "least"), [(MessageType.DATA, 40), (MessageType.RECEIPT, 36)])
+@pytest.mark.parametrize(("kind", "least"), [(MessageType.DATA, 44), (MessageType.RECEIPT, 40)])
 def test_data_and_receipts_have_room_for_their_outer_header(kind: MessageType, least: int) -> None:
     short = bytes([kind, 0, 0, 1]) + (least - 1).to_bytes(4, "big")
     with pytest.raises(RemoteProtocolError):
@@ -195,6 +197,7 @@ def test_another_version_is_named_with_ours(version: int) -> None:
     [
         replace(FRAME, fleet=b"short"),
         replace(FRAME, transfer=b"T" * 17),
+        replace(FRAME, epoch=1 << 32),
         replace(FRAME, route=1 << 16),
         replace(FRAME, attempt=-1),
         replace(FRAME, chunk=1 << 64),
@@ -213,12 +216,12 @@ def test_receipt_header_that_does_not_fit_is_our_own_fault(header: ReceiptHeader
 
 
 def test_largest_frame_and_receipt() -> None:
-    assert len(pack_frame_header(FRAME, MAX_MESSAGE - 48)) == 48
+    assert len(pack_frame_header(FRAME, MAX_MESSAGE - 52)) == 52
     with pytest.raises(LocalProtocolError, match="limit"):
-        pack_frame_header(FRAME, MAX_MESSAGE - 47)
-    assert len(pack_receipt_header(RECEIPT, MAX_RECEIPT - 44)) == 44
+        pack_frame_header(FRAME, MAX_MESSAGE - 51)
+    assert len(pack_receipt_header(RECEIPT, MAX_RECEIPT - 48)) == 48
     with pytest.raises(LocalProtocolError, match="limit"):
-        pack_receipt_header(RECEIPT, MAX_RECEIPT - 43)
+        pack_receipt_header(RECEIPT, MAX_RECEIPT - 47)
 
 
 def test_goodbye_text_is_cut_between_characters() -> None:

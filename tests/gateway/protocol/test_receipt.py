@@ -22,7 +22,7 @@ from skyplane_gateway.protocol import (
 )
 from skyplane_gateway.protocol.limits import MAX_ENTRIES, MAX_RECEIPT
 
-HEADER = ReceiptHeader(b"fleet-01", b"T" * 16, 7, 2, 5)
+HEADER = ReceiptHeader(b"fleet-01", b"T" * 16, 3, 7, 2, 5)
 DURABLE = Receipt(
     3,
     ReceiptStatus.DURABLE,
@@ -33,12 +33,12 @@ REFUSED = Receipt(3, ReceiptStatus.REFUSED, "stale-epoch", "old", True)
 PROLOGUE, TAG = "0000" + "00" * 16 + "00" * 8, "00" * 16
 DURABLE_HEX = (
     PROLOGUE
-    + "4b8e6d82 00000003 01 00 0000 0000 0001"
+    + "d3649a2a 00000003 01 00 0000 0000 0001"
     + "01 00 0004 22653122 e3069283 0000000000000009 0000 0000"
     + TAG
 )
 REFUSED_HEX = (
-    PROLOGUE + "d0e43aa8 00000003 02 01 000b 7374616c652d65706f6368 0003 6f6c64 0000" + TAG
+    PROLOGUE + "1ab305fe 00000003 02 01 000b 7374616c652d65706f6368 0003 6f6c64 0000" + TAG
 )
 
 texts = st.text(st.characters(codec="utf-8"), max_size=60)
@@ -86,6 +86,7 @@ def test_every_flipped_bit_is_refused(receipt: Receipt) -> None:
     "other",
     [
         replace(HEADER, transfer=b"U" * 16),
+        replace(HEADER, epoch=2),
         replace(HEADER, route=8),
         replace(HEADER, attempt=3),
         replace(HEADER, chunk=6),
@@ -106,9 +107,12 @@ def test_every_cut_is_refused() -> None:
 def forged(body: str, checksum: Callable[[bytes], int]) -> memoryview:
     """A sealed receipt of any body, with a good checksum."""
     raw = bytes.fromhex(body)
-    length = 36 + 42 + 4 + len(raw)
+    length = 40 + 42 + 4 + len(raw)
     outer = bytes.fromhex(
-        f"05000001 {length:08x}" + b"fleet-01".hex() + "54" * 16 + "0007 0002 0000000000000005"
+        f"05000001 {length:08x}"
+        + b"fleet-01".hex()
+        + "54" * 16
+        + "00000003 0007 0002 0000000000000005"
     )
     check = checksum(outer + raw)
     return memoryview(bytes.fromhex(PROLOGUE + f"{check:08x}") + raw + bytes(16))
@@ -173,7 +177,7 @@ def test_messages_are_cut_so_that_any_refusal_can_be_told() -> None:
     entry = EntryResult(ReceiptStatus.REFUSED, '"e"', 1, 2, "store-unavailable", "é" * 2000)
     receipt = Receipt(3, ReceiptStatus.REFUSED, "store-error", "m" * 3000, False, (entry,) * 4096)
     sealed = sealed_bytes(receipt)
-    assert MAX_RECEIPT - 8192 < len(sealed) <= MAX_RECEIPT - 44
+    assert MAX_RECEIPT - 8192 < len(sealed) <= MAX_RECEIPT - 48
     opened = open_receipt(HEADER, sealed)
     assert opened.message == "m" * 1024
     assert {e.code for e in opened.entries} == {"store-unavailable"}

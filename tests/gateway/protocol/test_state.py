@@ -78,7 +78,7 @@ ALLOWED = {
     State.FAILED: {Step.RECV_EOF},
 }
 
-#: A well-formed first 48 bytes of each type: enough to be admitted or refused.
+#: A well-formed first eight bytes of each type: enough to be admitted or refused.
 PREFIXES = {
     MessageType.HELLO: "01 00 0001 00000030",
     MessageType.CHALLENGE: "02 00 0001 00000050",
@@ -201,10 +201,12 @@ def test_every_sending_in_every_state(
 
     def send() -> None:
         if step is Step.SEND_DATA:
-            header = FrameHeader(b"fleet-01", b"T" * 16, route, 0, 0, 1, False)
+            header = FrameHeader(b"fleet-01", b"T" * 16, 3, route, 0, 0, 1, False)
             connection.send_frame(header, b"sealed")
         elif step is Step.SEND_RECEIPT:
-            connection.send_receipt(ReceiptHeader(b"fleet-01", b"T" * 16, route, 0, 0), b"sealed")
+            connection.send_receipt(
+                ReceiptHeader(b"fleet-01", b"T" * 16, 3, route, 0, 0), b"sealed"
+            )
         else:
             connection.close()
 
