@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,9 @@ _CALL_THREADS: Final = 64
 
 #: A gateway that is ending gives its cleanup this long.
 _CLOSE_WITHIN_S: Final = 30.0
+
+#: Calls that are being answered when it ends have this long to be answered.
+_ANSWER_WITHIN_S: Final = 2.0
 
 
 def entry_point() -> None:
@@ -76,33 +80,65 @@ def read_config(path: Path, fleet_key: str) -> GatewayConfig:
     return config
 
 
-async def serve(config: GatewayConfig) -> None:
-    """Listen, say so in `ready.json`, live until asked to end or the lease runs out."""
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A gateway that answers on both of its ports."""
+
+    service: GatewayService
+    control_port: int
+    data_port: int
+    _data: asyncio.Server
+    _runner: web.AppRunner
+    _keeper: asyncio.Task[None]
+
+    async def close(self) -> None:
+        """End in good order, within a bound."""
+        self._keeper.cancel()
+        self._data.close()
+        try:
+            await asyncio.wait_for(self.service.close(), _CLOSE_WITHIN_S)
+        except TimeoutError:
+            log.error("the cleanup took longer than %g s and was left", _CLOSE_WITHIN_S)
+        await self._runner.cleanup()
+
+
+async def listen(config: GatewayConfig) -> Listening:
+    """Start a gateway in this process."""
     loop = asyncio.get_running_loop()
-    loop.set_default_executor(ThreadPoolExecutor(_CALL_THREADS, thread_name_prefix="call"))
     service = GatewayService(config, client_context(config), time.monotonic)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, service.request_shutdown, signal.Signals(number).name)
     data = await loop.create_server(service.routes.accept, config.data_host, config.data_port)
-    runner = web.AppRunner(ControlServer(service).application(), access_log=None)
+    runner = web.AppRunner(
+        ControlServer(service).application(), access_log=None, shutdown_timeout=_ANSWER_WITHIN_S
+    )
     await runner.setup()
     site = web.TCPSite(
         runner, config.control_host, config.control_port, ssl_context=server_context(config)
     )
     await site.start()
-    announce(config, runner.addresses[0][1], data.sockets[0].getsockname()[1])
-    keeper = asyncio.create_task(service.keep_alive())
+    return Listening(
+        service,
+        runner.addresses[0][1],
+        data.sockets[0].getsockname()[1],
+        data,
+        runner,
+        asyncio.create_task(service.keep_alive()),
+    )
+
+
+async def serve(config: GatewayConfig) -> None:
+    """Listen, say so in `ready.json`, live until asked to end or the lease runs out."""
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(_CALL_THREADS, thread_name_prefix="call"))
+    gateway = await listen(config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        name = signal.Signals(number).name
+        loop.add_signal_handler(number, gateway.service.request_shutdown, name)
+    announce(config, gateway.control_port, gateway.data_port)
     try:
-        await service.shutdown_requested.wait()
-        log.info("ending: %s", service.shutdown_reason)
+        await gateway.service.shutdown_requested.wait()
+        log.info("ending: %s", gateway.service.shutdown_reason)
     finally:
-        keeper.cancel()
-        data.close()
-        try:
-            await asyncio.wait_for(service.close(), _CLOSE_WITHIN_S)
-        except TimeoutError:
-            log.error("the cleanup took longer than %g s and was left", _CLOSE_WITHIN_S)
-        await runner.cleanup()
+        await gateway.close()
         remove_traces(config)
 
 

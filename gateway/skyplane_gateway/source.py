@@ -19,6 +19,7 @@ from skyplane_gateway.errors import (
     GatewayLost,
     SkyplaneError,
     StoreUnavailable,
+    UnknownTransfer,
     from_dict,
 )
 from skyplane_gateway.orders import ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
@@ -103,6 +104,7 @@ class SourceTransfer:
         self._outcomes: deque[tuple[int, ChunkOutcome]] = deque()
         self._last = 0
         self._news = asyncio.Event()
+        self._is_closed = False
         self._workers = [asyncio.create_task(self._work()) for _ in range(readers)]
 
     # -- the lead's side
@@ -115,15 +117,21 @@ class SourceTransfer:
             self._orders.put_nowait(order)
 
     async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
-        """Ended chunks after sequence number `after`; waits for one up to `wait_s` seconds."""
+        """Ended chunks after sequence number `after`; waits for one up to `wait_s` seconds.
+
+        Raises:
+            UnknownTransfer: this side of the transfer was closed; there will be no more.
+        """
         while self._outcomes and self._outcomes[0][0] <= after:
             self._outcomes.popleft()
-        if not self._outcomes:
+        if not self._outcomes and not self._is_closed:
             self._news.clear()
             try:
                 await asyncio.wait_for(self._news.wait(), wait_s)
             except TimeoutError:
                 return after, []
+        if not self._outcomes:
+            raise UnknownTransfer("this source has let go of the transfer")
         return self._last, [outcome for _, outcome in self._outcomes]
 
     # -- the data path's side
@@ -149,7 +157,9 @@ class SourceTransfer:
             self._report(ChunkOutcome.of_failure(sending.order, GatewayLost(reason)))
 
     async def close(self) -> None:
-        """Stop reading and let go of the store."""
+        """Stop reading, let go of the store, and keep nobody waiting for outcomes."""
+        self._is_closed = True
+        self._news.set()
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)

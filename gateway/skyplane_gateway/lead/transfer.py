@@ -96,6 +96,7 @@ class LeadTransfer:
         self._started = clock()
         self._ended: float | None = None
         self._listed = False
+        self._batch_bytes = min(BATCH_BYTES, spec.chunk_bytes)
         self._notices: set[asyncio.Task[None]] = set()
         self._dispatcher = Dispatcher(topology.routes, crew.sink_capacity_bytes)
         self._courier = Courier(self._dispatcher, crew.sources, ack_deadline_s)
@@ -210,7 +211,7 @@ class LeadTransfer:
                     size = row.source.size_bytes
                     if size > self.spec.chunk_bytes:
                         await start(self._movers.move_in_parts(row))
-                    elif size >= BATCH_BYTES:
+                    elif size >= self._batch_bytes:
                         await start(self._movers.move_whole([row]))
                     else:
                         batch = await self._fill(batch, row, start)
@@ -227,7 +228,7 @@ class LeadTransfer:
     ) -> list[Selection]:
         """Add a small object to the batch; the batch that goes on being filled."""
         size = sum(other.source.size_bytes for other in batch) + row.source.size_bytes
-        if batch and (len(batch) == BATCH_OBJECTS or size > BATCH_BYTES):
+        if batch and (len(batch) == BATCH_OBJECTS or size > self._batch_bytes):
             await start(self._movers.move_whole(batch))
             return [row]
         return [*batch, row]

@@ -1,0 +1,283 @@
+"""A whole fleet in one process: real sockets, real TLS, stores in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skyplane_gateway.config import GatewayConfig, Route, Topology, TransferSpec
+from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.main import Listening, listen
+from skyplane_gateway.service import GatewayService
+from skyplane_gateway.stores import open_store
+from skyplane_gateway.stores.base import ObjectStore, StoreSpec
+from skyplane_gateway.stores.memory import create_bucket
+from skyplane_orchestration.authority import Authority, FleetSecret
+
+HOST = "127.0.0.1"
+
+
+def route(number: int, *nodes: str, connections: int = 2, share_gbps: float = 1.0) -> Route:
+    return Route(number, nodes, (connections,) * (len(nodes) - 1), share_gbps)
+
+
+@dataclass
+class InProcessFleet:
+    """Gateways of one test, by node name."""
+
+    routes: tuple[Route, ...]
+    directory: Path
+    settings: dict[str, Any]
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    gateways: dict[str, Listening] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.authority = Authority(FleetSecret(b"the secret of the service tests!!"), self.key)
+        self._context = self.authority.client_context()
+
+    @property
+    def nodes(self) -> list[str]:
+        return list(dict.fromkeys(node for route in self.routes for node in route.nodes))
+
+    def service(self, node: str) -> GatewayService:
+        return self.gateways[node].service
+
+    def client(self, node: str, authority: Authority | None = None) -> ControlClient:
+        context = self._context if authority is None else authority.client_context()
+        port = self.gateways[node].control_port
+        return ControlClient(HOST, port, context, self.authority.expected_uri(node))
+
+    def config(self, node: str) -> GatewayConfig:
+        directory = self.directory / node.replace("/", "_").replace(":", "_")
+        directory.mkdir(mode=0o700)
+        config = GatewayConfig(
+            node=node,
+            fleet_key=self.key,
+            control_host=HOST,
+            data_host=HOST,
+            directory=str(directory),
+            hello_key_hex=self.authority.hello_key.hex(),
+            **self.settings,
+        )
+        issued = self.authority.issue(self.authority.expected_uri(node), 3600.0)
+        config.certificate_path.write_text(issued.certificate_pem + issued.private_key_pem)
+        config.authority_path.write_text(self.authority.ca_certificate_pem(2**31))
+        return config
+
+    async def start(self) -> None:
+        for node in self.nodes:
+            self.gateways[node] = await listen(self.config(node))
+        topology = self.topology()
+        for node in self.nodes:
+            await asyncio.to_thread(self.client(node).put_topology, topology)
+        await self.until(lambda: all(g.service.routes.is_connected for g in self.gateways.values()))
+
+    def topology(self) -> Topology:
+        return Topology(
+            self.routes,
+            {node: (HOST, gateway.data_port) for node, gateway in self.gateways.items()},
+            {node: (HOST, gateway.control_port) for node, gateway in self.gateways.items()},
+        )
+
+    @staticmethod
+    async def until(condition: Callable[[], bool]) -> None:
+        """Let the event loop run until it holds; a hang ends with pytest's own guard."""
+        while not condition():  # noqa: ASYNC110 - nobody inside tells us
+            await asyncio.sleep(0.005)
+
+    # -- a transfer, as the orchestrator drives it
+
+    async def attach(
+        self,
+        transfer: str,
+        source: StoreSpec,
+        destination: StoreSpec,
+        *,
+        epoch: int = 1,
+        verify: str = "stored",
+    ) -> None:
+        topology = self.topology()
+        for side, nodes, store in (
+            ("source", topology.sources, source),
+            ("sink", topology.sinks, destination),
+        ):
+            for node in nodes:
+                await asyncio.to_thread(
+                    lambda node=node, side=side, store=store: self.client(node).attach(
+                        transfer,
+                        epoch=epoch,
+                        side=side,
+                        store=store,
+                        credentials=None,
+                        verify=verify,
+                    )
+                )
+
+    async def submit(self, transfer: str, spec: TransferSpec, *, epoch: int = 1) -> dict[str, Any]:
+        lead = self.client(self.topology().sources[0])
+        return await asyncio.to_thread(lambda: lead.submit(transfer, epoch=epoch, spec=spec))
+
+    async def ended(self, transfer: str) -> dict[str, Any]:
+        """The status document once the transfer has ended."""
+        lead = self.service(self.topology().sources[0]).lead(transfer)
+        await self.until(lambda: lead.status()["state"] != "running")
+        return lead.status()
+
+    async def run(self, spec: TransferSpec, *, verify: str = "stored") -> dict[str, Any]:
+        transfer = uuid.uuid4().hex
+        await self.attach(transfer, spec.source, spec.destination, verify=verify)
+        await self.submit(transfer, spec)
+        return await self.ended(transfer)
+
+
+Fleets = Callable[..., Any]
+
+
+@pytest.fixture
+def fleet_of(tmp_path: Path) -> Fleets:
+    """`async with fleet_of(route(0, "a", "r", "b")) as fleet:`"""
+
+    @asynccontextmanager
+    async def make(*routes: Route, **settings: Any) -> AsyncIterator[InProcessFleet]:
+        directory = tmp_path / uuid.uuid4().hex
+        directory.mkdir()
+        fleet = InProcessFleet(tuple(routes), directory, {"ack_deadline_s": 30.0, **settings})
+        try:
+            await fleet.start()
+            yield fleet
+        finally:
+            for gateway in fleet.gateways.values():
+                await gateway.close()
+
+    return make
+
+
+def memory_spec() -> StoreSpec:
+    """A bucket of its own for every call."""
+    spec = StoreSpec("memory", uuid.uuid4().hex)
+    create_bucket(spec.bucket)
+    return spec
+
+
+def fill(spec: StoreSpec, objects: dict[str, bytes]) -> ObjectStore:
+    store = open_store(spec)
+    for key, body in objects.items():
+        store.put(key, body)
+    return store
+
+
+def content(spec: StoreSpec) -> dict[str, bytes]:
+    store = open_store(spec)
+    found = {}
+    for info in store.list(""):
+        body = bytearray(info.size_bytes)
+        with store.read(info.key, offset=0, length=len(body), if_match=info.etag) as reader:
+            view = memoryview(body)
+            while view:
+                view = view[reader.readinto(view) :]
+        found[info.key] = bytes(body)
+    return found
+
+
+def uploads(spec: StoreSpec) -> list[str]:
+    return [upload.key for upload in open_store(spec).list_uploads("")]
+
+
+def copy_spec(source: StoreSpec, destination: StoreSpec, **more: Any) -> TransferSpec:
+    return TransferSpec(
+        source=source,
+        destination=destination,
+        source_prefix=more.pop("source_prefix", ""),
+        destination_prefix=more.pop("destination_prefix", ""),
+        **more,
+    )
+
+
+class Kit:
+    """What the tests of this folder share, by fixture, since folders are no packages."""
+
+    route = staticmethod(route)
+    memory_spec = staticmethod(memory_spec)
+    fill = staticmethod(fill)
+    content = staticmethod(content)
+    uploads = staticmethod(uploads)
+    copy_spec = staticmethod(copy_spec)
+
+
+@pytest.fixture
+def kit() -> Kit:
+    return Kit()
+
+
+class Gate:
+    """Holds every write to one bucket until it is opened; counts what was read and held."""
+
+    def __init__(self) -> None:
+        self._opened = threading.Event()
+        self._lock = threading.Lock()
+        self.waiting = 0
+        self.read_bytes = 0
+
+    def open(self) -> None:
+        self._opened.set()
+
+    def hold(self) -> None:
+        with self._lock:
+            self.waiting += 1
+        self._opened.wait(60)
+        with self._lock:
+            self.waiting -= 1
+
+    def count_read(self, length: int) -> None:
+        with self._lock:
+            self.read_bytes += length
+
+
+class _Watched:
+    """A store whose writes wait at a gate and whose reads are counted."""
+
+    def __init__(self, store: ObjectStore, gate: Gate, *, holds: bool) -> None:
+        self._store = store
+        self._gate = gate
+        self._holds = holds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def put(self, *arguments: Any, **more: Any) -> Any:
+        if self._holds:
+            self._gate.hold()
+        return self._store.put(*arguments, **more)
+
+    def put_part(self, *arguments: Any, **more: Any) -> Any:
+        if self._holds:
+            self._gate.hold()
+        return self._store.put_part(*arguments, **more)
+
+    def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Any:
+        self._gate.count_read(length)
+        return self._store.read(key, offset=offset, length=length, if_match=if_match)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Gate]:
+    """`gate(destination)`: what gateways write there waits; all that they read is counted."""
+
+    def make(destination: StoreSpec) -> Gate:
+        made = Gate()
+
+        def open_watched(spec: StoreSpec, credentials: Any = None) -> Any:
+            return _Watched(open_store(spec, credentials), made, holds=spec == destination)
+
+        monkeypatch.setattr("skyplane_gateway.service.open_store", open_watched)
+        return made
+
+    return make
