@@ -161,6 +161,13 @@ def test_what_a_peer_may_not_send(
         open_frame(header, forged(header, fields, reference_crc32c))
 
 
+def test_manifest_beyond_its_limit_is_refused() -> None:
+    size = MAX_MANIFEST + 1
+    fields = f"00000000 0000000000000000 {size:08x}" + "00" * size
+    with pytest.raises(RemoteProtocolError, match=f"manifest of {size} bytes"):
+        open_frame(FIRST, forged(FIRST, fields, crc32c))
+
+
 def test_manifest_belongs_into_frame_0_alone() -> None:
     with pytest.raises(LocalProtocolError, match="frame 0 alone"):
         seal_frame(FIRST, 0, [PAYLOAD], 0)

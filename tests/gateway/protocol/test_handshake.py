@@ -23,6 +23,12 @@ from skyplane_gateway.protocol import (
     State,
     WireVersionMismatch,
 )
+from skyplane_gateway.protocol.handshake import (
+    Challenge,
+    acceptor_proof,
+    pack_challenge,
+    unpack_hello,
+)
 
 MakeIdentity = Callable[[str], Identity]
 
@@ -100,14 +106,22 @@ def test_refused_hello_says_nothing_about_why(identity: MakeIdentity) -> None:
     assert dialer.next_event() == ConnectionClosed(is_clean=True)
 
 
-def test_acceptor_of_another_fleet_is_refused(identity: MakeIdentity) -> None:
-    """With the right key, so that the fleet alone is what differs."""
+@pytest.mark.parametrize(
+    ("fleet", "node", "problem"),
+    [(b"fleet-02", "b", "is of fleet"), (b"fleet-01", "a", "own name")],
+)
+def test_acceptor_of_another_fleet_or_of_our_name_is_refused(
+    fleet: bytes, node: str, problem: str, identity: MakeIdentity
+) -> None:
+    """With the right key and a good proof, so that nothing else is wrong."""
     dialer = dial(identity("a"))
-    other = Connection.accept(replace(identity("b"), fleet=b"fleet-02"), nonce=b"A" * 16)
-    hello = sent(dialer)
-    other.receive_data(hello[:8] + b"fleet-02" + hello[16:])
-    deliver(other, dialer)
-    assert isinstance(refusal(dialer), HelloRefused)
+    challenge = Challenge(fleet, b"A" * 16, node)
+    hello = unpack_hello(sent(dialer)[8:])
+    proof = acceptor_proof(identity("a").key, hello, challenge)
+    dialer.receive_data(pack_challenge(challenge, proof))
+    error = refusal(dialer)
+    assert isinstance(error, HelloRefused)
+    assert problem in error.message
 
 
 @pytest.mark.parametrize("position", [*range(8, 52)])
