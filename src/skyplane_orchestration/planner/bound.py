@@ -19,11 +19,13 @@ from skyplane_orchestration.planner.formulation import (
     policy_rows,
 )
 from skyplane_orchestration.planner.problem import Floats, Mask, PlanProblem
-from skyplane_orchestration.planner.solve import Relaxation, relax, solve_integers
+from skyplane_orchestration.planner.solve import Relaxation, solve_integers
 
 #: Relays beside those that the relaxation uses. Five sufficed on every problem tried; the
 #: proof finds out when they do not.
 PROMISING = 5
+#: With more regions than this left, a proof takes seconds and is not tried.
+PROVABLE_REGIONS = 70
 _USED = 1e-9
 _SAME = 1e-9
 
@@ -103,32 +105,33 @@ def useless_regions(problem: PlanProblem, relaxed: Relaxation, slack: float) -> 
 
 def prove(
     problem: PlanProblem,
+    relaxed: Relaxation,
     usd_per_gbit: float,
     keep: Mask,
     *,
     time_limit_s: float,
 ) -> Proof | None:
-    """Whether any plan costs less than `usd_per_gbit`; None when time runs out.
+    """Whether any plan costs less than `usd_per_gbit`; None when it cannot be told in time.
 
     Solves the model in which M is integer on edges between kept regions and real on all
     others, under the price as a ceiling: infeasible means that no plan is cheaper.
+
+    Args:
+        relaxed: the relaxation at the goal, its objective in USD per second.
     """
-    relaxed = relax(
-        problem,
-        margin_of(problem, usd_per_gbit),
-        instances_at_least=least_instances(problem),
-    )
-    nothing = np.zeros(problem.region_count, dtype=bool)
-    if relaxed is None or relaxed.objective > 0:
-        return Proof(holds=True, missing=nothing)
-    inside = keep | ~useless_regions(problem, relaxed, -relaxed.objective)
+    slack = usd_per_gbit * problem.goal_gbps - relaxed.objective
+    # A plan at a higher rate spreads a relay's one instance over more Gbit.
+    slack *= problem.most_gbps / problem.goal_gbps
+    inside = keep | ~useless_regions(problem, relaxed, slack)
+    if inside.sum() > PROVABLE_REGIONS:
+        return None
     smaller = problem.with_regions(inside)
     kept = keep[inside]
-    unit = 1.0 / (usd_per_gbit * problem.goal_gbps)
+    cost = usd_per_gbit * problem.goal_gbps
     try:
         cheaper = solve_integers(
             smaller,
-            margin_of(smaller, usd_per_gbit) * unit,
+            margin_of(smaller, usd_per_gbit) / cost,
             extra=[cost_ceiling(smaller, usd_per_gbit), *policy_rows(smaller)],
             counted=kept[smaller.tail] & kept[smaller.head],
             relative_gap=0.1,
@@ -136,11 +139,10 @@ def prove(
         )
     except SolverFailed:
         return None
-    if cheaper is None:
-        return Proof(holds=True, missing=nothing)
-    used = np.zeros(problem.region_count, dtype=bool)
-    used[np.flatnonzero(inside)[cheaper.used_regions]] = True
-    return Proof(holds=False, missing=used & ~keep)
+    missing = np.zeros(problem.region_count, dtype=bool)
+    if cheaper is not None:
+        missing[np.flatnonzero(inside)[cheaper.used_regions]] = True
+    return Proof(holds=cheaper is None, missing=missing & ~keep)
 
 
 def margin_of(problem: PlanProblem, usd_per_gbit: float) -> Floats:

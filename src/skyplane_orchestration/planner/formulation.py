@@ -1,8 +1,8 @@
 """The model of the paper's section 5 as named blocks of sparse rows.
 
 One function per equation: the docstring is the inequality. Every block is over the same
-columns, `Columns`: flow F (E), instances N (V), connections M (E), throughput G (1) and,
-where relays are counted, whether a region relays at all Y (V). Nothing here calls a solver.
+columns, `Columns`: flow F (E), instances N (V), connections M (E), throughput G (1), whether a
+region relays at all Y (V), and a constant 1. Nothing here calls a solver.
 """
 
 from __future__ import annotations
@@ -46,8 +46,13 @@ class Columns:
         return slice(self.throughput + 1, self.throughput + 1 + self.regions)
 
     @property
+    def constant(self) -> int:
+        """A column fixed at 1: an objective near zero leaves relative gaps without meaning."""
+        return self.throughput + 1 + self.regions
+
+    @property
     def count(self) -> int:
-        return 2 * self.edges + 2 * self.regions + 1
+        return self.constant + 1
 
 
 class RowBlock(NamedTuple):

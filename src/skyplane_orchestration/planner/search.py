@@ -1,9 +1,9 @@
 """The search: from a problem to integers that are as good as can be, and how good.
 
-1. The relaxation over all regions (tens of milliseconds) gives a bound and a price for
-   every edge.
-2. The full integer model is solved on the regions that the relaxation uses and the few
-   that would cost least to use (`bound.most_promising`).
+1. The relaxation over all regions (about 0.1 s on 135) gives a bound and a price per edge.
+2. The integer model is solved on the regions that the relaxation uses and the few that
+   would cost least to use (`bound.most_promising`): first with M real, which is quick and
+   says which of them are needed, then as stated on those, then polished on all of them.
 3. What is left between the two is closed by `bound.prove`: either no plan over any regions
    is cheaper, or the regions that a cheaper plan may need join and step 2 is repeated.
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.planner.bound import (
     least_instances,
     margin_of,
@@ -24,10 +25,10 @@ from skyplane_orchestration.planner.bound import (
     prove,
 )
 from skyplane_orchestration.planner.formulation import (
+    RowBlock,
     columns_of,
     cost_ceiling,
     cost_per_second,
-    policy_rows,
     relay_limit,
     relay_switch,
 )
@@ -42,14 +43,23 @@ from skyplane_orchestration.planner.solve import (
 
 #: A plan whose price is proven within this of the bound counts as optimal.
 OPTIMAL_GAP = 1e-4
-#: How much of the objective a tie may give away.
+#: How much of the objective a tie may give away for one relay less.
 TIE = 1e-6
+#: What costs are scaled to: far above the absolute tolerances of the solver.
+SCALE = 1000.0
+#: Up to this many edges the model as stated is solved at once.
+FEW_EDGES = 31
+#: Seconds that polishing on the promising regions may take.
+POLISH_S = 0.2
+#: Seconds after which the best integers so far have to do.
+PATIENCE_S = 5.0
 #: Dinkelbach's method roughly squares its error at each step.
 RATIO_STEPS = 8
 #: Times that a proof may send the search back with more regions.
 PROOF_ROUNDS = 3
-#: A relay weighs more than any number of instances when ties are broken.
-RELAY_WEIGHT = 1000.0
+
+#: Solves a problem for a cost vector.
+Solve = Callable[[PlanProblem, Floats], Integers | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,10 +79,6 @@ def relative_gap(value: float, bound: float) -> float:
     return max(0.0, (value - bound) / value) if value > 0 else 0.0
 
 
-#: Solves one problem on few regions: integers and the bound for those regions, or None.
-Attempt = Callable[[PlanProblem], Found | None]
-
-
 def cheapest(problem: PlanProblem, *, exactly: bool, proof_s: float) -> Found | None:
     """The cheapest plan per Gbit at the goal (`exactly`, 4a) or at any rate from it up.
 
@@ -89,19 +95,13 @@ def cheapest(problem: PlanProblem, *, exactly: bool, proof_s: float) -> Found | 
         return None
     bound = max(relaxed.objective, 0.0) / problem.goal_gbps
     target = at_goal if exactly else problem
-
-    def attempt(keep: Mask) -> Found | None:
-        small = target.with_regions(keep)
-        return _at_goal(small, bound) if exactly else _from_goal(small, bound)
-
     keep = most_promising(problem, relaxed)
-    found = attempt(keep)
-    if found is None and not keep.all():
+    best = _cheapest_on(target.with_regions(keep), bound)
+    if best is None and not keep.all():
         keep = keep | _regions_of_largest(problem)
-        found = attempt(keep)
-    if found is None:
+        best = _cheapest_on(target.with_regions(keep), bound)
+    if best is None:
         return None
-    best = found
     for _ in range(PROOF_ROUNDS):
         if keep.all():
             bound = max(bound, best.bound)
@@ -109,40 +109,18 @@ def cheapest(problem: PlanProblem, *, exactly: bool, proof_s: float) -> Found | 
         price = best.integers.usd_per_gbit
         if relative_gap(price, bound) <= OPTIMAL_GAP or proof_s <= 0:
             break
-        claim = price * (1 - OPTIMAL_GAP)
-        proof = prove(target, claim, keep, time_limit_s=proof_s)
+        claim = price * (1 - OPTIMAL_GAP / 2)
+        proof = prove(target, relaxed, claim, keep, time_limit_s=proof_s)
         if proof is None or not (proof.holds or proof.missing.any()):
             break
         if proof.holds:
             bound = claim
             break
         keep = keep | proof.missing
-        wider = attempt(keep)
+        wider = _cheapest_on(target.with_regions(keep), bound)
         if wider is not None and wider.integers.usd_per_gbit < price:
             best = wider
-    tidy = fewest_relays(best.integers, free_rate=not exactly)
-    return Found(tidy, min(bound, tidy.usd_per_gbit))
-
-
-def fastest(problem: PlanProblem, usd_per_gbit: float) -> Found | None:
-    """The most throughput at no more than `usd_per_gbit`, then the cheapest such plan.
-
-    One integer program: cost <= price * G is linear when G is a variable. None when no plan
-    is that cheap. The bound in the answer is on the throughput, Gbit/s.
-    """
-    free = problem.with_goal(0.0, problem.most_gbps)
-    relaxed = relax(free, _shortest_largest(free), extra=[cost_ceiling(free, usd_per_gbit)])
-    if relaxed is None or relaxed.throughput_gbps <= TIE:
-        return None
-    small = free.with_regions(most_promising(free, relaxed))
-    ceiling = cost_ceiling(small, usd_per_gbit)
-    most = solve_integers(small, _shortest_largest(small), extra=[ceiling, *policy_rows(small)])
-    if most is None or most.throughput_gbps <= TIE:
-        return None
-    rate = most.throughput_gbps * (1 - TIE)
-    cheaper = _at_goal(small.with_goal(rate, rate), usd_per_gbit)
-    best = cheaper.integers if cheaper is not None else most
-    return Found(fewest_relays(best, free_rate=False), relaxed.throughput_gbps)
+    return Found(best.integers, min(bound, best.integers.usd_per_gbit))
 
 
 def largest_throughput(problem: PlanProblem) -> tuple[Integers, Relaxation] | None:
@@ -156,48 +134,89 @@ def largest_throughput(problem: PlanProblem) -> tuple[Integers, Relaxation] | No
         return None
     small = free.with_regions(most_promising(free, relaxed))
     best = solve_integers(
-        small,
-        _shortest_largest(small),
-        extra=policy_rows(small),
-        relative_gap=OPTIMAL_GAP,
+        small, _shortest_largest(small), extra=_rows(small), relative_gap=OPTIMAL_GAP
     )
     return None if best is None else (best, relaxed)
 
 
-def fewest_relays(best: Integers, *, free_rate: bool) -> Integers:
-    """The same price with the fewest relays, then the fewest instances."""
-    problem = best.problem
-    relays = int((best.instances[problem.relays] > 0).sum())
-    if relays == 0 and not free_rate:
-        return best
-    columns = columns_of(problem)
-    weight = np.zeros(columns.count)
-    weight[columns.instances] = 1.0
-    weight[columns.relaying] = RELAY_WEIGHT * problem.relays
-    ceiling = cost_ceiling(problem, best.usd_per_gbit * (1 + TIE))
-    tidy = solve_integers(
-        problem,
-        weight,
-        extra=[ceiling, relay_switch(problem), relay_limit(problem, relays)],
-    )
-    return best if tidy is None else tidy
+def fastest(problem: PlanProblem, usd_per_gbit: float) -> Found | None:
+    """The most throughput at no more than `usd_per_gbit`, then the cheapest such plan.
+
+    One integer program: cost <= price * G is linear when G is a variable. None when no plan
+    is that cheap. The bound in the answer is on the throughput, Gbit/s.
+    """
+    free = problem.with_goal(0.0, problem.most_gbps)
+    relaxed = relax(free, _shortest_largest(free), extra=[cost_ceiling(free, usd_per_gbit)])
+    if relaxed is None or relaxed.throughput_gbps <= TIE:
+        return None
+    small = free.with_regions(most_promising(free, relaxed))
+    most = _fastest_on(small, usd_per_gbit)
+    if most is None or most.throughput_gbps <= TIE:
+        return None
+    rate = most.throughput_gbps * (1 - TIE)
+    cheaper = _cheapest_on(small.with_goal(rate, rate), 0.0)
+    if cheaper is not None and cheaper.integers.usd_per_gbit < most.usd_per_gbit:
+        most = cheaper.integers
+    return Found(most, relaxed.throughput_gbps)
+
+
+# ---------------------------------------------------------------- on few regions
+
+
+def _cheapest_on(problem: PlanProblem, bound: float) -> Found | None:
+    """The cheapest integers per Gbit on these regions, and the bound for these regions.
+
+    Args:
+        bound: USD per Gbit that no plan beats, from the relaxation.
+    """
+    if problem.goal_gbps == problem.most_gbps:
+        found = _at_goal(problem, bound)
+    else:
+        found = _from_goal(problem, bound)
+    if found is None or problem.edge_count <= FEW_EDGES or found.gap <= OPTIMAL_GAP:
+        return found
+    return _polished(problem, found)
 
 
 def _at_goal(problem: PlanProblem, bound: float) -> Found | None:
     """The cheapest integers at the goal."""
     unit = _unit(problem, bound)
-    best = solve_integers(
-        problem,
-        cost_per_second(problem) * unit,
-        extra=policy_rows(problem),
-    )
-    if best is None:
+
+    def weigh(part: PlanProblem) -> Floats:
+        cost: Floats = cost_per_second(part) * unit + _ties(part)
+        return cost
+
+    if problem.edge_count <= FEW_EDGES:
+        best = least = _as_stated(problem, weigh(problem))
+    else:
+        least = _with_real_connections(problem, weigh(problem))
+        if least is None:
+            return None
+        used = problem.with_regions(least.used_regions | ~problem.relays)
+        best = _as_stated(used, weigh(used)) or _as_stated(problem, weigh(problem))
+    if best is None or least is None:
         return None
-    return Found(best, best.bound / unit / problem.goal_gbps)
+    proven = (least.bound - _most_ties(problem)) / unit / problem.goal_gbps
+    return Found(best, max(proven, bound))
 
 
 def _from_goal(problem: PlanProblem, bound: float) -> Found | None:
-    """The cheapest integers per Gbit at any rate from the goal up (Dinkelbach 1967).
+    """The cheapest integers per Gbit at any rate from the goal up."""
+    if problem.edge_count <= FEW_EDGES:
+        return _cheapest_ratio(problem, bound, _as_stated)
+    rough = _cheapest_ratio(problem, bound, _with_real_connections)
+    if rough is None:
+        return None
+    price, unit = rough.integers.usd_per_gbit, _unit(problem, rough.integers.usd_per_gbit)
+    used = problem.with_regions(rough.integers.used_regions | ~problem.relays)
+    best = _as_stated(used, _margin(used, price, unit) + _ties(used))
+    if best is None:
+        best = _as_stated(problem, _margin(problem, price, unit) + _ties(problem))
+    return None if best is None else Found(best, rough.bound)
+
+
+def _cheapest_ratio(problem: PlanProblem, bound: float, solve: Solve) -> Found | None:
+    """Dinkelbach's method (1967): the least cost / G.
 
     Minimises cost - price * G; the minimum is negative as long as some plan is cheaper than
     the price. Starting from the bound, the first answer is often already as good as it.
@@ -206,14 +225,13 @@ def _from_goal(problem: PlanProblem, bound: float) -> Found | None:
     best: Found | None = None
     price = bound
     for _ in range(RATIO_STEPS):
-        answer = solve_integers(
-            problem, margin_of(problem, price) * unit, extra=policy_rows(problem)
-        )
+        answer = solve(problem, _margin(problem, price, unit) + _ties(problem))
         if answer is None:
             return best
-        proven = price + min(answer.bound / unit, 0.0) / problem.goal_gbps
-        if best is not None and answer.usd_per_gbit >= best.integers.usd_per_gbit:
-            return Found(best.integers, proven)
+        least = min(answer.bound - SCALE - _most_ties(problem), 0.0)
+        proven = max(price + least / unit / problem.goal_gbps, bound)
+        if best is not None and answer.usd_per_gbit >= best.integers.usd_per_gbit * (1 - TIE):
+            return Found(min(answer, best.integers, key=lambda i: i.usd_per_gbit), proven)
         best = Found(answer, proven)
         if best.gap <= TIE:
             return best
@@ -221,10 +239,98 @@ def _from_goal(problem: PlanProblem, bound: float) -> Found | None:
     return best
 
 
+def _as_stated(problem: PlanProblem, cost: Floats) -> Integers | None:
+    """The model as the paper states it: N and M integer."""
+    return solve_integers(problem, cost, extra=_rows(problem))
+
+
+def _with_real_connections(problem: PlanProblem, cost: Floats) -> Integers | None:
+    """N integer, M real: a bound, quick to have, and the regions that are worth a look."""
+    no_edge = np.zeros(problem.edge_count, dtype=bool)
+    return solve_integers(problem, cost, extra=_rows(problem), counted=no_edge)
+
+
+def _polished(problem: PlanProblem, found: Found) -> Found:
+    """A cheaper plan on these regions, if there is one and time allows; else the same."""
+    claim = found.integers.usd_per_gbit * (1 - OPTIMAL_GAP / 2)
+    unit = _unit(problem, claim)
+    try:
+        cheaper = solve_integers(
+            problem,
+            _margin(problem, claim, unit) + _ties(problem),
+            extra=[cost_ceiling(problem, claim), *_rows(problem)],
+            time_limit_s=POLISH_S,
+        )
+    except SolverFailed:
+        return found
+    if cheaper is None:
+        return Found(found.integers, claim)
+    least = min(cheaper.bound - SCALE - _most_ties(problem), 0.0)
+    return Found(cheaper, max(found.bound, claim + least / unit / problem.goal_gbps))
+
+
+def _fastest_on(problem: PlanProblem, usd_per_gbit: float) -> Integers | None:
+    """The most throughput under the ceiling on these regions: roughly, then polished."""
+
+    def solve(part: PlanProblem, counted: Mask, limit_s: float) -> Integers | None:
+        rows = [cost_ceiling(part, usd_per_gbit), *_rows(part)]
+        return solve_integers(
+            part, _shortest_largest(part), extra=rows, counted=counted, time_limit_s=limit_s
+        )
+
+    rough = solve(problem, np.zeros(problem.edge_count, dtype=bool), PATIENCE_S)
+    if rough is None:
+        return None
+    used = problem.with_regions(rough.used_regions | ~problem.relays)
+    best = solve(used, np.ones(used.edge_count, dtype=bool), PATIENCE_S)
+    if best is None:
+        return None
+    better = best.throughput_gbps * (1 + OPTIMAL_GAP / 2)
+    if better <= min(rough.throughput_gbps, problem.most_gbps):
+        above = problem.with_goal(better, problem.most_gbps)
+        try:
+            best = solve(above, np.ones(problem.edge_count, dtype=bool), POLISH_S) or best
+        except SolverFailed:
+            return best
+    return best
+
+
 def _unit(problem: PlanProblem, usd_per_gbit: float) -> float:
-    """Scales costs to about 1, so that the solver's absolute tolerances are relative ones."""
-    scale = usd_per_gbit * problem.goal_gbps
-    return 1.0 / scale if scale > 0 else 1.0
+    """What USD per second are multiplied by, so that the cost of the goal is SCALE."""
+    cost = usd_per_gbit * problem.goal_gbps
+    return SCALE / cost if cost > 0 else SCALE
+
+
+def _margin(problem: PlanProblem, usd_per_gbit: float, unit: float) -> Floats:
+    """Cost - price * G in units, plus SCALE: below SCALE for a plan that is cheaper."""
+    margin = margin_of(problem, usd_per_gbit) * unit
+    margin[columns_of(problem).constant] = SCALE
+    return margin
+
+
+def _ties(problem: PlanProblem) -> Floats:
+    """Next to scaled costs: weights too small to matter, which break ties.
+
+    A relay weighs TIE of the cost, an instance a hundredth of that.
+    """
+    columns = columns_of(problem)
+    weight = np.zeros(columns.count)
+    weight[columns.relaying] = SCALE * TIE * problem.relays
+    weight[columns.instances] = SCALE * TIE / 100
+    return weight
+
+
+def _most_ties(problem: PlanProblem) -> float:
+    """The largest value that the weights of `_ties` can add up to."""
+    columns = columns_of(problem)
+    weight = _ties(problem)
+    return float(weight[columns.relaying].sum() + weight[columns.instances] @ problem.quota)
+
+
+def _rows(problem: PlanProblem) -> list[RowBlock]:
+    """What counting relays takes, and their limit where there is one."""
+    most = problem.region_count if problem.max_relays is None else problem.max_relays
+    return [relay_switch(problem), relay_limit(problem, most)]
 
 
 def _shortest_largest(problem: PlanProblem) -> Floats:

@@ -150,7 +150,7 @@ def solve_integers(
     Args:
         extra: more rows (a cost ceiling, a limit on relays).
         counted: edges whose connections are integer variables; None for all. The others'
-            connections are real, which makes the answer a bound.
+            connections are real, so that the answer is a bound and not yet a plan.
 
     Raises SolverFailed when the limit passes without any solution.
     """
@@ -163,6 +163,7 @@ def solve_integers(
     upper[columns.instances] = problem.quota
     lower[columns.throughput], upper[columns.throughput] = problem.goal_gbps, problem.most_gbps
     upper[columns.connections] = np.where(counted, np.inf, 0.0)
+    lower[columns.constant] = upper[columns.constant] = 1.0
     upper[columns.relaying] = 1.0 if any(b.name == "relay_switch" for b in blocks) else 0.0
     integrality = np.zeros(columns.count, dtype=np.int64)
     for part in (columns.instances, columns.connections, columns.relaying):

@@ -1,0 +1,127 @@
+"""How long a plan takes on the shipped grid, and how it compares with the plain full model.
+
+python -m bench.planner [--json] [--smoke]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from bench.report import Case, finish, spread_of
+from skyplane_orchestration.grids import Grid, load_grid
+from skyplane_orchestration.job import MinimizeCost
+from skyplane_orchestration.planner import build_problem, plan
+from skyplane_orchestration.planner.formulation import cost_per_second
+from skyplane_orchestration.planner.solve import solve_integers
+
+SEED = 20261120
+PAIRS = 20
+#: Goals as a share of what the ends' instances may send and receive.
+SHARE = 0.7
+#: Every plan must be made within this; interactive use wants the goal.
+FLOOR_S, GOAL_S = 1.0, 0.3
+#: The plain model takes seconds on all 135 regions: it is compared on as many as these.
+PLAIN_REGIONS = 24
+PLAIN_PAIRS = 3
+
+
+def plan_seconds(
+    grid: Grid, src: str, dst: str, goal_gbps: float, runs: int, *, exactly: bool
+) -> list[float]:
+    """Wall seconds of each of `runs` plans."""
+    seconds = []
+    for _ in range(runs):
+        started = time.perf_counter()
+        plan(grid, src, dst, MinimizeCost(goal_gbps, exactly=exactly), volume_gb=1000)
+        seconds.append(time.perf_counter() - started)
+    return seconds
+
+
+def random_jobs(grid: Grid, count: int) -> list[tuple[str, str, float]]:
+    """Pairs of regions with a goal that their ends could reach."""
+    chooser = random.Random(SEED)
+    jobs = []
+    for _ in range(count):
+        src, dst = chooser.sample(grid.tags, 2)
+        ends = build_problem(grid, src, dst, goal_gbps=0.0, max_relays=0)
+        jobs.append((src, dst, round(SHARE * ends.most_gbps, 2)))
+    return jobs
+
+
+def plain_against_ours(grid: Grid, pairs: int) -> Case:
+    """Time of the full model handed to the solver as it is, over ours, on fewer regions."""
+    chooser = random.Random(SEED)
+    plain_s = ours_s = 0.0
+    for _ in range(pairs):
+        tags = chooser.sample(grid.tags, PLAIN_REGIONS)
+        src, dst = tags[:2]
+        goal = 0.5 * build_problem(grid, src, dst, goal_gbps=0.0, max_relays=0).most_gbps
+        started = time.perf_counter()
+        ours = plan(grid, src, dst, MinimizeCost(goal, exactly=True), allow=tags)
+        ours_s += time.perf_counter() - started
+        problem = build_problem(grid, src, dst, goal_gbps=goal, allow=tags)
+        at_goal = problem.with_goal(goal, goal)
+        started = time.perf_counter()
+        solve_integers(
+            at_goal,
+            cost_per_second(at_goal) / ours.cost.usd_per_gb,
+            relative_gap=1e-4,
+            time_limit_s=60.0,
+        )
+        plain_s += time.perf_counter() - started
+    return Case(
+        f"plain full model on {PLAIN_REGIONS} regions, mean of {pairs}",
+        plain_s / pairs,
+        "s",
+        ratio=plain_s / ours_s,
+        against="this planner on the same problems",
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--smoke", action="store_true", help="few pairs, one run: does it run")
+    options = parser.parse_args(arguments)
+    grid = load_grid()
+    runs, count, pairs = (1, 2, 1) if options.smoke else (3, PAIRS, PLAIN_PAIRS)
+    named = plan_seconds(grid, "aws:us-west-2", "azure:uksouth", 10.0, runs, exactly=False)
+    cases = [
+        Case(
+            "aws:us-west-2 -> azure:uksouth at 10 Gbit/s",
+            max(named),
+            "s",
+            floor=FLOOR_S,
+            goal=GOAL_S,
+            spread=spread_of(named),
+        )
+    ]
+    for exactly in (False, True):
+        taken = [
+            plan_seconds(grid, src, dst, goal, runs, exactly=exactly)
+            for src, dst, goal in random_jobs(grid, count)
+        ]
+        everything = np.concatenate(taken)
+        kind = "exactly at the goal" if exactly else "at the goal or faster"
+        cases.append(
+            Case(
+                f"worst of {count} random pairs, {kind}",
+                float(everything.max()),
+                "s",
+                floor=FLOOR_S,
+                goal=GOAL_S,
+                spread=spread_of([max(one) for one in taken]),
+            )
+        )
+        cases.append(Case(f"median of {count} pairs, {kind}", float(np.median(everything)), "s"))
+    cases.append(plain_against_ours(grid, pairs))
+    return finish("planner", cases, runs=runs, as_json=options.json)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
