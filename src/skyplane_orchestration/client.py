@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -142,7 +142,10 @@ class Client:
             self.grid,
             job.source.region,
             job.destination.region,
-            job.objective or self._default_objective(job),
+            job.objective
+            or self.default_objective(
+                job.source.region, job.destination.region, job.limits.instance_types
+            ),
             volume_gb=volume_gb,
             objects=objects,
             instance_limit=job.limits.instance_limit,
@@ -154,16 +157,19 @@ class Client:
         )
         return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
 
-    def _default_objective(self, job: TransferJob) -> Objective:
-        """At least the rate of the direct path with one instance at each end."""
+    def default_objective(
+        self, source: str, destination: str, instance_types: Mapping[str, str] | None = None
+    ) -> Objective:
+        """At least the rate of the direct path with one instance at each end (region tags).
+
+        Raises:
+            UnknownRegion, PlanInfeasible: there is no such path.
+        """
         from skyplane_orchestration import planner
 
-        source, destination = job.source.region, job.destination.region
         if source == destination or "local:" in source + destination:
             return MinimizeCost(1.0)
-        direct = planner.direct(
-            self.grid, source, destination, 1, instance_types=job.limits.instance_types
-        )
+        direct = planner.direct(self.grid, source, destination, 1, instance_types=instance_types)
         return MinimizeCost(direct.throughput_gbps)
 
     def preview(self, job: TransferJob) -> list[Selection]:

@@ -1,0 +1,92 @@
+"""Entry point of `skyplane-orch`: parse, run one verb, turn errors into exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import version
+from typing import Final
+
+from skyplane_orchestration.cli.arguments import Parser
+from skyplane_orchestration.cli.interrupts import Interrupts
+from skyplane_orchestration.cli.outcome import BAD_INPUT, FAILED, INTERRUPTED, Refused, refusing
+from skyplane_orchestration.cli.terminal import Terminal, complain, configure_logging
+from skyplane_orchestration.errors import SkyplaneError
+
+_VERBS: Final = (
+    "plan",
+    "cp",
+    "provision",
+    "transfer",
+    "status",
+    "teardown",
+    "sweep",
+    "grid",
+    "doctor",
+)
+
+_EPILOGUE: Final = (
+    "exit status: 0 success, 1 a failed transfer, 2 bad input (nothing was changed),"
+    " 130 interrupted (after teardown)"
+)
+
+
+def entry_point() -> None:
+    sys.exit(main(sys.argv[1:]))
+
+
+def build_parser() -> Parser:
+    parser = Parser(
+        prog="skyplane-orch",
+        description="Move objects between clouds over a planned overlay of regions.",
+        epilog=_EPILOGUE,
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"%(prog)s {version('skyplane-orchestration')}"
+    )
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    for name in _VERBS:
+        import_module(f"skyplane_orchestration.cli.verbs.{name}").add(verbs)
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; its exit code (0, 1, 2 or 130)."""
+    with Interrupts() as interrupts:
+        try:
+            return _run(arguments)
+        except KeyboardInterrupt:
+            complain("interrupted" if interrupts.count < 3 else "interrupted again; cleanup left")
+            return INTERRUPTED
+        except BrokenPipeError:
+            # The reader of our stdout (head, less) has seen enough; Python would complain
+            # once more when it flushes the stream at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return FAILED
+
+
+def _run(arguments: Sequence[str]) -> int:
+    terminal = Terminal(is_json="--json" in arguments, is_quiet=False)
+    try:
+        with refusing():
+            options = build_parser().parse_args(arguments)
+        configure_logging(options.verbose)
+        code: int = options.run_verb(options, Terminal.of(options))
+    except Refused as refused:
+        return _report(refused.error, terminal, BAD_INPUT)
+    except SkyplaneError as error:
+        return _report(error, terminal, FAILED)
+    return code
+
+
+def _report(error: SkyplaneError, terminal: Terminal, code: int) -> int:
+    complain(str(error))
+    if terminal.is_json:
+        result = getattr(error, "result", None)
+        document: dict[str, object] = {"error": error.to_dict()}
+        if result is not None:
+            document["result"] = result.to_dict()
+        terminal.write_json(document)
+    return code

@@ -1,0 +1,155 @@
+"""Plans, results and fleets as a person reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from skyplane_orchestration.units import (
+    BYTES_PER_GIB,
+    BYTES_PER_KIB,
+    BYTES_PER_MIB,
+    SECONDS_PER_MINUTE,
+)
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.plan import TransferPlan
+    from skyplane_orchestration.result import TransferResult
+
+#: Rows of a dry run and failures of a result that a person is shown; JSON has all.
+SHOWN_ROWS: Final = 20
+
+
+def size(count_bytes: float) -> str:
+    """Bytes in the largest binary unit that leaves at least one."""
+    for unit, factor in (("GiB", BYTES_PER_GIB), ("MiB", BYTES_PER_MIB), ("KiB", BYTES_PER_KIB)):
+        if count_bytes >= factor:
+            return f"{count_bytes / factor:.1f} {unit}"
+    return f"{count_bytes:.0f} B"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    if seconds < SECONDS_PER_MINUTE:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), SECONDS_PER_MINUTE)
+    hours, minutes = divmod(minutes, SECONDS_PER_MINUTE)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def usd(amount: float | None) -> str:
+    return "?" if amount is None else f"${amount:.4f}" if amount < 1 else f"${amount:.2f}"
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> Table:
+    """Names and values, without lines."""
+    table = Table.grid(padding=(0, 2))
+    for name, value in rows:
+        table.add_row(name, escape(value))
+    return table
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """A plain table; columns whose name ends in a unit or is a number are right-aligned."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        name = column.removeprefix(">")
+        made.add_column(name, justify="right" if column != name else "left", no_wrap=True)
+    for row in rows:
+        made.add_row(*(escape(str(cell)) for cell in row))
+    return made
+
+
+# ---------------------------------------------------------------- a plan
+
+
+def plan_parts(plan: TransferPlan) -> tuple[Table | Text, ...]:
+    """What `plan` prints."""
+    cost = plan.cost
+    rows = [
+        ("from", plan.src),
+        ("to", plan.dst),
+        ("throughput", f"{plan.throughput_gbps:.2f} Gbit/s"),
+        ("price", f"{usd(cost.usd_per_gb)} per GB (egress and instances)"),
+    ]
+    if plan.volume_gb is not None:
+        rows += [
+            ("volume", f"{plan.volume_gb:.4g} GB"),
+            ("time", f"{duration(plan.transfer_s)}, after {duration(plan.provision_s)} to start"),
+            (
+                "cost",
+                f"{usd(cost.total_usd)} = egress {usd(cost.egress_usd)}"
+                f" + instances {usd(cost.instance_usd)} + requests {usd(cost.request_usd)}",
+            ),
+        ]
+    if plan.binding:
+        rows.append(("bound by", ", ".join(plan.binding)))
+    rows.append(
+        ("grid", f"{plan.grid.name} of {plan.grid.as_of}, throughput {plan.grid.throughput}")
+    )
+    paths = table(
+        ("path", ">Gbit/s"),
+        [(" -> ".join(path.regions), f"{path.flow_gbps:.2f}") for path in plan.paths],
+    )
+    instances = table(
+        ("region", ">instances", "type"),
+        [(tag, group.count, group.type) for tag, group in plan.instances.items()],
+    )
+    notes = tuple(Text(f"note: {note}") for note in plan.notes)
+    return (facts(rows), Text(), paths, Text(), instances, *notes)
+
+
+# ---------------------------------------------------------------- objects
+
+
+def preview_parts(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> list[Any]:
+    """What `cp --dry-run` prints."""
+    shown = table(
+        ("action", ">bytes", "source", "destination", "why"),
+        [
+            (row["action"], row["bytes"], row["source"], row["destination"], row["reason"])
+            for row in rows[:SHOWN_ROWS]
+        ],
+    )
+    parts: list[Any] = [shown]
+    if len(rows) > SHOWN_ROWS:
+        parts.append(Text(f"... and {len(rows) - SHOWN_ROWS} more (--json lists all)"))
+    parts.append(
+        Text(
+            f"{summary['objects']} objects: {summary['copy']} to copy"
+            f" ({size(summary['copy_bytes'])}), {summary['skip']} to skip,"
+            f" {summary['refuse']} refused; nothing was written"
+        )
+    )
+    return parts
+
+
+def result_parts(result: TransferResult) -> list[Any]:
+    """What a transfer prints when it has ended."""
+    parts: list[Any] = [
+        Text(
+            f"{result.state}: {result.copied} of {result.objects} objects copied"
+            f" ({size(result.copied_bytes)}), {result.skipped} skipped, {result.failed} failed"
+        ),
+        Text(
+            f"{duration(result.seconds)}, {result.goodput_gbps:.3f} Gbit/s"
+            f" (planned {result.planned_gbps:.2f}),"
+            f" {usd(result.cost.total_usd)} at the plan's prices"
+        ),
+    ]
+    if result.failures:
+        parts.append(
+            table(
+                ("failed object", "code", "reason"),
+                [(row.destination, row.code, row.reason) for row in result.failures[:SHOWN_ROWS]],
+            )
+        )
+    parts += [Text(f"warning: {warning}") for warning in result.warnings]
+    if result.manifest_uri:
+        parts.append(Text(f"manifest: {result.manifest_uri}"))
+    return parts

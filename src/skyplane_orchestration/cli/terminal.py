@@ -1,0 +1,71 @@
+"""Where a verb's words go: answers to stdout, progress and complaints to stderr."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+#: Width of tables where nobody looks: a pipe must not get rows that are cut to 80 columns.
+_PIPE_WIDTH: Final = 200
+
+
+class Terminal:
+    """The streams of one run of the command, and how the user wants them."""
+
+    def __init__(self, *, is_json: bool, is_quiet: bool) -> None:
+        self.is_json = is_json
+        self.is_quiet = is_quiet
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Terminal:
+        return cls(is_json=options.json, is_quiet=options.quiet)
+
+    def answer(self, document: Mapping[str, Any], *readable: RenderableType) -> None:
+        """The verb's answer: one JSON object, or what a person reads."""
+        if self.is_json:
+            self.write_json(document)
+        else:
+            console = self.console()
+            for part in readable:
+                console.print(part)
+
+    def write_json(self, document: Mapping[str, Any]) -> None:
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        sys.stdout.flush()
+
+    def console(self, *, is_for_progress: bool = False) -> Console:
+        from rich.console import Console
+
+        stream = sys.stderr if is_for_progress else sys.stdout
+        width = None if stream.isatty() else _PIPE_WIDTH
+        return Console(file=stream, width=width, highlight=False, soft_wrap=width is not None)
+
+    def say(self, text: str) -> None:
+        """Progress in words; nothing with --quiet."""
+        if not self.is_quiet:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+
+
+def complain(text: str) -> None:
+    """One line on stderr."""
+    line = " ".join(text.split())
+    sys.stderr.write(f"skyplane-orch: {line}\n")
+    sys.stderr.flush()
+
+
+def configure_logging(verbosity: int) -> None:
+    """Warnings of this project always; more of it, then of everything, when asked."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("skyplane-orch: %(levelname)s: %(message)s"))
+    own = logging.WARNING if verbosity == 0 else logging.INFO if verbosity == 1 else logging.DEBUG
+    logging.basicConfig(level=logging.ERROR if verbosity < 2 else logging.INFO, handlers=[handler])
+    for name in ("skyplane_orchestration", "skyplane_gateway"):
+        logging.getLogger(name).setLevel(own)

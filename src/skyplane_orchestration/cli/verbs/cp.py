@@ -1,0 +1,139 @@
+"""`cp`: plan, provision, transfer and tear down in one go."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from skyplane_orchestration.cli import arguments
+from skyplane_orchestration.cli.outcome import SUCCESS, Refused, refusing
+from skyplane_orchestration.cli.progress import Progress, progress_on
+from skyplane_orchestration.cli.session import open_client
+from skyplane_orchestration.cli.terminal import Terminal, complain
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    ForeignHost,
+    NotAuthorised,
+    SkyplaneError,
+)
+from skyplane_orchestration.job import TransferJob
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.client import Client
+    from skyplane_orchestration.plan import TransferPlan
+    from skyplane_orchestration.result import TransferResult
+
+
+def add(verbs: arguments.Subparsers) -> None:
+    parser = verbs.add_parser("cp", help="copy: plan, provision, transfer, teardown in one go")
+    arguments.add_ends(parser, "s3://bucket/key, file:///path or a path")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show what would be copied; write nothing"
+    )
+    arguments.add_selection(parser)
+    arguments.add_objective(parser)
+    arguments.add_limits(parser)
+    arguments.add_deployment(parser)
+    arguments.add_run(parser)
+    arguments.add_times(parser)
+    arguments.add_output(parser)
+    parser.set_defaults(run_verb=run)
+
+
+def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    with refusing():
+        client = open_client(options, run=options.run or "", grid=options.grid)
+        job = _job(options, client)
+        if options.dry_run:
+            return _dry_run(job, client, terminal)
+        client.check_destination(job)
+        plan = client.plan(job)
+    terminal.say(
+        f"plan: {plan.throughput_gbps:.2f} Gbit/s over {len(plan.paths)} paths,"
+        f" {plan.cost.usd_per_gb:.4f} USD per GB"
+    )
+    result = _copy(client, job, plan, options.manifest, progress_on(terminal))
+    if terminal.is_json:
+        terminal.write_json(result.to_dict())
+    else:
+        from skyplane_orchestration.cli.render import result_parts
+
+        terminal.answer({}, *result_parts(result))
+    return SUCCESS
+
+
+def _job(options: argparse.Namespace, client: Client) -> TransferJob:
+    return arguments.job_from(
+        options,
+        objective=arguments.objective_from(options),
+        limits=arguments.limits_from(options, chunk_mib=options.chunk_mib),
+        policy=arguments.policy_from(options, client.grid.tags),
+        volume_gb=options.volume_gb,
+        objects=options.objects,
+    )
+
+
+def _copy(
+    client: Client, job: TransferJob, plan: TransferPlan, manifest: str | None, progress: Progress
+) -> TransferResult:
+    try:
+        return client.run(
+            job,
+            plan=plan,
+            on_fleet=progress.on_fleet,
+            on_status=progress.on_status,
+            manifest=manifest,
+        )
+    except (ConfigurationInvalid, ForeignHost, NotAuthorised) as error:
+        if progress.has_fleet:
+            raise
+        # Provisioning found that it cannot be done as asked, and has undone itself.
+        raise Refused(error) from error
+    except BaseException:
+        progress.stop()
+        _make_sure_that_it_is_gone(client)
+        raise
+    finally:
+        progress.stop()
+
+
+def _make_sure_that_it_is_gone(client: Client) -> None:
+    """Take down what an interruption between two steps of the client has left."""
+    key = client.identity.fleet_key()
+    if not client.provisioner.find(key):
+        return
+    try:
+        client.teardown(key)
+    except SkyplaneError as error:
+        complain(f"{error}; see skyplane-orch teardown --fleet-key {key}")
+
+
+# ---------------------------------------------------------------- dry run
+
+
+def _dry_run(job: TransferJob, client: Client, terminal: Terminal) -> int:
+    from skyplane_orchestration.survey import preview_row
+
+    selections = client.preview(job)
+    rows = [preview_row(job, row) for row in selections]
+    summary = _summary(rows)
+    if terminal.is_json:
+        terminal.write_json({"objects": rows, "summary": summary})
+    else:
+        from skyplane_orchestration.cli.render import preview_parts
+
+        terminal.answer({}, *preview_parts(rows, summary))
+    return SUCCESS
+
+
+def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Counts by action, and bytes in all and to copy."""
+    actions = [row["action"] for row in rows]
+    return {
+        "objects": len(rows),
+        "bytes": sum(row["bytes"] for row in rows),
+        "copy": actions.count("copy"),
+        "copy_bytes": sum(row["bytes"] for row in rows if row["action"] == "copy"),
+        "skip": actions.count("skip"),
+        "refuse": actions.count("refuse"),
+    }

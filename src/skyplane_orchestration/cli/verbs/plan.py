@@ -1,0 +1,123 @@
+"""`plan`: the best overlay for an objective, without building anything."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from skyplane_orchestration.cli import arguments
+from skyplane_orchestration.cli.outcome import SUCCESS, refusing
+from skyplane_orchestration.cli.session import open_client, require_writable
+from skyplane_orchestration.cli.terminal import Terminal
+from skyplane_orchestration.errors import ConfigurationInvalid, EmptySource, NotFound
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.location import is_url_or_path
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.client import Client
+    from skyplane_orchestration.plan import TransferPlan
+
+
+def add(verbs: arguments.Subparsers) -> None:
+    parser = verbs.add_parser("plan", help="find the best overlay; builds nothing")
+    arguments.add_ends(parser, "a URL, a path or a region tag such as aws:us-east-1")
+    arguments.add_objective(parser)
+    arguments.add_limits(parser)
+    arguments.add_deployment(parser)
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the plan on a map")
+    arguments.add_output(parser)
+    parser.set_defaults(run_verb=run)
+
+
+def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    with refusing():
+        if options.plot is not None:
+            require_writable(options.plot)
+        client = open_client(options, grid=options.grid)
+        plan = make_plan(options, client)
+    if options.plot is not None:
+        from skyplane_orchestration.cli.plot import draw
+
+        options.plot.write_text(draw(plan, client.grid), encoding="utf-8")
+    if terminal.is_json:
+        terminal.write_json(plan.to_dict())
+    else:
+        from skyplane_orchestration.cli.render import plan_parts
+
+        terminal.answer({}, *plan_parts(plan))
+    return SUCCESS
+
+
+def make_plan(options: argparse.Namespace, client: Client) -> TransferPlan:
+    """The plan between two places, or between two regions as such.
+
+    Raises SkyplaneError where there is none.
+    """
+    places = [is_url_or_path(options.src), is_url_or_path(options.dst)]
+    if places == [True, True]:
+        return _between_places(options, client)
+    if places == [False, False]:
+        return _between_regions(options, client)
+    raise ConfigurationInvalid("SRC and DST must be two places (URLs, paths) or two region tags")
+
+
+def _between_places(options: argparse.Namespace, client: Client) -> TransferPlan:
+    job = TransferJob(
+        source=arguments.location_from(options, "src"),
+        destination=arguments.location_from(options, "dst"),
+        objective=arguments.objective_from(options),
+        limits=arguments.limits_from(options),
+        policy=arguments.policy_from(options, client.grid.tags),
+        volume_gb=options.volume_gb,
+        objects=options.objects,
+    )
+    try:
+        return client.plan(job)
+    except EmptySource:
+        # Nothing lies below SRC; it may be an object itself.
+        try:
+            return client.plan(replace(job, recursive=False))
+        except NotFound:
+            pass
+        raise
+
+
+def _between_regions(options: argparse.Namespace, client: Client) -> TransferPlan:
+    from skyplane_orchestration import planner
+
+    for name in ("region", "endpoint", "credentials", "option"):
+        for end in ("src", "dst"):
+            if getattr(options, f"{end}_{name}"):
+                raise ConfigurationInvalid(f"--{end}-{name} belongs to a URL, not to a region tag")
+    limits = arguments.limits_from(options)
+    policy = arguments.policy_from(options, client.grid.tags)
+    _require_figures(options)
+    objective = arguments.objective_from(options) or client.default_objective(
+        options.src, options.dst, limits.instance_types
+    )
+    return planner.plan(
+        client.grid,
+        options.src,
+        options.dst,
+        objective,
+        volume_gb=options.volume_gb,
+        objects=options.objects,
+        instance_limit=limits.instance_limit,
+        instance_types=limits.instance_types,
+        max_relays=limits.max_relays,
+        chunk_mib=limits.chunk_mib,
+        exclude=policy.exclude,
+        allow=policy.allow,
+    )
+
+
+def _require_figures(options: argparse.Namespace) -> None:
+    """Refuse figures that a `TransferJob` would refuse."""
+    if options.volume_gb is not None and not 0 < options.volume_gb < float("inf"):
+        raise ConfigurationInvalid(
+            f"--volume-gb must be a number above zero, not {options.volume_gb:g}"
+        )
+    if options.objects is not None and options.objects < 0:
+        raise ConfigurationInvalid(f"--objects cannot be negative: {options.objects}")

@@ -1,0 +1,65 @@
+"""`transfer`: move objects over a fleet that `provision` has brought up."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from skyplane_orchestration.cli import arguments
+from skyplane_orchestration.cli.outcome import SUCCESS, refusing
+from skyplane_orchestration.cli.progress import progress_on
+from skyplane_orchestration.cli.session import open_client, read_fleet
+from skyplane_orchestration.cli.terminal import Terminal
+from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.client import Client
+    from skyplane_orchestration.fleet import Fleet
+    from skyplane_orchestration.job import TransferJob
+    from skyplane_orchestration.result import TransferResult
+
+
+def add(verbs: arguments.Subparsers) -> None:
+    parser = verbs.add_parser("transfer", help="move objects over a fleet that is up")
+    arguments.add_ends(parser, "s3://bucket/key, file:///path or a path")
+    parser.add_argument("--fleet", required=True, metavar="FLEET.json", help="- for stdin")
+    arguments.add_selection(parser)
+    arguments.add_deployment(parser)
+    arguments.add_run(parser)
+    arguments.add_output(parser)
+    parser.set_defaults(run_verb=run)
+
+
+def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    with refusing():
+        fleet = read_fleet(options.fleet)
+        # The same fleet and ends give the same transfer, so that a second call joins it.
+        client = open_client(options, run=options.run or fleet.key)
+        job = arguments.job_from(options)
+        client.check_destination(job)
+    result = _move(client, job, fleet, options.manifest, terminal)
+    if terminal.is_json:
+        terminal.write_json(result.to_dict())
+    else:
+        from skyplane_orchestration.cli.render import result_parts
+
+        terminal.answer({}, *result_parts(result))
+    return SUCCESS
+
+
+def _move(
+    client: Client, job: TransferJob, fleet: Fleet, manifest: str | None, terminal: Terminal
+) -> TransferResult:
+    progress = progress_on(terminal)
+    with refusing(ConfigurationInvalid, ForeignHost, NotAuthorised):
+        submitted = client.submit(job, fleet)
+    try:
+        progress.on_fleet(fleet)
+        return client.wait(job, fleet, submitted, on_status=progress.on_status, manifest=manifest)
+    except KeyboardInterrupt:
+        progress.stop()
+        client.cancel(fleet, submitted)
+        terminal.say("the transfer is cancelled; the fleet is still up")
+        raise
+    finally:
+        progress.stop()
