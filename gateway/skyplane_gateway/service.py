@@ -70,6 +70,9 @@ class GatewayService:
             hard_end_s=config.hard_end_s,
         )
         self._threads = ThreadPoolExecutor(config.store_threads, thread_name_prefix="store")
+        # Verbs of a lead have threads of their own: they wait for a store only, never for
+        # another gateway, so no ring of gateways can wait for one another.
+        self._verb_threads = ThreadPoolExecutor(config.store_threads, thread_name_prefix="verb")
         fleet = wire_fleet_id(config.fleet_key)
         identity = Identity(fleet, config.node, bytes.fromhex(config.hello_key_hex))
         self.routes = Routes(
@@ -132,7 +135,7 @@ class GatewayService:
             StaleEpoch: a newer epoch is in charge here.
         """
         opened = open_store(store, credentials)
-        await asyncio.to_thread(opened.check)
+        await asyncio.get_running_loop().run_in_executor(self._verb_threads, opened.check)
         if side == "source":
             await self._attach_source(key, epoch, opened)
         elif side == "sink":
@@ -202,7 +205,10 @@ class GatewayService:
         Raises:
             UnknownTransfer, StaleEpoch, StoreError.
         """
-        return await asyncio.to_thread(self._run_verb, key, epoch, verb, arguments)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._verb_threads, self._run_verb, key, epoch, verb, arguments
+        )
 
     def _run_verb(
         self, key: str, epoch: int, verb: str, arguments: Mapping[str, Any]
@@ -394,7 +400,8 @@ class GatewayService:
         for key in {*self.sources, *self._destinations}:
             await self.release(key)
         self.routes.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._verb_threads):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     # -- what others may know
 

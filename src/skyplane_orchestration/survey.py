@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 from skyplane_gateway.selection import Selection, SelectionRule, require_apart, select
-from skyplane_gateway.stores import StoreSpec, bucket_region, open_store
+from skyplane_gateway.stores import (
+    StoreSpec,
+    bucket_region,
+    check_destination_key,
+    open_store,
+)
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import EmptySource, InvalidLocation
 from skyplane_orchestration.job import TransferJob
@@ -152,7 +158,12 @@ def preview(job: TransferJob, credentials: CredentialSources) -> Iterator[Select
             open_store(spec_of(job.destination), credentials.resolve(job.destination))
         ) as there,
     ):
-        yield from select(rule_of(job), source.list, there.list)
+        yield from select(
+            rule_of(job),
+            source.list,
+            there.list,
+            check_key=partial(check_destination_key, job.destination.kind),
+        )
 
 
 def preview_row(job: TransferJob, row: Selection) -> dict[str, Any]:

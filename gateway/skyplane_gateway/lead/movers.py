@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tenacity import (
     AsyncRetrying,
@@ -32,13 +32,17 @@ from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, PartInfo, Stor
 
 log = logging.getLogger(__name__)
 
+#: First and longest pause between attempts at a verb.
+_BACKOFF_S: Final = 0.5
+_LONGEST_BACKOFF_S: Final = 10.0
+
 
 def _patiently() -> AsyncRetrying:
     """Attempts at a verb on the destination: full jitter, only while it can help."""
     return AsyncRetrying(
         retry=retry_if_exception(lambda e: isinstance(e, StoreError) and not e.is_permanent),
         stop=stop_after_attempt(MAX_ATTEMPTS),
-        wait=wait_random_exponential(multiplier=0.5, max=10),
+        wait=wait_random_exponential(multiplier=_BACKOFF_S, max=_LONGEST_BACKOFF_S),
         reraise=True,
     )
 

@@ -7,6 +7,7 @@ import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 from skyplane_gateway.config import Topology, TransferSpec
@@ -23,6 +24,7 @@ from skyplane_gateway.lead.movers import Movers
 from skyplane_gateway.lead.peers import SinkPeer, SourcePeer
 from skyplane_gateway.lead.report import Report
 from skyplane_gateway.selection import Selection, SelectionRule, is_published_last, select
+from skyplane_gateway.stores import check_destination_key
 from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, StoreCapabilities
 
 log = logging.getLogger(__name__)
@@ -254,7 +256,12 @@ class LeadTransfer:
             exclude=spec.exclude,
             conflict=spec.conflict,
         )
-        return select(rule, self._crew.store.list, self._list_destination)
+        return select(
+            rule,
+            self._crew.store.list,
+            self._list_destination,
+            check_key=partial(check_destination_key, spec.destination.kind),
+        )
 
     def _list_destination(self, prefix: str) -> Iterator[ObjectInfo]:
         """The destination, page by page through a sink."""

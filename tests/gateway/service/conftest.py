@@ -6,6 +6,7 @@ import asyncio
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,6 +74,8 @@ class InProcessFleet:
         return config
 
     async def start(self) -> None:
+        # All gateways of the test share one event loop, and so one pool for their calls.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(128))
         for node in self.nodes:
             self.gateways[node] = await listen(self.config(node))
         topology = self.topology()
@@ -136,6 +139,13 @@ class InProcessFleet:
         await self.attach(transfer, spec.source, spec.destination, verify=verify)
         await self.submit(transfer, spec)
         return await self.ended(transfer)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries go on at once: how long they pause is not what these tests are about."""
+    monkeypatch.setattr("skyplane_gateway.lead.courier._BACKOFF_S", 0.001)
+    monkeypatch.setattr("skyplane_gateway.lead.movers._BACKOFF_S", 0.001)
 
 
 Fleets = Callable[..., Any]

@@ -1,0 +1,218 @@
+"""What goes wrong in a transfer comes out as a clear failure that leaves nothing open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from skyplane_gateway.config import MIB
+from skyplane_gateway.errors import (
+    ConfigurationInvalid,
+    GatewayLost,
+    NotFound,
+    PermissionDenied,
+    StoreUnavailable,
+)
+from skyplane_gateway.stores import open_store
+
+SMALL = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
+
+
+@pytest.fixture
+def sabotage(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`sabotage(put=f)`: calls of that store method go through `f(original, *args)`."""
+
+    def make(**wrappers: Callable[..., Any]) -> None:
+        class Sabotaged:
+            def __init__(self, store: Any) -> None:
+                self._store = store
+
+            def __getattr__(self, name: str) -> Any:
+                original = getattr(self._store, name)
+                wrapper = wrappers.get(name)
+                if wrapper is None:
+                    return original
+                return lambda *args, **more: wrapper(original, *args, **more)
+
+        def open_sabotaged(spec: Any, credentials: Any = None) -> Any:
+            return Sabotaged(open_store(spec, credentials))
+
+        monkeypatch.setattr("skyplane_gateway.service.open_store", open_sabotaged)
+
+    return make
+
+
+@pytest.mark.parametrize("lost", ["r", "b"])
+def test_a_gateway_lost_in_mid_transfer_fails_it_clearly(
+    lost: str, fleet_of: Any, kit: Any, gate: Callable[..., Any]
+) -> None:
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        kit.fill(source, {f"o{i}": bytes(3 * MIB) for i in range(6)})
+        held = gate(destination)
+        transfer = "77" * 16
+        routes = [kit.route(0, "a", "r", "b"), kit.route(1, "a", "c")]
+        async with fleet_of(*routes, **SMALL) as fleet:
+            await fleet.attach(transfer, source, destination)
+            await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
+            await fleet.until(lambda: held.waiting > 0)
+            for lane in fleet.service(lost).routes._lanes.values():
+                for link in (*lane.upstream, *lane.downstream):
+                    link._transport.abort()
+            held.open()
+            status = await fleet.ended(transfer)
+            assert status["state"] == "failed"
+            assert status["error"]["code"] == "gateway-lost"
+            assert not status["error"]["is_permanent"]
+            assert "a -> r -> b" in status["error"]["message"]
+            assert kit.uploads(destination) == []
+            with pytest.raises(GatewayLost):
+                await fleet.submit(transfer, kit.copy_spec(source, destination), epoch=2)
+
+    asyncio.run(scenario())
+
+
+def test_a_vanished_object_fails_alone(fleet_of: Any, kit: Any) -> None:
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        objects = {"gone": b"x" * 10, "stays": b"y" * 10, "big-gone": bytes(3 * MIB), "z": b""}
+        store = kit.fill(source, objects)
+        async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
+            lead = fleet.service("a")
+            transfer = "88" * 16
+            await fleet.attach(transfer, source, destination)
+            listed = list(store.list(""))
+            # The listing shows what was there; then two of them are deleted.
+            lead.sources[transfer].store.list = lambda prefix: iter(listed)
+            store.delete("gone")
+            store.delete("big-gone")
+            await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
+            status = await fleet.ended(transfer)
+            assert status["state"] == "failed"
+            assert status["error"]["code"] == "objects-failed"
+            assert (status["copied"], status["failed"]) == (2, 2)
+            assert {row["source"]: row["code"] for row in status["failures"]} == {
+                "gone": "not-found",
+                "big-gone": "not-found",
+            }
+            assert kit.content(destination) == {"stays": objects["stays"], "z": b""}
+            assert kit.uploads(destination) == []
+
+    asyncio.run(scenario())
+
+
+def test_an_overwritten_object_is_not_copied_as_a_mixture(fleet_of: Any, kit: Any) -> None:
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        store = kit.fill(source, {"a": bytes(3 * MIB)})
+        async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
+            transfer = "99" * 16
+            await fleet.attach(transfer, source, destination)
+            listed = list(store.list(""))
+            fleet.service("a").sources[transfer].store.list = lambda prefix: iter(listed)
+            store.put("a", bytes(3 * MIB))
+            await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
+            status = await fleet.ended(transfer)
+            assert status["failures"][0]["code"] == "precondition-failed"
+            assert kit.content(destination) == {}
+
+    asyncio.run(scenario())
+
+
+def test_an_unwritable_destination_fails_with_the_reason(
+    fleet_of: Any, kit: Any, sabotage: Callable[..., None]
+) -> None:
+    def refuse(original: Any, *args: Any, **more: Any) -> Any:
+        raise PermissionDenied("writing to bucket 'x' is not allowed; grant s3:PutObject")
+
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        kit.fill(source, {"a": b"1", "big": bytes(2 * MIB)})
+        sabotage(put=refuse, create_upload=refuse)
+        async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
+            spec = kit.copy_spec(source, destination, chunk_bytes=MIB)
+            status = await fleet.run(spec)
+            assert status["state"] == "failed"
+            assert {row["code"] for row in status["failures"]} == {"permission-denied"}
+            assert "s3:PutObject" in status["error"]["message"]
+
+    asyncio.run(scenario())
+
+
+def test_a_passing_trouble_of_the_store_is_tried_again(
+    fleet_of: Any, kit: Any, sabotage: Callable[..., None]
+) -> None:
+    failures = {"put": 2, "put_part": 2, "complete_upload": 1, "read": 2}
+
+    def flaky(name: str) -> Callable[..., Any]:
+        def call(original: Any, *args: Any, **more: Any) -> Any:
+            if failures[name] > 0:
+                failures[name] -= 1
+                raise StoreUnavailable("503; try again")
+            return original(*args, **more)
+
+        return call
+
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        objects = {"a": b"1", "b": b"2", "big": bytes(3 * MIB)}
+        kit.fill(source, objects)
+        sabotage(**{name: flaky(name) for name in failures})
+        async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
+            status = await fleet.run(kit.copy_spec(source, destination, chunk_bytes=MIB))
+            assert status["error"] is None
+            assert set(failures.values()) == {0}
+            assert kit.content(destination) == objects
+
+    asyncio.run(scenario())
+
+
+def test_bytes_that_change_at_the_store_are_found_and_removed(
+    fleet_of: Any, kit: Any, sabotage: Callable[..., None]
+) -> None:
+    def corrupting(original: Any, key: str, data: Any, **more: Any) -> Any:
+        flipped = bytearray(data)
+        flipped[0] ^= 1
+        more["crc32c"] = None
+        return original(key, flipped, **more)
+
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        kit.fill(source, {"a": b"bytes"})
+        sabotage(put=corrupting)
+        async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
+            for verify in ("stored", "reread"):
+                status = await fleet.run(kit.copy_spec(source, destination), verify=verify)
+                assert status["failures"][0]["code"] == "checksum-mismatch", verify
+                assert kit.content(destination) == {}
+
+    asyncio.run(scenario())
+
+
+def test_a_missing_bucket_is_told_when_attaching(fleet_of: Any, kit: Any) -> None:
+    async def scenario() -> None:
+        there = kit.memory_spec()
+        missing = type(there)("memory", "nowhere")
+        async with fleet_of(kit.route(0, "a", "b")) as fleet:
+            with pytest.raises(NotFound, match="nowhere"):
+                await fleet.attach("aa" * 16, missing, there)
+            with pytest.raises(NotFound, match="nowhere"):
+                await fleet.attach("aa" * 16, there, missing)
+
+    asyncio.run(scenario())
+
+
+def test_only_a_source_takes_a_submit(fleet_of: Any, kit: Any) -> None:
+    async def scenario() -> None:
+        spec = kit.copy_spec(kit.memory_spec(), kit.memory_spec())
+        async with fleet_of(kit.route(0, "a", "b")) as fleet:
+            await fleet.attach("bb" * 16, spec.source, spec.destination)
+            with pytest.raises(ConfigurationInvalid, match="no source gateway"):
+                await asyncio.to_thread(
+                    lambda: fleet.client("b").submit("bb" * 16, epoch=1, spec=spec)
+                )
+
+    asyncio.run(scenario())
