@@ -46,6 +46,9 @@ log = logging.getLogger(__name__)
 #: Told how far a transfer is, after every poll.
 OnStatus = Callable[[TransferStatus], None]
 
+#: Told which transfer runs on which fleet, once it does.
+OnSubmitted = Callable[[Fleet, SubmittedTransfer], None]
+
 _POLL_S: Final = 1.0
 
 #: Polls without an answer after which the lead counts as lost.
@@ -272,6 +275,12 @@ class Client:
         """
         self.provisioner.check_host(fleet)
         survey.require_ends_apart(job)
+        # The plan has looked up what the job may have left open.
+        job = replace(
+            job,
+            source=job.source.at(job.source.region or fleet.plan.src),
+            destination=job.destination.at(job.destination.region or fleet.plan.dst),
+        )
         with FleetSessions(fleet, self.authority(fleet.key)) as sessions:
             return Steering(sessions).submit(self.transfer_key(job), job, self._credentials)
 
@@ -357,10 +366,14 @@ class Client:
         job: TransferJob,
         fleet: Fleet,
         *,
+        on_submitted: OnSubmitted | None = None,
         on_status: OnStatus | None = None,
         manifest: str | None = None,
     ) -> TransferResult:
         """Run a job on a fleet to its end; a fleet that is gone is built once more.
+
+        Args:
+            on_submitted: told what to cancel, and on which fleet, should it come to that.
 
         Raises:
             TransferFailed: some object is not at the destination; carries the result.
@@ -372,6 +385,8 @@ class Client:
             log.warning("%s; building the fleet once more", error)
             fleet = self._ensure(fleet.key, fleet.plan, fleet.generation)
             submitted = self.submit(job, fleet)
+        if on_submitted is not None:
+            on_submitted(fleet, submitted)
         return self.wait(job, fleet, submitted, on_status=on_status, manifest=manifest)
 
     def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
