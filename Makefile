@@ -8,7 +8,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3 python; d
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-BENCHES := $(patsubst bench/%.py,%,$(filter-out bench/_% bench/fit_%,$(wildcard bench/*.py)))
+BENCHES = $(patsubst bench/%.py,%,$(filter-out bench/fit_%,$(shell grep -l '^if __name__' bench/*.py)))
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate
 
 # Behind a proxy that re-signs TLS only the system's certificates are of use.
@@ -33,7 +33,7 @@ check: $(INSTALLED)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --config setup.cfg --no-logo
 
-bench: $(INSTALLED)  ## every module of bench/ prints its own figures; fit_* are tools with arguments
+bench: $(INSTALLED)  ## every program of bench/ prints its figures; fit_* are tools with arguments
 	@failed=; for name in $(BENCHES); do \
 		echo "== bench.$$name"; $(BIN)/python -m "bench.$$name" || failed="$$failed $$name"; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
