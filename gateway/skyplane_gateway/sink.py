@@ -30,11 +30,13 @@ from skyplane_gateway.protocol import (
     FrameCorrupt,
     FrameHeader,
     ObjectEntry,
+    OpenedFrame,
     PartEntry,
     ProtocolError,
     RawReceipt,
     Receipt,
     ReceiptStatus,
+    decode_manifest,
     open_frame,
     seal_receipt,
 )
@@ -126,9 +128,10 @@ class Sink:
             assembler = ChunkAssembler(chunk, limit_bytes=self.capacity_bytes)
             self._assemblers[chunk] = assembler
         before, was_complete = assembler.held_bytes, assembler.is_complete
-        if self.held_bytes + len(sealed) > self.capacity_bytes + before:
+        frame = open_frame(header, sealed)
+        if self.held_bytes - before + _needed_bytes(assembler, frame) > self.capacity_bytes:
             raise Overloaded("this sink holds as many chunks as it can")
-        assembler.add(open_frame(header, sealed))
+        assembler.add(frame)
         self.held_bytes += assembler.held_bytes - before
         return assembler.is_complete and not was_complete
 
@@ -205,6 +208,15 @@ class Sink:
         """Wait until nothing is being written."""
         while self._writes:
             await asyncio.wait(tuple(self._writes))
+
+
+def _needed_bytes(assembler: ChunkAssembler, frame: OpenedFrame) -> int:
+    """What the assembler holds once it has this frame; frame 0 makes room for the chunk."""
+    if assembler.manifest is not None:
+        return assembler.held_bytes
+    if frame.header.frame == 0:
+        return decode_manifest(frame.manifest).length_bytes
+    return assembler.held_bytes + len(frame.payload)
 
 
 def _write_part(

@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from skyplane_gateway.batch import SmallObject, fill
 from skyplane_gateway.errors import (
     ChecksumMismatch,
     GatewayLost,
@@ -46,16 +47,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SendFrame = Callable[[RawFrame], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Small:
-    """A small object in memory: its order's place, its bytes, what travels with it."""
-
-    index: int
-    data: bytearray
-    crc32c: int
-    attributes: ObjectAttributes
 
 
 @dataclass(slots=True)
@@ -209,36 +200,17 @@ class SourceTransfer:
             await self._in_thread(reader.close)
 
     async def _send_batch(self, order: ChunkOrder) -> None:
-        reads = [
-            self._in_thread(self._read_small, index, wanted)
-            for index, wanted in enumerate(order.ranges)
-        ]
-        found = await asyncio.gather(*reads)
-        objects = [row for row in found if isinstance(row, _Small)]
-        failed = {index: row for index, row in enumerate(found) if isinstance(row, SkyplaneError)}
-        if not objects:
-            self._report(
-                ChunkOutcome(
-                    order.chunk, order.attempt, tuple(RangeOutcome(failed[i]) for i in failed)
-                )
-            )
+        reads = [self._in_thread(self._read_small, wanted) for wanted in order.ranges]
+        batch = fill(order.ranges, await asyncio.gather(*reads))
+        if not batch.entries:
+            rows = tuple(RangeOutcome(batch.failed[index]) for index in sorted(batch.failed))
+            self._report(ChunkOutcome(order.chunk, order.attempt, rows))
             return
-        entries = tuple(
-            ObjectEntry(
-                order.ranges[row.index].destination_key,
-                len(row.data),
-                row.attributes,
-                order.ranges[row.index].precondition,
-            )
-            for row in objects
-        )
-        length = sum(len(row.data) for row in objects)
-        framer = self._begin(order, entries, length, [row.index for row in objects])
+        framer = self._begin(order, tuple(batch.entries), batch.length, batch.indexes)
         sending = self._sendings[self._chunk_of(order)]
-        sending.failed = failed
-        sending.crc32cs = [row.crc32c for row in objects]
-        for row in objects:
-            await self._feed(framer, row.data)
+        sending.failed, sending.crc32cs = batch.failed, batch.crc32cs
+        for body in batch.bodies:
+            await self._feed(framer, body)
         if not framer.is_complete:
             await self._feed(framer, b"")
 
@@ -268,14 +240,14 @@ class SourceTransfer:
             wanted.source_key, offset=wanted.offset, length=wanted.length, if_match=wanted.etag
         )
 
-    def _read_small(self, index: int, wanted: RangeOrder) -> _Small | SkyplaneError:
+    def _read_small(self, wanted: RangeOrder) -> SmallObject | SkyplaneError:
         try:
             with self._open(wanted) as reader:
                 data = _read_piece(reader, wanted.length)
                 attributes = reader.attributes or ObjectAttributes()
         except SkyplaneError as error:
             return error
-        return _Small(index, data, checksum(data), attributes)
+        return SmallObject(data, checksum(data), attributes)
 
     def _chunk_of(self, order: ChunkOrder) -> ChunkId:
         return ChunkId(

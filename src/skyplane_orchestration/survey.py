@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.location import Location
 from skyplane_orchestration.units import bytes_to_gb
 
+#: Where the AWS CLI looks for another endpoint, in this order.
+_S3_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
 #: Objects that a listing for a plan looks at; beyond that the plan says "at least".
 LISTING_CAP: Final = 200_000
 
@@ -40,11 +44,18 @@ class Volume:
 
 
 def spec_of(location: Location) -> StoreSpec:
-    """The store behind a location, as gateways are told."""
+    """The store behind a location, as gateways are told.
+
+    An S3 location without an endpoint takes the one that the AWS CLI and SDKs would take
+    here: AWS_ENDPOINT_URL_S3, then AWS_ENDPOINT_URL. Gateways do not see these variables.
+    """
+    endpoint = location.endpoint_url
+    if location.kind == "s3" and not endpoint:
+        endpoint = next((os.environ[name] for name in _S3_ENDPOINTS if os.environ.get(name)), "")
     return StoreSpec(
         kind=location.kind,
         bucket=location.bucket,
-        endpoint_url=location.endpoint_url or None,
+        endpoint_url=endpoint or None,
         region=location.region.partition(":")[2] or None if location.kind != "file" else None,
         options=tuple(sorted(location.options.items())),
     )

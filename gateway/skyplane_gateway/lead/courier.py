@@ -17,7 +17,8 @@ from skyplane_gateway.orders import ChunkKind, ChunkOrder, ChunkOutcome, RangeOr
 
 log = logging.getLogger(__name__)
 
-#: Sendings of one chunk before its objects are given up.
+#: Sendings of one chunk, one after another, that brought nothing home before what is
+#: left of it is given up.
 MAX_ATTEMPTS: Final = 5
 
 #: First pause before a chunk goes again; doubles, with full jitter.
@@ -68,7 +69,7 @@ class Courier:
         chunk = next(self._chunks)
         ended: dict[int, RangeOutcome] = {}
         pending = list(range(len(ranges)))
-        attempt = 0
+        attempt = fruitless = 0
         while pending:
             attempt += 1
             order = ChunkOrder(
@@ -83,10 +84,13 @@ class Courier:
             outcome = await self._send(order)
             for index, row in zip(pending, outcome.ranges, strict=True):
                 ended[index] = row
-            pending = [index for index in pending if _goes_again(ended[index].error, attempt)]
+            # A chunk that brings some of its objects home may go on for the others.
+            brought = any(row.error is None for row in outcome.ranges)
+            fruitless = 0 if brought else fruitless + 1
+            pending = [index for index in pending if _goes_again(ended[index].error, fruitless)]
             if pending:
                 log.info("chunk %d goes again: %s", chunk, ended[pending[0]].error)
-                await asyncio.sleep(random.uniform(0, _BACKOFF_S * 2**attempt))
+                await asyncio.sleep(random.uniform(0, _BACKOFF_S * 2**fruitless))
         return [ended[index] for index in range(len(ranges))], attempt
 
     async def _send(self, order: ChunkOrder) -> ChunkOutcome:
@@ -138,5 +142,5 @@ class Courier:
                     future.set_result(outcome)
 
 
-def _goes_again(error: SkyplaneError | None, attempt: int) -> bool:
-    return error is not None and not error.is_permanent and attempt < MAX_ATTEMPTS
+def _goes_again(error: SkyplaneError | None, fruitless: int) -> bool:
+    return error is not None and not error.is_permanent and fruitless < MAX_ATTEMPTS

@@ -11,6 +11,8 @@ import pytest
 
 from skyplane_gateway.config import MIB
 from skyplane_gateway.errors import StaleEpoch
+from skyplane_gateway.stores import open_store
+from skyplane_gateway.stores.base import ObjectAttributes
 
 #: Small windows make every bound bite with little data.
 SMALL = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
@@ -206,5 +208,21 @@ def test_cancel_leaves_no_open_upload(fleet_of: Any, kit: Any, gate: Callable[..
             await asyncio.to_thread(fleet.client("b").cancel, transfer)
             assert (await fleet.ended(transfer))["state"] == "cancelled"
             assert kit.uploads(destination) == []
+
+    asyncio.run(scenario())
+
+
+def test_long_attributes_need_more_chunks_but_all_objects_arrive(fleet_of: Any, kit: Any) -> None:
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        store = open_store(source)
+        attributes = ObjectAttributes(metadata=(("note", "x" * 8000),))
+        for number in range(150):
+            store.put(f"o{number:03}", b"small", attributes=attributes)
+        async with fleet_of(kit.route(0, "a", "b")) as fleet:
+            status = await fleet.run(kit.copy_spec(source, destination))
+            assert status["error"] is None
+            assert status["copied"] == 150
+            assert open_store(destination).head("o149").attributes == attributes
 
     asyncio.run(scenario())
