@@ -17,12 +17,12 @@ def modules_and_classes() -> list[str]:
     info = get_provider_info()
     modules = [
         module
-        for kind in ("operators", "hooks", "triggers")
+        for kind in ("operators", "hooks")
         for entry in info[kind]
         for module in entry["python-modules"]
     ]
     classes = [entry["hook-class-name"] for entry in info["connection-types"]]
-    return [*modules, *classes, *info["extra-links"]]
+    return [*modules, *classes]
 
 
 def test_is_plain_data() -> None:

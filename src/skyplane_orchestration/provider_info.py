@@ -1,4 +1,4 @@
-"""What Airflow learns of this provider: its connection type, hooks, operators and triggers.
+"""What Airflow learns of this provider: its connection type, hook and operators.
 
 Plain data. Airflow reads it before its own configuration is ready, so nothing here
 imports Airflow or a module that does; the connection form is data too (Airflow 3.2 and
@@ -32,6 +32,28 @@ CONNECTION_FIELDS: Final[dict[str, dict[str, Any]]] = {
         "description": "Name or directory of the grid to plan on; empty for the one shipped.",
         "schema": {"type": ["string", "null"]},
     },
+    "run_root": {
+        "label": "Run directory",
+        "description": "Where the local provisioner keeps its fleets on a worker; all tasks of a "
+        "fleet must see the same. Empty for a directory of the worker's user.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "start_within_s": {
+        "label": "Start within (s)",
+        "description": "Gateways wait so long for the transfer to start, time in the scheduler's "
+        "queue included.",
+        "schema": {"type": ["number", "null"]},
+    },
+    "lease_s": {
+        "label": "Lease (s)",
+        "description": "Gateways live so long after the last sign of life of the transfer.",
+        "schema": {"type": ["number", "null"]},
+    },
+    "hard_end_s": {
+        "label": "Hard end (s)",
+        "description": "Gateways end after so long, whatever happens.",
+        "schema": {"type": ["number", "null"]},
+    },
 }
 
 #: How the connection form is laid out.
@@ -58,10 +80,8 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["service"],
             }
         ],
-        "operators": [_modules("operators")],
-        "hooks": [_modules("hooks")],
-        "triggers": [_modules("triggers")],
-        "extra-links": ["skyplane_orchestration.links.skyplane.SkyplaneTransferLink"],
+        "operators": [_modules("operators", "plan", "provision", "transfer", "teardown", "sweep")],
+        "hooks": [_modules("hooks", "skyplane")],
         "connection-types": [
             {
                 "connection-type": CONNECTION_TYPE,
@@ -74,8 +94,8 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-def _modules(kind: str) -> dict[str, Any]:
+def _modules(kind: str, *names: str) -> dict[str, Any]:
     return {
         "integration-name": _NAME,
-        "python-modules": [f"skyplane_orchestration.{kind}.skyplane"],
+        "python-modules": [f"skyplane_orchestration.{kind}.{name}" for name in names],
     }

@@ -97,7 +97,10 @@ class TransferResult:
         return self.state == "succeeded"
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data: lists, no tuples, which XCom would wrap."""
         document = asdict(self)
+        for name in ("edges", "failures", "warnings"):
+            document[name] = list(document[name])
         document["cost"]["total_usd"] = self.cost.total_usd
         return {"schema_version": SCHEMA_VERSION, **document}
 

@@ -1,0 +1,1 @@
+"""Airflow: the hook that opens clients for tasks."""

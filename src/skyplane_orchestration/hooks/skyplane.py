@@ -1,0 +1,119 @@
+"""`SkyplaneHook`: opens the client of a task's run."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+
+from skyplane_orchestration.client import Client
+from skyplane_orchestration.credentials import CredentialSources
+from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.grids import load_grid
+from skyplane_orchestration.hooks.connection import Settings
+from skyplane_orchestration.hooks.credentials import credentials_from_connection
+from skyplane_orchestration.identity import RunIdentity
+from skyplane_orchestration.provider_info import CONNECTION_TYPE, UI_FIELD_BEHAVIOUR
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from skyplane_gateway.stores import Credentials
+    from skyplane_orchestration.location import Location
+
+#: Scheme of the `credential_ref`s that name an Airflow connection.
+CREDENTIAL_SCHEME: Final = "airflow"
+
+
+def credential_ref(connection_id: str | None) -> str:
+    """How a location names an Airflow connection; empty for the worker's own credentials."""
+    return f"{CREDENTIAL_SCHEME}:{connection_id}" if connection_id else ""
+
+
+class SkyplaneHook(BaseHook):
+    """Opens clients; the connection is optional.
+
+    Args:
+        skyplane_conn_id: connection of type `skyplane`. Its password is the fleet secret,
+            its extra has `deployment`, `grid`, `run_root`, `start_within_s`, `lease_s` and
+            `hard_end_s`. The default one may be missing: then the secret is a file of the
+            worker's user and the deployment is `local`.
+    """
+
+    conn_name_attr = "skyplane_conn_id"
+    default_conn_name = "skyplane_default"
+    conn_type = CONNECTION_TYPE
+    hook_name = "Skyplane"
+
+    def __init__(self, skyplane_conn_id: str = default_conn_name, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.skyplane_conn_id = skyplane_conn_id
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Raises ConfigurationInvalid: the connection is missing or cannot be used."""
+        try:
+            connection = self.get_connection(self.skyplane_conn_id)
+        except AirflowNotFoundException as error:
+            if self.skyplane_conn_id == self.default_conn_name:
+                return Settings()
+            raise ConfigurationInvalid(
+                f"there is no connection {self.skyplane_conn_id!r}; make one of type "
+                f"{CONNECTION_TYPE!r}, or leave skyplane_conn_id out"
+            ) from error
+        return Settings.from_connection(connection)
+
+    def identity(self, context: Context, fleet_name: str) -> RunIdentity:
+        """Whose run it is: the same for every task of one fleet and for every try."""
+        instance = context["ti"]
+        index = instance.map_index
+        return RunIdentity(
+            deployment=self.settings.deployment,
+            owner=instance.dag_id,
+            run=instance.run_id,
+            group=fleet_name,
+            map_index=-1 if index is None else index,
+        )
+
+    def client(self, context: Context, fleet_name: str) -> Client:
+        """A client that acts for the run of `context`.
+
+        Raises:
+            ConfigurationInvalid: the connection cannot be used.
+        """
+        settings = self.settings
+        return Client(
+            identity=self.identity(context, fleet_name),
+            provisioner=settings.open_provisioner(),
+            secret=settings.secret,
+            grid=settings.grid,
+            credentials=CredentialSources({CREDENTIAL_SCHEME: self.resolve_credentials}),
+            times=settings.times,
+        )
+
+    def resolve_credentials(self, connection_id: str, location: Location) -> Credentials | None:
+        """Raises ConfigurationInvalid: the connection is missing or cannot be used."""
+        try:
+            connection = self.get_connection(connection_id)
+        except AirflowNotFoundException as error:
+            raise ConfigurationInvalid(
+                f"there is no connection {connection_id!r} for {location.url!r}"
+            ) from error
+        return credentials_from_connection(connection, connection_id, location)
+
+    def get_conn(self) -> Settings:
+        return self.settings
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Whether the connection's fields hold together and its grid can be read."""
+        try:
+            grid = load_grid(self.settings.grid)
+        except SkyplaneError as error:
+            return False, str(error)
+        return True, f"deployment {self.settings.deployment!r}, {len(grid.regions)} regions"
+
+    @classmethod
+    def get_ui_field_behaviour(cls) -> dict[str, Any]:
+        """The form's layout for Airflow before 3.2; later ones read `provider_info`."""
+        return {name.replace("-", "_"): value for name, value in UI_FIELD_BEHAVIOUR.items()}

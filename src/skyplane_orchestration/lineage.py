@@ -1,0 +1,87 @@
+"""What a transfer did, as plain data for asset events, metadata and lineage backends.
+
+Knows no orchestrator: Airflow and Dagster report the same facts. Dataset names follow the
+naming of OpenLineage (openlineage.io/docs/spec/naming, read 2026-11).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.location import Location
+from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.result import TransferResult
+
+SCHEMA_VERSION: Final = 1
+
+#: The name of a whole bucket; some lineage backends fail on an empty one.
+_WHOLE_BUCKET: Final = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One end of a transfer.
+
+    Args:
+        namespace: the bucket, such as `s3://bucket`.
+        name: the key or prefix, without slashes at its ends; `/` for all of it.
+        uri: where it is, as the job says it.
+        region: region tag.
+    """
+
+    namespace: str
+    name: str
+    uri: str
+    region: str
+
+
+def dataset_of(location: Location, region: str = "") -> Dataset:
+    """The dataset at a location; `region` where the location does not say it."""
+    return Dataset(
+        namespace=_namespace(location),
+        name=location.key.strip("/") or _WHOLE_BUCKET,
+        uri=location.url,
+        region=location.region or region,
+    )
+
+
+def _namespace(location: Location) -> str:
+    if location.kind == "file":
+        return "file"
+    if location.kind == "azure":
+        account, _, container = location.bucket.partition("/")
+        return f"wasbs://{container}@{account}.dfs.core.windows.net"
+    return f"{'gs' if location.kind == 'gcs' else 's3'}://{location.bucket}"
+
+
+def transfer_facts(job: TransferJob, plan: TransferPlan, result: TransferResult) -> dict[str, Any]:
+    """Inputs, outputs, volumes, cost, and the plan against what came of it.
+
+    Plain JSON data of a few kilobytes, whatever the number of objects: bytes are counts,
+    rates Gbit/s, prices USD.
+    """
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "inputs": [asdict(dataset_of(job.source, plan.src))],
+        "outputs": [asdict(dataset_of(job.destination, plan.dst))],
+        "transfer_key": result.transfer_key,
+        "state": result.state,
+        "objects": result.objects,
+        "copied": result.copied,
+        "skipped": result.skipped,
+        "failed": result.failed,
+        "bytes": result.copied_bytes,
+        "seconds": result.seconds,
+        "goodput_gbps": result.goodput_gbps,
+        "planned_gbps": result.planned_gbps,
+        "cost": {**asdict(result.cost), "total_usd": result.cost.total_usd},
+        "planned_usd_per_gb": plan.cost.usd_per_gb,
+        "instances": {region: group.count for region, group in plan.instances.items()},
+        "relays": list(plan.relays),
+        "edges": [asdict(edge) for edge in result.edges],
+        "grid": asdict(plan.grid),
+        "manifest_uri": result.manifest_uri,
+        "warnings": list(result.warnings),
+    }

@@ -1,0 +1,71 @@
+"""`skyplane_transfer_group`: plan, provision, transfer and teardown, wired."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+from airflow.providers.common.compat.sdk import TaskGroup, TriggerRule
+
+from skyplane_orchestration.operators.base import DEFAULT_CONNECTION
+from skyplane_orchestration.operators.finish import SkyplaneFinishOperator
+from skyplane_orchestration.operators.job_arguments import JobArguments
+from skyplane_orchestration.operators.plan import SkyplanePlanOperator
+from skyplane_orchestration.operators.provision import SkyplaneProvisionOperator
+from skyplane_orchestration.operators.teardown import SkyplaneTeardownOperator
+from skyplane_orchestration.operators.transfer import SkyplaneTransferOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def skyplane_transfer_group(
+    group_id: str = "skyplane_transfer",
+    *,
+    skyplane_conn_id: str = DEFAULT_CONNECTION,
+    fleet_name: str | None = None,
+    manifest: str | None = None,
+    outlets: Sequence[Any] = (),
+    task_arguments: dict[str, Any] | None = None,
+    **job: Unpack[JobArguments],
+) -> TaskGroup:
+    """Tasks `plan`, `provision`, `transfer`, `teardown` and `finish` in a group.
+
+    The gateways are taken down whether the transfer succeeds or fails, and also when
+    provision failed. A failed transfer and a failed teardown both fail the run. Tasks that
+    follow the group start when the transfer has succeeded.
+
+    Args:
+        fleet_name: name of the fleet in the run; the group's id when None.
+        manifest: path or URL where the list of all objects is written (Parquet).
+        outlets: assets that the transfer updates.
+        task_arguments: for every task of the group, such as `{"retries": 2}`.
+        job: what to move and with what objective: see `SkyplaneJobOperator`.
+
+    Needs to be called where a DAG is current.
+    """
+    with TaskGroup(group_id=group_id) as group:
+        shared: dict[str, Any] = {
+            **(task_arguments or {}),
+            "skyplane_conn_id": skyplane_conn_id,
+            "fleet_name": fleet_name or group.group_id,
+        }
+        plan = SkyplanePlanOperator(task_id="plan", **job, **shared)
+        provision = SkyplaneProvisionOperator(task_id="provision", plan=plan.output, **shared)
+        transfer = SkyplaneTransferOperator(
+            task_id="transfer",
+            fleet=provision.output,
+            manifest=manifest,
+            outlets=list(outlets),
+            **job,
+            **shared,
+        )
+        teardown = SkyplaneTeardownOperator(task_id="teardown", fleet=provision.output, **shared)
+        plan >> provision >> transfer >> teardown
+        teardown.as_teardown(setups=provision, on_failure_fail_dagrun=True)
+        # The rule of a teardown asks for a setup that succeeded; one that failed may have
+        # left something nevertheless (its worker may have died).
+        teardown.trigger_rule = TriggerRule.ALL_DONE
+        # A teardown that can fail the run hides the transfer's own state from it: the run
+        # looks at the last tasks only. This one is last as well, and follows the transfer.
+        transfer >> SkyplaneFinishOperator(task_id="finish", **(task_arguments or {}))
+    return group

@@ -1,0 +1,38 @@
+"""`SkyplanePlanOperator`: which regions, instances and paths, and at what price."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from skyplane_orchestration.operators.job_arguments import SkyplaneJobOperator
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from skyplane_orchestration.client import Client
+
+
+class SkyplanePlanOperator(SkyplaneJobOperator):
+    """Plans a job; lists the source to know how much there is to move.
+
+    Returns the plan, `TransferPlan.to_dict()`.
+    """
+
+    def work(self, context: Context, client: Client) -> dict[str, Any]:
+        job = self.transfer_job()
+        client.check_destination(job)
+        plan = client.plan(job)
+        self.log.info(
+            "%s to %s at %.2f Gbit/s for %.4f USD per GB, %d instances, relays: %s",
+            plan.src,
+            plan.dst,
+            plan.throughput_gbps,
+            plan.cost.usd_per_gb,
+            plan.instance_count,
+            ", ".join(plan.relays) or "none",
+        )
+        for path in plan.paths:
+            self.log.info("%.2f Gbit/s by %s", path.flow_gbps, " > ".join(path.regions))
+        for note in plan.notes:
+            self.log.warning("%s", note)
+        return plan.to_dict()

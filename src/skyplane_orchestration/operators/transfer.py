@@ -1,0 +1,124 @@
+"""`SkyplaneTransferOperator`: moves the objects, on a fleet or all in one task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.fleet import Fleet
+from skyplane_orchestration.lineage import transfer_facts
+from skyplane_orchestration.operators.job_arguments import SkyplaneJobOperator
+from skyplane_orchestration.operators.progress import ProgressLog
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context, XComArg
+
+    from skyplane_orchestration.client import Client
+    from skyplane_orchestration.job import TransferJob
+    from skyplane_orchestration.result import TransferResult
+    from skyplane_orchestration.steering import SubmittedTransfer
+
+
+class SkyplaneTransferOperator(SkyplaneJobOperator):
+    """Runs a job on a fleet; a retry joins the transfer that runs already.
+
+    Without a fleet the one task plans, provisions, moves and tears down: for local fleets
+    whose tasks would run on different workers, and for jobs that need no tasks of their own.
+    The task fails when an object failed, unless `allow_failed` says otherwise.
+
+    Args:
+        fleet: what `SkyplaneProvisionOperator` returned (its `.output`); None for one task.
+        manifest: path or URL where the list of all objects is written (Parquet).
+        outlets: assets; each one's event gets the facts of `lineage.transfer_facts`.
+
+    Returns the result, `TransferResult.to_dict()`: counts, bytes, seconds, cost, planned
+    against achieved. When objects failed it is left in XCom under `failed_transfer`.
+    """
+
+    template_fields: Sequence[str] = (*SkyplaneJobOperator.template_fields, "fleet", "manifest")
+    template_fields_renderers = {"job": "json", "fleet": "json"}  # noqa: RUF012 - Airflow's
+
+    def __init__(
+        self,
+        *,
+        fleet: Mapping[str, Any] | XComArg | None = None,
+        manifest: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.fleet: Any = fleet  # A document, once rendered.
+        self.manifest = manifest
+        self._is_one_task = fleet is None
+        self._running: tuple[Client, Fleet, SubmittedTransfer] | None = None
+
+    @property
+    def default_fleet_name(self) -> str:
+        # Two tasks that each bring up their own gateways must not find each other's.
+        return self.task_id if self._is_one_task else super().default_fleet_name
+
+    def work(self, context: Context, client: Client) -> dict[str, Any]:
+        job = self.transfer_job()
+        fleet, result = self._run(client, job) if self._is_one_task else self._move(client, job)
+        facts = transfer_facts(job, fleet.plan, result)
+        for outlet in self.outlets:
+            context["outlet_events"][outlet].extra = facts
+        self._log_result(result)
+        return result.to_dict()
+
+    def _run(self, client: Client, job: TransferJob) -> tuple[Fleet, TransferResult]:
+        fleets: list[Fleet] = []
+        result = client.run(
+            job,
+            on_fleet=fleets.append,
+            on_status=ProgressLog(self.log.info),
+            manifest=self.manifest,
+        )
+        return fleets[0], result
+
+    def _move(self, client: Client, job: TransferJob) -> tuple[Fleet, TransferResult]:
+        if not self.fleet:
+            raise ConfigurationInvalid("the provision task left no fleet; run it again")
+        fleet = Fleet.from_dict(self.fleet)
+
+        def keep(fleet: Fleet, submitted: SubmittedTransfer) -> None:
+            self._running = (client, fleet, submitted)
+            verb = "joined" if submitted.joined else "submitted"
+            self.log.info("%s transfer %s at %s", verb, submitted.transfer_key, submitted.lead)
+
+        try:
+            result = client.transfer(
+                job,
+                fleet,
+                on_submitted=keep,
+                on_status=ProgressLog(self.log.info),
+                manifest=self.manifest,
+            )
+        finally:
+            self._running = None
+        return fleet, result
+
+    def cancel_work(self) -> None:
+        if self._running is None:
+            return
+        client, fleet, submitted = self._running
+        try:
+            client.cancel(fleet, submitted)
+        except SkyplaneError as error:
+            self.log.warning("transfer %s may go on: %s", submitted.transfer_key, error)
+
+    def _log_result(self, result: TransferResult) -> None:
+        self.log.info(
+            "%d objects copied, %d skipped, %d failed; %d bytes in %.1f s, %.2f Gbit/s "
+            "(planned %.2f), %.4f USD",
+            result.copied,
+            result.skipped,
+            result.failed,
+            result.copied_bytes,
+            result.seconds,
+            result.goodput_gbps,
+            result.planned_gbps,
+            result.cost.total_usd,
+        )
+        for warning in result.warnings:
+            self.log.warning("%s", warning)
