@@ -1,0 +1,81 @@
+"""Grids small enough to solve by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skyplane_orchestration.grids import Grid, GridRegion, InstanceType, load_grid
+
+GridOf = Callable[..., Grid]
+
+
+def grid_of(
+    edges: Mapping[tuple[str, str], tuple[float, float]],
+    types: Sequence[InstanceType] = (),
+) -> Grid:
+    """A grid from {(src, dst): (gbps, usd_per_gb)}; every cloud has one plain type."""
+    tags = sorted({tag for edge in edges for tag in edge})
+    index = {tag: number for number, tag in enumerate(tags)}
+    shape = (len(tags), len(tags))
+    gbps, price = np.zeros(shape), np.zeros(shape)
+    for (src, dst), (rate, usd_per_gb) in edges.items():
+        gbps[index[src], index[dst]] = rate
+        price[index[src], index[dst]] = usd_per_gb
+    plain = [
+        InstanceType(cloud, f"{cloud}-plain", 4, 5.0, 10.0, 64, 3.6, 8)
+        for cloud in ("aws", "gcp", "azure", "local")
+        if cloud not in {kind.cloud for kind in types}
+    ]
+    return Grid(
+        name="small",
+        as_of="2026-01-01",
+        source="",
+        licence="",
+        notes=(),
+        regions=tuple(GridRegion(tag) for tag in tags),
+        throughput_gbps=gbps,
+        measured=gbps > 0,
+        rtt_ms=np.zeros(shape),
+        rtt_measured=np.zeros(shape, dtype=bool),
+        usd_per_gb=price,
+        price_source=np.full(shape, "table", dtype="<U8"),
+        types=(*types, *plain),
+        price_document={
+            "requests": {"aws": {"read": 0.0004, "write": 0.005, "list": 0.005}},
+            "clouds": {},
+        },
+        index=index,
+    )
+
+
+@pytest.fixture(scope="session")
+def small_grid() -> GridOf:
+    return grid_of
+
+
+@pytest.fixture(scope="session")
+def triangle() -> Grid:
+    """Direct 2.5 Gbit/s at 0.10; over azure:r 5 Gbit/s at 0.04 + 0.08; 3.6 USD an hour."""
+    return grid_of(
+        {
+            ("aws:s", "gcp:t"): (2.5, 0.10),
+            ("aws:s", "azure:r"): (5.0, 0.04),
+            ("azure:r", "gcp:t"): (5.0, 0.08),
+            ("gcp:t", "aws:s"): (2.5, 0.10),
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def shipped() -> Grid:
+    return load_grid()
+
+
+@pytest.fixture(scope="session")
+def measured(shared_dir: Path) -> Grid:
+    """The public measurement of January 2022, over 63 regions."""
+    return load_grid(shared_dir / "grids" / "skyplane-2022-01")

@@ -1,0 +1,193 @@
+"""Laws on random grids of 3 to 5 regions, against a full model written down once more here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from skyplane_orchestration.errors import PlanInfeasible
+from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.job import MaximizeThroughput, MinimizeCost
+from skyplane_orchestration.planner import direct, plan, violations
+
+CLOUDS = ("aws", "gcp", "azure")
+TAGS = ("aws:s", "gcp:t", "azure:u", "aws:v", "gcp:w")
+few = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@st.composite
+def worlds(
+    draw: st.DrawFn,
+) -> tuple[dict[tuple[str, str], tuple[float, float]], list[InstanceType]]:
+    """Edges with rates and prices, and one instance type per cloud."""
+    tags = TAGS[: draw(st.integers(3, 5))]
+    rate = st.integers(0, 90).map(lambda tenths: tenths / 10)
+    price = st.integers(0, 200).map(lambda thousandths: thousandths / 1000)
+    edges = {(src, dst): (draw(rate), draw(price)) for src in tags for dst in tags if src != dst}
+    types = [
+        InstanceType(
+            cloud,
+            f"{cloud}-any",
+            4,
+            egress_gbps=float(draw(st.integers(2, 12))),
+            ingress_gbps=float(draw(st.integers(2, 12))),
+            connection_limit=draw(st.sampled_from([8, 32, 64])),
+            usd_per_hour=draw(st.sampled_from([0.0, 0.2, 1.5, 20.0])),
+            instance_limit=draw(st.integers(1, 3)),
+        )
+        for cloud in CLOUDS
+    ]
+    return edges, types
+
+
+def optimum_usd_per_gb(grid: Grid, goal_gbps: float) -> float | None:
+    """4a to 4j as one dense integer program, rows one by one; None when infeasible."""
+    edges = [
+        (u, v)
+        for u in range(len(grid.tags))
+        for v in range(len(grid.tags))
+        if grid.throughput_gbps[u, v] > 0
+    ]
+    types = [grid.instance_type(region.cloud) for region in grid.regions]
+    s, t = grid.index["aws:s"], grid.index["gcp:t"]
+    e, n = len(edges), len(types)
+    rows: list[np.ndarray] = []
+    low: list[float] = []
+    high: list[float] = []
+
+    def row(entries: dict[int, float], lower: float, upper: float) -> None:
+        line = np.zeros(2 * e + n)
+        for column, value in entries.items():
+            line[column] = value
+        rows.append(line)
+        low.append(lower)
+        high.append(upper)
+
+    for k, (u, v) in enumerate(edges):
+        row({k: 1.0, e + n + k: -grid.throughput_gbps[u, v] / 64}, -np.inf, 0)
+    for region in range(n):
+        out = [k for k, edge in enumerate(edges) if edge[0] == region]
+        into = [k for k, edge in enumerate(edges) if edge[1] == region]
+        balance = {s: goal_gbps, t: -goal_gbps}.get(region, 0.0)
+        row({**dict.fromkeys(out, 1.0), **dict.fromkeys(into, -1.0)}, balance, balance)
+        kind = types[region]
+        row({**dict.fromkeys(into, 1.0), e + region: -kind.ingress_gbps}, -np.inf, 0)
+        row({**dict.fromkeys(out, 1.0), e + region: -kind.egress_gbps}, -np.inf, 0)
+        for side in (out, into):
+            columns = dict.fromkeys([e + n + k for k in side], 1.0)
+            row({**columns, e + region: -float(kind.connection_limit)}, -np.inf, 0)
+    cost = np.array(
+        [grid.usd_per_gb[edge] / 8 for edge in edges]
+        + [kind.usd_per_hour / 3600 for kind in types]
+        + [0.0] * e
+    )
+    scale = 1000 / max(cost.sum() * goal_gbps, 1e-9)
+    upper = [np.inf] * e + [float(kind.instance_limit) for kind in types] + [np.inf] * e
+    answer = milp(
+        cost * scale,
+        constraints=LinearConstraint(np.array(rows), low, high),
+        bounds=Bounds(0, np.array(upper)),
+        integrality=np.array([0] * e + [1] * (n + e)),
+        options={"mip_rel_gap": 1e-7},
+    )
+    return None if answer.x is None else float(answer.fun) / scale / goal_gbps * 8
+
+
+def planned(grid: Grid, objective: Any) -> Any:
+    try:
+        return plan(grid, "aws:s", "gcp:t", objective)
+    except PlanInfeasible as error:
+        return error
+
+
+@few
+@given(world=worlds(), goal=st.integers(1, 120).map(lambda tenths: tenths / 10))
+def test_the_plan_at_a_goal_is_the_optimum_of_the_full_model(
+    small_grid: Any, world: Any, goal: float
+) -> None:
+    grid = small_grid(*world)
+    best = optimum_usd_per_gb(grid, goal)
+    answer = planned(grid, MinimizeCost(goal, exactly=True))
+    if best is None:
+        assert isinstance(answer, PlanInfeasible)
+        assert answer.most_gbps is not None
+        assert answer.most_gbps <= goal
+        return
+    assert not isinstance(answer, PlanInfeasible)
+    assert answer.throughput_gbps == pytest.approx(goal)
+    assert answer.cost.usd_per_gb == pytest.approx(best, rel=1e-5, abs=1e-7)
+    assert answer.solver.gap <= 1e-4
+    assert violations(answer, grid) == []
+
+
+@few
+@given(world=worlds(), goal=st.integers(1, 60).map(lambda tenths: tenths / 10))
+def test_no_rate_from_the_floor_up_is_cheaper_than_the_default_plan(
+    small_grid: Any, world: Any, goal: float
+) -> None:
+    grid = small_grid(*world)
+    answer = planned(grid, MinimizeCost(goal))
+    if isinstance(answer, PlanInfeasible):
+        assert optimum_usd_per_gb(grid, goal) is None
+        return
+    assert violations(answer, grid) == []
+    assert answer.throughput_gbps >= goal * (1 - 1e-9)
+    for rate in {goal, goal * 1.1, goal * 1.7, answer.throughput_gbps, 5.0, 10.0}:
+        if rate >= goal:
+            other = optimum_usd_per_gb(grid, rate)
+            if other is not None:
+                assert answer.cost.usd_per_gb <= other * (1 + 1e-5) + 1e-7
+
+
+@few
+@given(world=worlds(), instances=st.integers(1, 3))
+def test_the_optimum_is_never_dearer_than_the_direct_path_at_the_same_rate(
+    small_grid: Any, world: Any, instances: int
+) -> None:
+    edges, types = world
+    edges[TAGS[0], TAGS[1]] = (max(edges[TAGS[0], TAGS[1]][0], 0.5), 0.05)
+    grid = small_grid(edges, types)
+    if instances > min(kind.instance_limit for kind in types[:2]):
+        return
+    baseline = direct(grid, "aws:s", "gcp:t", instances)
+    assert violations(baseline, grid) == []
+    answer = plan(grid, "aws:s", "gcp:t", MinimizeCost(baseline.throughput_gbps, exactly=True))
+    assert answer.cost.usd_per_gb <= baseline.cost.usd_per_gb * (1 + 1e-6)
+
+
+@few
+@given(world=worlds())
+def test_what_an_infeasible_plan_offers_as_the_most_is_feasible(
+    small_grid: Any, world: Any
+) -> None:
+    grid = small_grid(*world)
+    refused = planned(grid, MinimizeCost(1000.0))
+    assert isinstance(refused, PlanInfeasible)
+    assert refused.binding
+    if refused.most_gbps:
+        answer = plan(grid, "aws:s", "gcp:t", MinimizeCost(refused.most_gbps, exactly=True))
+        assert violations(answer, grid) == []
+        more = planned(grid, MinimizeCost(refused.most_gbps * 1.001 + 0.001))
+        assert isinstance(more, PlanInfeasible)
+
+
+@few
+@given(world=worlds(), ceiling=st.integers(1, 400).map(lambda thousandths: thousandths / 1000))
+def test_nothing_faster_is_as_cheap_as_the_ceiling(
+    small_grid: Any, world: Any, ceiling: float
+) -> None:
+    grid = small_grid(*world)
+    answer = planned(grid, MaximizeThroughput(max_usd_per_gb=ceiling))
+    if isinstance(answer, PlanInfeasible):
+        cheapest = optimum_usd_per_gb(grid, 2.0)
+        assert cheapest is None or cheapest > ceiling * (1 - 1e-6)
+        return
+    assert violations(answer, grid) == []
+    assert answer.cost.usd_per_gb <= ceiling * (1 + 1e-6)
+    faster = optimum_usd_per_gb(grid, answer.throughput_gbps * 1.001)
+    assert faster is None or faster > ceiling * (1 - 1e-6)
