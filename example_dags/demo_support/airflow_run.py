@@ -3,14 +3,14 @@
     python -m example_dags.demo_support.airflow_run OUTCOME.json
 
 Airflow's settings come from the environment, which must hold before Airflow is imported:
-`airflow_environment`. The file is written whatever the run's end: state of the run and of
-each task, and the documents of plan, fleet and transfer.
+`airflow_environment`. The file is written whatever the run's end; see `runner.Outcome`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -22,6 +22,13 @@ from example_dags.demo_support.servers import DemoSite
 GROUP: Final = "imagenet"
 
 _EXAMPLES: Final = Path(__file__).resolve().parents[1]
+#: Lines of the log that the demo shows: the beginning of a task, and what our operators say.
+_SHOWN: Final = re.compile(
+    r"^\S+ \[(?:info|warning|error) *\] (?:"
+    r"\[DAG TEST\] starting (?P<task>task_id=\S+)"
+    r"|(?P<said>.*?) *\[airflow\.task\.operators\.skyplane_orchestration\.)"
+)
+
 _DAG_FILE: Final = _EXAMPLES / "sydney_to_paris.py"
 
 
@@ -34,6 +41,7 @@ def airflow_environment(site: DemoSite) -> dict[str, str]:
         "AIRFLOW__CORE__DAGS_FOLDER": str(_EXAMPLES),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
+        "NO_COLOR": "1",
         "PYTHONWARNINGS": "ignore",
     }
 
@@ -54,29 +62,50 @@ def run_example(site: DemoSite) -> dict[str, Any]:
     )
     if migrated.returncode != 0:
         raise RuntimeError(f"airflow db migrate failed: {migrated.stderr[-2000:]}")
-    subprocess.run(
-        [sys.executable, "-m", __name__, str(outcome)],
-        env=environment,
-        cwd=_EXAMPLES.parent,
-        check=False,
-    )
+    _follow([sys.executable, "-m", __name__, str(outcome)], environment, site.log_path)
     if not outcome.exists():
-        raise RuntimeError("the DAG's process ended without an outcome; see its output above")
+        log = site.log_path.read_text(errors="replace")
+        raise RuntimeError(f"the DAG's process ended without an outcome:\n{log[-4000:]}")
     document: dict[str, Any] = json.loads(outcome.read_text())
     return document
+
+
+def _follow(command: list[str], environment: dict[str, str], log_path: Path) -> None:
+    """Run a command; all of its output goes to a file, what our tasks say also to us."""
+    with (
+        log_path.open("w", encoding="utf-8") as log,
+        subprocess.Popen(
+            command,
+            env=environment,
+            cwd=_EXAMPLES.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process,
+    ):
+        for line in process.stdout or ():
+            log.write(line)
+            if shown := _SHOWN.match(line):
+                print("  " + (shown["task"] or shown["said"]).strip(), flush=True)
 
 
 def _run(outcome: Path) -> None:
     dag = runpy.run_path(str(_DAG_FILE))["dag"]
     run = dag.test()
     tasks = {instance.task_id: instance for instance in run.get_task_instances()}
+    returned = {
+        name: tasks[f"{GROUP}.{name}"].xcom_pull(task_ids=f"{GROUP}.{name}")
+        for name in ("plan", "provision", "transfer")
+    }
+    fleet = returned["provision"] or {"key": "", "gateways": []}
     document = {
         "state": str(run.state),
         "tasks": {task_id: str(instance.state) for task_id, instance in sorted(tasks.items())},
-        **{
-            name: tasks[f"{GROUP}.{name}"].xcom_pull(task_ids=f"{GROUP}.{name}")
-            for name in ("plan", "provision", "transfer")
-        },
+        "plan": returned["plan"],
+        "transfer": returned["transfer"],
+        "fleet_key": fleet["key"],
+        "gateways": len(fleet["gateways"]),
     }
     outcome.write_text(json.dumps(document))
 

@@ -71,6 +71,11 @@ class DemoSite:
         """Where the local provisioner keeps its fleets under `environment`."""
         return self.directory / "run" / "skyplane-orch"
 
+    @property
+    def log_path(self) -> Path:
+        """Where the orchestrator's whole output goes."""
+        return self.directory / "orchestrator.log"
+
     def environment(self) -> dict[str, str]:
         """Environment of the orchestrator's process: this one's, and what the example reads.
 

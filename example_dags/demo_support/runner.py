@@ -1,0 +1,163 @@
+"""The demo from end to end: servers, data, orchestrator, check, report.
+
+An orchestrator's part is a module `<name>_run` of this package with
+
+    run_example(site: DemoSite) -> dict   the fields of `Outcome`
+
+which runs the example in a process of its own under `site.environment()` and sends that
+process's output to `site.log_path`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from example_dags.demo_support.dataset import DataSet, demo_data_set
+from example_dags.demo_support.report import plan_lines, result_lines
+from example_dags.demo_support.servers import DemoSite, demo_site
+from example_dags.demo_support.verify import corrupt_one, left_running, relayed_share, verify
+
+from skyplane_orchestration import TransferPlan, TransferResult
+
+#: At least this part of the bytes must have come through relays.
+_LEAST_RELAYED: Final = 0.2
+
+_LEAST_GATEWAYS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an orchestrator's part of the demo hands back.
+
+    Args:
+        state: `success`, or how else the run ended.
+        tasks: name of each task, op or step -> its state.
+        plan, transfer: documents of the plan and the result; None where there is none.
+        fleet_key: of the fleet that carried it; empty where none came up.
+        gateways: how many there were.
+    """
+
+    state: str
+    tasks: dict[str, str]
+    plan: dict[str, Any] | None
+    transfer: dict[str, Any] | None
+    fleet_key: str
+    gateways: int
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="run_demo.py", description=__doc__)
+    parser.add_argument("orchestrator", choices=("airflow", "dagster"))
+    parser.add_argument(
+        "--corrupt",
+        action="store_true",
+        help="flip one bit at the destination before the check, which must then fail",
+    )
+    parser.add_argument(
+        "--directory", type=Path, default=Path(".demo"), help="for state and the plan's picture"
+    )
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    print(f"the log of the run will be in {options.directory / _log_name(options)}")
+    options.directory.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f"{options.orchestrator}-", dir=options.directory))
+    try:
+        with demo_site(work.resolve()) as site:
+            try:
+                problems = _demo(site, options.orchestrator, options.corrupt)
+            finally:
+                _end_fleets(site)
+                if site.log_path.exists():
+                    shutil.copyfile(site.log_path, options.directory / _log_name(options))
+    except KeyboardInterrupt:
+        print("interrupted; everything that was started has been ended", file=sys.stderr)
+        return 130
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    for problem in problems:
+        print(f"problem: {problem}")
+    return 1 if problems else 0
+
+
+def _demo(site: DemoSite, orchestrator: str, corrupt: bool) -> list[str]:
+    """Run it, say what happened, and return what is not as it should be."""
+    data = demo_data_set()
+    print(f"writing {len(data.sizes)} objects, {data.size_bytes} bytes, to {site.source.url}")
+    data.write(site.source.client(), site.source.bucket, site.source.prefix)
+    run = import_module(f"example_dags.demo_support.{orchestrator}_run").run_example
+    outcome = Outcome(**run(site))
+    print("-" * 79)
+    print(f"{orchestrator}: {outcome.state}; " + ", ".join(map(" ".join, outcome.tasks.items())))
+    problems = _report(outcome, site)
+    if corrupt:
+        print(f"flipped one bit of {corrupt_one(data, site.destination)}")
+    return [*problems, *_check(outcome, data, site)]
+
+
+def _report(outcome: Outcome, site: DemoSite) -> list[str]:
+    problems = [] if outcome.state == "success" else [f"the run ended as {outcome.state}"]
+    if outcome.plan is None or outcome.transfer is None:
+        return [*problems, "there is no plan or no result"]
+    plan = TransferPlan.from_dict(outcome.plan)
+    result = TransferResult.from_dict(outcome.transfer)
+    for line in (*plan_lines(plan, _direct(plan)), *result_lines(plan, result)):
+        print(line)
+    share = relayed_share(outcome.transfer, site.source.region, site.destination.region)
+    print(f"  {outcome.gateways} gateways, {share:.0%} of the bytes came through relays")
+    if share <= _LEAST_RELAYED:
+        problems.append(f"only {share:.0%} of the bytes came through relays")
+    if outcome.gateways < _LEAST_GATEWAYS:
+        problems.append(f"only {outcome.gateways} gateways took part")
+    return problems
+
+
+def _direct(plan: TransferPlan) -> TransferPlan:
+    """What one instance at each end would do without relays."""
+    from skyplane_orchestration import planner
+    from skyplane_orchestration.grids import load_grid
+
+    return planner.direct(load_grid(), plan.src, plan.dst, 1)
+
+
+def _check(outcome: Outcome, data: DataSet, site: DemoSite) -> list[str]:
+    """The two last lines of the demo, and what they found wrong."""
+    verification = verify(data, site.destination)
+    running = left_running(site, (outcome.fleet_key,) if outcome.fleet_key else ())
+    for line in (*verification.differences, *running):
+        print(line)
+    print(verification)
+    print(f"left running: {len(running)}")
+    problems = []
+    if verification.differences or verification.objects != len(data.sizes):
+        problems.append(f"{len(verification.differences)} differences at the destination")
+    if running:
+        problems.append(f"{len(running)} gateways still ran")
+    return problems
+
+
+def _end_fleets(site: DemoSite) -> None:
+    """End what is left of the site's fleets, after an interruption or a failure."""
+    from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+
+    if site.run_root.is_dir():
+        provisioner = LocalProvisioner(LocalOptions(run_root=site.run_root))
+        for directory in sorted(site.run_root.iterdir()):
+            provisioner.destroy(directory.name)
+
+
+def _log_name(options: argparse.Namespace) -> str:
+    return f"{options.orchestrator}.log"
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
