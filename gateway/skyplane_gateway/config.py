@@ -12,11 +12,13 @@ Memory of one gateway is bounded by these figures:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from skyplane_gateway.documents import decode
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.stores.base import StoreSpec
 
@@ -28,6 +30,17 @@ MIB: Final = 1 << 20
 #: Most connections of one gateway pair; beyond this a single instance gains nothing
 #: (paper section 4.2: throughput saturates near 64).
 MAX_CONNECTIONS: Final = 64
+
+_HELLO_KEY_BYTES: Final = 32
+
+
+def _require_key(text: str) -> None:
+    try:
+        length = len(bytes.fromhex(text))
+    except ValueError:
+        length = 0
+    if length != _HELLO_KEY_BYTES:
+        raise ConfigurationInvalid(f"hello_key_hex is not the hex of {_HELLO_KEY_BYTES} bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +102,19 @@ class GatewayConfig:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> GatewayConfig:
-        try:
-            return cls(**data)
-        except TypeError as error:
-            raise ConfigurationInvalid(f"gateway configuration: {error}") from error
+        """Raises ConfigurationInvalid for a broken document."""
+        return decode(cls, data, "the gateway configuration")
+
+    def __post_init__(self) -> None:
+        _require_key(self.hello_key_hex)
+        for name in ("start_within_s", "lease_s", "hard_end_s", "ack_deadline_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigurationInvalid(f"{name} must be positive, not {getattr(self, name)!r}")
+        for name in ("assembly_mib", "readers", "store_threads"):
+            if getattr(self, name) < 1:
+                raise ConfigurationInvalid(
+                    f"{name} must be at least 1, not {getattr(self, name)!r}"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +145,13 @@ class Route:
             raise ConfigurationInvalid(
                 f"route {self.number}: connections per hop must be 1 to {MAX_CONNECTIONS}"
             )
+        if not 0 < self.share_gbps < math.inf:
+            raise ConfigurationInvalid(f"route {self.number}: its share must be above zero")
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Route:
+        """Raises ConfigurationInvalid for a broken document."""
+        return decode(cls, data, "a route")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,27 +186,8 @@ class Topology:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Topology:
-        try:
-            return cls(
-                routes=tuple(
-                    Route(
-                        number=int(route["number"]),
-                        nodes=tuple(route["nodes"]),
-                        connections=tuple(route["connections"]),
-                        share_gbps=float(route["share_gbps"]),
-                        dialed_by_downstream=tuple(route.get("dialed_by_downstream", ())),
-                    )
-                    for route in data["routes"]
-                ),
-                data_addresses={
-                    n: (str(h), int(p)) for n, (h, p) in data["data_addresses"].items()
-                },
-                control_addresses={
-                    n: (str(h), int(p)) for n, (h, p) in data["control_addresses"].items()
-                },
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConfigurationInvalid(f"topology: {error!r}") from error
+        """Raises ConfigurationInvalid for a broken document."""
+        return decode(cls, data, "the topology")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +227,5 @@ class TransferSpec:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TransferSpec:
-        try:
-            fields = dict(data)
-            fields["source"] = StoreSpec.from_dict(fields["source"])
-            fields["destination"] = StoreSpec.from_dict(fields["destination"])
-            for name in ("include", "exclude", "publish_last"):
-                fields[name] = tuple(fields.get(name, ()))
-            return cls(**fields)
-        except (KeyError, TypeError) as error:
-            raise ConfigurationInvalid(f"transfer specification: {error!r}") from error
+        """Raises ConfigurationInvalid for a broken document."""
+        return decode(cls, data, "the transfer specification")

@@ -21,6 +21,7 @@ from aiohttp import web
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.server import ControlServer
 from skyplane_gateway.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_gateway.naming import wire_fleet_id
 from skyplane_gateway.service import GatewayService
 from skyplane_gateway.tls import client_context, server_context
 
@@ -77,6 +78,7 @@ def read_config(path: Path, fleet_key: str) -> GatewayConfig:
         raise ConfigurationInvalid(f"cannot read {path}: {error}") from error
     if config.fleet_key != fleet_key:
         raise ConfigurationInvalid(f"{path} is of fleet {config.fleet_key}, not {fleet_key}")
+    wire_fleet_id(config.fleet_key)
     return config
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import quote, unquote
 
+from skyplane_gateway.errors import ConfigurationInvalid
+
 _SCHEME: Final = "skyplane://"
 
 
@@ -25,10 +27,28 @@ def node_of_uri(fleet_key: str, uri: str) -> str:
 
 
 def wire_fleet_id(fleet_key: str) -> bytes:
-    """The 8 bytes that name the fleet on the wire."""
-    return bytes.fromhex(fleet_key)[:8]
+    """The 8 bytes that name the fleet on the wire.
+
+    Raises:
+        ConfigurationInvalid: the key is not hex, or too short.
+    """
+    return _front("fleet key", fleet_key, 8)
 
 
 def wire_transfer_id(transfer_key: str) -> bytes:
-    """The 16 bytes that name a transfer on the wire: the key itself."""
-    return bytes.fromhex(transfer_key)[:16]
+    """The 16 bytes that name a transfer on the wire: the key itself.
+
+    Raises:
+        ConfigurationInvalid: the key is not hex, or too short.
+    """
+    return _front("transfer key", transfer_key, 16)
+
+
+def _front(what: str, key: str, length: int) -> bytes:
+    try:
+        front = bytes.fromhex(key)[:length]
+    except ValueError:
+        front = b""
+    if len(front) < length:
+        raise ConfigurationInvalid(f"the {what} {key!r} is not the hex of {length} bytes or more")
+    return front

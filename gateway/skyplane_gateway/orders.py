@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from skyplane_gateway.documents import as_mapping, decode
 from skyplane_gateway.errors import SkyplaneError, from_dict
 from skyplane_gateway.stores.base import UNCONDITIONAL, Precondition
 
@@ -42,9 +43,8 @@ class RangeOrder:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RangeOrder:
-        fields = dict(data)
-        fields["precondition"] = Precondition.from_dict(fields["precondition"])
-        return cls(**fields)
+        """Raises ConfigurationInvalid for a broken document."""
+        return decode(cls, data, "a range order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,8 @@ class ChunkOrder:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ChunkOrder:
-        fields = dict(data)
-        fields["ranges"] = tuple(RangeOrder.from_dict(row) for row in fields["ranges"])
-        return cls(**fields)
+        """Raises ConfigurationInvalid for a broken document."""
+        return decode(cls, data, "a chunk order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +108,13 @@ class RangeOutcome:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RangeOutcome:
-        error = data["error"]
-        return cls(
-            error=from_dict(error) if error is not None else None,
-            etag=data["etag"],
-            crc32c=data["crc32c"],
-        )
+        """Raises ConfigurationInvalid for a broken document."""
+        document = dict(as_mapping(data, "a range outcome"))
+        error = document.get("error")
+        if error is None:
+            return decode(cls, document, "a range outcome")
+        outcome = decode(cls, {**document, "error": None}, "a range outcome")
+        return replace(outcome, error=from_dict(as_mapping(error, "a range outcome: error")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +134,8 @@ class ChunkOutcome:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ChunkOutcome:
-        return cls(
-            chunk=data["chunk"],
-            attempt=data["attempt"],
-            ranges=tuple(RangeOutcome.from_dict(row) for row in data["ranges"]),
-        )
+        """Raises ConfigurationInvalid for a broken document."""
+        return decode(cls, data, "a chunk outcome")
 
     @classmethod
     def of_failure(cls, order: ChunkOrder, error: SkyplaneError) -> ChunkOutcome:

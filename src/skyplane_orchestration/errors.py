@@ -108,6 +108,9 @@ class PlanInfeasible(PlanError):
     """
 
     code = "plan-infeasible"
+    # For an error that came as plain data from another process.
+    binding: tuple[str, ...] = ()
+    most_gbps: float | None = None
 
     def __init__(
         self, message: str, *, binding: tuple[str, ...] = (), most_gbps: float | None = None
@@ -156,6 +159,8 @@ class TransferFailed(SkyplaneError):
     """
 
     code = "transfer-failed"
+    # For an error that came as plain data from another process.
+    result: object | None = None
 
     def __init__(
         self, message: str, *, result: object | None = None, is_permanent: bool | None = None

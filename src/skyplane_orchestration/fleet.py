@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from skyplane_gateway.config import Route
+from skyplane_gateway.documents import decode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.plan import TransferPlan
 
@@ -48,14 +50,8 @@ class GatewayHandle:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> GatewayHandle:
-        return cls(
-            node=data["node"],
-            region=data["region"],
-            control=(str(data["control"][0]), int(data["control"][1])),
-            data=(str(data["data"][0]), int(data["data"][1])),
-            fingerprint=data["fingerprint"],
-            details=dict(data["details"]),
-        )
+        """Raises ConfigurationInvalid for a broken document."""
+        return decode(cls, data, "a gateway")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,25 +117,14 @@ class Fleet:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Fleet:
-        """Raises ConfigurationInvalid for another schema version or a missing field."""
-        version = data.get("schema_version")
-        if version != SCHEMA_VERSION:
-            raise ConfigurationInvalid(
-                f"a fleet of schema_version {version!r} cannot be read; "
-                f"this release reads {SCHEMA_VERSION}"
-            )
-        try:
-            return cls(
-                key=data["key"],
-                generation=int(data["generation"]),
-                deployment=data["deployment"],
-                provisioner=data["provisioner"],
-                plan=TransferPlan.from_dict(data["plan"]),
-                gateways=tuple(GatewayHandle.from_dict(row) for row in data["gateways"]),
-                routes=tuple(dict(route) for route in data["routes"]),
-                host=data["host"],
-                provision_s=float(data["provision_s"]),
-                hard_end_unix_s=float(data["hard_end_unix_s"]),
-            )
-        except (KeyError, TypeError, IndexError) as error:
-            raise ConfigurationInvalid(f"fleet document: {error!r}") from error
+        """Raises ConfigurationInvalid for another schema version or a broken document."""
+        fleet = decode(cls, data, "a fleet", version=SCHEMA_VERSION)
+        known = {handle.node for handle in fleet.gateways}
+        for document in fleet.routes:
+            route = Route.from_dict(document)
+            if not known.issuperset(route.nodes):
+                raise ConfigurationInvalid(
+                    f"a fleet whose route {route.number} leads through gateways that it does not "
+                    f"have ({', '.join(sorted({*route.nodes} - known))}) cannot be used"
+                )
+        return fleet

@@ -7,10 +7,11 @@ needs no cloud to be built.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
+from skyplane_gateway.documents import as_mapping, decode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.location import Location
 
@@ -25,8 +26,24 @@ Verification = Literal["stored", "reread", "none"]
 
 
 def _positive(name: str, value: float) -> None:
-    if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and math.isfinite(value) and value > 0):
         raise ConfigurationInvalid(f"{name} must be a number above zero, not {value!r}")
+
+
+def _at_least(name: str, value: int | None, least: int) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigurationInvalid(f"{name} must be a whole number from {least}, not {value!r}")
+
+
+def _texts(name: str, value: Iterable[str]) -> tuple[str, ...]:
+    """Globs or tags as a tuple; one text alone would count as many of one letter each."""
+    texts = () if isinstance(value, str) else tuple(value)
+    if isinstance(value, str) or not all(isinstance(text, str) for text in texts):
+        raise ConfigurationInvalid(f"{name} must be a list of texts, not {value!r}")
+    return texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +102,12 @@ def objective_to_dict(objective: Objective) -> dict[str, Any]:
 
 
 def objective_from_dict(data: Mapping[str, Any]) -> Objective:
-    fields = dict(data)
+    """Raises ConfigurationInvalid for an objective that there is none of."""
+    fields = dict(as_mapping(data, "an objective"))
     kind = str(fields.pop("kind", ""))
     if kind not in _OBJECTIVES:
         raise ConfigurationInvalid(f"unknown objective {kind!r}; use one of {sorted(_OBJECTIVES)}")
-    try:
-        return _OBJECTIVES[kind](**fields)
-    except TypeError as error:
-        raise ConfigurationInvalid(f"objective {kind!r}: {error}") from error
+    return decode(_OBJECTIVES[kind], fields, f"the objective {kind}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +127,9 @@ class Limits:
     chunk_mib: int = 16
 
     def __post_init__(self) -> None:
-        if self.instance_limit is not None and self.instance_limit < 1:
-            raise ConfigurationInvalid(f"instance_limit must be at least 1: {self.instance_limit}")
-        if self.max_relays is not None and self.max_relays < 0:
-            raise ConfigurationInvalid(f"max_relays cannot be negative: {self.max_relays}")
+        _at_least("instance_limit", self.instance_limit, 1)
+        _at_least("max_relays", self.max_relays, 0)
+        _at_least("chunk_mib", self.chunk_mib, 1)
         if not 5 <= self.chunk_mib <= 512:
             # S3 refuses parts below 5 MiB; above 512 MiB a retry costs more than it saves.
             raise ConfigurationInvalid(f"chunk_mib must be from 5 to 512, not {self.chunk_mib}")
@@ -130,6 +144,10 @@ class Policy:
 
     allow: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("allow", "exclude"):
+            object.__setattr__(self, name, _texts(name, getattr(self, name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +184,8 @@ class TransferJob:
     objects: int | None = None
 
     def __post_init__(self) -> None:
+        for name in ("include", "exclude", "publish_last"):
+            object.__setattr__(self, name, _texts(name, getattr(self, name)))
         if self.conflict not in get_args(ConflictRule):
             raise ConfigurationInvalid(
                 f"unknown conflict rule {self.conflict!r}; use one of {get_args(ConflictRule)}"
@@ -176,8 +196,7 @@ class TransferJob:
             )
         if self.volume_gb is not None:
             _positive("volume_gb", self.volume_gb)
-        if self.objects is not None and self.objects < 0:
-            raise ConfigurationInvalid(f"objects cannot be negative: {self.objects}")
+        _at_least("objects", self.objects, 0)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -207,28 +226,8 @@ class TransferJob:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TransferJob:
         """Raises ConfigurationInvalid for another schema version or a bad value."""
-        version = data.get("schema_version")
-        if version != SCHEMA_VERSION:
-            raise ConfigurationInvalid(
-                f"a transfer job of schema_version {version!r} cannot be read; "
-                f"this release reads {SCHEMA_VERSION}"
-            )
-        policy = data.get("policy") or {}
-        objective = data.get("objective")
-        return cls(
-            source=Location.from_dict(data["source"]),
-            destination=Location.from_dict(data["destination"]),
-            objective=objective_from_dict(objective) if objective else None,
-            recursive=bool(data["recursive"]),
-            include=tuple(data["include"]),
-            exclude=tuple(data["exclude"]),
-            conflict=data["conflict"],
-            publish_last=tuple(data["publish_last"]),
-            verify=data["verify"],
-            allow_empty=bool(data["allow_empty"]),
-            allow_failed=bool(data["allow_failed"]),
-            limits=Limits(**data["limits"]),
-            policy=Policy(tuple(policy.get("allow", ())), tuple(policy.get("exclude", ()))),
-            volume_gb=data["volume_gb"],
-            objects=data["objects"],
-        )
+        document = dict(as_mapping(data, "a transfer job"))
+        # The one field whose type stands in the document itself.
+        objective = document.pop("objective", None)
+        job = decode(cls, document, "a transfer job", version=SCHEMA_VERSION)
+        return job if objective is None else replace(job, objective=objective_from_dict(objective))

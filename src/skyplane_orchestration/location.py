@@ -12,8 +12,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
+from skyplane_gateway.documents import decode
 from skyplane_orchestration.errors import InvalidLocation
 from skyplane_orchestration.region import parse_region_tag
 
@@ -61,10 +62,12 @@ class Location:
         _split(url)
         if self.region:
             parse_region_tag(self.region)
-        if self.endpoint_url and urlsplit(self.endpoint_url).scheme not in ("http", "https"):
-            raise InvalidLocation(
-                f"endpoint {self.endpoint_url!r} is not an http:// or https:// address"
-            )
+        if self.endpoint_url:
+            endpoint = _urlsplit(self.endpoint_url)
+            if endpoint.scheme not in ("http", "https") or not endpoint.hostname:
+                raise InvalidLocation(
+                    f"endpoint {self.endpoint_url!r} is not an http:// or https:// address"
+                )
 
     def __hash__(self) -> int:
         return hash((self.url, self.region, self.endpoint_url, self.credential_ref))
@@ -111,13 +114,8 @@ class Location:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Location:
-        return cls(
-            url=str(data["url"]),
-            region=str(data.get("region", "")),
-            endpoint_url=str(data.get("endpoint_url", "")),
-            credential_ref=str(data.get("credential_ref", "")),
-            options=dict(data.get("options", {})),
-        )
+        """Raises ConfigurationInvalid for a document that is none of a location."""
+        return decode(cls, data, "a location")
 
 
 def is_url_or_path(text: str) -> bool:
@@ -161,8 +159,15 @@ def _normal_file_key(path: str) -> str:
     return normal + "/" if path.endswith("/") and normal else normal
 
 
+def _urlsplit(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise InvalidLocation(f"{url!r} is not a URL: {error}") from error
+
+
 def _split_azure_https(url: str) -> tuple[str, str, str]:
-    parts = urlsplit(url)
+    parts = _urlsplit(url)
     host = parts.hostname or ""
     if not host.endswith(_AZURE_HOST_SUFFIX):
         raise InvalidLocation(

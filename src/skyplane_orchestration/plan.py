@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from skyplane_gateway.documents import decode
 from skyplane_orchestration.errors import ConfigurationInvalid
 
 PLAN_SCHEMA_VERSION = 1
@@ -180,34 +181,7 @@ class TransferPlan:
 
         Raises ConfigurationInvalid when the document has another version or lacks a field.
         """
-        version = data.get("schema_version")
-        if version != PLAN_SCHEMA_VERSION:
-            raise ConfigurationInvalid(
-                f"plan document has schema_version {version!r}, this release reads"
-                f" {PLAN_SCHEMA_VERSION}; make the plan again"
-            )
         try:
-            return cls(
-                src=data["src"],
-                dst=data["dst"],
-                objective=dict(data["objective"]),
-                throughput_gbps=data["throughput_gbps"],
-                volume_gb=data["volume_gb"],
-                transfer_s=data["transfer_s"],
-                provision_s=data["provision_s"],
-                cost=PlanCost(**data["cost"]),
-                instances={tag: InstanceGroup(**group) for tag, group in data["instances"].items()},
-                edges=tuple(PlanEdge(**edge) for edge in data["edges"]),
-                paths=tuple(
-                    PlanPath(regions=tuple(path["regions"]), flow_gbps=path["flow_gbps"])
-                    for path in data["paths"]
-                ),
-                binding=tuple(data["binding"]),
-                solver=SolverReport(**data["solver"]),
-                grid=GridReference(**data["grid"]),
-                notes=tuple(data.get("notes", ())),
-            )
-        except (KeyError, TypeError) as error:
-            raise ConfigurationInvalid(
-                f"plan document is not complete ({error}); make the plan again"
-            ) from error
+            return decode(cls, data, "a plan document", version=PLAN_SCHEMA_VERSION)
+        except ConfigurationInvalid as error:
+            raise ConfigurationInvalid(f"{error.message}; make the plan again") from error

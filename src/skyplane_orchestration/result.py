@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_gateway.documents import as_mapping, decode
 
 SCHEMA_VERSION: Final = 1
 
@@ -106,21 +106,9 @@ class TransferResult:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TransferResult:
-        """Raises ConfigurationInvalid for another schema version or a missing field."""
-        fields = dict(data)
-        version = fields.pop("schema_version", None)
-        if version != SCHEMA_VERSION:
-            raise ConfigurationInvalid(
-                f"a transfer result of schema_version {version!r} cannot be read; "
-                f"this release reads {SCHEMA_VERSION}"
-            )
-        try:
-            cost = dict(fields.pop("cost"))
-            cost.pop("total_usd", None)
-            fields["cost"] = CostOutcome(**cost)
-            fields["edges"] = tuple(EdgeOutcome(**edge) for edge in fields["edges"])
-            fields["failures"] = tuple(FailedObject(**row) for row in fields["failures"])
-            fields["warnings"] = tuple(fields["warnings"])
-            return cls(**fields)
-        except (KeyError, TypeError) as error:
-            raise ConfigurationInvalid(f"transfer result: {error!r}") from error
+        """Raises ConfigurationInvalid for another schema version or a broken document."""
+        document = dict(as_mapping(data, "a transfer result"))
+        cost = as_mapping(document.get("cost"), "a transfer result: cost")
+        # A sum, written for readers; it is added up again here.
+        document["cost"] = {name: cost[name] for name in cost if name != "total_usd"}
+        return decode(cls, document, "a transfer result", version=SCHEMA_VERSION)

@@ -1,0 +1,159 @@
+"""From JSON documents to values: the strict reader of everything that crosses a process.
+
+A document is taken as a whole or refused with one `ConfigurationInvalid` that names the
+first place in it that is wrong. Nothing is converted on the way, since text where a number
+belongs is a mistake of whoever wrote the document, and would be felt far from here.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from skyplane_gateway.errors import ConfigurationInvalid
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
+
+
+def decode(kind: type[T], data: object, what: str, *, version: int | None = None) -> T:
+    """The dataclass `kind` from a document with its fields; those with a default may lack.
+
+    Args:
+        what: what to call the document in errors, with its article.
+        version: the `schema_version` that it must carry; None for documents that carry none.
+
+    Raises:
+        ConfigurationInvalid: another version, a field that is missing, unknown or of the
+            wrong type, or a value that the dataclass itself refuses.
+    """
+    document = dict(as_mapping(data, what))
+    if version is not None:
+        found = document.pop("schema_version", None)
+        if found != version or isinstance(found, bool):
+            raise ConfigurationInvalid(
+                f"{what} of schema_version {found!r} cannot be read; this release reads {version}"
+            )
+    return _dataclass(kind, document, what)
+
+
+def as_mapping(data: object, what: str) -> Mapping[str, Any]:
+    """`data`, seen to be a JSON object.
+
+    Raises:
+        ConfigurationInvalid: it is something else.
+    """
+    if not isinstance(data, Mapping) or not all(isinstance(name, str) for name in data):
+        raise ConfigurationInvalid(f"{what} must be a JSON object, not {_shown(data)}")
+    return data
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turn what broken plain data does to its reader into the one error that it is.
+
+    Raises:
+        ConfigurationInvalid: in place of what lookups and conversions raise.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigurationInvalid(f"{what} is broken: {error!r}") from error
+
+
+@cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _dataclass(kind: type[T], document: Mapping[str, Any], place: str) -> T:
+    hints = _hints(kind)
+    known = {entry.name: entry for entry in fields(kind) if entry.init}
+    unknown = sorted(set(document) - set(known))
+    if unknown:
+        raise ConfigurationInvalid(f"{place} has no {', '.join(unknown)}; was it written by hand?")
+    missing = [
+        name
+        for name, entry in known.items()
+        if name not in document and entry.default is MISSING and entry.default_factory is MISSING
+    ]
+    if missing:
+        raise ConfigurationInvalid(f"{place} is not complete: it lacks {', '.join(missing)}")
+    return kind(
+        **{name: _value(hints[name], document[name], f"{place}: {name}") for name in document}
+    )
+
+
+def _value(hint: Any, value: Any, place: str) -> Any:
+    if hint is Any:
+        return value
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        (hint,) = (option for option in arguments if option is not type(None))
+        return _value(hint, value, place)
+    if origin is Literal:
+        if value not in arguments:
+            choices = ", ".join(map(str, arguments))
+            raise ConfigurationInvalid(f"{place} must be one of {choices}, not {_shown(value)}")
+        return value
+    if origin is tuple:
+        return _tuple(arguments, value, place)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        entries = as_mapping(value, place)
+        return {name: _value(arguments[1], entries[name], f"{place}.{name}") for name in entries}
+    if is_dataclass(hint):
+        return _nested(hint, value, place)
+    return _scalar(hint, value, place)
+
+
+def _nested(kind: Any, value: Any, place: str) -> Any:
+    document = as_mapping(value, place)
+    if not hasattr(kind, "from_dict"):
+        return _dataclass(kind, document, place)
+    with reading(place):
+        return kind.from_dict(document)
+
+
+def _tuple(arguments: tuple[Any, ...], value: Any, place: str) -> tuple[Any, ...]:
+    # Text is a sequence as well: `include: "*.csv"` would be five globs of one character.
+    if not isinstance(value, list | tuple):
+        raise ConfigurationInvalid(f"{place} must be a list, not {_shown(value)}")
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        arguments = (arguments[0],) * len(value)
+    if len(value) != len(arguments):
+        raise ConfigurationInvalid(f"{place} must have {len(arguments)} entries, not {len(value)}")
+    return tuple(
+        _value(hint, entry, f"{place}[{index}]")
+        for index, (hint, entry) in enumerate(zip(arguments, value, strict=True))
+    )
+
+
+def _scalar(hint: Any, value: Any, place: str) -> Any:
+    if hint in (int, float):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        # NaN compares with nothing, so that it would pass every bound.
+        if isinstance(value, float) and not math.isfinite(value):
+            is_number = False
+        if not is_number or (hint is int and value != int(value)):
+            wanted = "a whole number" if hint is int else "a number"
+            raise ConfigurationInvalid(f"{place} must be {wanted}, not {_shown(value)}")
+        with reading(place):
+            return hint(value)
+    if not isinstance(value, hint):
+        wanted = {str: "text", bool: "true or false"}.get(hint, hint.__name__)
+        raise ConfigurationInvalid(f"{place} must be {wanted}, not {_shown(value)}")
+    return value
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."
