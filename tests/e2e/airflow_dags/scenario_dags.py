@@ -1,0 +1,75 @@
+"""DAGs of the scenarios in `airflow_scenarios.py`: copies between two folders.
+
+A folder with the region tag of a cloud makes a plan with gateways in several regions,
+which all run on this machine and see the same files.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from airflow.providers.common.compat.sdk import DAG, Asset, BaseOperator
+
+from skyplane_orchestration import Location, TransferJob
+from skyplane_orchestration.operators import SkyplaneTransferOperator, skyplane_transfer_group
+
+SOURCE = f"file://{os.environ['SCENARIO_SOURCE']}/"
+DESTINATION = f"file://{os.environ['SCENARIO_DESTINATION']}"
+
+PAIR = {
+    "source_region": "aws:ap-southeast-2",
+    "destination_region": "aws:eu-west-3",
+}
+
+
+class After(BaseOperator):
+    """A user's task that follows a group."""
+
+    def execute(self, context: object) -> str:
+        return "after"
+
+
+def group_dag(dag_id: str, **job: Any) -> DAG:
+    """A DAG of one group and nothing else; the destination is named after it."""
+    with DAG(dag_id=dag_id, schedule=None, catchup=False) as dag:
+        skyplane_transfer_group(
+            "move",
+            source_url=SOURCE,
+            destination_url=f"{DESTINATION}/{dag_id}/",
+            instance_limit=1,
+            **job,
+        )
+    return dag
+
+
+with DAG(dag_id="all_good", schedule=None, catchup=False) as all_good:
+    group = skyplane_transfer_group(
+        "move",
+        job={
+            **TransferJob(Location(SOURCE), Location(f"{DESTINATION}/all_good/")).to_dict(),
+            "conflict": "replace-if-different",
+        },
+        task_arguments={"retries": 1},
+    )
+    group >> After(task_id="after")
+
+transfer_fails = group_dag("transfer_fails", conflict="fail", **PAIR)
+provision_fails = group_dag("provision_fails", **PAIR)
+teardown_fails = group_dag("teardown_fails")
+plan_fails = group_dag("plan_fails", exclude=["*"])
+
+with DAG(dag_id="one_task", schedule=None, catchup=False) as one_task:
+    SkyplaneTransferOperator(
+        task_id="copy",
+        source_url=SOURCE,
+        destination_url=f"{DESTINATION}/one_task/",
+        min_throughput_gbps="{{ 1 + 1 }}",
+        manifest=f"{DESTINATION}/manifests/{{{{ run_id }}}}.parquet",
+        outlets=[Asset("x-scenario://copies/one_task")],
+    )
+
+with DAG(dag_id="mapped", schedule=None, catchup=False) as mapped:
+    SkyplaneTransferOperator.partial(task_id="copy", source_url=SOURCE).expand(
+        destination_url=[f"{DESTINATION}/mapped_0/", f"{DESTINATION}/mapped_1/"]
+    )

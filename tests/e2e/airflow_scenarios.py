@@ -1,0 +1,120 @@
+"""Runs the scenario DAGs one after another in one process and prints what came of them.
+
+    python airflow_scenarios.py        the last line is one JSON object, by DAG id
+
+A process of its own, since Airflow's settings hold from its import on. Of the provisioner
+only the fault that a scenario is about is put in; all else is real.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from airflow.utils.session import create_session
+
+from skyplane_orchestration.errors import TeardownIncomplete
+from skyplane_orchestration.hooks.connection import Settings
+from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+
+#: Reserved for documentation (RFC 5737): nothing on this machine can listen there.
+NOWHERE = "203.0.113.1"
+
+
+@contextmanager
+def sink_cannot_start() -> Iterator[None]:
+    def open_provisioner(settings: Settings) -> LocalProvisioner:
+        return LocalProvisioner(LocalOptions(address_map={"aws:eu-west-3": NOWHERE}))
+
+    with patch.object(Settings, "open_provisioner", open_provisioner):
+        yield
+
+
+@contextmanager
+def teardown_says_incomplete() -> Iterator[None]:
+    destroy = LocalProvisioner.destroy
+
+    def destroy_and_complain(self: LocalProvisioner, fleet_key: str) -> tuple[str, ...]:
+        destroy(self, fleet_key)
+        raise TeardownIncomplete("gateways of the fleet are still there: aws:eu-west-3/0")
+
+    with patch.object(LocalProvisioner, "destroy", destroy_and_complain):
+        yield
+
+
+def gateways_alive() -> list[str]:
+    """Command lines of gateways below this test's run directory."""
+    lines = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if "skyplane_gateway" in line and os.environ["XDG_RUNTIME_DIR"] in line:
+                lines.append(line)
+    return lines
+
+
+def fleets_left() -> list[str]:
+    root = Path(os.environ["XDG_RUNTIME_DIR"]) / "skyplane-orch"
+    return sorted(entry.name for entry in root.iterdir()) if root.exists() else []
+
+
+def run(dag: Any) -> dict[str, Any]:
+    dag_run = dag.test()
+    rows = {
+        f"{row.task_id}{f'[{row.map_index}]' if row.map_index >= 0 else ''}": row
+        for row in dag_run.get_task_instances()
+    }
+
+    def pull(row: Any, key: str) -> Any:
+        return row.xcom_pull(task_ids=row.task_id, map_indexes=row.map_index, key=key)
+
+    return {
+        "state": str(dag_run.state),
+        "tasks": {name: str(row.state) for name, row in rows.items()},
+        "returned": {name: pull(row, "return_value") for name, row in rows.items()},
+        "failed_transfer": {name: pull(row, "failed_transfer") for name, row in rows.items()},
+        "alive": gateways_alive(),
+        "fleets": fleets_left(),
+    }
+
+
+def asset_extras() -> dict[str, Any]:
+    from airflow.models.asset import AssetEvent
+
+    with create_session() as session:
+        return {event.asset.uri: event.extra for event in session.query(AssetEvent)}
+
+
+def main() -> None:
+    dags = runpy.run_path(str(Path(__file__).parent / "airflow_dags" / "scenario_dags.py"))
+    faults = {
+        "provision_fails": sink_cannot_start,
+        "teardown_fails": teardown_says_incomplete,
+    }
+    results: dict[str, Any] = {}
+    for name in (
+        "all_good",
+        "transfer_fails",
+        "provision_fails",
+        "teardown_fails",
+        "plan_fails",
+        "one_task",
+        "mapped",
+    ):
+        with faults.get(name, nullcontext)():
+            results[name] = run(dags[name])
+    results["assets"] = asset_extras()
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

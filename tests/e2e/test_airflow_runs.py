@@ -1,0 +1,164 @@
+"""Whole runs of DAGs: what ends as what, what moved, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from skyplane_orchestration import Fleet, TransferPlan, TransferResult
+
+pytestmark = pytest.mark.e2e
+
+FILES = {"a.bin": 6_000_000, "sub/b + c.txt": 17, "empty": 0, "_SUCCESS": 2}
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Scenarios:
+    source: Path
+    destination: Path
+    results: dict[str, Any]
+
+    def copy_is_whole(self, name: str) -> bool:
+        return all(
+            (self.destination / name / key).read_bytes() == (self.source / key).read_bytes()
+            for key in FILES
+        )
+
+
+@pytest.fixture(scope="module")
+def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
+    """All scenarios, run in one process: the first run of a DAG takes many seconds."""
+    root = tmp_path_factory.mktemp("scenarios")
+    source, destination = root / "source", root / "destination"
+    for key, size in FILES.items():
+        (source / key).parent.mkdir(parents=True, exist_ok=True)
+        (source / key).write_bytes(os.urandom(size))
+    (destination / "transfer_fails").mkdir(parents=True)
+    (destination / "transfer_fails" / "a.bin").write_bytes(b"was here before")
+    (root / "run").mkdir(mode=0o700)
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")},
+        "AIRFLOW_HOME": str(root / "airflow"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(HERE / "airflow_dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "NO_COLOR": "1",
+        "SCENARIO_SOURCE": str(source),
+        "SCENARIO_DESTINATION": str(destination),
+        "XDG_CONFIG_HOME": str(root / "config"),
+        "XDG_RUNTIME_DIR": str(root / "run"),
+    }
+    for command in (["-m", "airflow", "db", "migrate"], [str(HERE / "airflow_scenarios.py")]):
+        done = subprocess.run(
+            [sys.executable, *command], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
+    return Scenarios(source, destination, json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "all_good",
+        "transfer_fails",
+        "provision_fails",
+        "teardown_fails",
+        "plan_fails",
+        "one_task",
+        "mapped",
+    ],
+)
+def test_nothing_is_left_behind(scenarios: Scenarios, name: str) -> None:
+    assert scenarios.results[name]["alive"] == []
+    assert scenarios.results[name]["fleets"] == []
+
+
+def test_all_good(scenarios: Scenarios) -> None:
+    run = scenarios.results["all_good"]
+    assert run["state"] == "success"
+    assert set(run["tasks"].values()) == {"success"}
+    assert run["returned"]["after"] == "after"
+    assert scenarios.copy_is_whole("all_good")
+    result = TransferResult.from_dict(run["returned"]["move.transfer"])
+    assert (result.copied, result.copied_bytes) == (len(FILES), sum(FILES.values()))
+    assert TransferPlan.from_dict(run["returned"]["move.plan"]).src == "local:this-machine"
+    fleet = Fleet.from_dict(run["returned"]["move.provision"])
+    assert run["returned"]["move.teardown"] == {"stopped": [fleet.gateways[0].node]}
+
+
+def test_a_failed_transfer_is_torn_down_and_fails_the_run(scenarios: Scenarios) -> None:
+    run = scenarios.results["transfer_fails"]
+    assert run["state"] == "failed"
+    assert run["tasks"] == {
+        "move.plan": "success",
+        "move.provision": "success",
+        "move.transfer": "failed",
+        "move.teardown": "success",
+        "move.finish": "upstream_failed",
+    }
+    nodes = [row["node"] for row in run["returned"]["move.provision"]["gateways"]]
+    assert len(nodes) >= 2
+    assert run["returned"]["move.teardown"]["stopped"] == sorted(nodes)
+    left = TransferResult.from_dict(run["failed_transfer"]["move.transfer"])
+    # What announces the others is withheld when one of them failed.
+    assert {Path(failure.source).name for failure in left.failures} == {"a.bin", "_SUCCESS"}
+    there = scenarios.destination / "transfer_fails"
+    assert (there / "a.bin").read_bytes() == b"was here before"
+    assert not (there / "_SUCCESS").exists()
+
+
+def test_a_failed_provision_undoes_itself_and_teardown_still_runs(scenarios: Scenarios) -> None:
+    run = scenarios.results["provision_fails"]
+    assert run["state"] == "failed"
+    assert run["tasks"] == {
+        "move.plan": "success",
+        "move.provision": "failed",
+        "move.transfer": "upstream_failed",
+        "move.teardown": "success",
+        "move.finish": "upstream_failed",
+    }
+    assert run["returned"]["move.teardown"] == {"stopped": []}
+
+
+def test_a_failed_teardown_fails_the_run(scenarios: Scenarios) -> None:
+    run = scenarios.results["teardown_fails"]
+    assert run["state"] == "failed"
+    assert run["tasks"]["move.transfer"] == "success"
+    assert run["tasks"]["move.teardown"] == "failed"
+    assert scenarios.copy_is_whole("teardown_fails")
+
+
+def test_a_failed_plan_builds_nothing(scenarios: Scenarios) -> None:
+    run = scenarios.results["plan_fails"]
+    assert run["state"] == "failed"
+    assert run["tasks"]["move.plan"] == "failed"
+    assert run["tasks"]["move.provision"] == "upstream_failed"
+
+
+def test_one_task_does_all_and_tells_its_asset(scenarios: Scenarios) -> None:
+    run = scenarios.results["one_task"]
+    assert run["state"] == "success"
+    assert scenarios.copy_is_whole("one_task")
+    result = run["returned"]["copy"]
+    assert pq.read_table(result["manifest_uri"].removeprefix("file://")).num_rows == len(FILES)
+    facts = scenarios.results["assets"]["x-scenario://copies/one_task"]
+    assert facts["bytes"] == sum(FILES.values())
+    assert facts["outputs"][0]["uri"] == f"file://{scenarios.destination}/one_task/"
+    assert facts["transfer_key"] == result["transfer_key"]
+
+
+def test_mapped_tasks_have_fleets_of_their_own(scenarios: Scenarios) -> None:
+    run = scenarios.results["mapped"]
+    assert run["state"] == "success"
+    assert scenarios.copy_is_whole("mapped_0")
+    assert scenarios.copy_is_whole("mapped_1")
+    keys = {run["returned"][f"copy[{index}]"]["transfer_key"] for index in (0, 1)}
+    assert len(keys) == 2
