@@ -61,7 +61,7 @@ class Location:
         object.__setattr__(self, "options", dict(self.options))
         _split(url)
         if self.region:
-            parse_region_tag(self.region)
+            object.__setattr__(self, "region", parse_region_tag(self.region).tag)
         if self.endpoint_url:
             endpoint = _urlsplit(self.endpoint_url)
             if endpoint.scheme not in ("http", "https") or not endpoint.hostname:

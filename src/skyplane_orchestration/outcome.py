@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from itertools import islice, pairwise
+from typing import Any, Final
 
+from skyplane_gateway.documents import reading
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.result import (
+    MAX_LISTED_BYTES,
     MAX_LISTED_FAILURES,
     CostOutcome,
     EdgeOutcome,
@@ -19,6 +22,11 @@ from skyplane_orchestration.result import (
     TransferState,
 )
 from skyplane_orchestration.units import bytes_to_gb, gbps_of, usd_per_hour_to_usd_per_s
+
+#: What a single text may take of a result, in bytes of JSON.
+_REASON_BYTES: Final = 400
+_ERROR_BYTES: Final = 2000
+_LISTED_WARNINGS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,24 +63,28 @@ class TransferStatus:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> TransferStatus:
-        """Read the control API's document, ignoring what a newer gateway adds."""
-        return cls(
-            transfer_key=document["transfer_key"],
-            epoch=document["epoch"],
-            state=document["state"],
-            listed=document["listed"],
-            objects=document["objects"],
-            size_bytes=document["bytes"],
-            copied=document["copied"],
-            copied_bytes=document["copied_bytes"],
-            skipped=document["skipped"],
-            failed=document["failed"],
-            seconds=document["seconds"],
-            delivered_bytes={int(k): int(v) for k, v in document["delivered_bytes"].items()},
-            error=document["error"],
-            failures=tuple(document["failures"]),
-            open_uploads=tuple(document["open_uploads"]),
-        )
+        """Read the control API's document, ignoring what a newer gateway adds.
+
+        Raises ConfigurationInvalid when it is none.
+        """
+        with reading("the status of a transfer"):
+            return cls(
+                transfer_key=document["transfer_key"],
+                epoch=document["epoch"],
+                state=document["state"],
+                listed=document["listed"],
+                objects=document["objects"],
+                size_bytes=document["bytes"],
+                copied=document["copied"],
+                copied_bytes=document["copied_bytes"],
+                skipped=document["skipped"],
+                failed=document["failed"],
+                seconds=document["seconds"],
+                delivered_bytes={int(k): int(v) for k, v in document["delivered_bytes"].items()},
+                error=document["error"],
+                failures=tuple(document["failures"]),
+                open_uploads=tuple(document["open_uploads"]),
+            )
 
 
 def result_of(
@@ -106,21 +118,52 @@ def result_of(
         planned_gbps=fleet.plan.throughput_gbps,
         edges=edges,
         cost=_cost(fleet.plan, edges, seconds + fleet.provision_s, status.copied),
-        failures=tuple(
-            FailedObject(
-                source=job.source.url_of(row["source"]),
-                destination=job.destination.url_of(row["destination"]),
-                code=row["code"],
-                reason=row["reason"],
-                attempts=row["attempts"],
-            )
-            for row in status.failures[:MAX_LISTED_FAILURES]
-        ),
-        error=str(error.get("message", "")),
+        failures=listed_failures(job, status.failures),
+        error=cut(str(error.get("message", "")), _ERROR_BYTES),
         error_code=str(error.get("code", "")),
         manifest_uri=manifest_uri,
-        warnings=warnings,
+        warnings=_listed_warnings(warnings),
     )
+
+
+def listed_failures(
+    job: TransferJob, rows: Iterable[Mapping[str, Any]]
+) -> tuple[FailedObject, ...]:
+    """As many of the report's failures as a result may list, their reasons cut."""
+    listed: list[FailedObject] = []
+    room = MAX_LISTED_BYTES
+    for row in islice(rows, MAX_LISTED_FAILURES):
+        failure = FailedObject(
+            source=job.source.url_of(row["source"]),
+            destination=job.destination.url_of(row["destination"]),
+            code=row["code"],
+            reason=cut(row["reason"], _REASON_BYTES),
+            attempts=row["attempts"],
+        )
+        room -= len(json.dumps(asdict(failure)))
+        if room < 0:
+            break
+        listed.append(failure)
+    return tuple(listed)
+
+
+def _listed_warnings(warnings: tuple[str, ...]) -> tuple[str, ...]:
+    listed = tuple(cut(text, _REASON_BYTES) for text in warnings[:_LISTED_WARNINGS])
+    more = len(warnings) - len(listed)
+    return (*listed, f"and {more} more of the kind") if more else listed
+
+
+def cut(text: str, max_bytes: int) -> str:
+    """The front of a text that fits into so many bytes of JSON."""
+    if len(json.dumps(text)) <= max_bytes:
+        return text
+    # One character takes at most twelve bytes there: a surrogate pair, escaped.
+    front = text[: max_bytes // 12]
+    for end in range(len(front), len(text)):
+        if len(json.dumps(text[: end + 1])) > max_bytes - len("..."):
+            break
+        front = text[: end + 1]
+    return front + "..."
 
 
 def edge_outcomes(

@@ -10,9 +10,11 @@ from skyplane_gateway.documents import as_mapping, decode
 
 SCHEMA_VERSION: Final = 1
 
-#: Failed objects listed in the result itself; the manifest has all of them. Keeps
-#: the document far below the smallest XCom limit in use (64 KiB on MySQL).
+#: Failed objects listed in the result itself, at most so many and in so many bytes of
+#: JSON; the manifest has all of them. Keeps the document below 48 KiB, far below the
+#: smallest XCom limit in use (64 KiB on MySQL).
 MAX_LISTED_FAILURES: Final = 50
+MAX_LISTED_BYTES: Final = 20_000
 
 TransferState = Literal["running", "succeeded", "failed", "cancelled"]
 
@@ -63,7 +65,8 @@ class TransferResult:
         seconds: from submit to the last commit.
         goodput_gbps: verified payload at the destination over `seconds`.
         planned_gbps: what the plan promised.
-        failures: at most `MAX_LISTED_FAILURES` of the failed objects.
+        failures: the first of the failed objects: at most `MAX_LISTED_FAILURES`, fewer
+            where their keys are long.
         error: why the transfer as a whole failed; empty otherwise.
         resume_handle: what a failed transfer leaves to go on by; empty for none.
         manifest_uri: where the whole list of objects was written; empty for nowhere.

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import inspect
+import json
+
+import pytest
+
+import skyplane_gateway.protocol.errors as protocol_errors
+from skyplane_orchestration import errors
+from skyplane_orchestration.errors import (
+    PlanInfeasible,
+    SkyplaneError,
+    SolverFailed,
+    TransferFailed,
+    from_dict,
+)
+
+
+def tree(root: type[SkyplaneError]) -> list[type[SkyplaneError]]:
+    return [root, *(leaf for child in root.__subclasses__() for leaf in tree(child))]
+
+
+PUBLIC = [
+    cls
+    for cls in tree(SkyplaneError)
+    if cls.__module__ in ("skyplane_gateway.errors", "skyplane_orchestration.errors")
+]
+
+
+def test_every_error_has_a_code_of_its_own() -> None:
+    everything = tree(SkyplaneError)
+    codes = [cls.__dict__.get("code") for cls in everything]
+    assert None not in codes, "a class without a code would be rebuilt as its parent"
+    assert len(set(codes)) == len(codes)
+    assert {cls.__module__ for cls in everything} >= {protocol_errors.__name__}
+
+
+def test_the_module_names_the_whole_tree() -> None:
+    assert {cls.__name__ for cls in PUBLIC} <= set(errors.__all__)
+    for name in errors.__all__:
+        assert hasattr(errors, name)
+
+
+@pytest.mark.parametrize("cls", PUBLIC, ids=lambda cls: cls.code)
+@pytest.mark.parametrize("is_permanent", [True, False])
+def test_an_error_survives_the_way_to_another_process(
+    cls: type[SkyplaneError], is_permanent: bool
+) -> None:
+    error = (
+        cls("what happened; what to do", is_permanent=is_permanent)
+        if ("is_permanent" in inspect.signature(cls).parameters)
+        else cls("what happened; what to do")
+    )
+    again = from_dict(json.loads(json.dumps(error.to_dict())))
+    assert type(again) is cls
+    assert (str(again), again.message, again.code, again.is_permanent) == (
+        str(error),
+        error.message,
+        error.code,
+        error.is_permanent,
+    )
+
+
+def test_what_does_not_travel_has_a_neutral_value() -> None:
+    infeasible = from_dict(PlanInfeasible("no", binding=("egress",), most_gbps=2.0).to_dict())
+    assert isinstance(infeasible, PlanInfeasible)
+    assert (infeasible.binding, infeasible.most_gbps) == ((), None)
+    failed = from_dict(TransferFailed("no", result=object()).to_dict())
+    assert isinstance(failed, TransferFailed)
+    assert failed.result is None
+
+
+def test_an_unknown_code_is_still_an_error() -> None:
+    error = from_dict({"code": "of-next-year", "message": "m", "is_permanent": True})
+    assert type(error) is SkyplaneError
+    assert (error.message, error.is_permanent) == ("m", True)
+    assert from_dict({}).message == "unknown error"
+
+
+def test_permanence_of_one_error_does_not_stick_to_its_class() -> None:
+    assert SolverFailed("a", is_permanent=True).is_permanent
+    assert not SolverFailed("b").is_permanent
