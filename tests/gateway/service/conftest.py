@@ -114,14 +114,13 @@ class InProcessFleet:
         ):
             for node in nodes:
                 await asyncio.to_thread(
-                    lambda node=node, side=side, store=store: self.client(node).attach(
-                        transfer,
-                        epoch=epoch,
-                        side=side,
-                        store=store,
-                        credentials=None,
-                        verify=verify,
-                    )
+                    self.client(node).attach,
+                    transfer,
+                    epoch=epoch,
+                    side=side,
+                    store=store,
+                    credentials=None,
+                    verify=verify,
                 )
 
     async def submit(self, transfer: str, spec: TransferSpec, *, epoch: int = 1) -> dict[str, Any]:

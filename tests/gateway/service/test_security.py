@@ -79,9 +79,7 @@ def test_a_gateway_may_only_do_what_a_lead_needs(fleet_of: Any, kit: Any) -> Non
                 with pytest.raises(NotAuthorised):
                     await asyncio.to_thread(as_node(node, "a").status)
                 with pytest.raises(NotAuthorised):
-                    await asyncio.to_thread(
-                        lambda node=node: as_node(node, "a").store_verb("k", 1, "list", {})
-                    )
+                    await asyncio.to_thread(as_node(node, "a").store_verb, "k", 1, "list", {})
             # And the orchestrator cannot be impersonated by address.
             wrong = ControlClient(
                 "127.0.0.1",
