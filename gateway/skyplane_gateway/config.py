@@ -61,7 +61,7 @@ class GatewayConfig:
         assembly_mib: memory for chunks that a sink is putting together.
         readers: chunks that a source reads at the same time.
         store_threads: requests to object stores at the same time.
-        ack_deadline_s: longest wait for a receipt after a chunk was sent.
+        ack_deadline_s: longest silence of a path that has chunks to deliver.
     """
 
     node: str

@@ -6,7 +6,10 @@ jumps must neither end a fleet nor keep one alive.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+
+from skyplane_gateway.errors import ConfigurationInvalid
 
 
 class Lease:
@@ -38,7 +41,13 @@ class Lease:
 
         The first renewal so ends the long wait for a start. An expired lease stays
         expired: its gateway is on the way out.
+
+        Raises:
+            ConfigurationInvalid: that is no length of time.
         """
+        # NaN would win against the hard end in every comparison.
+        if lease_s is not None and not 0 < lease_s < math.inf:
+            raise ConfigurationInvalid(f"a lease cannot be renewed for {lease_s!r} s")
         if not self.is_expired:
             wanted = self._clock() + (self._lease_s if lease_s is None else lease_s)
             self._end = min(wanted, self._hard_end)

@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from skyplane_gateway.errors import GatewayLost, GatewayUnreachable, SkyplaneError
+from skyplane_gateway.errors import (
+    GatewayLost,
+    GatewayUnreachable,
+    SkyplaneError,
+    StaleEpoch,
+    UnknownTransfer,
+)
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.peers import SourcePeer
 from skyplane_gateway.orders import ChunkKind, ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
@@ -34,7 +40,7 @@ class Courier:
     Args:
         dispatcher: grants routes.
         sources: source node -> peer.
-        ack_deadline_s: longest wait for the outcome of one sending.
+        ack_deadline_s: longest silence of a route that has chunks to deliver.
     """
 
     def __init__(
@@ -47,7 +53,9 @@ class Courier:
         self._sources = sources
         self._ack_deadline_s = ack_deadline_s
         self._chunks = itertools.count(1)
-        self._waiting: dict[tuple[int, int], asyncio.Future[ChunkOutcome]] = {}
+        self._waiting: dict[tuple[int, int], tuple[int, asyncio.Future[ChunkOutcome]]] = {}
+        #: Route -> when it last delivered something.
+        self._heard_s: dict[int, float] = {}
         self.sendings = 0
 
     async def deliver(
@@ -65,6 +73,7 @@ class Courier:
 
         Raises:
             GatewayLost: a route or gateway is gone, and the transfer with it.
+            StaleEpoch, UnknownTransfer: the ends have let go of this lead.
         """
         chunk = next(self._chunks)
         ended: dict[int, RangeOutcome] = {}
@@ -98,13 +107,13 @@ class Courier:
         order = replace(order, route=route.number)
         identity = (order.chunk, order.attempt)
         future: asyncio.Future[ChunkOutcome] = asyncio.get_running_loop().create_future()
-        self._waiting[identity] = future
+        self._waiting[identity] = (route.number, future)
         delivered = False
         try:
             self.sendings += 1
             source = self._sources[route.nodes[0]]
             await asyncio.to_thread(source.dispatch, (order,))
-            outcome = await asyncio.wait_for(future, self._ack_deadline_s)
+            outcome = await self._receipt(route.number, future)
             delivered = all(row.error is None for row in outcome.ranges)
         except TimeoutError:
             error = GatewayLost(
@@ -121,7 +130,27 @@ class Courier:
             if isinstance(row.error, GatewayLost):
                 await self._dispatcher.mark_down(route.number, row.error.message)
                 raise row.error
+            if isinstance(row.error, StaleEpoch | UnknownTransfer):
+                raise row.error  # Nobody there works for this lead any more.
         return outcome
+
+    async def _receipt(self, route: int, future: asyncio.Future[ChunkOutcome]) -> ChunkOutcome:
+        """The chunk's outcome; waits on while the route delivers others.
+
+        A full window on a slow path takes longer than one deadline, and that is no loss.
+
+        Raises:
+            TimeoutError: the route has been silent for the deadline.
+        """
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        while not future.done():
+            quiet_since_s = max(began_s, self._heard_s.get(route, began_s))
+            left_s = quiet_since_s + self._ack_deadline_s - loop.time()
+            if left_s <= 0:
+                raise TimeoutError
+            await asyncio.wait({future}, timeout=left_s)
+        return future.result()
 
     async def collect(self, node: str) -> None:
         """Match the outcomes of one source to their chunks, until cancelled.
@@ -137,9 +166,15 @@ class Courier:
             except GatewayUnreachable as error:
                 raise GatewayLost(f"source gateway {node} is lost: {error.message}") from error
             for outcome in outcomes:
-                future = self._waiting.get((outcome.chunk, outcome.attempt))
-                if future is not None and not future.done():
-                    future.set_result(outcome)
+                self._match(outcome)
+
+    def _match(self, outcome: ChunkOutcome) -> None:
+        route, future = self._waiting.get((outcome.chunk, outcome.attempt), (0, None))
+        if future is None or future.done():
+            return  # It came too late; the chunk has gone again.
+        if any(row.error is None for row in outcome.ranges):
+            self._heard_s[route] = asyncio.get_running_loop().time()
+        future.set_result(outcome)
 
 
 def _goes_again(error: SkyplaneError | None, fruitless: int) -> bool:
