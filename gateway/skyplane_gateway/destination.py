@@ -12,7 +12,13 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Final, Literal
 
-from skyplane_gateway.errors import ChecksumMismatch, ConfigurationInvalid, SkyplaneError
+from skyplane_gateway.documents import reading
+from skyplane_gateway.errors import (
+    ChecksumMismatch,
+    ConfigurationInvalid,
+    SkyplaneError,
+    UnknownTransfer,
+)
 from skyplane_gateway.protocol.checksum import crc32c as checksum
 from skyplane_gateway.stores.base import (
     Body,
@@ -46,6 +52,7 @@ class Destination:
         self.store = store
         self._verify = verify
         self._uploads: set[tuple[str, str]] = set()
+        self._is_closed = False
         self._lock = threading.Lock()
         self._verbs: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "list": self._list,
@@ -94,10 +101,8 @@ class Destination:
         call = self._verbs.get(verb)
         if call is None:
             raise ConfigurationInvalid(f"a sink has no verb {verb!r}")
-        try:
+        with reading(f"what the verb {verb!r} was given"):
             return call(arguments)
-        except (KeyError, TypeError) as error:
-            raise ConfigurationInvalid(f"verb {verb!r}: {error!r}") from error
 
     def _list(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         limit = min(int(arguments["limit"]), _MAX_PAGE)
@@ -112,7 +117,13 @@ class Destination:
             key, ObjectAttributes.from_dict(attributes) if attributes is not None else None
         )
         with self._lock:
-            self._uploads.add((key, upload_id))
+            is_late = self._is_closed
+            if not is_late:
+                self._uploads.add((key, upload_id))
+        if is_late:
+            # Nobody will hear of it: the transfer ended while the store was making it.
+            self.store.abort_upload(key, upload_id)
+            raise UnknownTransfer(f"the transfer ended while the upload of {key!r} began")
         return {"upload_id": upload_id}
 
     def _complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,7 +157,8 @@ class Destination:
         Raises:
             ChecksumMismatch: it has not. It was removed, so that nobody takes it for good.
         """
-        if self._verify == "none" or info.key.endswith("/"):
+        # A folder's mark has no bytes, and a file store cannot read it.
+        if self._verify == "none" or (info.key.endswith("/") and size_bytes == 0):
             return
         trusted = self.store.capabilities.trusts_checksum and info.crc32c is not None
         if self._verify == "stored" and trusted:
@@ -181,6 +193,7 @@ class Destination:
         """Abort the uploads that are still open and let go of the store."""
         with self._lock:
             uploads, self._uploads = tuple(self._uploads), set()
+            self._is_closed = True
         for key, upload_id in uploads:
             try:
                 self.store.abort_upload(key, upload_id)

@@ -31,7 +31,7 @@ shares = st.lists(st.floats(0.2, 10.0), min_size=1, max_size=4)
 
 
 @given(shares, st.integers(8, 40), st.integers(1, 3))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 def test_shares_follow_the_plan_while_every_path_delivers_its_rate(
     planned: list[float], capacity_chunks: int, sinks: int
 ) -> None:
