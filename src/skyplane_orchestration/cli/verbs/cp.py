@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.outcome import SUCCESS, Refused, refusing
+from skyplane_orchestration.cli.preflight import check_destination
 from skyplane_orchestration.cli.progress import Progress, progress_on
 from skyplane_orchestration.cli.session import open_client
 from skyplane_orchestration.cli.terminal import Terminal, complain
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         job = _job(options, client)
         if options.dry_run:
             return _dry_run(job, client, terminal)
-        client.check_destination(job)
+        check_destination(client, job)
         plan = client.plan(job)
     terminal.say(
         f"plan: {plan.throughput_gbps:.2f} Gbit/s over {len(plan.paths)} paths,"

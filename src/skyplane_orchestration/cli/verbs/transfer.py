@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.outcome import SUCCESS, refusing
+from skyplane_orchestration.cli.preflight import check_destination
 from skyplane_orchestration.cli.progress import progress_on
 from skyplane_orchestration.cli.session import open_client, read_fleet
 from skyplane_orchestration.cli.terminal import Terminal
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         # The same fleet and ends give the same transfer, so that a second call joins it.
         client = open_client(options, run=options.run or fleet.key)
         job = arguments.job_from(options)
-        client.check_destination(job)
+        check_destination(client, job)
     result = _move(client, job, fleet, options.manifest, terminal)
     if terminal.is_json:
         terminal.write_json(result.to_dict())

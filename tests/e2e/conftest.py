@@ -1,0 +1,214 @@
+"""Servers and processes of the end-to-end tests: two S3 servers, a private home."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+from botocore.config import Config
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+#: A bound for whatever is waited for; nothing is asserted about how long it took.
+PATIENCE_S = 60.0
+
+SOURCE_REGION, DESTINATION_REGION = "aws:ap-southeast-2", "aws:eu-west-3"
+
+
+def wait_until(holds: Callable[[], object], what: str) -> None:
+    """Poll a condition that other processes bring about."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline_s, f"waited {PATIENCE_S:g} s for: {what}"
+        time.sleep(0.05)
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A moto server in a process of its own, standing for the S3 of one region."""
+
+    process: subprocess.Popen[bytes]
+    endpoint: str
+    region: str
+
+    def client(self) -> S3Client:
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=self.region.partition(":")[2],
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            config=Config(retries={"total_max_attempts": 1}),
+        )
+
+    def make_bucket(self, name: str) -> str:
+        place = {"LocationConstraint": self.region.partition(":")[2]}
+        self.client().create_bucket(Bucket=name, CreateBucketConfiguration=place)  # type: ignore[arg-type]
+        return name
+
+    def fill(self, bucket: str, prefix: str, objects: Mapping[str, bytes]) -> None:
+        client = self.client()
+        for key, body in objects.items():
+            client.put_object(Bucket=bucket, Key=prefix + key, Body=body)
+
+    def digests(self, bucket: str, prefix: str = "") -> dict[str, str]:
+        """Key below the prefix -> SHA-256 of the content."""
+        client, found = self.client(), {}
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+            for row in page.get("Contents", []):
+                body = client.get_object(Bucket=bucket, Key=row["Key"])["Body"].read()
+                found[row["Key"].removeprefix(prefix)] = hashlib.sha256(body).hexdigest()
+        return found
+
+    def open_uploads(self, bucket: str) -> list[str]:
+        uploads = self.client().list_multipart_uploads(Bucket=bucket).get("Uploads", [])
+        return [upload["Key"] for upload in uploads]
+
+
+def _serve(region: str) -> S3Server:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def answers() -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    wait_until(answers, "moto")
+    return S3Server(process, f"http://127.0.0.1:{port}", region)
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[tuple[S3Server, S3Server]]:
+    """Source and destination: two servers that know nothing of each other."""
+    pair = _serve(SOURCE_REGION), _serve(DESTINATION_REGION)
+    yield pair
+    for server in pair:
+        server.process.kill()
+        server.process.wait()
+
+
+@dataclass(frozen=True)
+class Home:
+    """A user of their own: secret and fleets below one directory."""
+
+    directory: Path
+
+    @property
+    def run_root(self) -> Path:
+        return self.directory / "run" / "skyplane-orch"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        return {
+            **kept,
+            "HOME": str(self.directory),
+            "XDG_CONFIG_HOME": str(self.directory / "config"),
+            "XDG_RUNTIME_DIR": str(self.directory / "run"),
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def wait_until(self, holds: Callable[[], object], what: str) -> None:
+        """Poll a condition that other processes bring about."""
+        wait_until(holds, what)
+
+    def gateways(self) -> list[int]:
+        """Process ids of all gateways of this home, whoever started them."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                try:
+                    line = (entry / "cmdline").read_bytes()
+                except OSError:
+                    continue
+                if str(self.run_root).encode() in line:
+                    found.append(int(entry.name))
+        return found
+
+    def traces(self) -> list[str]:
+        """What is left of fleets: directories and processes."""
+        left = [str(path) for path in self.run_root.glob("*")] if self.run_root.is_dir() else []
+        return left + [f"process {pid}" for pid in self.gateways()]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    for name in ("run", "config"):
+        (tmp_path / "home" / name).mkdir(parents=True, mode=0o700)
+    made = Home(tmp_path / "home")
+    yield made
+    for pid in made.gateways():
+        os.kill(pid, signal.SIGKILL)
+
+
+class SlowLink:
+    """A TCP proxy that lets little through: a store far away, behind a thin line.
+
+    Args:
+        target: (host, port) to forward to.
+        bytes_per_s: of each connection, in each direction.
+    """
+
+    _STEP_S = 0.05
+
+    def __init__(self, target: tuple[str, int], bytes_per_s: int) -> None:
+        self._target = target
+        self._step_bytes = max(1, int(bytes_per_s * self._STEP_S))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                here, _ = self._listener.accept()
+                there = socket.create_connection(self._target)
+                for one, other in ((here, there), (there, here)):
+                    threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+
+    def _pump(self, one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(self._step_bytes):
+                other.sendall(data)
+                time.sleep(self._STEP_S)
+        for end in (one, other):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@pytest.fixture
+def slow_link(servers: tuple[S3Server, S3Server]) -> Iterator[SlowLink]:
+    """The destination server, through 2 MiB/s a connection."""
+    host, _, port = servers[1].endpoint.removeprefix("http://").partition(":")
+    link = SlowLink((host, int(port)), 2 << 20)
+    yield link
+    link.close()

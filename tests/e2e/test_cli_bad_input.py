@@ -1,0 +1,104 @@
+"""What cannot be done as asked: one clear line, exit 2, nothing built and nothing written."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from skyplane_orchestration.cli.main import main
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Home, S3Server
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def places(
+    home: Home, servers: tuple[S3Server, S3Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, str]]:
+    """Names to be used in a command; the process looks like one of the private home."""
+    for name, value in home.environment.items():
+        monkeypatch.setenv(name, value)
+    here = servers[0]
+    buckets = {row["Name"] for row in here.client().list_buckets()["Buckets"]}
+    if "bad-input" not in buckets:
+        here.make_bucket("bad-input")
+        here.fill("bad-input", "data/", {"one": b"1"})
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "file").write_bytes(b"x")
+    (tmp_path / "plain").write_bytes(b"not a directory")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        closed_port = listener.getsockname()[1]
+    yield {
+        "bucket": "s3://bad-input",
+        "here": here.endpoint,
+        "tmp": str(tmp_path),
+        "closed": f"http://127.0.0.1:{closed_port}",
+    }
+    assert home.traces() == []
+    assert here.digests("bad-input").keys() == {"data/one"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "plain", "tree"]
+
+
+BAD = [
+    ("cp -r s3://missing-bucket/x/ {tmp}/new --src-endpoint {here}", "missing-bucket"),
+    ("cp -r {tmp}/tree s3://missing-bucket/ --dst-endpoint {here}", "missing-bucket"),
+    ("cp -r {bucket}/nothing/ {tmp}/new --src-endpoint {here}", "no objects under"),
+    ("cp {bucket}/data/ {tmp}/new --src-endpoint {here}", "recursive"),
+    ("cp {bucket}/data {tmp}/new --src-endpoint {here}", "recursive"),
+    ("cp {tmp}/tree {bucket}/x/ --dst-endpoint {here}", "recursive"),
+    ("cp {tmp}/missing {bucket}/x/ --dst-endpoint {here}", "missing"),
+    ("cp -r {bucket}/data/one {tmp}/new --src-endpoint {here}", "no objects under"),
+    (
+        "cp -r {bucket}/data/ {bucket}/data/copy/ --src-endpoint {here} --dst-endpoint {here}",
+        "lies in the source",
+    ),
+    ("cp -r {tmp}/tree {tmp}/tree/copy", "lies in the source"),
+    ("cp -r {tmp}/tree {tmp}/plain/x", "{tmp}/plain is not a directory"),
+    ("cp {tmp}/plain/x {tmp}/new", "plain/x"),
+    ("cp -r {tmp}/tree {tmp}/plain/", "{tmp}/plain is not a directory"),
+    ("cp -r {tmp}/tree/ {bucket}/ --dst-endpoint {closed}", "cannot be reached"),
+    ("cp -r {bucket}/ {tmp}/new --src-endpoint {closed}", "cannot be reached"),
+    ("cp -r ftp://host/x {tmp}/new", "scheme"),
+    ("cp -r {tmp}/tree s3:///x", "names no bucket"),
+    ("cp -r {tmp}/tree {bucket}/ --dst-endpoint localhost:9000", "http://"),
+    ("cp -r {bucket}/ {tmp}/new --src-endpoint {here} --src-region aws:us-est-1", "aws:us-east-1"),
+    ("cp -r {bucket}/ {tmp}/new --src-endpoint {here} --src-region paris", "aws:us-east-1"),
+    ("cp -r {bucket}/ {tmp}/new --src-endpoint {here} --src-credentials env:NONE", "NONE_ACCESS"),
+    ("cp -r {bucket}/ {tmp}/new --src-endpoint {here} --src-credentials nobody", "profile:"),
+    ("cp -r {bucket}/ {tmp}/new --src-endpoint {here} --min-throughput-gbps -3", "above zero"),
+    ("cp -r {bucket}/ {tmp}/new --src-endpoint {here} --chunk-mib 1", "chunk_mib"),
+    ("cp -r {bucket}/ {tmp}/new --src-endpoint {here} --lease-s 0", "--lease-s"),
+    ("cp -r {bucket}/ {tmp}/new --src-endpoint {here} --src-option colour=red", "colour"),
+    ("cp -r {bucket}/ {tmp}/new --src-endpoint {here} --exclude *.tmp", "--exclude-keys"),
+    ("plan {bucket}/nothing/ {tmp}/new --src-endpoint {here}", "no objects under"),
+]
+
+
+@pytest.mark.parametrize(("command", "clue"), BAD, ids=[command for command, _ in BAD])
+def test_bad_input_is_refused_in_one_line(
+    places: dict[str, str], capsys: pytest.CaptureFixture[str], command: str, clue: str
+) -> None:
+    code = main([word.format(**places) for word in command.split()])
+    output = capsys.readouterr()
+    assert (code, output.out) == (2, ""), output.err
+    assert output.err.count("\n") == 1, output.err
+    assert output.err.startswith("skyplane-orch: ")
+    assert clue.format(**places) in output.err
+
+
+def test_with_json_the_error_is_an_object_too(
+    places: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = f"cp -r s3://missing-bucket/x/ {places['tmp']}/new --json --src-endpoint"
+    assert main([*command.split(), places["here"]]) == 2
+    output = capsys.readouterr()
+    error = json.loads(output.out)["error"]
+    assert (error["code"], error["is_permanent"]) == ("not-found", True)
+    assert output.err == f"skyplane-orch: {error['message']}\n"

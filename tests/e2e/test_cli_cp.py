@@ -1,0 +1,200 @@
+"""`cp` as users run it: a process of its own, real gateways, two S3 servers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Home, S3Server
+
+pytestmark = pytest.mark.e2e
+
+MIB = 1 << 20
+ODD_KEYS = ("two words", "a+b=c", "100%25", "größe-東京", "semi;colon&'quote'", "deep/er/one")
+
+
+def orch(home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "skyplane_orchestration.cli", *arguments],
+        env=home.environment,
+        cwd=home.directory,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def answer_of(done: subprocess.CompletedProcess[str], code: int = 0) -> dict[str, Any]:
+    assert done.returncode == code, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+@pytest.fixture(scope="module")
+def objects() -> dict[str, bytes]:
+    """Several parts, exactly a part, small ones, an empty one, odd keys, a marker."""
+    made = {"large.bin": os.urandom(12 * MIB + 7), "part.bin": os.urandom(5 * MIB), "empty": b""}
+    made |= {f"small/{number}": os.urandom(1000 + number) for number in range(20)}
+    made |= {f"odd/{key}": key.encode() for key in ODD_KEYS}
+    return made | {"_SUCCESS": b"ok"}
+
+
+def digests_of(objects: dict[str, bytes]) -> dict[str, str]:
+    return {key: hashlib.sha256(body).hexdigest() for key, body in objects.items()}
+
+
+def test_a_directory_goes_to_a_bucket_and_back(
+    home: Home, servers: tuple[S3Server, S3Server], objects: dict[str, bytes], tmp_path: Path
+) -> None:
+    _, there = servers
+    bucket = there.make_bucket("there-and-back")
+    tree = tmp_path / "tree"
+    for key, body in objects.items():
+        (tree / key).parent.mkdir(parents=True, exist_ok=True)
+        (tree / key).write_bytes(body)
+
+    url = f"s3://{bucket}/some/prefix/"
+    up = orch(
+        home, "cp", "-r", str(tree), url, "--dst-endpoint", there.endpoint, "--chunk-mib", "5",
+        "--json",
+    )  # fmt: skip
+    result = answer_of(up)
+    assert (result["state"], result["copied"], result["failed"]) == ("succeeded", len(objects), 0)
+    assert result["copied_bytes"] == sum(map(len, objects.values()))
+    assert there.digests(bucket, "some/prefix/") == digests_of(objects)
+
+    back = tmp_path / "back"
+    down = orch(home, "cp", "-r", url, str(back), "--src-endpoint", there.endpoint, "--json")
+    assert answer_of(down)["copied"] == len(objects)
+    found = {
+        str(path.relative_to(back)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in back.rglob("*")
+        if path.is_file()
+    }
+    assert found == digests_of(objects)
+    assert home.traces() == []
+    assert there.open_uploads(bucket) == []
+
+
+def test_a_bucket_goes_to_another_endpoint_over_relays(
+    home: Home, servers: tuple[S3Server, S3Server], objects: dict[str, bytes], tmp_path: Path
+) -> None:
+    here, there = servers
+    source, destination = here.make_bucket("two-ends-a"), there.make_bucket("two-ends-b")
+    here.fill(source, "p/", objects)
+    # As an S3 tool's user has it: endpoints by flag, credentials in the environment.
+    command = (
+        "cp", "-r", f"s3://{source}/p/", f"s3://{destination}/q", "--json", "--chunk-mib", "5",
+        "--src-endpoint", here.endpoint, "--dst-endpoint", there.endpoint,
+        "--min-throughput-gbps", "3.5", "--instance-limit", "1",
+        "--manifest", str(tmp_path / "manifest.parquet"),
+    )  # fmt: skip
+    dry = answer_of(orch(home, *command, "--dry-run"))
+    assert dry["summary"]["objects"] == dry["summary"]["copy"] == len(objects)
+    assert dry["summary"]["bytes"] == sum(map(len, objects.values()))
+    assert {
+        "source": f"s3://{source}/p/odd/a+b=c",
+        "destination": f"s3://{destination}/q/odd/a+b=c",
+        "bytes": 5,
+        "action": "copy",
+        "reason": dry["objects"][0]["reason"],
+    } in dry["objects"]
+    assert there.digests(destination) == {}
+
+    result = answer_of(orch(home, *command))
+    assert result["copied"] == len(objects)
+    assert any(edge["src"] not in (here.region, there.region) for edge in result["edges"])
+    assert there.digests(destination, "q/") == digests_of(objects)
+    assert (tmp_path / "manifest.parquet").stat().st_size > 0
+
+    again = orch(home, *command, "--conflict", "fail")
+    document = answer_of(again, code=1)
+    assert document["error"]["code"] == "transfer-failed"
+    assert document["result"]["failed"] == len(objects)
+    assert len(again.stderr.splitlines()[-1]) > 20
+    assert again.stderr.splitlines()[-1].startswith("skyplane-orch: ")
+    assert "Traceback" not in again.stderr
+    assert home.traces() == []
+
+
+def test_one_object_goes_under_its_own_name_or_a_new_one(
+    home: Home, servers: tuple[S3Server, S3Server], tmp_path: Path
+) -> None:
+    _, there = servers
+    bucket = there.make_bucket("single")
+    (tmp_path / "one.txt").write_bytes(b"one")
+    endpoint = ("--dst-endpoint", there.endpoint, "--quiet")
+    for target in ("folder/", "renamed"):
+        done = orch(home, "cp", str(tmp_path / "one.txt"), f"s3://{bucket}/{target}", *endpoint)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("succeeded: 1 of 1 objects copied (3 B)")
+    one = hashlib.sha256(b"one").hexdigest()
+    assert there.digests(bucket) == {"folder/one.txt": one, "renamed": one}
+
+
+def test_an_endpoint_of_the_environment_counts_as_for_other_tools(
+    home: Home, servers: tuple[S3Server, S3Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, there = servers
+    bucket = there.make_bucket("by-environment")
+    (tmp_path / "one.txt").write_bytes(b"one")
+    done = subprocess.run(
+        [sys.executable, "-m", "skyplane_orchestration.cli", "cp", str(tmp_path / "one.txt"),
+         f"s3://{bucket}/"],
+        env={**home.environment, "AWS_ENDPOINT_URL_S3": there.endpoint},
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert list(there.digests(bucket)) == ["one.txt"]
+
+
+def test_the_steps_one_by_one(
+    home: Home, servers: tuple[S3Server, S3Server], tmp_path: Path
+) -> None:
+    here, there = servers
+    source, destination = here.make_bucket("steps-a"), there.make_bucket("steps-b")
+    here.fill(source, "", {"one": b"1", "two": b"22"})
+    ends = (
+        f"s3://{source}/", f"s3://{destination}/",
+        "--src-endpoint", here.endpoint, "--dst-endpoint", there.endpoint,
+    )  # fmt: skip
+    plan = orch(home, "plan", *ends, "--instance-limit", "1", "--json")
+    assert answer_of(plan)["src"] == here.region
+    (tmp_path / "plan.json").write_text(plan.stdout)
+    document = str(tmp_path / "fleet.json")
+    up = orch(home, "provision", str(tmp_path / "plan.json"), "--run", "nightly", "-o", document)
+    assert up.returncode == 0, up.stderr
+    fleet = json.loads(Path(document).read_text())
+    assert "gateways up" in up.stderr
+    again = orch(home, "provision", str(tmp_path / "plan.json"), "--run", "nightly")
+    assert answer_of(again)["gateways"] == fleet["gateways"]
+
+    moved = orch(home, "transfer", *ends, "-r", "--fleet", document, "--json")
+    assert answer_of(moved)["copied"] == 2
+    status = answer_of(orch(home, "status", "--fleet", document, "--json"))
+    assert {gateway["state"] for gateway in status["gateways"].values()} == {"running"}
+    led = [one for gateway in status["gateways"].values() for one in gateway["leading"].values()]
+    assert [transfer["state"] for transfer in led] == ["succeeded"]
+    assert there.digests(destination).keys() == {"one", "two"}
+
+    swept = answer_of(orch(home, "sweep", "--dry-run", "--older-than-s", "0", "--json"))
+    assert [orphan["key"] for orphan in swept["orphans"]] == [fleet["key"]]
+    down = answer_of(orch(home, "teardown", "--fleet", document, "--json"))
+    assert down == {"fleet": fleet["key"], "stopped": [g["node"] for g in fleet["gateways"]]}
+    twice = answer_of(orch(home, "teardown", "--fleet-key", fleet["key"], "--json"))
+    assert twice["stopped"] == []
+    assert home.traces() == []
+    gone = orch(home, "status", "--fleet", document, "--json")
+    assert answer_of(gone, code=1)["gateways"][fleet["gateways"][0]["node"]]["error"]["code"]
+    lost = orch(home, "transfer", *ends, "-r", "--fleet", document)
+    assert lost.returncode == 1
+    assert lost.stderr.startswith("skyplane-orch: the fleet is gone")

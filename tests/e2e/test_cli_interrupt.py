@@ -1,0 +1,179 @@
+"""What becomes of a copy whose process is interrupted or killed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Home, S3Server, SlowLink
+
+pytestmark = pytest.mark.e2e
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Objects of a source bucket that go to a bucket of the same name over a slow link."""
+
+    home: Home
+    bucket: str
+    destination: S3Server
+    arguments: tuple[str, ...]
+
+    @contextmanager
+    def started(self, *more: str) -> Iterator[subprocess.Popen[str]]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "skyplane_orchestration.cli", *self.arguments, *more],
+            env=self.home.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def wait_for_open_uploads(self) -> None:
+        self.home.wait_until(lambda: self.destination.open_uploads(self.bucket), "open uploads")
+
+    def sweep(self) -> None:
+        """Remove the record that a fleet leaves which nobody took down."""
+        command = [sys.executable, "-m", "skyplane_orchestration.cli", "sweep", "--json"]
+        done = subprocess.run(
+            command, env=self.home.environment, capture_output=True, check=True, timeout=100
+        )
+        assert len(json.loads(done.stdout)["orphans"]) == 1
+
+    def wait_for_the_end_of_all_gateways(self) -> None:
+        self.home.wait_until(lambda: not self.home.gateways(), "the end of the gateways")
+
+
+@pytest.fixture(scope="module")
+def objects() -> dict[str, bytes]:
+    return {"large": os.urandom(12 * MIB), "small": os.urandom(100)}
+
+
+@pytest.fixture
+def copy(
+    home: Home,
+    servers: tuple[S3Server, S3Server],
+    slow_link: SlowLink,
+    objects: dict[str, bytes],
+    request: pytest.FixtureRequest,
+) -> Copy:
+    source, destination = servers
+    bucket = "b-" + hashlib.sha256(request.node.name.encode()).hexdigest()[:16]
+    source.make_bucket(bucket)
+    destination.make_bucket(bucket)
+    source.fill(bucket, "data/", objects)
+    ends = (
+        "--src-endpoint", source.endpoint, "--dst-endpoint", slow_link.endpoint,
+        "--instance-limit", "1", "--min-throughput-gbps", "1", "--chunk-mib", "5",
+    )  # fmt: skip
+    places = (f"s3://{bucket}/data/", f"s3://{bucket}/copy/")
+    return Copy(home, bucket, destination, ("cp", "-r", *places, *ends))
+
+
+def read_until(process: subprocess.Popen[str], word: str) -> str:
+    """Read the progress up to the line with this word."""
+    assert process.stderr is not None
+    seen = ""
+    for line in process.stderr:
+        seen += line
+        if word in line:
+            return seen
+    raise AssertionError(f"ended before {word!r}: {seen}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_copy_takes_its_fleet_down(copy: Copy, number: signal.Signals) -> None:
+    with copy.started() as process:
+        read_until(process, "running:")
+        copy.wait_for_open_uploads()
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=100)
+    assert process.returncode == 130, errors
+    assert output == ""
+    assert errors.splitlines()[-1] == "skyplane-orch: interrupted"
+    assert "Traceback" not in errors
+    assert copy.home.traces() == []
+    assert copy.destination.open_uploads(copy.bucket) == []
+
+
+def test_a_second_interrupt_does_not_skip_the_teardown(copy: Copy) -> None:
+    with copy.started() as process:
+        read_until(process, "running:")
+        # The gateways cannot answer while they are stopped, so the teardown takes a while.
+        for pid in copy.home.gateways():
+            os.kill(pid, signal.SIGSTOP)
+        # Two of the same kind may be delivered as one.
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        said = read_until(process, "still cleaning up")
+        for pid in copy.home.gateways():
+            os.kill(pid, signal.SIGCONT)
+        _, errors = process.communicate(timeout=100)
+    assert process.returncode == 130, said + errors
+    assert errors.splitlines()[-1] == "skyplane-orch: interrupted"
+    assert copy.home.traces() == []
+
+
+def test_an_interrupt_while_gateways_start_leaves_nothing(copy: Copy) -> None:
+    with copy.started() as process:
+        read_until(process, "plan:")
+        copy.home.wait_until(copy.home.gateways, "a gateway")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=100)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert copy.home.traces() == []
+
+
+def test_gateways_outlive_a_dead_client_by_their_lease_at_most(copy: Copy) -> None:
+    """Killed between provision and transfer: nobody tells the gateways to end."""
+    home = copy.home
+    plan = subprocess.run(
+        [sys.executable, "-m", "skyplane_orchestration.cli", "plan", "aws:ap-southeast-2",
+         "aws:eu-west-3", "--min-throughput-gbps", "1", "--instance-limit", "1", "--json"],
+        env=home.environment, capture_output=True, check=True, timeout=100,
+    )  # fmt: skip
+    fleet = subprocess.run(
+        [sys.executable, "-m", "skyplane_orchestration.cli", "provision", "-",
+         "--start-within-s", "5", "--lease-s", "1"],
+        env=home.environment, input=plan.stdout, capture_output=True, check=True, timeout=100,
+    )  # fmt: skip
+    assert len(json.loads(fleet.stdout)["gateways"]) == len(home.gateways()) > 0
+    copy.wait_for_the_end_of_all_gateways()
+    copy.sweep()
+    assert home.traces() == []
+
+
+def test_a_transfer_goes_on_without_its_client_and_then_ends_its_fleet(
+    copy: Copy, objects: dict[str, bytes]
+) -> None:
+    with copy.started("--lease-s", "2") as process:
+        read_until(process, "running:")
+        copy.wait_for_open_uploads()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert copy.home.gateways() != []
+        copy.wait_for_the_end_of_all_gateways()
+    wanted = {key: hashlib.sha256(body).hexdigest() for key, body in objects.items()}
+    assert copy.destination.digests(copy.bucket, "copy/") == wanted
+    assert copy.destination.open_uploads(copy.bucket) == []
+    copy.sweep()
+    assert copy.home.traces() == []
