@@ -31,12 +31,14 @@ class End:
     Args:
         region: region tag.
         endpoint_url: address of the server that stands for the region's S3.
+        log_path: where the server logs its requests.
     """
 
     region: str
     endpoint_url: str
     bucket: str
     prefix: str
+    log_path: Path
 
     @property
     def url(self) -> str:
@@ -102,11 +104,12 @@ def demo_site(directory: Path) -> Iterator[DemoSite]:
     (directory / "run").mkdir(mode=0o700, parents=True, exist_ok=True)
     (directory / "config").mkdir(mode=0o700, exist_ok=True)
     with ExitStack() as stack:
-        servers = [stack.enter_context(s3_server(directory / f"s3-{i}.log")) for i in range(2)]
+        logs = directory / "s3-source.log", directory / "s3-destination.log"
+        servers = [stack.enter_context(s3_server(log_path)) for log_path in logs]
         site = DemoSite(
             directory,
-            End(SOURCE_REGION, servers[0], "demo-sydney", "imagenet/"),
-            End(DESTINATION_REGION, servers[1], "demo-paris", "copy/of/imagenet/"),
+            End(SOURCE_REGION, servers[0], "demo-sydney", "imagenet/", logs[0]),
+            End(DESTINATION_REGION, servers[1], "demo-paris", "copy/of/imagenet/", logs[1]),
         )
         for end in (site.source, site.destination):
             end.client().create_bucket(

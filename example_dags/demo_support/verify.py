@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from example_dags.demo_support.dataset import MARKER, DataSet
 from example_dags.demo_support.servers import DemoSite, End
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 _PROC: Final = Path("/proc")
+
+#: A write that an S3 server has logged as done.
+_WRITE: Final = re.compile(r'"(?:PUT|POST) (?P<path>\S+) HTTP/[\d.]+" 2\d\d ')
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +44,10 @@ class Verification:
 def verify(data: DataSet, end: End) -> Verification:
     """Read every byte at the destination and compare it with what the seed says."""
     client = end.client()
-    found = dict(_listed(client, end.bucket))
+    found = set(_listed(client, end.bucket))
     wanted = {end.prefix + key: key for key in data.sizes}
-    differences = [f"missing: {key}" for key in sorted(set(wanted) - set(found))]
-    differences += [f"unexpected: {key}" for key in sorted(set(found) - set(wanted))]
+    differences = [f"missing: {key}" for key in sorted(set(wanted) - found)]
+    differences += [f"unexpected: {key}" for key in sorted(found - set(wanted))]
     size_bytes = 0
     for full, key in wanted.items():
         if full in found:
@@ -51,23 +55,31 @@ def verify(data: DataSet, end: End) -> Verification:
             size_bytes += len(body)
             if hashlib.sha256(body).hexdigest() != data.digest(key):
                 differences.append(f"different content: {full}")
-    differences += _late_arrivals(found, end.prefix + MARKER)
+    differences += _late_arrivals(end)
     uploads = client.list_multipart_uploads(Bucket=end.bucket).get("Uploads", [])
     differences += [f"an upload was left open: {upload['Key']}" for upload in uploads]
-    return Verification(len(set(found) & set(wanted)), size_bytes, tuple(differences))
+    return Verification(len(found & set(wanted)), size_bytes, tuple(differences))
 
 
-def _listed(client: S3Client, bucket: str) -> Iterator[tuple[str, datetime]]:
+def _listed(client: S3Client, bucket: str) -> Iterator[str]:
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
         for row in page.get("Contents", []):
-            yield row["Key"], row["LastModified"]
+            yield row["Key"]
 
 
-def _late_arrivals(found: Mapping[str, datetime], marker: str) -> list[str]:
-    """Objects that were written after the marker that announces them."""
-    if marker not in found:
+def _late_arrivals(end: End) -> list[str]:
+    """Objects that were written after the marker that announces them.
+
+    The server's log says in which order it answered; modification times have whole seconds.
+    """
+    requests = _WRITE.finditer(end.log_path.read_text(encoding="utf-8", errors="replace"))
+    written = [unquote(request["path"].partition("?")[0]) for request in requests]
+    below = f"/{end.bucket}/{end.prefix}"
+    if below + MARKER not in written:
         return []
-    return [f"written after {marker}: {key}" for key in found if found[key] > found[marker]]
+    last = len(written) - 1 - written[::-1].index(below + MARKER)
+    late = sorted({path for path in written[last + 1 :] if path.startswith(below)})
+    return [f"written after {MARKER}: {path.removeprefix(below)}" for path in late]
 
 
 def corrupt_one(data: DataSet, end: End) -> str:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -19,6 +21,7 @@ from unittest.mock import patch
 
 from airflow.utils.session import create_session
 
+from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.hooks.connection import Settings
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
@@ -45,6 +48,18 @@ def teardown_says_incomplete() -> Iterator[None]:
         raise TeardownIncomplete("gateways of the fleet are still there: aws:eu-west-3/0")
 
     with patch.object(LocalProvisioner, "destroy", destroy_and_complain):
+        yield
+
+
+@contextmanager
+def worker_is_told_to_end() -> Iterator[None]:
+    """SIGTERM arrives while the transfer runs, as from a supervisor that ends the task."""
+
+    def wait(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+
+    with patch.object(Client, "wait", wait):
         yield
 
 
@@ -99,6 +114,8 @@ def main() -> None:
     faults = {
         "provision_fails": sink_cannot_start,
         "teardown_fails": teardown_says_incomplete,
+        "killed": worker_is_told_to_end,
+        "killed_one_task": worker_is_told_to_end,
     }
     results: dict[str, Any] = {}
     for name in (
@@ -109,6 +126,8 @@ def main() -> None:
         "plan_fails",
         "one_task",
         "mapped",
+        "killed",
+        "killed_one_task",
     ):
         with faults.get(name, nullcontext)():
             results[name] = run(dags[name])

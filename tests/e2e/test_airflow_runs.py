@@ -74,6 +74,8 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
         "plan_fails",
         "one_task",
         "mapped",
+        "killed",
+        "killed_one_task",
     ],
 )
 def test_nothing_is_left_behind(scenarios: Scenarios, name: str) -> None:
@@ -162,3 +164,17 @@ def test_mapped_tasks_have_fleets_of_their_own(scenarios: Scenarios) -> None:
     assert scenarios.copy_is_whole("mapped_1")
     keys = {run["returned"][f"copy[{index}]"]["transfer_key"] for index in (0, 1)}
     assert len(keys) == 2
+
+
+def test_a_task_that_is_told_to_end_takes_its_gateways_with_it(scenarios: Scenarios) -> None:
+    run = scenarios.results["killed_one_task"]
+    assert run["state"] == "failed"
+    assert run["tasks"] == {"copy": "failed"}
+
+
+def test_a_transfer_that_is_told_to_end_is_torn_down_by_its_own_task(scenarios: Scenarios) -> None:
+    run = scenarios.results["killed"]
+    assert run["state"] == "failed"
+    assert run["tasks"]["move.transfer"] == "failed"
+    assert run["tasks"]["move.teardown"] == "success"
+    assert len(run["returned"]["move.teardown"]["stopped"]) >= 2

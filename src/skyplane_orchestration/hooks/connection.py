@@ -77,7 +77,7 @@ class Settings:
             deployment=str(extra.get("deployment", _LOCAL)),
             provisioner=str(extra.get("provisioner", _LOCAL)),
             grid=str(extra.get("grid", "shipped")),
-            run_root=Path(run_root) if run_root else None,
+            run_root=Path(str(run_root)) if run_root else None,
             secret=FleetSecret.from_text(secret) if secret else None,
             times=_times(extra),
         )

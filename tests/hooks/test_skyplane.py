@@ -1,0 +1,105 @@
+"""The hook: identities that every task of a run agrees on, and its connection."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
+
+from skyplane_orchestration.credentials import CredentialSources
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.hooks.skyplane import SkyplaneHook, credential_ref
+from skyplane_orchestration.location import Location
+
+
+def connection(**fields: Any) -> SimpleNamespace:
+    return SimpleNamespace(
+        **{"conn_type": "skyplane", "login": None, "password": None, "extra_dejson": {}, **fields}
+    )
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> dict[str, SimpleNamespace]:
+    """What connections there are, in place of Airflow's."""
+    known: dict[str, SimpleNamespace] = {}
+
+    def get_connection(conn_id: str) -> SimpleNamespace:
+        if conn_id not in known:
+            raise AirflowNotFoundException(conn_id)
+        return known[conn_id]
+
+    monkeypatch.setattr(SkyplaneHook, "get_connection", staticmethod(get_connection))
+    return known
+
+
+def context(**instance: Any) -> Any:
+    values = {"dag_id": "nightly", "run_id": "r1", "task_id": "t", "map_index": -1, **instance}
+    return {"ti": SimpleNamespace(**values)}
+
+
+pytestmark = pytest.mark.usefixtures("connections")
+
+
+def key(fleet_name: str = "g", **instance: Any) -> str:
+    return SkyplaneHook().client(context(**instance), fleet_name).identity.fleet_key()
+
+
+def test_all_tasks_and_tries_of_a_run_find_one_fleet() -> None:
+    assert (
+        key(task_id="provision", try_number=1)
+        == key(task_id="teardown", try_number=3)
+        == key(map_index=None)
+    )
+
+
+@pytest.mark.parametrize(
+    "other", [{"dag_id": "x"}, {"run_id": "x"}, {"map_index": 0}, {"fleet_name": "x"}]
+)
+def test_other_dags_runs_indices_and_names_have_fleets_of_their_own(other: dict[str, Any]) -> None:
+    assert key(**other) != key()
+
+
+def test_deployment_is_part_of_the_key(connections: dict[str, SimpleNamespace]) -> None:
+    before = key()
+    connections["skyplane_default"] = connection(extra_dejson={"deployment": "prod"})
+    assert key() != before
+
+
+def test_only_the_default_connection_may_be_missing() -> None:
+    assert SkyplaneHook().settings.deployment == "local"
+    with pytest.raises(ConfigurationInvalid, match="no connection 'prod'"):
+        _ = SkyplaneHook("prod").settings
+
+
+def test_airflow_references_are_resolved_when_asked(
+    connections: dict[str, SimpleNamespace],
+) -> None:
+    hook = SkyplaneHook()
+    sources = CredentialSources({"airflow": hook.resolve_credentials})
+    place = Location("s3://bucket/", credential_ref=credential_ref("aws_prod"))
+    with pytest.raises(ConfigurationInvalid, match="no connection 'aws_prod'"):
+        sources.resolve(place)
+    connections["aws_prod"] = connection(conn_type="aws", login="AK", password="SK")
+    found = sources.resolve(place)
+    assert found is not None
+    assert found["access_key_id"] == "AK"
+
+
+def test_no_connection_id_means_the_workers_own_credentials() -> None:
+    assert credential_ref(None) == credential_ref("") == ""
+
+
+def test_connection_test(connections: dict[str, SimpleNamespace]) -> None:
+    works, message = SkyplaneHook().test_connection()
+    assert works, message
+    connections["skyplane_default"] = connection(extra_dejson={"grid": "/no/such/grid"})
+    works, message = SkyplaneHook().test_connection()
+    assert not works
+    assert "/no/such/grid" in message
+
+
+def test_form_for_older_airflow() -> None:
+    behaviour = SkyplaneHook.get_ui_field_behaviour()
+    assert set(behaviour) == {"hidden_fields", "relabeling", "placeholders"}

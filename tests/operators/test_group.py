@@ -1,0 +1,74 @@
+"""How the tasks of a group are wired."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import DAG, TriggerRule
+
+from skyplane_orchestration.operators import skyplane_transfer_group
+
+
+@pytest.fixture
+def dag() -> DAG:
+    with DAG(dag_id="d", schedule=None) as dag:
+        first = skyplane_transfer_group(
+            "one",
+            source_url="s3://a/",
+            destination_url="s3://b/",
+            manifest="s3://b/m",
+            task_arguments={"retries": 2, "retry_delay": timedelta(seconds=1)},
+        )
+        second = skyplane_transfer_group("two", source_url="s3://a/", destination_url="s3://c/")
+        first >> second
+    return dag
+
+
+def test_order(dag: DAG) -> None:
+    def after(task_id: str) -> set[str]:
+        return set(dag.get_task(task_id).downstream_task_ids)
+
+    assert after("one.plan") == {"one.provision"}
+    assert after("one.provision") == {"one.transfer", "one.teardown"}
+    assert after("one.transfer") == {"one.teardown", "one.finish"}
+    assert after("one.teardown") == set()
+
+
+def test_setup_and_teardown(dag: DAG) -> None:
+    provision, teardown = dag.get_task("one.provision"), dag.get_task("one.teardown")
+    assert provision.is_setup
+    assert teardown.is_teardown
+    assert teardown.on_failure_fail_dagrun
+    assert teardown.trigger_rule == TriggerRule.ALL_DONE
+
+
+def test_what_follows_the_group_waits_for_the_transfer_not_for_the_teardown(dag: DAG) -> None:
+    assert set(dag.get_task("two.plan").upstream_task_ids) == {"one.finish"}
+
+
+def test_documents_are_handed_on(dag: DAG) -> None:
+    def source_of(task_id: str, name: str) -> Any:
+        return getattr(dag.get_task(task_id), name).operator.task_id
+
+    assert source_of("one.provision", "plan") == "one.plan"
+    assert source_of("one.transfer", "fleet") == "one.provision"
+    assert source_of("one.teardown", "fleet") == "one.provision"
+
+
+def test_all_tasks_of_a_group_name_one_fleet_and_groups_another(dag: DAG) -> None:
+    tasks = ("plan", "provision", "transfer", "teardown")
+    for group in ("one", "two"):
+        names = {vars(dag.get_task(f"{group}.{task}"))["fleet_name"] for task in tasks}
+        assert names == {group}
+
+
+def test_arguments_of_tasks(dag: DAG) -> None:
+    for task in dag.tasks:
+        assert task.retries == (2 if task.task_id.startswith("one.") else 0)
+    assert vars(dag.get_task("one.transfer"))["manifest"] == "s3://b/m"
+
+
+def test_finish_takes_no_worker(dag: DAG) -> None:
+    assert dag.get_task("one.finish").inherits_from_empty_operator

@@ -1,0 +1,258 @@
+"""What each operator asks of the client, returns, and raises."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import (
+    DAG,
+    AirflowException,
+    AirflowFailException,
+    Asset,
+    BaseOperator,
+    TaskGroup,
+)
+
+from skyplane_orchestration import operators
+from skyplane_orchestration.errors import (
+    PlanInfeasible,
+    SkyplaneError,
+    StoreUnavailable,
+    TeardownIncomplete,
+    TransferFailed,
+)
+from skyplane_orchestration.fleet import Fleet
+from skyplane_orchestration.operators import (
+    SkyplanePlanOperator,
+    SkyplaneProvisionOperator,
+    SkyplaneSweepOperator,
+    SkyplaneTeardownOperator,
+    SkyplaneTransferOperator,
+)
+from skyplane_orchestration.operators.base import SkyplaneOperator
+from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.provision.base import SweptFleet
+from skyplane_orchestration.result import TransferResult
+
+ENDS: dict[str, Any] = {"source_url": "s3://src/", "destination_url": "s3://dst/"}
+
+CLASSES = [
+    value
+    for name in operators.__all__
+    if isinstance(value := getattr(operators, name), type) and issubclass(value, BaseOperator)
+]
+
+
+def plan_document(hook: Any, context: Any) -> dict[str, Any]:
+    return SkyplanePlanOperator(task_id="plan", **ENDS).execute(context)
+
+
+def fleet_document(hook: Any, context: Any) -> dict[str, Any]:
+    plan = plan_document(hook, context)
+    return SkyplaneProvisionOperator(task_id="provision", plan=plan).execute(context)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_template_fields_are_arguments_kept_under_their_name(cls: type[SkyplaneOperator]) -> None:
+    known: set[str] = set()
+    for base in cls.__mro__:
+        known |= set(inspect.signature(base).parameters)
+    assert set(cls.template_fields) <= known
+    required: dict[str, Any] = {"plan": {}} if cls is SkyplaneProvisionOperator else {}
+    assert set(cls.template_fields) <= set(vars(cls(task_id="t", **required)))
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_arguments_are_by_keyword_only(cls: type[SkyplaneOperator]) -> None:
+    with pytest.raises(TypeError):
+        cls("task")  # type: ignore[call-arg]
+
+
+def test_plan_looks_at_the_destination_before_it_plans(hook: Any, context: Any) -> None:
+    document = plan_document(hook, context)
+    assert TransferPlan.from_dict(document).dst == "aws:eu-west-3"
+    assert [verb for verb, _ in hook.clients["default"].calls] == ["check_destination", "plan"]
+
+
+def test_provision_returns_the_fleet(hook: Any, context: Any) -> None:
+    fleet = Fleet.from_dict(fleet_document(hook, context))
+    assert fleet.key == hook.clients["default"].identity.fleet_key()
+
+
+def test_transfer_on_a_fleet(hook: Any, context: Any) -> None:
+    operator = SkyplaneTransferOperator(
+        task_id="transfer", fleet=fleet_document(hook, context), manifest="s3://dst/m", **ENDS
+    )
+    result = TransferResult.from_dict(operator.execute(context))
+    assert result.copied == 30
+    verb, (job, fleet, manifest) = hook.clients["default"].calls[-1]
+    assert (verb, job.source.url, manifest) == ("transfer", "s3://src/", "s3://dst/m")
+    assert fleet.key == hook.clients["default"].identity.fleet_key()
+
+
+def test_transfer_without_a_fleet_does_all(hook: Any, context: Any) -> None:
+    operator = SkyplaneTransferOperator(task_id="copy", **ENDS)
+    assert operator.execute(context)["copied"] == 30
+    # A fleet of its own: two such tasks of one run must not share gateways.
+    assert [verb for verb, _ in hook.clients["copy"].calls] == ["run"]
+
+
+def test_transfer_whose_fleet_is_missing_does_not_build_one(hook: Any, context: Any) -> None:
+    operator = SkyplaneTransferOperator(task_id="t", fleet={"rendered": "later"}, **ENDS)
+    operator.fleet = None  # What the template of a provision task without a result renders to.
+    with pytest.raises(AirflowFailException, match="left no fleet"):
+        operator.execute(context)
+    assert hook.clients["default"].calls == []
+
+
+def test_outlets_get_the_facts(hook: Any, context: Any) -> None:
+    asset = Asset("x-test://dst/copy")
+    operator = SkyplaneTransferOperator(task_id="copy", outlets=[asset], **ENDS)
+    operator.execute(context)
+    facts = context["outlet_events"][asset].extra
+    assert facts["bytes"] == 1000
+    assert facts["outputs"][0]["namespace"] == "s3://dst"
+
+
+def test_failed_objects_fail_the_task_and_are_named(
+    hook: Any, context: Any, failed_result: TransferResult, task_log: Callable[[], str]
+) -> None:
+    operator = SkyplaneTransferOperator(task_id="copy", **ENDS)
+    hook.client(context, "copy").error = TransferFailed(
+        "25 of 30 objects failed", result=failed_result, is_permanent=False
+    )
+    with pytest.raises(AirflowException, match="25 of 30") as error:
+        operator.execute(context)
+    assert not isinstance(error.value, AirflowFailException)
+    said = task_log()
+    assert "s3://src/0: it is gone (not-found)" in said
+    assert "s3://src/19:" in said
+    assert "s3://src/20:" not in said
+    assert "and 5 more" in said
+    assert context["pushed"]["failed_transfer"] == failed_result.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (PlanInfeasible("too much"), AirflowFailException),
+        (StoreUnavailable("try later"), AirflowException),
+    ],
+)
+def test_only_what_may_pass_is_tried_again(
+    hook: Any, context: Any, error: SkyplaneError, kind: type[Exception]
+) -> None:
+    hook.client(context, "default").error = error
+    with pytest.raises(AirflowException, match=f"{error.code}: {error}") as raised:
+        SkyplanePlanOperator(task_id="plan", **ENDS).execute(context)
+    assert type(raised.value) is kind
+
+
+def test_bad_arguments_are_not_tried_again(hook: Any, context: Any) -> None:
+    with pytest.raises(AirflowFailException, match="source_url is missing"):
+        SkyplanePlanOperator(task_id="plan").execute(context)
+
+
+def test_teardown_by_document(hook: Any, context: Any, task_log: Callable[[], str]) -> None:
+    fleet = fleet_document(hook, context)
+    returned = SkyplaneTeardownOperator(task_id="down", fleet=fleet).execute(context)
+    assert returned == {"stopped": ["aws:eu-west-3/0"]}
+    assert hook.clients["default"].calls[-1] == ("teardown", Fleet.from_dict(fleet))
+    said = task_log()
+    assert "end of the log of aws:eu-west-3/0" in said
+    assert "line 99" in said
+    assert "line 59" not in said
+
+
+@pytest.mark.parametrize("document", [None, {}, {"schema_version": 99}])
+def test_teardown_without_a_document_goes_by_the_key(
+    hook: Any, context: Any, document: dict[str, Any] | None
+) -> None:
+    SkyplaneTeardownOperator(task_id="down", fleet=document).execute(context)
+    client = hook.clients["default"]
+    assert client.calls == [("teardown", client.identity.fleet_key())]
+
+
+def test_teardown_that_is_not_complete_fails(hook: Any, context: Any) -> None:
+    hook.client(context, "default").error = TeardownIncomplete("aws:eu-west-3/0 is still there")
+    with pytest.raises(AirflowException, match="still there"):
+        SkyplaneTeardownOperator(task_id="down").execute(context)
+
+
+def test_sweep(hook: Any, context: Any) -> None:
+    client = hook.client(context, "default")
+    client.orphans = (SweptFleet("f1", "past its hard end", ("n",)),)
+    operator = SkyplaneSweepOperator(task_id="sweep", report_only=True, older_than_s=60)
+    returned = operator.execute(context)
+    assert client.calls == [("sweep", (True, 60))]
+    assert returned["orphans"][0]["key"] == "f1"
+    client.orphans = (SweptFleet("f2", "past its hard end", ("n",), error="would not end"),)
+    with pytest.raises(AirflowException, match="fleet f2: would not end"):
+        SkyplaneSweepOperator(task_id="sweep").execute(context)
+
+
+def test_fleet_name_is_the_groups_or_as_given() -> None:
+    with DAG(dag_id="d", schedule=None), TaskGroup("outer"), TaskGroup("inner"):
+        inside = SkyplaneProvisionOperator(task_id="p", plan={})
+        named = SkyplaneTeardownOperator(task_id="t", fleet_name="mine")
+    assert inside.default_fleet_name == "outer.inner"
+    assert named.fleet_name == "mine"
+
+
+def test_named_fleets_are_apart(hook: Any, context: Any) -> None:
+    SkyplaneTeardownOperator(task_id="t", fleet_name="mine").execute(context)
+    assert set(hook.clients) == {"mine"}
+
+
+# -- being killed
+
+
+def test_killing_a_transfer_cancels_it_and_leaves(hook: Any, context: Any) -> None:
+    operator = SkyplaneTransferOperator(
+        task_id="transfer", fleet=fleet_document(hook, context), **ENDS
+    )
+    client = hook.clients["default"]
+    client.meanwhile = operator.on_kill
+    with pytest.raises(AirflowException, match="told to end"):
+        operator.execute(context)
+    assert client.calls[-1] == ("cancel", (client.identity.fleet_key(), "k" * 32))
+
+
+@pytest.mark.parametrize("form", ["one task", "provision"])
+def test_killing_what_cleans_up_after_itself_only_leaves(
+    hook: Any, context: Any, form: str
+) -> None:
+    """The exception itself makes the client take down what it has brought up."""
+    operator: SkyplaneOperator
+    if form == "one task":
+        operator = SkyplaneTransferOperator(task_id="t", fleet_name="default", **ENDS)
+    else:
+        plan = plan_document(hook, context)
+        operator = SkyplaneProvisionOperator(task_id="t", plan=plan)
+    client = hook.client(context, "default")
+    client.meanwhile = operator.on_kill
+    with pytest.raises(AirflowException, match="told to end"):
+        operator.execute(context)
+    assert "cancel" not in [verb for verb, _ in client.calls]
+
+
+def test_killing_after_the_end_does_nothing(hook: Any, context: Any) -> None:
+    operator = SkyplaneTransferOperator(
+        task_id="transfer", fleet=fleet_document(hook, context), **ENDS
+    )
+    operator.on_kill()
+    operator.execute(context)
+    operator.on_kill()
+    assert "cancel" not in [verb for verb, _ in hook.clients["default"].calls]
+
+
+def test_a_joined_transfer_is_said_to_be(
+    hook: Any, context: Any, task_log: Callable[[], str]
+) -> None:
+    fleet = fleet_document(hook, context)
+    hook.clients["default"].joined = True
+    SkyplaneTransferOperator(task_id="t", fleet=fleet, **ENDS).execute(context)
+    assert "joined transfer" in task_log()
