@@ -51,8 +51,10 @@ SCALE = 1000.0
 FEW_EDGES = 31
 #: Seconds that polishing on the promising regions may take.
 POLISH_S = 0.2
-#: Seconds after which the best integers so far have to do.
-PATIENCE_S = 5.0
+#: Seconds after which the best integers so far will do, where there are any.
+GOOD_TIME_S = 0.5
+#: Seconds after which a search without any integers is given up.
+PATIENCE_S = 20.0
 #: Dinkelbach's method roughly squares its error at each step.
 RATIO_STEPS = 8
 #: Times that a proof may send the search back with more regions.
@@ -133,9 +135,7 @@ def largest_throughput(problem: PlanProblem) -> tuple[Integers, Relaxation] | No
     if relaxed is None or relaxed.throughput_gbps <= TIE:
         return None
     small = free.with_regions(most_promising(free, relaxed))
-    best = solve_integers(
-        small, _shortest_largest(small), extra=_rows(small), relative_gap=OPTIMAL_GAP
-    )
+    best = _patiently(small, _shortest_largest(small), _rows(small), OPTIMAL_GAP)
     return None if best is None else (best, relaxed)
 
 
@@ -241,7 +241,21 @@ def _cheapest_ratio(problem: PlanProblem, bound: float, solve: Solve) -> Found |
 
 def _as_stated(problem: PlanProblem, cost: Floats) -> Integers | None:
     """The model as the paper states it: N and M integer."""
-    return solve_integers(problem, cost, extra=_rows(problem))
+    return _patiently(problem, cost, _rows(problem))
+
+
+def _patiently(
+    problem: PlanProblem, cost: Floats, rows: list[RowBlock], relative_gap: float = TIE
+) -> Integers | None:
+    """The model as stated: what is found in good time, else what is found at all."""
+    try:
+        return solve_integers(
+            problem, cost, extra=rows, relative_gap=relative_gap, time_limit_s=GOOD_TIME_S
+        )
+    except SolverFailed:
+        return solve_integers(
+            problem, cost, extra=rows, relative_gap=relative_gap, time_limit_s=PATIENCE_S
+        )
 
 
 def _with_real_connections(problem: PlanProblem, cost: Floats) -> Integers | None:
@@ -272,26 +286,29 @@ def _polished(problem: PlanProblem, found: Found) -> Found:
 def _fastest_on(problem: PlanProblem, usd_per_gbit: float) -> Integers | None:
     """The most throughput under the ceiling on these regions: roughly, then polished."""
 
-    def solve(part: PlanProblem, counted: Mask, limit_s: float) -> Integers | None:
-        rows = [cost_ceiling(part, usd_per_gbit), *_rows(part)]
-        return solve_integers(
-            part, _shortest_largest(part), extra=rows, counted=counted, time_limit_s=limit_s
-        )
+    def rows(part: PlanProblem) -> list[RowBlock]:
+        return [cost_ceiling(part, usd_per_gbit), *_rows(part)]
 
-    rough = solve(problem, np.zeros(problem.edge_count, dtype=bool), PATIENCE_S)
+    no_edge = np.zeros(problem.edge_count, dtype=bool)
+    rough = solve_integers(
+        problem, _shortest_largest(problem), extra=rows(problem), counted=no_edge
+    )
     if rough is None:
         return None
     used = problem.with_regions(rough.used_regions | ~problem.relays)
-    best = solve(used, np.ones(used.edge_count, dtype=bool), PATIENCE_S)
+    best = _patiently(used, _shortest_largest(used), rows(used))
     if best is None:
         return None
     better = best.throughput_gbps * (1 + OPTIMAL_GAP / 2)
     if better <= min(rough.throughput_gbps, problem.most_gbps):
         above = problem.with_goal(better, problem.most_gbps)
         try:
-            best = solve(above, np.ones(problem.edge_count, dtype=bool), POLISH_S) or best
+            polished = solve_integers(
+                above, _shortest_largest(above), extra=rows(above), time_limit_s=POLISH_S
+            )
         except SolverFailed:
             return best
+        return polished or best
     return best
 
 

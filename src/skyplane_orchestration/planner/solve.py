@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -23,14 +24,21 @@ from skyplane_orchestration.planner.formulation import (
 )
 from skyplane_orchestration.planner.problem import Floats, Mask, PlanProblem
 
-_OPTIMAL, _LIMIT, _INFEASIBLE, _UNBOUNDED = 0, 1, 2, 3
+_OPTIMAL, _INFEASIBLE = 0, 2
+
+#: Edges that join the relaxation at a time: fewer take more rounds, more make rounds longer.
+COLUMNS_AT_ONCE = 800
+#: The largest coefficient of a cost vector is scaled to this, because the solver's tolerance
+#: on reduced costs (1e-7) is absolute; below _PRICED_OUT they are its noise.
+_COST_SCALE = 1000.0
+_PRICED_OUT = 1e-6
 
 #: Flows below this (Gbit/s) are the solver's noise.
 FLOW_TOLERANCE = 1e-7
 
 #: Weight of the total flow against one Gbit/s of throughput: breaks ties towards short
 #: paths, and is too small to give up a Gbit/s for fewer hops.
-HOP_WEIGHT = 1e-6
+HOP_WEIGHT = 1e-5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,12 +106,14 @@ def relax(
 ) -> Relaxation | None:
     """Minimise cost @ x over the relaxed model, throughput in [goal, most]; None if infeasible.
 
+    By column generation: few plans use more than one relay, so the program starts with the
+    edges of the ends and takes others in only while their reduced cost is negative.
+
     Raises SolverFailed when HiGHS stops without an answer.
     """
     columns = columns_of(problem)
     blocks = [*model_rows(problem, np.zeros(problem.edge_count, dtype=bool)), *extra]
     blocks = [block for block in blocks if len(block.upper)]
-    kept = np.r_[columns.flow, columns.instances, columns.throughput]
     equal = [block for block in blocks if np.array_equal(block.lower, block.upper)]
     below = [block for block in blocks if not np.array_equal(block.lower, block.upper)]
     lower = np.zeros(columns.count)
@@ -112,28 +122,82 @@ def relax(
         lower[columns.instances] = instances_at_least
     upper[columns.instances] = problem.quota
     lower[columns.throughput], upper[columns.throughput] = problem.goal_gbps, problem.most_gbps
-    # The stubs of scipy know no sparse matrix here; scipy does.
-    answer = linprog(  # type: ignore[call-overload]
-        cost[kept],
-        A_ub=_stack(below)[:, kept],
-        b_ub=np.concatenate([block.upper for block in below]),
-        A_eq=_stack(equal)[:, kept],
-        b_eq=np.concatenate([block.upper for block in equal]),
-        bounds=np.column_stack([lower[kept], upper[kept]]),
-        method="highs-ds",
-    )
-    if answer.status == _INFEASIBLE:
-        return None
-    if answer.status != _OPTIMAL:
-        raise SolverFailed(f"the relaxed plan has no answer: {answer.message}")
+    scale = _COST_SCALE / (float(np.abs(cost).max()) or 1.0)
+    program = _LinearProgram(cost * scale, _stack(below), _stack(equal), below, equal, lower, upper)
+    taken = np.zeros(columns.count, dtype=bool)
+    taken[columns.instances] = taken[columns.throughput] = True
+    taken[columns.flow] = (problem.tail == problem.src) | (problem.head == problem.dst)
+    while True:
+        answer = program.solve(taken)
+        if answer is None and taken[columns.flow].all():
+            return None
+        if answer is None:
+            taken[columns.flow] = True
+            continue
+        reduced = answer.reduced_cost[columns.flow]
+        wanted = np.flatnonzero((reduced < -_PRICED_OUT) & ~taken[columns.flow])
+        if not len(wanted):
+            break
+        best = wanted[np.argsort(reduced[wanted], kind="stable")[:COLUMNS_AT_ONCE]]
+        taken[columns.flow.start + best] = True
     return Relaxation(
-        objective=float(answer.fun),
+        objective=answer.objective / scale,
         flow_gbps=answer.x[columns.flow],
         instances=answer.x[columns.instances],
-        throughput_gbps=float(answer.x[-1]),
-        edge_reduced_cost=answer.lower.marginals[columns.flow],
-        region_price=_duals_by_block(below, -answer.ineqlin.marginals),
+        throughput_gbps=float(answer.x[columns.throughput]),
+        edge_reduced_cost=np.maximum(reduced, 0.0) / scale,
+        region_price=_duals_by_block(below, answer.below_price / scale),
     )
+
+
+class _LinearAnswer(NamedTuple):
+    """An optimum over the taken columns; reduced costs are those of all columns."""
+
+    objective: float
+    x: Floats
+    reduced_cost: Floats
+    below_price: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _LinearProgram:
+    """Minimise cost @ x, below <= upper, equal == upper, within the bounds of x."""
+
+    cost: Floats
+    below: sparse.csc_array
+    equal: sparse.csc_array
+    below_blocks: Sequence[RowBlock]
+    equal_blocks: Sequence[RowBlock]
+    lower: Floats
+    upper: Floats
+
+    def solve(self, taken: Mask) -> _LinearAnswer | None:
+        """The optimum with every other column at 0; None when that is infeasible."""
+        kept = np.flatnonzero(taken)
+        # The stubs of scipy know no sparse matrix here; scipy does.
+        answer = linprog(  # type: ignore[call-overload]
+            self.cost[kept],
+            A_ub=self.below[:, kept],
+            b_ub=np.concatenate([block.upper for block in self.below_blocks]),
+            A_eq=self.equal[:, kept],
+            b_eq=np.concatenate([block.upper for block in self.equal_blocks]),
+            bounds=np.column_stack([self.lower[kept], self.upper[kept]]),
+            method="highs-ds",
+        )
+        if answer.status == _INFEASIBLE:
+            return None
+        if answer.status != _OPTIMAL:
+            raise SolverFailed(f"the relaxed plan has no answer: {answer.message}")
+        x = np.zeros(len(self.cost))
+        x[kept] = answer.x
+        return _LinearAnswer(
+            objective=float(answer.fun),
+            x=x,
+            reduced_cost=self.cost
+            - self.below.T @ answer.ineqlin.marginals
+            - self.equal.T @ answer.eqlin.marginals,
+            below_price=-answer.ineqlin.marginals,
+        )
 
 
 def solve_integers(
