@@ -141,22 +141,6 @@ def test_one_object_goes_under_its_own_name_or_a_new_one(
     assert there.digests(bucket) == {"folder/one.txt": one, "renamed": one}
 
 
-def test_an_endpoint_of_the_environment_counts_as_for_other_tools(
-    home: Home, servers: tuple[S3Server, S3Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, there = servers
-    bucket = there.make_bucket("by-environment")
-    (tmp_path / "one.txt").write_bytes(b"one")
-    done = subprocess.run(
-        [sys.executable, "-m", "skyplane_orchestration.cli", "cp", str(tmp_path / "one.txt"),
-         f"s3://{bucket}/"],
-        env={**home.environment, "AWS_ENDPOINT_URL_S3": there.endpoint},
-        capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert list(there.digests(bucket)) == ["one.txt"]
-
-
 def test_the_steps_one_by_one(
     home: Home, servers: tuple[S3Server, S3Server], tmp_path: Path
 ) -> None:

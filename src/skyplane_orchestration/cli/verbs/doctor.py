@@ -10,6 +10,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 from skyplane_orchestration.cli import arguments
@@ -123,11 +124,11 @@ def _secret() -> Check:
 
 
 def _run_root(options: argparse.Namespace) -> Check:
-    from skyplane_orchestration.provision.rundir import default_run_root
+    from skyplane_orchestration.provision.rundir import RunRoot, default_run_root
 
-    open_client(options).sweep(dry_run=True)
-    path = options.run_root or default_run_root()
-    if path.is_dir():
+    path: Path = options.run_root or default_run_root()
+    if os.path.lexists(path):
+        RunRoot(path).prepare()
         return Check("run root", "ok", str(path))
     if os.access(path.parent, os.W_OK | os.X_OK):
         return Check("run root", "ok", f"{path} will be made on first use")

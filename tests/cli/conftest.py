@@ -1,0 +1,38 @@
+"""A private home for every test of the command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skyplane_orchestration.cli.main import main
+
+Answer = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "home"
+    for name in ("config", "run"):
+        (home / name).mkdir(parents=True)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(home / "run"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.delenv("SKYPLANE_DEPLOYMENT", raising=False)
+    return home
+
+
+@pytest.fixture
+def answer(capsys: pytest.CaptureFixture[str]) -> Answer:
+    """Run the command with --json; its one object."""
+
+    def run(*arguments: str, code: int = 0) -> dict[str, Any]:
+        assert main([*arguments, "--json"]) == code
+        document: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return document
+
+    return run

@@ -1,0 +1,127 @@
+"""From words on a command line to a job."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from skyplane_orchestration.cli import arguments
+from skyplane_orchestration.cli.arguments import Parser
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.job import Deadline, MaximizeThroughput, MinimizeCost, Objective, Policy
+
+REGIONS = ("aws:eu-west-1", "aws:us-east-1", "gcp:europe-west1")
+
+
+def parsed(text: str) -> argparse.Namespace:
+    parser = Parser(prog="x")
+    arguments.add_ends(parser, "a place")
+    arguments.add_objective(parser)
+    arguments.add_limits(parser)
+    arguments.add_selection(parser)
+    return parser.parse_args(["s3://a/b/", "s3://c/d/", *text.split()])
+
+
+@pytest.mark.parametrize(
+    ("text", "objective"),
+    [
+        ("", None),
+        ("--min-throughput-gbps 2", MinimizeCost(2.0)),
+        ("--min-throughput-gbps 2 --exactly", MinimizeCost(2.0, exactly=True)),
+        ("--max-usd-per-gb 0.1", MaximizeThroughput(max_usd_per_gb=0.1)),
+        ("--max-cost-usd 40", MaximizeThroughput(max_cost_usd=40.0)),
+        ("--deadline-s 3600", Deadline(3600.0)),
+    ],
+)
+def test_objectives(text: str, objective: Objective | None) -> None:
+    assert arguments.objective_from(parsed(text)) == objective
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--exactly",
+        "--min-throughput-gbps 0",
+        "--min-throughput-gbps nan",
+        "--max-usd-per-gb -1",
+        "--max-cost-usd 0",
+        "--deadline-s -5",
+    ],
+)
+def test_numbers_that_cannot_be_meant(text: str) -> None:
+    with pytest.raises(ConfigurationInvalid):
+        arguments.objective_from(parsed(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "clue"),
+    [
+        ("--min-throughput-gbps ten", "--min-throughput-gbps: invalid float value: 'ten'"),
+        ("--min-throughput-gbps 1 --deadline-s 1", "not allowed with"),
+        ("--min-through 1", "unrecognized arguments"),
+        ("--instance-type m5.large", "NAME=VALUE"),
+        ("--conflict overwrite", "'replace-if-newer'"),
+        ("--verify --no-verify", "not allowed with"),
+    ],
+)
+def test_what_cannot_be_parsed_names_the_option_and_the_help(text: str, clue: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=r"\(see x --help\)$") as caught:
+        parsed(text)
+    assert clue in str(caught.value)
+
+
+def test_a_job_has_what_was_asked_for() -> None:
+    options = parsed(
+        "-r --src-region aws:eu-west-1 --dst-credentials profile:paris"
+        " --dst-option checksum=trusted --include *.csv --include *.json"
+        " --exclude-keys tmp/* --conflict skip --last *.done"
+        " --verify --allow-empty --chunk-mib 32 --instance-limit 3 --relays 1"
+        " --instance-type aws=m5.large --instance-type gcp=n2-standard-4"
+    )
+    limits = arguments.limits_from(options, chunk_mib=options.chunk_mib)
+    job = arguments.job_from(options, limits=limits)
+    assert (job.source.region, job.destination.credential_ref) == ("aws:eu-west-1", "profile:paris")
+    assert job.destination.options == {"checksum": "trusted"}
+    assert (job.include, job.exclude) == (("*.csv", "*.json"), ("tmp/*",))
+    assert (job.conflict, job.publish_last, job.verify) == ("skip", ("*.done",), "reread")
+    assert (job.recursive, job.allow_empty, job.allow_failed) == (True, True, False)
+    assert (limits.chunk_mib, limits.instance_limit, limits.max_relays) == (32, 3, 1)
+    assert limits.instance_types == {"aws": "m5.large", "gcp": "n2-standard-4"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "flag", "endpoint"),
+    [
+        ({}, "", ""),
+        ({"AWS_ENDPOINT_URL": "http://all"}, "", "http://all"),
+        ({"AWS_ENDPOINT_URL": "http://all", "AWS_ENDPOINT_URL_S3": "http://s3"}, "", "http://s3"),
+        ({"AWS_ENDPOINT_URL": "http://all"}, "--src-endpoint http://flag", "http://flag"),
+    ],
+)
+def test_the_endpoint_of_the_environment_is_given_to_gateways(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], flag: str, endpoint: str
+) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert arguments.location_from(parsed(flag), "src").endpoint_url == endpoint
+
+
+def test_a_file_has_no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://all")
+    options = parsed("")
+    options.src = "/data"
+    assert arguments.location_from(options, "src").endpoint_url == ""
+
+
+def test_a_policy_must_bite() -> None:
+    options = parsed("--exclude aws:us-east-1,gcp:* --allow aws:eu-*")
+    assert arguments.policy_from(options, REGIONS) == Policy(
+        ("aws:eu-*",), ("aws:us-east-1", "gcp:*")
+    )
+    with pytest.raises(ConfigurationInvalid, match="did you mean aws:us-east-1"):
+        arguments.policy_from(parsed("--exclude aws:us-est-1"), REGIONS)
+    with pytest.raises(ConfigurationInvalid, match="--exclude-keys"):
+        arguments.policy_from(parsed("--exclude *.tmp"), REGIONS)

@@ -1,0 +1,147 @@
+"""The frame around the verbs: exit codes, streams, start-up, interruptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from skyplane_orchestration.cli.interrupts import Interrupts
+from skyplane_orchestration.cli.main import build_parser, main
+from skyplane_orchestration.cli.outcome import Refused, refusing
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    NotFound,
+    PlanInfeasible,
+    SolverFailed,
+)
+
+
+def test_help_of_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    verbs = ("plan", "cp", "provision", "transfer", "status", "teardown", "sweep", "doctor", "grid")
+    for verb in verbs:
+        with pytest.raises(SystemExit) as left:
+            main([verb, "--help"])
+        assert left.value.code == 0
+        assert f"skyplane-orch {verb}" in capsys.readouterr().out
+
+
+def test_nothing_heavy_is_loaded_to_parse_a_command() -> None:
+    code = (
+        "import sys\n"
+        "from skyplane_orchestration.cli.main import build_parser\n"
+        "build_parser()\n"
+        "print(*sorted(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    heavy = {"aiohttp", "airflow", "boto3", "botocore", "cryptography", "dagster", "numpy", "rich"}
+    assert loaded.isdisjoint(heavy | {"scipy", "pyarrow", "networkx"})
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["fly"], ["plan", "--colour"], ["teardown"], ["grid"], ["cp", "-x", "a", "b"]]
+)
+def test_a_command_that_cannot_be_parsed(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("skyplane-orch: ")
+    assert output.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "content", "clue"),
+    [
+        (["provision"], None, "cannot be read"),
+        (["provision"], "{", "not JSON"),
+        (["provision"], "[]", "not a JSON object"),
+        (["provision"], '{"schema_version": 99}', "schema_version"),
+        (["teardown", "--fleet"], "{}", "schema_version"),
+        (["status", "--fleet"], '{"schema_version": 1}', "fleet"),
+        (["transfer", "s3://a/", "s3://b/", "--fleet"], "no", "not JSON"),
+    ],
+)
+def test_documents_that_cannot_be_used(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    verb: list[str],
+    content: str | None,
+    clue: str,
+) -> None:
+    file = tmp_path / "document.json"
+    if content is not None:
+        file.write_text(content)
+    assert main([*verb, str(file)]) == 2
+    output = capsys.readouterr()
+    assert clue in output.err
+    assert output.err.count("\n") == 1
+
+
+def test_a_fleet_key_is_hexadecimal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["teardown", "--fleet-key", "../../etc"]) == 2
+    assert "hex" in capsys.readouterr().err
+
+
+def test_a_teardown_of_nothing_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["teardown", "--fleet-key", "00ff", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"fleet": "00ff", "stopped": []}
+
+
+def test_a_sweep_of_nothing_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "--deployment", "staging", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report == {"deployment": "staging", "dry_run": False, "orphans": [], "kept": []}
+    assert main(["sweep", "--older-than-s", "-1"]) == 2
+
+
+def test_the_deployment_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKYPLANE_DEPLOYMENT", "prod-eu")
+    assert build_parser().parse_args(["sweep"]).deployment == "prod-eu"
+    assert build_parser().parse_args(["sweep", "--deployment", "x"]).deployment == "x"
+
+
+def test_what_is_bad_input_and_what_is_not() -> None:
+    with pytest.raises(Refused), refusing():
+        raise NotFound("no bucket")
+    with pytest.raises(Refused), refusing():
+        raise PlanInfeasible("no plan")
+    with pytest.raises(SolverFailed), refusing():
+        raise SolverFailed("out of time")
+    with pytest.raises(NotFound), refusing(ConfigurationInvalid):
+        raise NotFound("after something was built")
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -m skyplane_orchestration.cli grid show shipped --json | head -c 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("{", "")
+
+
+def test_signals_interrupt_then_warn_then_interrupt(capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with Interrupts() as interrupts:
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert "still cleaning up" in capsys.readouterr().err
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert interrupts.count == 3
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)

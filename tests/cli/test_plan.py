@@ -1,0 +1,123 @@
+"""`plan`: what it prints, what it refuses, what it draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import pytest
+
+from skyplane_orchestration.cli.main import main
+from skyplane_orchestration.plan import TransferPlan
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Answer
+
+SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
+
+
+def test_the_json_is_the_plan_itself(answer: Answer) -> None:
+    document = answer("plan", SRC, DST, "--min-throughput-gbps", "10", "--volume-gb", "50")
+    plan = TransferPlan.from_dict(document)
+    assert plan.to_dict() == document
+    assert (plan.src, plan.dst, plan.volume_gb) == (SRC, DST, 50.0)
+    assert plan.throughput_gbps >= 10
+    assert plan.objective == {
+        "kind": "minimize-cost",
+        "min_throughput_gbps": 10.0,
+        "exactly": False,
+    }
+
+
+def test_limits_reach_the_planner(answer: Answer) -> None:
+    common = ("plan", SRC, DST, "--min-throughput-gbps", "3.5", "--instance-limit", "1")
+    free = TransferPlan.from_dict(answer(*common))
+    assert free.relays
+    narrow = TransferPlan.from_dict(
+        answer(*common, "--exclude", ",".join(free.relays), "--exactly", "--relays", "4")
+    )
+    assert narrow.relays
+    assert set(narrow.relays).isdisjoint(free.relays)
+    assert narrow.throughput_gbps == pytest.approx(3.5)
+    assert {group.count for group in narrow.instances.values()} == {1}
+    only = answer(
+        "plan", SRC, DST, "--min-throughput-gbps", "2.8", "--instance-limit", "1",
+        "--allow", "aws:us-*", "--instance-type", "aws=m5.8xlarge",
+    )  # fmt: skip
+    plan = TransferPlan.from_dict(only)
+    assert plan.relays
+    assert all(tag.startswith("aws:us-") for tag in plan.relays)
+    assert {group.type for group in plan.instances.values()} == {"m5.8xlarge"}
+
+
+def test_without_an_objective_it_is_the_direct_paths_rate(answer: Answer) -> None:
+    plan = TransferPlan.from_dict(answer("plan", SRC, DST))
+    assert plan.throughput_gbps >= plan.objective["min_throughput_gbps"] > 1
+
+
+def test_places_with_regions_and_volume_need_no_cloud(answer: Answer) -> None:
+    plan = TransferPlan.from_dict(
+        answer(
+            "plan", "s3://a/x/", "gs://b/y/", "--src-region", SRC, "--dst-region",
+            "gcp:europe-west1", "--volume-gb", "10", "--objects", "4",
+        )
+    )  # fmt: skip
+    assert (plan.src, plan.dst, plan.volume_gb) == (SRC, "gcp:europe-west1", 10.0)
+    assert plan.cost.total_usd is not None
+
+
+def test_files_are_planned_by_what_is_there(answer: Answer, tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"12345")
+    for source in (tmp_path / "one", tmp_path):
+        plan = answer("plan", str(source), str(tmp_path.parent / "elsewhere"))
+        assert plan["volume_gb"] >= 5e-9
+        assert plan["edges"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "clue"),
+    [
+        ((SRC, "aws:eu-west-99"), "unknown-region", "did you mean aws:eu-west-"),
+        ((SRC, DST, "--min-throughput-gbps", "-3"), "configuration-invalid", "above zero"),
+        ((SRC, DST, "--min-throughput-gbps", "1e9"), "plan-infeasible", "the most is"),
+        ((SRC, DST, "--max-usd-per-gb", "1e-9"), "plan-infeasible", "the cheapest costs"),
+        ((SRC, DST, "--max-cost-usd", "5"), "configuration-invalid", "volume"),
+        ((SRC, DST, "--volume-gb", "-1"), "configuration-invalid", "--volume-gb"),
+        ((SRC, DST, "--objects", "-1"), "configuration-invalid", "--objects"),
+        ((SRC, DST, "--instance-limit", "0"), "configuration-invalid", "instance_limit"),
+        ((SRC, DST, "--instance-type", "aws=huge"), "grid-invalid", "it has: "),
+        ((SRC, DST, "--src-endpoint", "http://x"), "configuration-invalid", "--src-endpoint"),
+        ((SRC, DST, "--grid", "/nowhere"), "grid-invalid", "/nowhere"),
+        ((SRC, DST, "--plot", "/nowhere/map.svg"), "configuration-invalid", "/nowhere/map.svg"),
+        ((SRC, "s3://bucket/"), "configuration-invalid", "two places"),
+        ((SRC,), "configuration-invalid", "DST"),
+    ],
+)
+def test_what_cannot_be_planned(
+    answer: Answer, arguments: tuple[str, ...], code: str, clue: str
+) -> None:
+    error = answer("plan", *arguments, code=2)["error"]
+    assert (error["code"], error["is_permanent"]) == (code, True)
+    assert clue in error["message"]
+
+
+def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", SRC, DST, "--min-throughput-gbps", "3.5", "--volume-gb", "10"]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    for word in (SRC, DST, "Gbit/s", "per GB", "10 GB", "egress", "shipped", "modelled"):
+        assert word in output.out
+
+
+def test_the_map_shows_every_edge_and_region(answer: Answer, tmp_path: Path) -> None:
+    file = tmp_path / "map.svg"
+    document = answer(
+        "plan", SRC, DST, "--min-throughput-gbps", "3.5", "--instance-limit", "1",
+        "--plot", str(file),
+    )  # fmt: skip
+    drawn = ElementTree.fromstring(file.read_text(encoding="utf-8"))
+    paths = [node for node in drawn.iter() if node.tag.endswith("}path")]
+    assert len(paths) == len(document["edges"]) > 1
+    words = "".join(drawn.itertext())
+    assert all(f"{tag} x1" in words for tag in document["instances"])

@@ -1,0 +1,98 @@
+"""Numbers as people read them, and news about a transfer."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from skyplane_orchestration.cli import render
+from skyplane_orchestration.cli.progress import Lines
+from skyplane_orchestration.cli.terminal import Terminal
+from skyplane_orchestration.outcome import TransferStatus
+from skyplane_orchestration.result import CostOutcome, FailedObject, TransferResult
+
+STATUS = TransferStatus.from_document(
+    {
+        "transfer_key": "ab",
+        "epoch": 1,
+        "state": "running",
+        "listed": False,
+        "objects": 4,
+        "bytes": 4096,
+        "copied": 1,
+        "copied_bytes": 1024,
+        "skipped": 0,
+        "failed": 0,
+        "requests": 0,
+        "sendings": 0,
+        "seconds": 1.0,
+        "delivered_bytes": {},
+        "error": None,
+        "failures": [],
+        "open_uploads": [],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB")]
+)
+def test_sizes(count: int, text: str) -> None:
+    assert render.size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, "?"), (1.25, "1.2 s"), (61, "1 min 1 s"), (7320, "2 h 2 min")]
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert render.duration(seconds) == text
+
+
+def test_a_log_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    now = [0.0]
+    lines = Lines(Terminal(is_json=False, is_quiet=False), clock=lambda: now[0])
+    for now[0] in (0.0, 1.0, 9.0, 10.0, 11.0):
+        lines.on_status(STATUS)
+    lines.on_status(replace(STATUS, state="succeeded", listed=True, copied=4, copied_bytes=4096))
+    assert capsys.readouterr().err.splitlines() == [
+        "running: 1 of 4 objects, 1.0 KiB of 4.0 KiB so far",
+        "running: 1 of 4 objects, 1.0 KiB of 4.0 KiB so far",
+        "succeeded: 4 of 4 objects, 4.0 KiB of 4.0 KiB",
+    ]
+
+
+def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    Lines(Terminal(is_json=True, is_quiet=True)).on_status(STATUS)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_names_of_objects_are_no_markup() -> None:
+    failure = FailedObject("s3://a/[bold]x", "s3://b/[bold]x", "store-error", "[red]no", 1)
+    result = TransferResult(
+        transfer_key="ab",
+        epoch=1,
+        state="failed",
+        source="s3://a/",
+        destination="s3://b/",
+        objects=2,
+        copied=1,
+        skipped=0,
+        failed=1,
+        copied_bytes=2048,
+        seconds=2.0,
+        goodput_gbps=0.5,
+        planned_gbps=1.0,
+        edges=(),
+        cost=CostOutcome(1.0, 0.5, 0.25),
+        failures=(failure,),
+        warnings=("an upload [1] stays open",),
+    )
+    console = Console(file=io.StringIO(), width=200, highlight=False)
+    for part in render.result_parts(result):
+        console.print(part)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for words in ("s3://b/[bold]x", "[red]no", "upload [1]", "1 of 2 objects", "$1.75"):
+        assert words in text
