@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from skyplane_gateway.config import CONTROL_VERSION, MIB, GatewayConfig, Topology, TransferSpec
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.destination import Destination
+from skyplane_gateway.destination import Destination, Verification
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
     GatewayLost,
     Overloaded,
+    SkyplaneError,
     StaleEpoch,
     UnknownTransfer,
 )
@@ -87,6 +89,8 @@ class GatewayService:
         self._source_of_wire_id: dict[bytes, SourceTransfer] = {}
         self._destinations: dict[str, SinkTransfer] = {}
         self._leads: dict[str, _Led] = {}
+        #: Transfer key -> what keeps attach, submit, cancel and release of it apart.
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._is_draining = False
         self.shutdown_reason = ""
         self.shutdown_requested = asyncio.Event()
@@ -130,24 +134,42 @@ class GatewayService:
     ) -> dict[str, Any]:
         """Open the store of one end; it is asked at once, so that bad news comes early.
 
+        An end that is at work for that epoch already stays as it is: two orchestrators
+        may submit the same transfer, and the second joins.
+
         Raises:
             StoreError: the bucket is missing, closed to us, or does not answer.
             StaleEpoch: a newer epoch is in charge here.
         """
-        opened = open_store(store, credentials)
-        await asyncio.get_running_loop().run_in_executor(self._verb_threads, opened.check)
-        if side == "source":
-            await self._attach_source(key, epoch, opened)
-        elif side == "sink":
-            await self._attach_sink(key, epoch, opened, verify)
-        else:
+        if side not in ("source", "sink"):
             raise ConfigurationInvalid(f"a transfer has a source and a sink side, not {side!r}")
+        if verify not in get_args(Verification):
+            raise ConfigurationInvalid(f"there is no verification {verify!r}")
+        wire_transfer_id(key)
+        opened = open_store(store, credentials)
+        loop = asyncio.get_running_loop()
+        is_taken = False
+        try:
+            await loop.run_in_executor(self._verb_threads, opened.check)
+            async with self._locks[key]:
+                if side == "source":
+                    is_taken = await self._attach_source(key, epoch, opened)
+                else:
+                    is_taken = await self._attach_sink(key, epoch, opened, verify)
+        finally:
+            if not is_taken:
+                await loop.run_in_executor(self._verb_threads, opened.close)
         return {}
 
-    async def _attach_source(self, key: str, epoch: int, store: Any) -> None:
+    async def _attach_source(self, key: str, epoch: int, store: Any) -> bool:
+        """Whether the store is in use now."""
         current = self.sources.get(key)
         if current is not None and current.epoch > epoch:
             raise _stale(epoch, current.epoch)
+        if current is not None and current.epoch == epoch:
+            led = self._leads.get(key)
+            if current.is_used or (led is not None and not led.task.done()):
+                return False
         fresh = SourceTransfer(
             fleet=wire_fleet_id(self.config.fleet_key),
             transfer=wire_transfer_id(key),
@@ -160,26 +182,38 @@ class GatewayService:
         self.sources[key] = self._source_of_wire_id[wire_transfer_id(key)] = fresh
         if current is not None:
             await current.close()
+        return True
 
-    async def _attach_sink(self, key: str, epoch: int, store: Any, verify: Any) -> None:
+    async def _attach_sink(self, key: str, epoch: int, store: Any, verify: Any) -> bool:
+        """Whether the store is in use now."""
         current = self._destinations.get(key)
         if current is not None and current.epoch > epoch:
             raise _stale(epoch, current.epoch)
+        if current is not None and current.epoch == epoch and current.is_used:
+            return False
         fresh = SinkTransfer(epoch, Destination(store, verify))
         self._destinations[key] = fresh
         self.sink.attach(wire_transfer_id(key), fresh)
         if current is not None:
             await asyncio.to_thread(current.destination.close)
+        return True
 
     async def release(self, key: str) -> None:
-        """Forget a transfer's stores and credentials; abort uploads still open here."""
+        """Forget a transfer's stores and credentials; abort uploads still open here.
+
+        Returns once nothing is written for it any more.
+        """
+        async with self._locks[key]:
+            await self._release(key)
+
+    async def _release(self, key: str) -> None:
         source = self.sources.pop(key, None)
         if source is not None:
             self._source_of_wire_id.pop(wire_transfer_id(key), None)
             await source.close()
         destination = self._destinations.pop(key, None)
         if destination is not None:
-            self.sink.detach(wire_transfer_id(key))
+            await self.sink.detach(wire_transfer_id(key))
             await asyncio.to_thread(destination.destination.close)
 
     # -- the lead
@@ -219,8 +253,10 @@ class GatewayService:
         if epoch < state.epoch:
             raise _stale(epoch, state.epoch)
         if verb == "describe":
+            # Asked before the transfer is under way, and so no use of it yet.
             capabilities = asdict(state.destination.store.capabilities)
             return {"capabilities": capabilities, "capacity_bytes": self.sink.capacity_bytes}
+        state.is_used = True
         return state.destination.run(verb, arguments)
 
     def lead(self, key: str) -> LeadTransfer:
@@ -242,6 +278,10 @@ class GatewayService:
             GatewayLost: a path of the fleet is down.
             Overloaded: the gateway is draining.
         """
+        async with self._locks[key]:
+            return await self._submit(key, epoch, spec)
+
+    async def _submit(self, key: str, epoch: int, spec: TransferSpec) -> dict[str, Any]:
         led = self._leads.get(key)
         if led is not None and (not led.task.done() or led.transfer.epoch >= epoch):
             return {"joined": True, "epoch": led.transfer.epoch}
@@ -250,30 +290,37 @@ class GatewayService:
         topology = self._usable_topology()
         self.source(key, epoch)
         sources, sinks = self._peers(key, epoch, topology)
-        descriptions = {
-            sink.node: await asyncio.to_thread(sink.call, "describe", {}) for sink in sinks
-        }
-        transfer = LeadTransfer(
-            transfer_key=key,
-            epoch=epoch,
-            spec=spec,
-            topology=topology,
-            crew=Crew(
-                store=self.sources[key].store,
-                sources={source.node: source for source in sources},
-                sinks=sinks,
-                capabilities=StoreCapabilities(**descriptions[sinks[0].node]["capabilities"]),
-                sink_capacity_bytes={
-                    node: int(row["capacity_bytes"]) for node, row in descriptions.items()
-                },
-            ),
-            ack_deadline_s=self.config.ack_deadline_s,
-            clock=self._clock,
-        )
+        peers: list[SourcePeer | SinkPeer] = [*sources, *sinks]
+        try:
+            descriptions = {
+                sink.node: await asyncio.to_thread(sink.call, "describe", {}) for sink in sinks
+            }
+            transfer = LeadTransfer(
+                transfer_key=key,
+                epoch=epoch,
+                spec=spec,
+                topology=topology,
+                crew=Crew(
+                    store=self.sources[key].store,
+                    sources={source.node: source for source in sources},
+                    sinks=sinks,
+                    capabilities=StoreCapabilities(**descriptions[sinks[0].node]["capabilities"]),
+                    sink_capacity_bytes={
+                        node: int(row["capacity_bytes"]) for node, row in descriptions.items()
+                    },
+                ),
+                ack_deadline_s=self.config.ack_deadline_s,
+                clock=self._clock,
+            )
+        except SkyplaneError:
+            _close_all(peers)
+            raise
         await self.renew_fleet()
+        if led is not None:
+            led.transfer.report.close()
         task = asyncio.create_task(transfer.run())
-        self._leads[key] = _Led(transfer, [*sources, *sinks], task, progressed_at=self._clock())
-        task.add_done_callback(lambda _: self._let_go(key))
+        self._leads[key] = _Led(transfer, peers, task, progressed_at=self._clock())
+        task.add_done_callback(lambda _: _close_all(peers))
         log.info("leading transfer %s, epoch %d", key, epoch)
         return {"joined": False, "epoch": epoch}
 
@@ -315,17 +362,14 @@ class GatewayService:
             host, port, self._client_context, gateway_uri(self.config.fleet_key, node)
         )
 
-    def _let_go(self, key: str) -> None:
-        for peer in self._leads[key].peers:
-            peer.close()
-
     async def cancel(self, key: str) -> None:
         """Stop leading a transfer and forget this end of it. Idempotent."""
-        led = self._leads.get(key)
-        if led is not None and not led.task.done():
-            led.task.cancel()
-            await asyncio.wait({led.task})
-        await self.release(key)
+        async with self._locks[key]:
+            led = self._leads.get(key)
+            if led is not None and not led.task.done():
+                led.task.cancel()
+                await asyncio.wait({led.task})
+            await self._release(key)
 
     # -- life and death
 
@@ -418,7 +462,20 @@ class GatewayService:
             "held_bytes": self.sink.held_bytes,
             "routes": self.routes.statistics(),
             "leading": {key: led.transfer.status() for key, led in self._leads.items()},
+            "attached": self._attached(),
         }
+
+    def _attached(self) -> dict[str, dict[str, Any]]:
+        """Transfer key -> its newest epoch here, and whether anything was done in it."""
+        found: dict[str, dict[str, Any]] = {}
+        for ends in (self.sources, self._destinations):
+            for key, end in ends.items():
+                row = found.setdefault(key, {"epoch": end.epoch, "is_used": False})
+                if end.epoch > row["epoch"]:
+                    found[key] = {"epoch": end.epoch, "is_used": end.is_used}
+                elif end.epoch == row["epoch"]:
+                    row["is_used"] = row["is_used"] or end.is_used
+        return found
 
     def log_tail(self, max_bytes: int) -> str:
         """The last bytes of the log; empty when it goes elsewhere."""
@@ -429,6 +486,11 @@ class GatewayService:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - min(max_bytes, _LOG_TAIL_LIMIT)))
             return file.read().decode(errors="replace")
+
+
+def _close_all(peers: Sequence[SourcePeer | SinkPeer]) -> None:
+    for peer in peers:
+        peer.close()
 
 
 def _stale(epoch: int, current: int) -> StaleEpoch:

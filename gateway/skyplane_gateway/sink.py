@@ -18,6 +18,7 @@ from typing import Final
 from skyplane_gateway.destination import Destination
 from skyplane_gateway.errors import (
     ChecksumMismatch,
+    GatewayError,
     Overloaded,
     SkyplaneError,
     StaleEpoch,
@@ -50,10 +51,14 @@ _REMEMBERED: Final = 4096
 
 @dataclass(slots=True)
 class SinkTransfer:
-    """A transfer as one sink knows it; `epoch` only rises."""
+    """A transfer as one sink knows it; `epoch` only rises.
+
+    `is_used` says that a lead has done something in this epoch: a verb or a chunk.
+    """
 
     epoch: int
     destination: Destination
+    is_used: bool = False
 
 
 class Sink:
@@ -78,7 +83,7 @@ class Sink:
         self._transfers: dict[bytes, SinkTransfer] = {}
         self._assemblers: dict[ChunkId, ChunkAssembler] = {}
         self._ended: OrderedDict[ChunkId, None] = OrderedDict()
-        self._writes: set[asyncio.Task[None]] = set()
+        self._writes: dict[asyncio.Task[None], ChunkId] = {}
         self.held_bytes = 0
 
     # -- transfers
@@ -86,11 +91,17 @@ class Sink:
     def attach(self, transfer: bytes, state: SinkTransfer) -> None:
         self._transfers[transfer] = state
 
-    def detach(self, transfer: bytes) -> SinkTransfer | None:
-        """Forget a transfer and the chunks of it that are not whole."""
+    async def detach(self, transfer: bytes) -> None:
+        """Forget a transfer; returns once nothing is written for it any more."""
+        self._transfers.pop(transfer, None)
+        writes = [task for task, chunk in self._writes.items() if chunk.transfer == transfer]
+        if writes:
+            await asyncio.wait(writes)
         for chunk in [chunk for chunk in self._assemblers if chunk.transfer == transfer]:
             self._drop(chunk)
-        return self._transfers.pop(transfer, None)
+        # A fleet's next lead may count its chunks from one again.
+        for chunk in [chunk for chunk in self._ended if chunk.transfer == transfer]:
+            del self._ended[chunk]
 
     # -- frames
 
@@ -107,6 +118,7 @@ class Sink:
             message = f"epoch {chunk.epoch} is over, {transfer.epoch} is in charge"
             self._refuse(chunk, transfer.epoch, StaleEpoch(message))
             return
+        transfer.is_used = True
         try:
             completes = self._add(chunk, header, sealed)
         except FrameCorrupt as error:
@@ -117,8 +129,8 @@ class Sink:
         else:
             if completes:
                 task = asyncio.create_task(self._write(chunk, self._assemblers[chunk], transfer))
-                self._writes.add(task)
-                task.add_done_callback(self._writes.discard)
+                self._writes[task] = chunk
+                task.add_done_callback(self._writes.pop)
 
     def _add(self, chunk: ChunkId, header: FrameHeader, sealed: memoryview) -> bool:
         """Whether this very frame completes its chunk; a late duplicate does not again."""
@@ -160,7 +172,10 @@ class Sink:
                 )
                 for entry, payload in assembler.objects()
             ]
-        entries = tuple(await asyncio.gather(*writes))
+        entries = tuple(
+            row if isinstance(row, EntryResult) else _stumbled(chunk, row)
+            for row in await asyncio.gather(*writes, return_exceptions=True)
+        )
         self._end(chunk)
         durable = all(entry.status is ReceiptStatus.DURABLE for entry in entries)
         status = ReceiptStatus.DURABLE if durable else ReceiptStatus.REFUSED
@@ -242,6 +257,12 @@ def _write_object(destination: Destination, entry: ObjectEntry, payload: memoryv
     return EntryResult(
         ReceiptStatus.DURABLE, etag=info.etag, crc32c=crc32c, size_bytes=len(payload)
     )
+
+
+def _stumbled(chunk: ChunkId, error: BaseException) -> EntryResult:
+    """A fault of our own while writing; without an answer its source would wait."""
+    log.error("chunk %d was not written", chunk.chunk, exc_info=error)
+    return _refused(GatewayError(f"the sink stumbled: {error!r}"))
 
 
 def _refused(error: SkyplaneError) -> EntryResult:

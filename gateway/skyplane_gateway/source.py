@@ -17,6 +17,7 @@ from typing import TypeVar
 from skyplane_gateway.batch import SmallObject, fill
 from skyplane_gateway.errors import (
     ChecksumMismatch,
+    GatewayError,
     GatewayLost,
     SkyplaneError,
     StoreUnavailable,
@@ -84,6 +85,8 @@ class SourceTransfer:
         readers: int,
     ) -> None:
         self.epoch = epoch
+        #: A lead has asked this side for something.
+        self.is_used = False
         self.store = store
         self._fleet = fleet
         self._transfer = transfer
@@ -102,6 +105,7 @@ class SourceTransfer:
 
     def take(self, order: ChunkOrder) -> None:
         """Accept an order; one that is known already is not taken twice."""
+        self.is_used = True
         identity = (order.chunk, order.attempt)
         if identity not in self._known:
             self._known.add(identity)
@@ -113,6 +117,7 @@ class SourceTransfer:
         Raises:
             UnknownTransfer: this side of the transfer was closed; there will be no more.
         """
+        self.is_used = True
         while self._outcomes and self._outcomes[0][0] <= after:
             self._outcomes.popleft()
         if not self._outcomes and not self._is_closed:
@@ -164,8 +169,14 @@ class SourceTransfer:
             try:
                 await self._send(order)
             except SkyplaneError as error:
-                self._sendings.pop(self._chunk_of(order), None)
-                self._report(ChunkOutcome.of_failure(order, error))
+                self._give_up(order, error)
+            except Exception as error:  # Else the lead would wait for an outcome.
+                log.exception("chunk %d cannot be sent", order.chunk)
+                self._give_up(order, GatewayError(f"the source stumbled: {error!r}"))
+
+    def _give_up(self, order: ChunkOrder, error: SkyplaneError) -> None:
+        self._sendings.pop(self._chunk_of(order), None)
+        self._report(ChunkOutcome.of_failure(order, error))
 
     async def _send(self, order: ChunkOrder) -> None:
         # A lone object may be large, so it is sent while it is read; many small ones

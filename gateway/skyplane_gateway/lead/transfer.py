@@ -14,6 +14,7 @@ from skyplane_gateway.config import Topology, TransferSpec
 from skyplane_gateway.errors import (
     Cancelled,
     EmptySource,
+    GatewayError,
     ObjectsFailed,
     SkyplaneError,
     StoreError,
@@ -72,7 +73,7 @@ class LeadTransfer:
         spec: what to copy.
         topology: the fleet's routes.
         crew: who takes part.
-        ack_deadline_s: longest wait for a receipt.
+        ack_deadline_s: longest silence of a route that has chunks to deliver.
         clock: monotonic seconds.
     """
 
@@ -121,6 +122,9 @@ class LeadTransfer:
             self.state = "cancelled"
             self.error = Cancelled("the transfer was cancelled")
         finally:
+            if self.state == "running":
+                # A fault of ours is on its way; nobody must wait for this for ever.
+                self._fail(GatewayError("the lead stumbled; the end of its log says over what"))
             await asyncio.shield(self._clean_up())
             self._ended = self._clock()
             log.info("transfer %s %s: %s", self.transfer_key, self.state, self.error or "done")
