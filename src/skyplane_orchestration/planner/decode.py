@@ -99,11 +99,11 @@ def _instances(
     flows: Mapping[tuple[str, str], float],
     connections: Mapping[tuple[str, str], int],
 ) -> dict[str, int]:
-    """The fewest instances that carry these flows and connections, ends first."""
+    """The fewest instances that carry these flows and connections: ends, then relays by name."""
     number = {tag: position for position, tag in enumerate(problem.tags)}
     need: dict[str, float] = {problem.tags[problem.src]: 1.0, problem.tags[problem.dst]: 1.0}
     for position, rate_limit in ((0, problem.egress_gbps), (1, problem.ingress_gbps)):
-        for tag in {edge[position] for edge in flows}:
+        for tag in sorted({edge[position] for edge in flows}):
             region = number[tag]
             here = [edge for edge in flows if edge[position] == tag]
             by_rate = sum(flows[edge] for edge in here) / rate_limit[region]
@@ -111,4 +111,7 @@ def _instances(
                 sum(connections[edge] for edge in here) / problem.connection_limit[region]
             )
             need[tag] = max(need.get(tag, 1.0), by_rate, by_connections)
-    return {tag: math.ceil(count - ROUNDING) for tag, count in need.items()}
+    ends = list(need)[:2]
+    return {
+        tag: math.ceil(need[tag] - ROUNDING) for tag in [*ends, *sorted(set(need) - set(ends))]
+    }
