@@ -1,0 +1,99 @@
+"""Materializes the example asset in a process of its own and writes down what came of it.
+
+    python -m example_dags.demo_support.dagster_run OUTCOME.json
+
+See `runner.Outcome` for the document.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from example_dags.demo_support.servers import DemoSite
+
+ASSET: Final = "imagenet_paris"
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_STEPS: Final = ("plan", "provision", "transfer", "teardown", "finish")
+
+#: Lines of Dagster's log that the demo shows: the start of a step, and what our ops say.
+_SHOWN: Final = re.compile(
+    rf" - dagster - (?:DEBUG - .* - {ASSET}\.(?P<step>\w+) - STEP_START\b"
+    rf"|(?:INFO|WARNING|ERROR) - .* - {ASSET}\.(?P<of>\w+) - (?P<said>.*))"
+)
+
+
+def run_example(site: DemoSite) -> dict[str, Any]:
+    """Materialize the asset in a process of its own; the document that it wrote.
+
+    Raises RuntimeError when it ended without one.
+    """
+    home = site.directory / "dagster"
+    home.mkdir(exist_ok=True)
+    outcome = site.directory / "outcome.json"
+    environment = {
+        **site.environment(),
+        "DAGSTER_HOME": str(home),
+        "DAGSTER_DISABLE_TELEMETRY": "yes",
+        "PYTHONWARNINGS": "ignore",
+    }
+    with (
+        site.log_path.open("w", encoding="utf-8") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", __name__, str(outcome)],
+            env=environment,
+            cwd=_ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process,
+    ):
+        for line in process.stdout or ():
+            log.write(line)
+            if shown := _SHOWN.search(line):
+                print("  " + (shown["step"] or f"{shown['of']}: {shown['said']}"), flush=True)
+    if not outcome.exists():
+        text = site.log_path.read_text(errors="replace")
+        raise RuntimeError(f"the asset's process ended without an outcome:\n{text[-4000:]}")
+    document: dict[str, Any] = json.loads(outcome.read_text())
+    return document
+
+
+def _run(outcome: Path) -> None:
+    import dagster as dg
+    from example_dags.sydney_to_paris_asset import defs
+
+    job = defs.get_implicit_global_asset_job_def()
+    with dg.DagsterInstance.get() as instance:
+        result = job.execute_in_process(instance=instance, raise_on_error=False)
+    outputs = {
+        event.step_key.rpartition(".")[2]: result.output_for_node(event.step_key)
+        for event in result.all_events
+        if event.event_type_value == "STEP_SUCCESS" and event.step_key
+        if not event.step_key.endswith(".finish")
+    }
+    states = {
+        event.step_key.rpartition(".")[2]: event.event_type_value.removeprefix("STEP_").lower()
+        for event in result.all_events
+        if event.step_key and event.event_type_value in ("STEP_SUCCESS", "STEP_FAILURE")
+    }
+    fleet = outputs.get("provision") or {"key": "", "gateways": []}
+    document = {
+        "state": "success" if result.success else "failure",
+        "tasks": {step: states.get(step, "not run") for step in _STEPS},
+        "plan": outputs.get("plan"),
+        "transfer": (outputs.get("transfer") or {"result": None})["result"],
+        "fleet_key": fleet["key"],
+        "gateways": len(fleet["gateways"]),
+    }
+    outcome.write_text(json.dumps(document))
+
+
+if __name__ == "__main__":
+    _run(Path(sys.argv[1]))

@@ -1,0 +1,19 @@
+"""Transfers as Dagster assets.
+
+    from skyplane_orchestration.dagster import SkyplaneResource, build_skyplane_transfer_asset
+
+Loads Dagster, but no cloud SDK and no solver: those wait for a run.
+"""
+
+from __future__ import annotations
+
+from skyplane_orchestration.dagster.asset import JobOptions, build_skyplane_transfer_asset
+from skyplane_orchestration.dagster.resource import SkyplaneResource
+from skyplane_orchestration.dagster.sensor import build_skyplane_sweep_sensor
+
+__all__ = [
+    "JobOptions",
+    "SkyplaneResource",
+    "build_skyplane_sweep_sensor",
+    "build_skyplane_transfer_asset",
+]

@@ -1,0 +1,49 @@
+"""What a materialization says about its transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.lineage import transfer_facts
+from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.result import TransferResult
+
+Metadata = Mapping[str, dg.MetadataValue[Any]]
+
+
+def plan_metadata(plan: TransferPlan) -> Metadata:
+    """Of the plan step."""
+    return {
+        "skyplane/planned_gbps": dg.MetadataValue.float(plan.throughput_gbps),
+        "skyplane/planned_usd_per_gb": dg.MetadataValue.float(plan.cost.usd_per_gb),
+        "skyplane/relays": dg.MetadataValue.text(", ".join(plan.relays) or "none"),
+        "skyplane/plan": dg.MetadataValue.json(plan.to_dict()),
+    }
+
+
+def materialization_metadata(
+    job: TransferJob, plan: TransferPlan, result: TransferResult
+) -> Metadata:
+    """Of the asset: where it is, how much was moved, how fast, for how much."""
+    found: dict[str, dg.MetadataValue[Any]] = {
+        "dagster/uri": dg.MetadataValue.text(job.destination.url),
+        "skyplane/source": dg.MetadataValue.text(job.source.url),
+        "skyplane/objects": dg.MetadataValue.int(result.copied),
+        "skyplane/skipped": dg.MetadataValue.int(result.skipped),
+        "skyplane/failed": dg.MetadataValue.int(result.failed),
+        "skyplane/bytes": dg.MetadataValue.int(result.copied_bytes),
+        "skyplane/seconds": dg.MetadataValue.float(result.seconds),
+        "skyplane/throughput_gbps": dg.MetadataValue.float(result.goodput_gbps),
+        "skyplane/egress_cost_usd": dg.MetadataValue.float(result.cost.egress_usd),
+        "skyplane/vm_cost_usd": dg.MetadataValue.float(result.cost.instance_usd),
+        "skyplane/total_cost_usd": dg.MetadataValue.float(result.cost.total_usd),
+        "skyplane/facts": dg.MetadataValue.json(transfer_facts(job, plan, result)),
+        **plan_metadata(plan),
+    }
+    if result.manifest_uri:
+        found["skyplane/manifest"] = dg.MetadataValue.url(result.manifest_uri)
+    return found

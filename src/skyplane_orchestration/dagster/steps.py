@@ -1,0 +1,280 @@
+"""The steps of a transfer as ops: plan, provision, transfer, teardown, finish.
+
+What passes between them are small documents. Dagster skips what follows a failed op, so a
+failed transfer is handed on as a document: teardown runs, then `finish` fails the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import dagster as dg
+
+from skyplane_orchestration.dagster.metadata import materialization_metadata, plan_metadata
+from skyplane_orchestration.errors import SkyplaneError, TransferFailed
+from skyplane_orchestration.fleet import Fleet
+from skyplane_orchestration.identity import RunIdentity
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.location import Location
+from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.result import TransferResult
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.client import Client
+    from skyplane_orchestration.outcome import TransferStatus
+    from skyplane_orchestration.steering import SubmittedTransfer
+
+Document = dict[str, Any]
+
+#: In a URL: replaced by the key of the partition that is materialized.
+PARTITION_KEY: Final = "{partition_key}"
+
+_PROGRESS_EVERY_S: Final = 5.0
+_LOGGED_FAILURES: Final = 20
+_LOGGED_LINES: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class TransferSteps:
+    """What the steps of one asset have in common.
+
+    Args:
+        key: the asset's; with the run's id it names the fleet.
+        job: what to move; its URLs may hold `PARTITION_KEY`.
+        manifest: path or URL for the list of all objects; may hold `PARTITION_KEY`.
+        resource_key: of the `SkyplaneResource`.
+        retry_policy: of every step; a retry finds the fleet and the transfer of the first try.
+    """
+
+    key: dg.AssetKey
+    job: TransferJob
+    manifest: str | None
+    resource_key: str
+    retry_policy: dg.RetryPolicy | None
+
+    def op(
+        self, step: str, *, ins: Mapping[str, dg.In] | None = None, out: dg.Out | None = None
+    ) -> Callable[[Callable[..., Any]], dg.OpDefinition]:
+        """The decorator of one step. Names of ops are unique in a code location."""
+        decorator: Callable[[Callable[..., Any]], dg.OpDefinition] = dg.op(
+            name="__".join([*self.key.path, step]).replace("-", "_"),
+            ins=dict(ins or {}),
+            out=out or dg.Out(dict),
+            required_resource_keys={self.resource_key},
+            retry_policy=self.retry_policy,
+        )
+
+        def make(body: Callable[..., Any]) -> dg.OpDefinition:
+            # Dagster compares the annotation of `context` itself and knows no postponed ones;
+            # the types of inputs and outputs it has from `ins` and `out`.
+            body.__annotations__ = {"context": dg.OpExecutionContext}
+            return decorator(body)
+
+        return make
+
+    def client(self, context: dg.OpExecutionContext) -> Client:
+        """Acts for this asset, run and partition: the same for every step and every try."""
+        resource = getattr(context.resources, self.resource_key)
+        client: Client = resource.client(
+            RunIdentity(
+                deployment=resource.deployment,
+                owner=self.key.to_user_string(),
+                run=context.run_id,
+                group=_partition_key(context),
+            )
+        )
+        return client
+
+    def job_of(self, context: dg.OpExecutionContext) -> TransferJob:
+        """The job of the partition."""
+        partition = _partition_key(context)
+        return replace(
+            self.job,
+            source=_in_partition(self.job.source, partition),
+            destination=_in_partition(self.job.destination, partition),
+        )
+
+    def manifest_of(self, context: dg.OpExecutionContext) -> str | None:
+        if self.manifest is None:
+            return None
+        return self.manifest.replace(PARTITION_KEY, _partition_key(context))
+
+    def will_retry(self, context: dg.OpExecutionContext, error: SkyplaneError) -> bool:
+        """Whether Dagster tries this step again when it fails with `error` now."""
+        policy = self.retry_policy
+        if policy is None or error.is_permanent:
+            return False
+        return context.retry_number < policy.max_retries
+
+
+def _partition_key(context: dg.OpExecutionContext) -> str:
+    return context.partition_key if context.has_partition_key else ""
+
+
+def _in_partition(location: Location, partition: str) -> Location:
+    if PARTITION_KEY not in location.url:
+        return location
+    return replace(location, url=location.url.replace(PARTITION_KEY, partition))
+
+
+def failure_of(error: SkyplaneError) -> dg.Failure:
+    """The failure of a step, which Dagster retries only where that can help."""
+    return dg.Failure(
+        description=f"{error.code}: {error}",
+        metadata={"skyplane/error": dg.MetadataValue.json(error.to_dict())},
+        allow_retries=not error.is_permanent,
+    )
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    try:
+        yield
+    except SkyplaneError as error:
+        raise failure_of(error) from error
+
+
+# ---------------------------------------------------------------- the ops
+
+
+def plan_op(steps: TransferSteps, deps: Mapping[str, dg.In]) -> dg.OpDefinition:
+    @steps.op("plan", ins=deps)
+    def plan(context: dg.OpExecutionContext) -> Document:
+        with _failures():
+            client, job = steps.client(context), steps.job_of(context)
+            client.check_destination(job)
+            found = client.plan(job)
+        context.add_output_metadata(plan_metadata(found))
+        return found.to_dict()
+
+    return plan
+
+
+def provision_op(steps: TransferSteps) -> dg.OpDefinition:
+    @steps.op("provision", ins={"plan": dg.In(dict)})
+    def provision(context: dg.OpExecutionContext, plan: Document) -> Document:
+        with _failures():
+            # A failure undoes itself before it is raised, an interruption as well.
+            fleet = steps.client(context).provision(TransferPlan.from_dict(plan))
+        context.add_output_metadata(
+            {
+                "skyplane/fleet": dg.MetadataValue.text(fleet.key),
+                "skyplane/gateways": dg.MetadataValue.int(len(fleet.gateways)),
+                "skyplane/provision_s": dg.MetadataValue.float(fleet.provision_s),
+            }
+        )
+        return fleet.to_dict()
+
+    return provision
+
+
+def transfer_op(steps: TransferSteps) -> dg.OpDefinition:
+    @steps.op("transfer", ins={"fleet": dg.In(dict)})
+    def transfer(context: dg.OpExecutionContext, fleet: Document) -> Document:
+        client, built = steps.client(context), Fleet.from_dict(fleet)
+        try:
+            result = client.transfer(
+                steps.job_of(context),
+                built,
+                on_submitted=lambda _, submitted: _log_submitted(context, submitted),
+                on_status=Progress(context),
+                manifest=steps.manifest_of(context),
+            )
+        except SkyplaneError as error:
+            if steps.will_retry(context, error):
+                raise failure_of(error) from error
+            return _failed(context, error)
+        except BaseException:
+            # The run is terminated, or this is a bug: no later step would take it down.
+            client.teardown(built)
+            raise
+        return {"error": None, "result": result.to_dict()}
+
+    return transfer
+
+
+def teardown_op(steps: TransferSteps) -> dg.OpDefinition:
+    @steps.op("teardown", ins={"fleet": dg.In(dict), "outcome": dg.In(dict)})
+    def teardown(context: dg.OpExecutionContext, fleet: Document, outcome: Document) -> Document:
+        with _failures():
+            report = steps.client(context).teardown(Fleet.from_dict(fleet))
+        log = context.log.warning if outcome["error"] else context.log.debug
+        for node, tail in sorted(report.log_tails.items()):
+            log("end of the log of %s:\n%s", node, "\n".join(tail.splitlines()[-_LOGGED_LINES:]))
+        context.log.info("%d gateways ended", len(report.stopped))
+        return {"stopped": list(report.stopped)}
+
+    return teardown
+
+
+def finish_op(steps: TransferSteps) -> dg.OpDefinition:
+    ins = {"plan": dg.In(dict), "outcome": dg.In(dict), "torn_down": dg.In(dict)}
+
+    @steps.op("finish", ins=ins, out=dg.Out(dg.Nothing))
+    def finish(
+        context: dg.OpExecutionContext, plan: Document, outcome: Document, torn_down: Document
+    ) -> dg.Output[None]:
+        if outcome["error"]:
+            # This step again would find the same outcome: the whole asset has to run again.
+            error = outcome["error"]
+            raise dg.Failure(
+                description=f"{error['code']}: {error['message']}",
+                metadata={key: dg.MetadataValue.json(value) for key, value in outcome.items()},
+                allow_retries=False,
+            )
+        metadata = materialization_metadata(
+            steps.job_of(context),
+            TransferPlan.from_dict(plan),
+            TransferResult.from_dict(outcome["result"]),
+        )
+        return dg.Output(None, metadata=metadata)
+
+    return finish
+
+
+# ---------------------------------------------------------------- what they log
+
+
+def _log_submitted(context: dg.OpExecutionContext, submitted: SubmittedTransfer) -> None:
+    verb = "joined" if submitted.joined else "submitted"
+    context.log.info("%s transfer %s at %s", verb, submitted.transfer_key, submitted.lead)
+
+
+def _failed(context: dg.OpExecutionContext, error: SkyplaneError) -> Document:
+    """The outcome that makes `finish` fail, and the failed objects in the log."""
+    context.log.error("%s: %s", error.code, error)
+    result = error.result if isinstance(error, TransferFailed) else None
+    if not isinstance(result, TransferResult):
+        return {"error": error.to_dict(), "result": None}
+    for failure in result.failures[:_LOGGED_FAILURES]:
+        context.log.error("%s: %s (%s)", failure.source, failure.reason, failure.code)
+    return {"error": error.to_dict(), "result": result.to_dict()}
+
+
+class Progress:
+    """Logs how far a transfer is, every few seconds."""
+
+    def __init__(
+        self, context: dg.OpExecutionContext, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log = context.log
+        self._clock = clock
+        self._next_s = clock() + _PROGRESS_EVERY_S
+
+    def __call__(self, status: TransferStatus) -> None:
+        if self._clock() < self._next_s:
+            return
+        self._next_s = self._clock() + _PROGRESS_EVERY_S
+        self._log.info(
+            "%d of %d%s objects, %d of %d bytes, %d failed",
+            status.copied,
+            status.objects,
+            "" if status.listed else " or more",
+            status.copied_bytes,
+            status.size_bytes,
+            status.failed,
+        )
