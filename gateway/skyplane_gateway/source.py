@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -169,13 +170,19 @@ class SourceTransfer:
             try:
                 await self._send(order)
             except SkyplaneError as error:
-                self._give_up(order, error)
+                await self._give_up(order, error)
             except Exception as error:  # Else the lead would wait for an outcome.
                 log.exception("chunk %d cannot be sent", order.chunk)
-                self._give_up(order, GatewayError(f"the source stumbled: {error!r}"))
+                await self._give_up(order, GatewayError(f"the source stumbled: {error!r}"))
 
-    def _give_up(self, order: ChunkOrder, error: SkyplaneError) -> None:
-        self._sendings.pop(self._chunk_of(order), None)
+    async def _give_up(self, order: ChunkOrder, error: SkyplaneError) -> None:
+        sending = self._sendings.pop(self._chunk_of(order), None)
+        frame = sending.framer.give_up() if sending is not None else None
+        if frame is not None:
+            # Half a chunk would keep its room at the sink until the transfer ends. On a
+            # route that is down there is nobody to tell, and the transfer has ended.
+            with suppress(GatewayLost):
+                await self._send_frame(frame)
         self._report(ChunkOutcome.of_failure(order, error))
 
     async def _send(self, order: ChunkOrder) -> None:

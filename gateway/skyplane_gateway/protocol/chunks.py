@@ -155,6 +155,17 @@ class ChunkFramer:
             frames.append(self._frame())
         return frames
 
+    def give_up(self) -> RawFrame | None:
+        """The frame by which a sink drops the chunk: an end before the chunk's length.
+
+        None where there is nothing to drop, as no frame has left, or too late, as all have.
+        """
+        if self._number == 0 or self.is_complete:
+            return None
+        return seal_frame(
+            self._chunk.frame(self._number, is_last=True), self._offset, (), 0, sealer=self._sealer
+        )
+
     def _room(self) -> int:
         """Payload of the next frame: full, or what is left of the chunk."""
         manifest_bytes = len(self._manifest) if self._number == 0 else 0
