@@ -38,9 +38,9 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         client = open_client(options, grid=options.grid)
         plan = make_plan(options, client)
     if options.plot is not None:
-        from skyplane_orchestration.cli.plot import draw
+        from skyplane_orchestration.planner.picture import plan_svg
 
-        options.plot.write_text(draw(plan, client.grid), encoding="utf-8")
+        options.plot.write_text(plan_svg(plan, client.grid), encoding="utf-8")
     if terminal.is_json:
         terminal.write_json(plan.to_dict())
     else:
