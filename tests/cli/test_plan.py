@@ -110,14 +110,12 @@ def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         assert word in output.out
 
 
-def test_the_map_shows_every_edge_and_region(answer: Answer, tmp_path: Path) -> None:
+def test_the_plot_is_a_picture_of_the_plan(answer: Answer, tmp_path: Path) -> None:
     file = tmp_path / "map.svg"
     document = answer(
         "plan", SRC, DST, "--min-throughput-gbps", "3.5", "--instance-limit", "1",
         "--plot", str(file),
     )  # fmt: skip
-    drawn = ElementTree.fromstring(file.read_text(encoding="utf-8"))
-    paths = [node for node in drawn.iter() if node.tag.endswith("}path")]
-    assert len(paths) == len(document["edges"]) > 1
-    words = "".join(drawn.itertext())
-    assert all(f"{tag} x1" in words for tag in document["instances"])
+    words = "".join(ElementTree.fromstring(file.read_text(encoding="utf-8")).itertext())
+    assert len(document["instances"]) > 2
+    assert all(tag.partition(":")[2] in words for tag in document["instances"])
