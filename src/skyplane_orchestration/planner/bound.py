@@ -24,6 +24,8 @@ from skyplane_orchestration.planner.solve import Relaxation, solve_integers
 #: Relays beside those that the relaxation uses. Five sufficed on every problem tried; the
 #: proof finds out when they do not.
 PROMISING = 5
+#: The same where the job limits relays.
+PROMISING_IF_LIMITED = 12
 #: With more regions than this left, a proof takes seconds and is not tried.
 PROVABLE_REGIONS = 70
 _USED = 1e-9
@@ -64,22 +66,38 @@ def least_instances(problem: PlanProblem) -> Floats:
 def most_promising(problem: PlanProblem, relaxed: Relaxation) -> Mask:
     """(V,) the ends, the regions the relaxation uses, and the relays closest to being used.
 
-    Closeness is the reduced cost of the two hops source -> relay -> sink.
+    Closeness is the reduced cost of the two hops source -> relay -> sink. Where the job
+    limits relays the relaxation, which knows nothing of that, spreads over many and says
+    less: then more are taken, and those with the fastest two hops as well.
     """
-    detour = np.full(problem.region_count, np.inf)
-    into = np.full(problem.region_count, np.inf)
-    from_source, to_sink = problem.tail == problem.src, problem.head == problem.dst
-    into[problem.head[from_source]] = relaxed.edge_reduced_cost[from_source]
-    detour[problem.tail[to_sink]] = relaxed.edge_reduced_cost[to_sink]
-    detour += into
     used = np.zeros(problem.region_count, dtype=bool)
     flows = relaxed.flow_gbps > _USED
     used[problem.tail[flows]] = used[problem.head[flows]] = True
     used[[problem.src, problem.dst]] = True
-    detour[used] = np.inf
-    nearest = np.argsort(detour, kind="stable")[:PROMISING]
-    used[nearest[np.isfinite(detour[nearest])]] = True
-    return used
+    first, second = _two_hops(problem, relaxed.edge_reduced_cost, np.inf)
+    if problem.max_relays is None:
+        return used | _least(np.where(used, np.inf, first + second), PROMISING)
+    near = _least(np.where(used, np.inf, first + second), PROMISING_IF_LIMITED)
+    slowness = np.maximum(*_two_hops(problem, 1.0 / problem.capacity_gbps, np.inf))
+    return used | near | _least(slowness, PROMISING)
+
+
+def _two_hops(problem: PlanProblem, value: Floats, missing: float) -> tuple[Floats, Floats]:
+    """(V,) twice: an edge quantity on source -> v and on v -> sink."""
+    first = np.full(problem.region_count, missing)
+    second = np.full(problem.region_count, missing)
+    from_source, to_sink = problem.tail == problem.src, problem.head == problem.dst
+    first[problem.head[from_source]] = value[from_source]
+    second[problem.tail[to_sink]] = value[to_sink]
+    return first, second
+
+
+def _least(value: Floats, count: int) -> Mask:
+    """(V,) the regions with the smallest finite values."""
+    chosen = np.zeros(len(value), dtype=bool)
+    nearest = np.argsort(value, kind="stable")[:count]
+    chosen[nearest[np.isfinite(value[nearest])]] = True
+    return chosen
 
 
 def useless_regions(problem: PlanProblem, relaxed: Relaxation, slack: float) -> Mask:

@@ -112,6 +112,4 @@ def _instances(
             )
             need[tag] = max(need.get(tag, 1.0), by_rate, by_connections)
     ends = list(need)[:2]
-    return {
-        tag: math.ceil(need[tag] - ROUNDING) for tag in [*ends, *sorted(set(need) - set(ends))]
-    }
+    return {tag: math.ceil(need[tag] - ROUNDING) for tag in [*ends, *sorted(set(need) - set(ends))]}

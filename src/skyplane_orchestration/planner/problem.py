@@ -157,6 +157,9 @@ def build_problem(
     usable[:, source] = False
     usable[sink, :] = False
     np.fill_diagonal(usable, False)
+    if max_relays == 1:
+        relay = np.array([position not in (source, sink) for position in range(len(kept))])
+        usable &= ~(relay[:, None] & relay[None, :])
     tail, head = np.nonzero(usable)
     egress = np.array([kind.egress_gbps for kind in types])
     ingress = np.array([kind.ingress_gbps for kind in types])

@@ -8,13 +8,17 @@ A status becomes an answer, None (infeasible) or a typed error; it never leaks.
 
 from __future__ import annotations
 
+import ctypes
+import os
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
 
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.planner.formulation import (
@@ -25,6 +29,9 @@ from skyplane_orchestration.planner.formulation import (
 from skyplane_orchestration.planner.problem import Floats, Mask, PlanProblem
 
 _OPTIMAL, _INFEASIBLE = 0, 2
+
+_one_at_a_time = threading.Lock()
+_C_LIBRARY = ctypes.CDLL(None)
 
 #: Edges that join the relaxation at a time: fewer take more rounds, more make rounds longer.
 COLUMNS_AT_ONCE = 800
@@ -232,7 +239,7 @@ def solve_integers(
     integrality = np.zeros(columns.count, dtype=np.int64)
     for part in (columns.instances, columns.connections, columns.relaying):
         integrality[part] = 1
-    answer = milp(
+    answer = _milp_quietly(
         cost,
         constraints=LinearConstraint(
             _stack(blocks),
@@ -259,6 +266,27 @@ def solve_integers(
         objective=float(answer.fun),
         bound=float(answer.mip_dual_bound),
     )
+
+
+def _milp_quietly(cost: Floats, **arguments: Any) -> OptimizeResult:
+    """`scipy.optimize.milp` with what HiGHS prints sent to stderr.
+
+    HiGHS has a debug line that no option silences; on the standard output of a process it
+    would break `plan --json`.
+    """
+    with _one_at_a_time:
+        try:
+            saved = os.dup(1)
+        except OSError:  # a daemon without a standard output has nothing to protect
+            return milp(cost, **arguments)
+        try:
+            with suppress(OSError):  # nor is there anything to do without a stderr
+                os.dup2(2, 1)
+            return milp(cost, **arguments)
+        finally:
+            _C_LIBRARY.fflush(None)
+            os.dup2(saved, 1)
+            os.close(saved)
 
 
 def _stack(blocks: Sequence[RowBlock]) -> sparse.csc_array:

@@ -1,0 +1,83 @@
+"""The checker finds every lie that a plan can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.job import MinimizeCost
+from skyplane_orchestration.plan import InstanceGroup, PlanPath, TransferPlan
+from skyplane_orchestration.planner import plan, violations
+
+S, T, R = "aws:s", "gcp:t", "azure:r"
+Lie = Callable[[TransferPlan], TransferPlan]
+
+
+@pytest.fixture(scope="module")
+def honest(triangle: Grid) -> TransferPlan:
+    """Both ways at once: direct, and over the relay."""
+    return plan(triangle, S, T, MinimizeCost(3.2, exactly=True), instance_limit=1)
+
+
+def edge(answer: TransferPlan, dst: str, **changes: float) -> TransferPlan:
+    """The plan with another edge from the source to `dst`."""
+    return replace(
+        answer,
+        edges=tuple(
+            replace(one, **changes) if (one.src, one.dst) == (S, dst) else one  # type: ignore[arg-type]
+            for one in answer.edges
+        ),
+    )
+
+
+def counts(answer: TransferPlan, **count: int) -> TransferPlan:
+    letters = {"s": S, "t": T, "r": R}
+    instances = dict(answer.instances)
+    for letter, number in count.items():
+        instances[letters[letter]] = InstanceGroup(instances[letters[letter]].type, number)
+    return replace(answer, instances=instances)
+
+
+def test_an_honest_plan_breaks_nothing(triangle: Grid, honest: TransferPlan) -> None:
+    assert len(honest.paths) == 2
+    assert violations(honest, triangle, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("lie", "says"),
+    [
+        (lambda p: edge(p, R, connections=1), "(4b)"),
+        (lambda p: edge(p, R, connections=0), "0 connections"),
+        (lambda p: edge(p, T, connections=1.5), "1.5 connections"),
+        (lambda p: edge(p, R, flow_gbps=1.0), "(4c-4e)"),
+        (lambda p: replace(p, throughput_gbps=4.0), "(4c-4e) aws:s"),
+        (lambda p: replace(p, throughput_gbps=4.0), "add up to the throughput"),
+        (lambda p: edge(p, T, connections=65), "(4h) connections out of aws:s"),
+        (lambda p: edge(p, T, connections=65), "(4i) connections in of gcp:t"),
+        (lambda p: counts(p, s=0), "(4g) egress of aws:s"),
+        (lambda p: counts(p, t=0), "(4f) ingress of gcp:t"),
+        (lambda p: counts(p, r=2), "(4j) instances of azure:r"),
+        (
+            lambda p: replace(p, instances={S: p.instances[S], T: p.instances[T]}),
+            "azure:r carries flow and has no instances",
+        ),
+        (lambda p: replace(p, cost=replace(p.cost, usd_per_gb=0.1)), "(4a)"),
+        (lambda p: replace(p, paths=p.paths[:1]), "add up to the throughput"),
+        (lambda p: replace(p, paths=(PlanPath((S, R), 3.2),)), "does not join"),
+        (lambda p: replace(p, paths=(PlanPath((S, R, S, T), 3.2),)), "visits a region twice"),
+        (lambda p: replace(p, paths=(PlanPath((S, T), 3.2),)), "do not add up to its flow"),
+    ],
+)
+def test_a_lie_is_found(triangle: Grid, honest: TransferPlan, lie: Lie, says: str) -> None:
+    assert any(says in one for one in violations(lie(honest), triangle, 1))
+
+
+def test_without_a_limit_of_its_own_the_grids_is_taken(
+    triangle: Grid, honest: TransferPlan
+) -> None:
+    assert violations(counts(honest, r=8), triangle) != []  # the price is another one now
+    assert not any("(4j)" in one for one in violations(counts(honest, r=8), triangle))
+    assert any("(4j)" in one for one in violations(counts(honest, r=9), triangle))

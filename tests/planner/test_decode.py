@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.planner.decode import decode
+from skyplane_orchestration.planner.problem import build_problem
+from skyplane_orchestration.planner.solve import Integers
+
+S, T, A, B = "aws:s", "gcp:t", "azure:a", "azure:b"
+
+
+@pytest.fixture(scope="module")
+def square(small_grid: Callable[..., Grid]) -> Grid:
+    tags = (S, T, A, B)
+    return small_grid({(u, v): (4.0, 0.1) for u in tags for v in tags if u != v})
+
+
+def solution(grid: Grid, flows: Mapping[tuple[str, str], float], gbps: float) -> Integers:
+    problem = build_problem(grid, S, T, goal_gbps=gbps)
+    edges = [
+        (problem.tags[u], problem.tags[v]) for u, v in zip(problem.tail, problem.head, strict=True)
+    ]
+    return Integers(
+        problem=problem,
+        flow_gbps=np.array([flows.get(edge, 0.0) for edge in edges]),
+        instances=np.full(problem.region_count, 8.0),
+        connections=np.full(problem.edge_count, 512.0),
+        throughput_gbps=gbps,
+        objective=0.0,
+        bound=0.0,
+    )
+
+
+def test_a_flow_comes_apart_into_its_paths(square: Grid) -> None:
+    flows = {(S, T): 2.0, (S, A): 3.0, (A, T): 1.0, (A, B): 2.0, (B, T): 2.0}
+    overlay = decode(solution(square, flows, 5.0))
+    assert overlay.paths == {(S, T): 2.0, (S, A, B, T): 2.0, (S, A, T): 1.0}
+    assert overlay.flows == flows
+
+
+def test_a_cycle_is_dropped(square: Grid) -> None:
+    flows = {(S, T): 2.0, (A, B): 1.0, (B, A): 1.0}
+    overlay = decode(solution(square, flows, 2.0))
+    assert overlay.flows == {(S, T): 2.0}
+    assert list(overlay.instances) == [S, T]
+
+
+def test_the_noise_of_the_solver_is_dropped_and_the_rate_kept(square: Grid) -> None:
+    flows = {(S, T): 2.0 - 1e-8, (S, A): 1e-8, (A, T): 1e-8}
+    overlay = decode(solution(square, flows, 2.0))
+    assert overlay.flows == {(S, T): pytest.approx(2.0, abs=1e-12)}
+
+
+def test_connections_and_instances_are_no_more_than_needed(square: Grid) -> None:
+    overlay = decode(solution(square, {(S, T): 6.0, (S, A): 1.0, (A, T): 1.0}, 7.0))
+    assert overlay.connections == {(S, T): 96, (S, A): 16, (A, T): 16}
+    assert overlay.instances == {S: 2, T: 2, A: 1}
+
+
+def test_ends_come_first_and_relays_by_name(square: Grid) -> None:
+    flows = {(S, B): 1.0, (B, T): 1.0, (S, A): 1.0, (A, T): 1.0}
+    assert list(decode(solution(square, flows, 2.0)).instances) == [S, T, A, B]
