@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with demo_site(work.resolve()) as site:
             try:
-                problems = _demo(site, options.orchestrator, options.corrupt)
+                problems = _demo(site, options.orchestrator, options.directory, options.corrupt)
             finally:
                 _end_fleets(site)
                 if site.log_path.exists():
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if problems else 0
 
 
-def _demo(site: DemoSite, orchestrator: str, corrupt: bool) -> list[str]:
+def _demo(site: DemoSite, orchestrator: str, directory: Path, corrupt: bool) -> list[str]:
     """Run it, say what happened, and return what is not as it should be."""
     data = demo_data_set()
     print(f"writing {len(data.sizes)} objects, {data.size_bytes} bytes, to {site.source.url}")
@@ -98,19 +98,20 @@ def _demo(site: DemoSite, orchestrator: str, corrupt: bool) -> list[str]:
     outcome = Outcome(**run(site))
     print("-" * 79)
     print(f"{orchestrator}: {outcome.state}; " + ", ".join(map(" ".join, outcome.tasks.items())))
-    problems = _report(outcome, site)
+    problems = _report(outcome, site, directory / "plan.svg")
     if corrupt:
         print(f"flipped one bit of {corrupt_one(data, site.destination)}")
     return [*problems, *_check(outcome, data, site)]
 
 
-def _report(outcome: Outcome, site: DemoSite) -> list[str]:
+def _report(outcome: Outcome, site: DemoSite, picture: Path) -> list[str]:
     problems = [] if outcome.state == "success" else [f"the run ended as {outcome.state}"]
     if outcome.plan is None or outcome.transfer is None:
         return [*problems, "there is no plan or no result"]
     plan = TransferPlan.from_dict(outcome.plan)
     result = TransferResult.from_dict(outcome.transfer)
-    for line in (*plan_lines(plan, _direct(plan)), *result_lines(plan, result)):
+    direct = _draw(plan, picture)
+    for line in (*plan_lines(plan, direct), f"  picture: {picture}", *result_lines(plan, result)):
         print(line)
     share = relayed_share(outcome.transfer, site.source.region, site.destination.region)
     print(f"  {outcome.gateways} gateways, {share:.0%} of the bytes came through relays")
@@ -121,12 +122,15 @@ def _report(outcome: Outcome, site: DemoSite) -> list[str]:
     return problems
 
 
-def _direct(plan: TransferPlan) -> TransferPlan:
-    """What one instance at each end would do without relays."""
+def _draw(plan: TransferPlan, picture: Path) -> TransferPlan:
+    """Write the plan's picture; the plan without relays, one instance at each end."""
     from skyplane_orchestration import planner
     from skyplane_orchestration.grids import load_grid
+    from skyplane_orchestration.planner.picture import plan_svg
 
-    return planner.direct(load_grid(), plan.src, plan.dst, 1)
+    grid = load_grid()
+    picture.write_text(plan_svg(plan, grid), encoding="utf-8")
+    return planner.direct(grid, plan.src, plan.dst, 1)
 
 
 def _check(outcome: Outcome, data: DataSet, site: DemoSite) -> list[str]:

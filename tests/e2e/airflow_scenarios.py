@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -103,10 +104,13 @@ def run(dag: Any) -> dict[str, Any]:
 
 
 def asset_extras() -> dict[str, Any]:
-    from airflow.models.asset import AssetEvent
-
+    """URI -> extra of the assets' events."""
+    try:
+        events = import_module("airflow.models.asset").AssetEvent
+    except ModuleNotFoundError:  # Airflow 2 calls them datasets.
+        events = import_module("airflow.models.dataset").DatasetEvent
     with create_session() as session:
-        return {event.asset.uri: event.extra for event in session.query(AssetEvent)}
+        return {event.uri: event.extra for event in session.query(events)}
 
 
 def main() -> None:

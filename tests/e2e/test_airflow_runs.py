@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -145,12 +146,19 @@ def test_a_failed_plan_builds_nothing(scenarios: Scenarios) -> None:
     assert run["tasks"]["move.provision"] == "upstream_failed"
 
 
-def test_one_task_does_all_and_tells_its_asset(scenarios: Scenarios) -> None:
+def test_one_task_does_all(scenarios: Scenarios) -> None:
     run = scenarios.results["one_task"]
     assert run["state"] == "success"
     assert scenarios.copy_is_whole("one_task")
     result = run["returned"]["copy"]
     assert pq.read_table(result["manifest_uri"].removeprefix("file://")).num_rows == len(FILES)
+
+
+@pytest.mark.skipif(
+    version("apache-airflow").startswith("2."), reason="dag.test() of Airflow 2 records no events"
+)
+def test_the_assets_event_has_the_facts(scenarios: Scenarios) -> None:
+    result = scenarios.results["one_task"]["returned"]["copy"]
     facts = scenarios.results["assets"]["x-scenario://copies/one_task"]
     assert facts["bytes"] == sum(FILES.values())
     assert facts["outputs"][0]["uri"] == f"file://{scenarios.destination}/one_task/"

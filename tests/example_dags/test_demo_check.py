@@ -106,12 +106,15 @@ def test_relayed_share() -> None:
 def test_a_gateway_that_still_runs_is_found(site: DemoSite) -> None:
     """Any process that names the gateway and the demo's directory counts."""
     place = str(site.run_root / "fleet" / "config.json")
-    program = "import sys; sys.stdin.read()"
+    program = "import sys; print('up', flush=True); sys.stdin.read()"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "skyplane_gateway", "--config", place],
         stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"  # Its command line is in place by now.
         assert [line.split()[0] for line in left_running(site)] == [str(process.pid)]
     finally:
         process.communicate()
