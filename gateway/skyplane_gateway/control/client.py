@@ -29,6 +29,21 @@ from skyplane_gateway.stores.base import Credentials, StoreSpec
 #: Longest answer that is read. A page of a report or a listing stays far below.
 MAX_ANSWER_BYTES: Final = 16 << 20
 
+#: Alerts by which a peer refuses a certificate (RFC 8446 section 6.2), in OpenSSL's words.
+_REFUSALS: Final = frozenset(
+    {
+        "SSLV3_ALERT_BAD_CERTIFICATE",
+        "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE",
+        "SSLV3_ALERT_CERTIFICATE_REVOKED",
+        "SSLV3_ALERT_CERTIFICATE_EXPIRED",
+        "SSLV3_ALERT_CERTIFICATE_UNKNOWN",
+        "TLSV1_ALERT_UNKNOWN_CA",
+        "TLSV1_ALERT_ACCESS_DENIED",
+        "TLSV1_ALERT_DECRYPT_ERROR",
+        "TLSV13_ALERT_CERTIFICATE_REQUIRED",
+    }
+)
+
 #: Idle connections kept for the next call.
 _POOL_SIZE: Final = 8
 
@@ -84,6 +99,7 @@ class ControlClient:
         self._expected_uri = expected_uri
         self._timeout_s = timeout_s
         self._idle: list[_Connection] = []
+        self._is_closed = False
         self._lock = threading.Lock()
 
     # -- the gateway itself
@@ -178,7 +194,9 @@ class ControlClient:
     # -- plumbing
 
     def close(self) -> None:
+        """Close the connections: idle ones now, others when their call has ended."""
         with self._lock:
+            self._is_closed = True
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
@@ -213,8 +231,7 @@ class ControlClient:
             # Most likely the gateway had closed the idle connection; every verb may be
             # repeated, so asking once more on a fresh one is safe.
             return self._retry_fresh(method, path, payload, limit_s)
-        self._give_back(connection)
-        return self._answer(status, text)
+        return self._finish(connection, status, text)
 
     def _retry_fresh(
         self, method: str, path: str, payload: bytes | None, limit_s: float
@@ -225,7 +242,13 @@ class ControlClient:
         except (http.client.HTTPException, OSError) as error:
             connection.close()
             raise self._unreachable(error) from error
-        self._give_back(connection)
+        return self._finish(connection, status, text)
+
+    def _finish(self, connection: _Connection, status: int, text: bytes) -> dict[str, Any]:
+        if len(text) > MAX_ANSWER_BYTES:
+            connection.close()  # The rest of the answer is still on its way.
+        else:
+            self._give_back(connection)
         return self._answer(status, text)
 
     @staticmethod
@@ -243,7 +266,7 @@ class ControlClient:
             document = json.loads(text) if len(text) <= MAX_ANSWER_BYTES else None
         except ValueError:
             document = None
-        if not isinstance(document, dict):
+        if not isinstance(document, dict) or (status != http.client.OK and "code" not in document):
             raise GatewayError(
                 f"{self.host}:{self.port} answered {status} with something that is not the "
                 "control API's JSON; is another service listening there?"
@@ -267,22 +290,31 @@ class ControlClient:
 
     def _give_back(self, connection: _Connection) -> None:
         with self._lock:
-            if connection.sock is not None and len(self._idle) < _POOL_SIZE:
+            is_kept = not self._is_closed and len(self._idle) < _POOL_SIZE
+            if is_kept and connection.sock is not None:
                 self._idle.append(connection)
                 return
         connection.close()
 
     def _unreachable(self, error: Exception) -> GatewayUnreachable | NotAuthorised:
         address = f"{self.host}:{self.port}"
-        if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+        if _is_distrust(error):
             return NotAuthorised(
                 f"the gateway at {address} and this process do not trust each other "
-                f"({error.reason or error}); both need the same fleet secret and fleet"
+                f"({error}); both need the same fleet secret and fleet"
             )
         return GatewayUnreachable(
             f"the gateway at {address} does not answer ({error or type(error).__name__}); "
             "it may have ended, or a firewall is in between"
         )
+
+
+def _is_distrust(error: Exception) -> bool:
+    """Whether one side refused the other's certificate; else it does not speak TLS like ours."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return True
+    # OpenSSL's names: what the peer sends when it does not take our certificate.
+    return isinstance(error, ssl.SSLError) and (error.reason or "") in _REFUSALS
 
 
 def _transfer_path(transfer_key: str, verb: str = "") -> str:
