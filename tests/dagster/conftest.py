@@ -1,0 +1,183 @@
+"""A client that brings nothing up, and a resource that opens it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from skyplane_orchestration.dagster import SkyplaneResource
+from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.fleet import Fleet
+from skyplane_orchestration.identity import RunIdentity
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.plan import (
+    GridReference,
+    InstanceGroup,
+    PlanCost,
+    PlanPath,
+    SolverReport,
+    TransferPlan,
+)
+from skyplane_orchestration.provision.base import SweepReport, SweptFleet, TeardownReport
+from skyplane_orchestration.result import CostOutcome, TransferResult
+from skyplane_orchestration.steering import SubmittedTransfer
+
+HERE = "local:here"
+
+PLAN = TransferPlan(
+    src=HERE,
+    dst=HERE,
+    objective={"kind": "minimize-cost", "min_throughput_gbps": 1.0, "exactly": False},
+    throughput_gbps=1.0,
+    volume_gb=1.0,
+    transfer_s=8.0,
+    provision_s=2.0,
+    cost=PlanCost(0.5, 0.25, 0.125, 0.875, 0.75),
+    instances={HERE: InstanceGroup("process", 1)},
+    edges=(),
+    paths=(PlanPath((HERE,), 1.0),),
+    binding=(),
+    solver=SolverReport("optimal", 0.0, 0.0, 0.0),
+    grid=GridReference("test", "2026-01-01", "measured"),
+)
+
+
+def result_of(job: TransferJob, state: Any = "succeeded") -> TransferResult:
+    return TransferResult(
+        transfer_key="ab",
+        epoch=1,
+        state=state,
+        source=job.source.url,
+        destination=job.destination.url,
+        objects=3,
+        copied=2,
+        skipped=1,
+        failed=0,
+        copied_bytes=1000,
+        seconds=2.0,
+        goodput_gbps=0.5,
+        planned_gbps=1.0,
+        edges=(),
+        cost=CostOutcome(0.5, 0.25, 0.125),
+        failures=(),
+        manifest_uri="file:///manifest",
+    )
+
+
+@dataclass
+class World:
+    """What the fake clients were asked, and what they are to raise.
+
+    Attributes:
+        calls: verb and fleet key, transfer destination or identity.
+        errors: verb -> errors to raise at its next calls, one each.
+    """
+
+    calls: list[tuple[str, Any]] = field(default_factory=list)
+    errors: dict[str, list[BaseException]] = field(default_factory=dict)
+    sweep: SweepReport = field(default_factory=lambda: SweepReport((), (), dry_run=False))
+
+    @property
+    def verbs(self) -> list[str]:
+        return [verb for verb, _ in self.calls]
+
+    def note(self, verb: str, what: Any) -> None:
+        self.calls.append((verb, what))
+        if self.errors.get(verb):
+            raise self.errors[verb].pop(0)
+
+
+class FakeClient:
+    """As much of `Client` as the steps use."""
+
+    def __init__(self, world: World, identity: RunIdentity) -> None:
+        self._world = world
+        self.identity = identity
+
+    def check_destination(self, job: TransferJob) -> None:
+        self._world.note("check_destination", job.destination.url)
+
+    def plan(self, job: TransferJob) -> TransferPlan:
+        self._world.note("plan", job.source.url)
+        return PLAN
+
+    def provision(self, plan: TransferPlan) -> Fleet:
+        assert plan == PLAN
+        key = self.identity.fleet_key()
+        self._world.note("provision", key)
+        deployment = self.identity.deployment
+        return Fleet(key, 0, deployment, "local", plan, (), (), "host", 1.5, 9e9)
+
+    def transfer(
+        self,
+        job: TransferJob,
+        fleet: Fleet,
+        *,
+        on_submitted: Callable[[Fleet, SubmittedTransfer], None],
+        on_status: object,
+        manifest: str | None,
+    ) -> TransferResult:
+        on_submitted(fleet, SubmittedTransfer("ab", 1, "local:here/0", joined=False))
+        self._world.note("transfer", (fleet.key, job.destination.url, manifest))
+        return result_of(job)
+
+    def teardown(self, fleet: Fleet) -> TeardownReport:
+        self._world.note("teardown", fleet.key)
+        return TeardownReport(("local:here/0",), {"local:here/0": "the end"})
+
+    def sweep(self) -> SweepReport:
+        self._world.note("sweep", self.identity)
+        return self._world.sweep
+
+
+#: A resource is made anew for every run, from its settings: this is what survives.
+_WORLDS: dict[str, World] = {}
+
+
+class FakeResource(SkyplaneResource):
+    """Opens fake clients of the world of its name."""
+
+    world: str
+
+    def client(self, identity: RunIdentity) -> Any:
+        world = _WORLDS[self.world]
+        world.calls.append(("identity", identity))
+        return FakeClient(world, identity)
+
+
+@dataclass
+class Lab:
+    """Materializes assets against one world."""
+
+    world: World
+    resource: FakeResource
+
+    def fail(self, verb: str, *errors: SkyplaneError | BaseException) -> None:
+        self.world.errors[verb] = list(errors)
+
+    def orphan(self, error: str = "") -> None:
+        self.world.sweep = SweepReport((SweptFleet("ab", "gone", (), error),), (), dry_run=False)
+
+    def materialize(
+        self, asset: dg.AssetsDefinition, partition_key: str | None = None
+    ) -> dg.ExecuteInProcessResult:
+        with dg.DagsterInstance.ephemeral() as instance:
+            return dg.materialize(
+                [asset],
+                resources={"skyplane": self.resource},
+                instance=instance,
+                partition_key=partition_key,
+                raise_on_error=False,
+            )
+
+
+@pytest.fixture
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    name = request.node.nodeid
+    _WORLDS[name] = World()
+    yield Lab(_WORLDS[name], FakeResource(deployment="test", world=name))
+    del _WORLDS[name]

@@ -1,0 +1,159 @@
+"""Transfer assets with real gateways between two S3 servers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pytest
+
+from skyplane_orchestration import Location, MinimizeCost
+from skyplane_orchestration.dagster import SkyplaneResource, build_skyplane_transfer_asset
+from skyplane_orchestration.job import Limits
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Home, S3Server, SlowLink
+
+pytestmark = pytest.mark.e2e
+
+MIB = 1 << 20
+RELAYS_NEEDED_GBPS = 3.5
+
+
+@pytest.fixture
+def private(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """This process as one of the private home."""
+    for name, value in home.environment.items():
+        monkeypatch.setenv(name, value)
+    return home
+
+
+def asset_of(
+    bucket: str, servers: tuple[S3Server, S3Server], **options: Any
+) -> dg.AssetsDefinition:
+    here, there = servers
+    return build_skyplane_transfer_asset(
+        "paris",
+        source=Location(f"s3://{bucket}/data/", here.region, here.endpoint),
+        destination=Location(f"s3://{bucket}/copy/", there.region, there.endpoint),
+        objective=MinimizeCost(RELAYS_NEEDED_GBPS),
+        limits=Limits(instance_limit=1, chunk_mib=5),
+        **options,
+    )
+
+
+def materialize(asset: dg.AssetsDefinition) -> dg.ExecuteInProcessResult:
+    with dg.DagsterInstance.ephemeral() as instance:
+        return dg.materialize(
+            [asset],
+            resources={"skyplane": SkyplaneResource(lease_s=30)},
+            instance=instance,
+            raise_on_error=False,
+        )
+
+
+def digests(objects: dict[str, bytes]) -> dict[str, str]:
+    return {key: hashlib.sha256(body).hexdigest() for key, body in objects.items()}
+
+
+def test_an_asset_is_moved_over_relays_and_nothing_is_left(
+    private: Home, servers: tuple[S3Server, S3Server], tmp_path: Path
+) -> None:
+    here, there = servers
+    bucket = here.make_bucket("dagster-well")
+    there.make_bucket(bucket)
+    objects = {"large": os.urandom(11 * MIB), "empty": b"", "a+b %25/ü": b"odd", "_SUCCESS": b"ok"}
+    here.fill(bucket, "data/", objects)
+    result = materialize(asset_of(bucket, servers, manifest=str(tmp_path / "m.parquet")))
+    assert result.success
+    fleet = result.output_for_node("paris.provision")
+    regions = {gateway["region"] for gateway in fleet["gateways"]}
+    assert len(fleet["gateways"]) >= 4
+    assert regions > {here.region, there.region}
+    assert there.digests(bucket, "copy/") == digests(objects)
+    (event,) = result.get_asset_materialization_events()
+    told: dict[str, Any] = {n: value.value for n, value in event.materialization.metadata.items()}
+    assert told["skyplane/objects"] == len(objects)
+    assert told["skyplane/bytes"] == sum(map(len, objects.values()))
+    assert told["skyplane/throughput_gbps"] > 0
+    assert told["skyplane/plan"]["src"] == here.region
+    assert told["skyplane/manifest"] == f"file://{tmp_path}/m.parquet"
+    assert private.traces() == []
+
+
+def test_a_transfer_that_fails_is_torn_down_and_the_run_stays_failed(
+    private: Home, servers: tuple[S3Server, S3Server]
+) -> None:
+    here, there = servers
+    bucket = here.make_bucket("dagster-fails")
+    there.make_bucket(bucket)
+    objects = {"one": b"1", "two": b"2"}
+    here.fill(bucket, "data/", objects)
+    there.fill(bucket, "copy/", {"one": b"was there before"})
+    result = materialize(asset_of(bucket, servers, conflict="fail"))
+    assert not result.success
+    steps = [event.step_key for event in result.all_events if event.is_step_success]
+    assert [key.rpartition(".")[2] for key in steps if key] == [
+        "plan",
+        "provision",
+        "transfer",
+        "teardown",
+    ]
+    outcome = result.output_for_node("paris.transfer")
+    assert outcome["error"]["code"] == "transfer-failed"
+    assert (outcome["result"]["copied"], outcome["result"]["failed"]) == (1, 1)
+    assert len(result.output_for_node("paris.teardown")["stopped"]) >= 4
+    assert there.digests(bucket, "copy/")["one"] == hashlib.sha256(b"was there before").hexdigest()
+    assert private.traces() == []
+
+
+def test_a_missing_bucket_is_found_before_anything_is_built(
+    private: Home, servers: tuple[S3Server, S3Server]
+) -> None:
+    servers[0].make_bucket("dagster-nowhere")
+    result = materialize(asset_of("dagster-nowhere", servers))
+    assert not result.success
+    assert [event.step_key for event in result.all_events if event.is_step_success] == []
+    assert private.traces() == []
+
+
+def test_a_terminated_run_takes_its_gateways_down(
+    home: Home, servers: tuple[S3Server, S3Server], slow_link: SlowLink, tmp_path: Path
+) -> None:
+    here, there = servers
+    bucket = here.make_bucket("dagster-terminated")
+    there.make_bucket(bucket)
+    here.fill(bucket, "data/", {"large": os.urandom(20 * MIB)})
+    environment = {
+        **home.environment,
+        "DAGSTER_HOME": str(tmp_path),
+        "DAGSTER_DISABLE_TELEMETRY": "yes",
+        "SKYPLANE_DEMO_SOURCE_URL": f"s3://{bucket}/data/",
+        "SKYPLANE_DEMO_SOURCE_ENDPOINT": here.endpoint,
+        "SKYPLANE_DEMO_DESTINATION_URL": f"s3://{bucket}/copy/",
+        "SKYPLANE_DEMO_DESTINATION_ENDPOINT": slow_link.endpoint,
+    }
+    example = Path(__file__).resolve().parents[2] / "example_dags" / "sydney_to_paris_asset.py"
+    command = ["-m", "dagster", "asset", "materialize", "-f", str(example), "--select", "*"]
+    with subprocess.Popen(
+        [sys.executable, *command],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            home.wait_until(lambda: there.open_uploads(bucket), "open uploads")
+            process.send_signal(signal.SIGINT)
+            output, _ = process.communicate(timeout=100)
+        finally:
+            process.kill()
+    assert process.returncode != 0, output
+    assert home.traces() == []
+    assert there.open_uploads(bucket) == []
