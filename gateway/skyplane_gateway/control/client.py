@@ -259,6 +259,9 @@ class ControlClient:
         connection.request(method, path, body=payload, headers=headers)
         response = connection.getresponse()
         text = response.read(MAX_ANSWER_BYTES + 1)
+        if len(text) <= MAX_ANSWER_BYTES and response.length != 0 and not response.chunked:
+            # A bounded read says nothing of an end that came too early.
+            raise http.client.IncompleteRead(text, response.length)
         return response.status, text
 
     def _answer(self, status: int, text: bytes) -> dict[str, Any]:

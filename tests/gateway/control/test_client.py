@@ -1,0 +1,361 @@
+"""The control client against servers that are not what they should be."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skyplane_gateway.control import client as client_module
+from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.errors import (
+    GatewayError,
+    GatewayUnreachable,
+    NotAuthorised,
+    SkyplaneError,
+    StaleEpoch,
+)
+from skyplane_orchestration.authority import Authority, FleetSecret
+
+KEY = "ab" * 16
+NODE = "aws:us-east-1/0"
+OURS = Authority(FleetSecret(b"the secret of the client's tests!"), KEY)
+
+#: What a server does with one connection after the handshake.
+Behaviour = Callable[[socket.socket], None]
+
+
+def context_of(authority: Authority, directory: Path, node: str = NODE) -> ssl.SSLContext:
+    issued = authority.issue(authority.expected_uri(node), 3600.0)
+    own, trusted = directory / "own.pem", directory / "trusted.pem"
+    own.write_text(issued.certificate_pem + issued.private_key_pem)
+    trusted.write_text(authority.ca_certificate_pem(2**31))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(own)
+    context.load_verify_locations(trusted)
+    return context
+
+
+class Server:
+    """Accepts connections one after another and counts them."""
+
+    def __init__(self, context: ssl.SSLContext | None, *behaviours: Behaviour) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._context = context
+        self._behaviours = list(behaviours)
+        self.connections = 0
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                raw, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            behave = self._behaviours[min(self.connections, len(self._behaviours)) - 1]
+            with self._shaken(raw) as connection:
+                try:
+                    behave(connection)
+                except OSError:
+                    continue
+
+    def _shaken(self, raw: socket.socket) -> socket.socket:
+        """The connection after the handshake; after one that failed, what is left of it."""
+        if self._context is None:
+            return raw
+        connection = self._context.wrap_socket(raw, server_side=True, do_handshake_on_connect=False)
+        try:
+            connection.do_handshake()
+        except OSError:
+            # Closing over unread data would reset the connection, and lose the alert.
+            with suppress(OSError):
+                while os.read(connection.fileno(), 65536):
+                    pass
+        return connection
+
+    def close(self) -> None:
+        # Closing alone would not wake the thread that accepts.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+
+Serve = Callable[..., Server]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """`serve(behaviour, ...)`: the first connection meets the first behaviour, and so on."""
+    running: list[Server] = []
+
+    def start(*behaviours: Behaviour, tls: bool = True, authority: Authority = OURS) -> Server:
+        context = context_of(authority, tmp_path) if tls else None
+        server = Server(context, *behaviours)
+        running.append(server)
+        return server
+
+    yield start
+    for server in running:
+        server.close()
+
+
+def client_for(port: int, timeout_s: float = 10.0, node: str = NODE) -> ControlClient:
+    return ControlClient(
+        "127.0.0.1", port, OURS.client_context(), OURS.expected_uri(node), timeout_s
+    )
+
+
+def read_request(connection: socket.socket) -> bytes:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = connection.recv(65536)
+        if not piece:
+            raise OSError("closed")
+        data += piece
+    return data
+
+
+def answer(body: bytes, status: str = "200 OK", more: str = "") -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{more}\r\n"
+    return head.encode() + body
+
+
+def says(*answers: bytes) -> Behaviour:
+    """Answers so many requests on one connection, then closes it."""
+
+    def behave(connection: socket.socket) -> None:
+        for text in answers:
+            read_request(connection)
+            connection.sendall(text)
+
+    return behave
+
+
+OK = answer(b'{"state": "running"}')
+
+
+def test_nothing_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with client_for(port) as client, pytest.raises(GatewayUnreachable, match=str(port)) as caught:
+        client.status()
+    assert not caught.value.is_permanent
+
+
+def test_a_server_without_tls(serve: Serve) -> None:
+    """Another program has taken the port of a gateway that ended: gone, not distrusted."""
+
+    def http(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(answer(b"hello", "400 Bad Request"))
+
+    server = serve(http, tls=False)
+    with client_for(server.port) as client, pytest.raises(GatewayUnreachable):
+        client.status()
+
+
+def test_another_fleets_gateway(serve: Serve) -> None:
+    other = Authority(FleetSecret(b"another secret, as long as needed"), KEY)
+    server = serve(says(OK), authority=other)
+    with client_for(server.port) as client, pytest.raises(NotAuthorised, match="do not trust"):
+        client.status()
+
+
+def test_another_gateway_of_the_same_fleet(serve: Serve) -> None:
+    server = serve(says(OK))
+    with (
+        client_for(server.port, node="aws:us-east-1/1") as client,
+        pytest.raises(NotAuthorised, match="answers as"),
+    ):
+        client.status()
+
+
+def test_a_gateway_that_does_not_take_our_certificate(serve: Serve, tmp_path: Path) -> None:
+    server = serve(says(OK))
+    stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    stranger.check_hostname = False
+    stranger.load_verify_locations(cadata=OURS.ca_certificate_pem(2**31))
+    client = ControlClient("127.0.0.1", server.port, stranger, OURS.expected_uri(NODE))
+    with client, pytest.raises(NotAuthorised, match="do not trust"):
+        client.status()
+
+
+@pytest.mark.parametrize(
+    "partial",
+    [b"", b"HTTP/1.1 200", b'HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"state"'],
+    ids=["before", "in the head", "in the body"],
+)
+def test_a_server_that_closes_in_mid_answer(serve: Serve, partial: bytes) -> None:
+    server = serve(says(partial))
+    with client_for(server.port) as client, pytest.raises(GatewayUnreachable):
+        client.status()
+    # A fresh connection is no dead idle one: it is not tried again behind one's back.
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        answer(b"<html>It works!</html>"),
+        answer(b"[1, 2]"),
+        answer(b"\xff\xfe"),
+        answer(b""),
+        answer(b"not found", "404 Not Found"),
+        answer(b"{}", "502 Bad Gateway"),
+        answer(b'"text"', "500 Internal Server Error"),
+    ],
+)
+def test_an_answer_that_is_not_ours(serve: Serve, text: bytes) -> None:
+    server = serve(says(text))
+    with client_for(server.port) as client, pytest.raises(SkyplaneError) as caught:
+        client.status()
+    assert type(caught.value) is GatewayError
+    assert "is another service listening there?" in caught.value.message
+
+
+def test_a_line_that_is_no_http(serve: Serve) -> None:
+    server = serve(says(b"SSH-2.0-OpenSSH_9.6\r\n"))
+    with client_for(server.port) as client, pytest.raises(GatewayUnreachable):
+        client.status()
+
+
+def test_an_answer_that_is_too_long(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "MAX_ANSWER_BYTES", 1000)
+    long = answer(json.dumps({"text": "x" * 5000}).encode())
+    server = serve(says(long, OK), says(OK))
+    with client_for(server.port) as client:
+        with pytest.raises(GatewayError):
+            client.status()
+        # What was left of it does not get into the next answer.
+        assert client.status() == {"state": "running"}
+    assert server.connections == 2
+
+
+def test_a_server_that_takes_its_time(serve: Serve) -> None:
+    release = threading.Event()
+
+    def slow(connection: socket.socket) -> None:
+        read_request(connection)
+        release.wait(10)
+
+    server = serve(slow)
+    with client_for(server.port, timeout_s=0.2) as client:
+        with pytest.raises(GatewayUnreachable, match="timed out"):
+            client.status()
+        release.set()
+    assert server.connections == 1, "a call that timed out may have been done: ask no second time"
+
+
+def test_connections_are_used_again(serve: Serve) -> None:
+    server = serve(says(*[OK] * 5))
+    with client_for(server.port) as client:
+        for _ in range(5):
+            client.status()
+    assert server.connections == 1
+
+
+def test_a_connection_that_the_server_closes_politely_is_not_kept(serve: Serve) -> None:
+    server = serve(says(answer(b"{}", more="Connection: close\r\n")))
+    with client_for(server.port) as client:
+        client.status()
+        client.status()
+    assert server.connections == 2
+
+
+def test_a_dead_idle_connection_is_replaced_once(serve: Serve) -> None:
+    server = serve(says(OK), says(OK))
+    with client_for(server.port) as client:
+        client.status()
+        assert client.status() == {"state": "running"}
+    assert server.connections == 2
+
+
+def test_and_only_once(serve: Serve) -> None:
+    server = serve(says(OK), says(b""), says(OK))
+    with client_for(server.port) as client:
+        client.status()
+        with pytest.raises(GatewayUnreachable):
+            client.status()
+    assert server.connections == 2
+
+
+def test_the_timeout_of_a_call_is_its_own_also_on_an_idle_connection(serve: Serve) -> None:
+    release = threading.Event()
+
+    def then_slow(connection: socket.socket) -> None:
+        read_request(connection)
+        connection.sendall(OK)
+        read_request(connection)
+        release.wait(10)
+
+    server = serve(then_slow)
+    with client_for(server.port, timeout_s=60.0) as client:
+        client.status()
+        client._timeout_s = 0.1
+        with pytest.raises(GatewayUnreachable, match="timed out"):
+            client.outcomes(KEY, after=0, wait_s=0.1)
+        release.set()
+
+
+def test_an_error_comes_out_as_the_leaf_that_was_raised(serve: Serve) -> None:
+    error = StaleEpoch("epoch 1 is over").to_dict()
+    server = serve(says(answer(json.dumps(error).encode(), "422 Unprocessable"), OK))
+    with client_for(server.port) as client:
+        with pytest.raises(StaleEpoch, match="epoch 1 is over"):
+            client.status()
+        client.status()
+    assert server.connections == 1, "an error is an answer; the connection is good"
+
+
+def test_a_client_that_is_closed_in_mid_call_keeps_nothing_open(serve: Serve) -> None:
+    asked, ended = threading.Event(), threading.Event()
+    client: Any = None
+
+    def behave(connection: socket.socket) -> None:
+        read_request(connection)
+        asked.set()
+        client.close()
+        connection.sendall(OK)
+        # The client's end closes although nobody calls it any more.
+        assert connection.recv(1) == b""
+        ended.set()
+
+    server = serve(behave)
+    client = client_for(server.port)
+    assert client.status() == {"state": "running"}
+    assert asked.is_set()
+    assert ended.wait(10)
+
+
+def test_many_threads_at_once(serve: Serve) -> None:
+    """One server, one connection at a time: threads wait for each other, and nobody fails."""
+    server = serve(says(answer(b"{}", more="Connection: close\r\n")))
+    errors: list[BaseException] = []
+    with client_for(server.port) as client:
+
+        def call() -> None:
+            try:
+                client.status()
+            except SkyplaneError as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=call) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    assert errors == []
+    assert server.connections == 12

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skyplane_gateway.config import GatewayConfig
+from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.main import announce, main, read_config, remove_traces
+
+KEY = "ab" * 16
+
+
+def document(directory: Path, **changes: Any) -> dict[str, Any]:
+    config = GatewayConfig(
+        node="a/0",
+        fleet_key=KEY,
+        control_host="127.0.0.1",
+        data_host="127.0.0.1",
+        directory=str(directory),
+        hello_key_hex="00" * 32,
+    )
+    return {**config.to_dict(), **changes}
+
+
+def test_a_configuration_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.json"
+    path.write_text(json.dumps(document(tmp_path, readers=3)))
+    assert read_config(path, KEY).readers == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "cannot read"),
+        ("{", "cannot read"),
+        ("[]", "must be a JSON object"),
+        ("null", "must be a JSON object"),
+        ("{}", "lacks"),
+        (json.dumps(document(Path("/x"), readers="8")), "readers must be a whole number"),
+        (json.dumps(document(Path("/x"), readers=0)), "readers must be at least 1"),
+        (json.dumps(document(Path("/x"), surprise=1)), "surprise"),
+        (json.dumps(document(Path("/x"), fleet_key="cd" * 16)), "is of fleet"),
+        (json.dumps(document(Path("/x"), hello_key_hex="zz")), "hello_key_hex"),
+        ("\x00\xff", "cannot read"),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_ends_it_with_2_and_one_line(
+    text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "gateway.json"
+    path.write_bytes(text.encode("latin-1"))
+    assert main(["--config", str(path), "--fleet", KEY]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert says in captured.err
+    assert "00000000" not in captured.err
+
+
+def test_a_missing_file_and_a_fleet_key_that_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--config", str(tmp_path / "none"), "--fleet", KEY]) == 2
+    assert "cannot read" in capsys.readouterr().err
+    path = tmp_path / "gateway.json"
+    path.write_text(json.dumps(document(tmp_path, fleet_key="f1ee7")))
+    with pytest.raises(ConfigurationInvalid, match="fleet key"):
+        read_config(path, "f1ee7")
+
+
+def test_from_the_outside_there_is_no_traceback(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "skyplane_gateway", "--config", str(tmp_path / "x"), "--fleet", KEY],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("skyplane-gateway: cannot read")
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def config_in(directory: Path) -> GatewayConfig:
+    directory.mkdir(parents=True)
+    return GatewayConfig.from_dict(document(directory))
+
+
+def test_ready_is_announced_whole(tmp_path: Path) -> None:
+    config = config_in(tmp_path / "fleet" / "a")
+    announce(config, 4000, 4001)
+    assert json.loads(config.ready_path.read_text()) == {
+        "control_port": 4000,
+        "data_port": 4001,
+        "pid": os.getpid(),
+    }
+    assert [path.name for path in Path(config.directory).iterdir()] == ["ready.json"]
+
+
+def test_the_last_gateway_removes_the_fleets_directory(tmp_path: Path) -> None:
+    one, other = (config_in(tmp_path / "fleet" / name) for name in ("a", "b"))
+    remove_traces(one)
+    assert (tmp_path / "fleet").exists()
+    remove_traces(other)
+    assert not (tmp_path / "fleet").exists()
+    remove_traces(other)
