@@ -158,7 +158,7 @@ def cut(text: str, max_bytes: int) -> str:
     if len(json.dumps(text)) <= max_bytes:
         return text
     # One character takes at most twelve bytes there: a surrogate pair, escaped.
-    front = text[: max_bytes // 12]
+    front = text[: max(0, max_bytes - len('"..."')) // 12]
     for end in range(len(front), len(text)):
         if len(json.dumps(text[: end + 1])) > max_bytes - len("..."):
             break
