@@ -10,14 +10,15 @@ from typing import Any
 
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.documents import reading
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import Credentials, StoreSpec
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
     FleetLost,
+    GatewayLost,
     GatewayUnreachable,
     SkyplaneError,
-    UnknownTransfer,
 )
 from skyplane_orchestration.fleet import GatewayHandle
 from skyplane_orchestration.job import TransferJob
@@ -59,13 +60,12 @@ class Steering:
         """Hand both ends their stores, then ask the first source to lead.
 
         Raises:
-            FleetLost: gateways of the fleet do not answer.
+            FleetLost: gateways of the fleet do not answer, or have lost each other.
             StoreError: an end is missing, closed to its gateways, or does not answer.
         """
-        found = self._find(transfer_key)
-        if found is not None and found[1].is_running:
-            return SubmittedTransfer(transfer_key, found[1].epoch, found[0].node, joined=True)
-        epoch = found[1].epoch + 1 if found is not None else 1
+        epoch, running = self._look(transfer_key)
+        if running is not None:
+            return SubmittedTransfer(transfer_key, epoch, running.node, joined=True)
         source, destination = spec_of(job.source), spec_of(job.destination)
         self._attach("source", self._fleet.sources, transfer_key, epoch, source, job, credentials)
         self._attach("sink", self._fleet.sinks, transfer_key, epoch, destination, job, credentials)
@@ -86,28 +86,40 @@ class Steering:
         lead = self._fleet.sources[0]
         try:
             answer = self._sessions.of(lead).submit(transfer_key, epoch=epoch, spec=spec)
-        except GatewayUnreachable as error:
+        except (GatewayUnreachable, GatewayLost) as error:
             raise _lost(error) from error
         return SubmittedTransfer(
             transfer_key, int(answer["epoch"]), lead.node, joined=bool(answer["joined"])
         )
 
-    def _find(self, transfer_key: str) -> tuple[GatewayHandle, TransferStatus] | None:
-        """Who leads the transfer, or led it last, and how far it is."""
-        answers, errors = self._sessions.each_that_answers(
-            self._fleet.sources,
-            lambda _, client: client.transfer_status(transfer_key, renew=False),
-        )
-        for error in errors.values():
-            if isinstance(error, GatewayUnreachable):
-                raise _lost(error) from error
-            if not isinstance(error, UnknownTransfer):
-                raise error
-        known = [
-            (self._fleet.gateway(node), TransferStatus.from_document(document))
-            for node, document in answers.items()
-        ]
-        return max(known, key=lambda row: row[1].epoch, default=None)
+    def _look(self, transfer_key: str) -> tuple[int, GatewayHandle | None]:
+        """Who leads the transfer now, in which epoch; else the epoch to lead it in.
+
+        An epoch in which anything was done is never used again: gateways that outlived
+        its lead still know its chunks. One that was only prepared is, so that of two
+        orchestrators at once the second joins the first. The lead is asked last: what the
+        others have seen of a transfer, it knows of.
+        """
+        lead, *sources = self._fleet.sources
+        others = {handle.node: handle for handle in (*sources, *self._fleet.sinks)}
+        others.pop(lead.node, None)
+        try:
+            documents = self._sessions.each(others.values(), lambda _, client: client.status())
+            documents |= self._sessions.each([lead], lambda _, client: client.status())
+        except GatewayUnreachable as error:
+            raise _lost(error) from error
+        epoch = 1
+        with reading("the status of a gateway"):
+            for node, document in documents.items():
+                led = document["leading"].get(transfer_key)
+                if led is not None and led["state"] == "running":
+                    return led["epoch"], self._fleet.gateway(node)
+                if led is not None:
+                    epoch = max(epoch, led["epoch"] + 1)
+                attached = document["attached"].get(transfer_key)
+                if attached is not None:
+                    epoch = max(epoch, attached["epoch"] + bool(attached["is_used"]))
+        return epoch, None
 
     def _attach(
         self,
@@ -207,5 +219,5 @@ class Steering:
         return tails
 
 
-def _lost(error: GatewayUnreachable) -> FleetLost:
+def _lost(error: GatewayUnreachable | GatewayLost) -> FleetLost:
     return FleetLost(f"the fleet is gone, or cannot be reached from here: {error.message}")
