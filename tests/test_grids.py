@@ -15,7 +15,6 @@ from skyplane_orchestration.grid_rules import GridRegion, billed_price, edge_pri
 from skyplane_orchestration.grids import Grid, load_grid, pairwise_distance_km
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
-
 SMALL = {
     "throughput.csv": (
         "src,dst,gbps\naws:us-east-1,gcp:us-east1,4.5\ngcp:us-east1,aws:us-east-1,6\n"
