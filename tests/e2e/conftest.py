@@ -11,14 +11,30 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
 from botocore.config import Config
+
+from skyplane_orchestration.authority import FleetSecret
+from skyplane_orchestration.client import Client
+from skyplane_orchestration.fleet import Fleet
+from skyplane_orchestration.identity import RunIdentity
+from skyplane_orchestration.plan import (
+    GridReference,
+    InstanceGroup,
+    PlanCost,
+    PlanEdge,
+    PlanPath,
+    SolverReport,
+    TransferPlan,
+)
+from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -212,3 +228,70 @@ def slow_link(servers: tuple[S3Server, S3Server]) -> Iterator[SlowLink]:
     link = SlowLink((host, int(port)), 2 << 20)
     yield link
     link.close()
+
+
+class ClientKit:
+    """Clients of one home in this process, and plans for them."""
+
+    SOURCE, RELAY, SINK = SOURCE_REGION, "gcp:asia-northeast1", DESTINATION_REGION
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.secret = FleetSecret(b"a fleet secret of the client's tests")
+
+    def provisioner(self, **options: Any) -> LocalProvisioner:
+        return LocalProvisioner(LocalOptions(run_root=self.home.run_root, **options))
+
+    def client(self, run: str = "run", **more: Any) -> Client:
+        """Every call is a worker of its own; the same run has the same fleets."""
+        settings = {
+            "identity": RunIdentity("tests", "dag", run),
+            "provisioner": self.provisioner(),
+            "secret": self.secret,
+            "poll_s": 0.02,
+        }
+        return Client(**{**settings, **more})
+
+    def plan(self, *paths: Sequence[str], count: int = 1) -> TransferPlan:
+        """A plan of these paths, with so many instances in every region."""
+        regions = list(dict.fromkeys(region for path in paths for region in path))
+        hops = dict.fromkeys(hop for path in paths for hop in pairwise(path))
+        return TransferPlan(
+            src=paths[0][0],
+            dst=paths[0][-1],
+            objective={},
+            throughput_gbps=float(len(paths)),
+            volume_gb=None,
+            transfer_s=None,
+            provision_s=0.0,
+            cost=PlanCost(None, None, None, None, 0.0),
+            instances={region: InstanceGroup("process", count) for region in regions},
+            edges=tuple(PlanEdge(*hop, 1.0, 2 * count, 5.0, 0.0) for hop in hops),
+            paths=tuple(PlanPath(tuple(path), 1.0) for path in paths),
+            binding=(),
+            solver=SolverReport("optimal", 0.0, 0.0, 0.0),
+            grid=GridReference("test", "2024-01-01", "measured"),
+        )
+
+    def relayed(self) -> TransferPlan:
+        return self.plan((self.SOURCE, self.RELAY, self.SINK))
+
+    def kill(self, fleet: Fleet, region: str = "") -> None:
+        """End its gateways (of one region) without warning."""
+        doomed = {
+            int(handle.details["pid"]) for handle in fleet.gateways if region in ("", handle.region)
+        }
+        for pid in doomed:
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: doomed.isdisjoint(self.home.gateways()), "the end of gateways")
+
+
+@pytest.fixture
+def kit(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClientKit]:
+    """Afterwards nothing may be left: no process, no file."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in home.environment.items():
+        monkeypatch.setenv(name, value)
+    yield ClientKit(home)
+    assert home.traces() == []

@@ -1,0 +1,378 @@
+"""The client from plan to teardown, with real gateways: what works."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from skyplane_gateway.protocol.checksum import crc32c
+from skyplane_orchestration.errors import ForeignHost, SkyplaneError
+from skyplane_orchestration.job import Limits, MinimizeCost, TransferJob
+from skyplane_orchestration.location import Location
+from skyplane_orchestration.outcome import TransferStatus
+from skyplane_orchestration.result import TransferResult
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import ClientKit, S3Server
+
+pytestmark = pytest.mark.e2e
+
+MIB = 1 << 20
+CHUNK = 5 * MIB
+Tree = dict[str, bytes]
+
+
+def write_tree(folder: Path, tree: Tree) -> None:
+    for name, body in tree.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+
+
+def read_tree(folder: Path) -> Tree:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def tree() -> Tree:
+    odd = [
+        "a b+c%2B%20",
+        "new\nline",
+        "\u00e4\u0308 \u00e4",
+        "\U0001f600",
+        "'\"\\;$(x)",
+        "-n",
+        "#?&",
+    ]
+    return {
+        "empty": b"",
+        "one": b"x",
+        **{f"odd/{name}": name.encode() for name in odd},
+        **{f"many/{i:03}": os.urandom(i) for i in range(300)},
+        "deep/" + "d/" * 20 + "leaf": b"leaf",
+        "chunk-1": os.urandom(CHUNK - 1),
+        "chunk": os.urandom(CHUNK),
+        "chunk+1": os.urandom(CHUNK + 1),
+        "two-chunks": os.urandom(2 * CHUNK),
+        "many-chunks": os.urandom(4 * CHUNK + 12345),
+        "_SUCCESS": b"",
+    }
+
+
+@pytest.fixture
+def files(tmp_path: Path, tree: Tree) -> TransferJob:
+    write_tree(tmp_path / "source", tree)
+    return TransferJob(
+        Location(f"{tmp_path}/source/"),
+        Location(f"{tmp_path}/to/here/"),
+        limits=Limits(chunk_mib=5),
+    )
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> TransferJob:
+    write_tree(tmp_path / "few", {"a": b"1", "b": b"2", "c/d": b"3"})
+    return TransferJob(Location(f"{tmp_path}/few/"), Location(f"{tmp_path}/to/"))
+
+
+def test_one_call_copies_a_folder(
+    kit: ClientKit, files: TransferJob, tree: Tree, tmp_path: Path
+) -> None:
+    seen: list[TransferStatus] = []
+    result = kit.client().run(files, on_status=seen.append, manifest=f"{tmp_path}/manifest.parquet")
+    assert read_tree(tmp_path / "to" / "here") == tree
+    assert result.succeeded
+    assert (result.objects, result.copied, result.failed) == (len(tree), len(tree), 0)
+    assert result.copied_bytes == sum(map(len, tree.values()))
+    assert TransferResult.from_dict(result.to_dict()) == result
+    assert not seen[-1].is_running
+    assert [row.copied for row in seen] == sorted(row.copied for row in seen)
+
+    assert result.manifest_uri == f"file://{tmp_path}/manifest.parquet"
+    rows = pq.read_table(tmp_path / "manifest.parquet").to_pylist()
+    assert {row["source"].removeprefix(files.source.url): row["bytes"] for row in rows} == {
+        name: len(body) for name, body in tree.items()
+    }
+    by_name = {row["destination"].removeprefix(files.destination.url): row for row in rows}
+    for name, body in tree.items():
+        assert (by_name[name]["state"], by_name[name]["crc32c"]) == ("copied", crc32c(body))
+        assert by_name[name]["code"] is None
+
+
+def test_the_same_over_a_relay_with_two_gateways_in_every_region(
+    kit: ClientKit, files: TransferJob, tree: Tree, tmp_path: Path
+) -> None:
+    plan = kit.plan((kit.SOURCE, kit.SINK), (kit.SOURCE, kit.RELAY, kit.SINK), count=2)
+    result = kit.client().run(files, plan=plan)
+    assert read_tree(tmp_path / "to" / "here") == tree
+    total = sum(map(len, tree.values()))
+    sent = {(edge.src, edge.dst): edge.sent_bytes for edge in result.edges}
+    assert sent[kit.SOURCE, kit.SINK] + sent[kit.RELAY, kit.SINK] == total
+    assert sent[kit.SOURCE, kit.RELAY] == sent[kit.RELAY, kit.SINK] > 0
+
+
+def test_s3_to_s3_with_regions_and_volume_looked_up(
+    kit: ClientKit, servers: tuple[S3Server, S3Server], request: pytest.FixtureRequest
+) -> None:
+    source, destination = servers
+    for server in servers:
+        server.make_bucket("looked-up")
+    client = source.client()
+    body = os.urandom(2 * CHUNK + 1)
+    client.put_object(
+        Bucket="looked-up",
+        Key="p/large",
+        Body=body,
+        ContentType="x/y",
+        CacheControl="no-store",
+        Metadata={"owner": "me"},
+    )
+    source.fill("looked-up", "p/", {"small": b"1", "empty": b"", "a+b%2B c": b"2"})
+    job = TransferJob(
+        Location("s3://looked-up/p/", endpoint_url=source.endpoint),
+        Location("s3://looked-up/q/", endpoint_url=destination.endpoint),
+        limits=Limits(chunk_mib=5, instance_limit=1),
+    )
+    one = kit.client()
+    plan = one.plan(job)
+    assert (plan.src, plan.dst) == (source.region, destination.region)
+    assert plan.volume_gb == pytest.approx((len(body) + 2) / 1e9)
+    default = one.default_objective(plan.src, plan.dst)
+    assert isinstance(default, MinimizeCost)
+    assert plan.throughput_gbps >= default.min_throughput_gbps * 0.999
+
+    result = one.run(job, plan=plan, manifest="s3://looked-up/q/manifest.parquet")
+    assert result.copied == 4
+    found = destination.digests("looked-up", "q/")
+    assert "manifest.parquet" in found
+    assert {**found, "manifest.parquet": ""} == {
+        **source.digests("looked-up", "p/"),
+        "manifest.parquet": "",
+    }
+    head = destination.client().head_object(Bucket="looked-up", Key="q/large")
+    assert (head["ContentType"], head["CacheControl"], head["Metadata"]) == (
+        "x/y",
+        "no-store",
+        {"owner": "me"},
+    )
+    assert destination.open_uploads("looked-up") == []
+
+
+def test_a_preview_writes_nothing(kit: ClientKit, small: TransferJob, tmp_path: Path) -> None:
+    write_tree(tmp_path / "to", {"a": b"there"})
+    job = replace(small, conflict="skip", exclude=("c/*",))
+    rows = kit.client().preview(job)
+    assert {row.destination_key.rpartition("/")[2]: row.action for row in rows} == {
+        "a": "skip",
+        "b": "copy",
+    }
+    assert read_tree(tmp_path / "to") == {"a": b"there"}
+
+
+def test_clearing_a_task_copies_again_in_a_new_epoch(
+    kit: ClientKit, small: TransferJob, tmp_path: Path
+) -> None:
+    client = kit.client()
+    fleet = client.provision(client.plan(small))
+    try:
+        first = client.transfer(small, fleet)
+        (tmp_path / "to" / "a").unlink()
+        (tmp_path / "few" / "late").write_bytes(b"late")
+        second = kit.client().transfer(small, fleet)
+        assert (first.epoch, second.epoch) == (1, 2)
+        assert first.transfer_key == second.transfer_key
+        assert read_tree(tmp_path / "to") == read_tree(tmp_path / "few")
+    finally:
+        client.teardown(fleet)
+
+
+def test_two_orchestrators_of_one_run_make_one_transfer(
+    kit: ClientKit, files: TransferJob, tree: Tree, tmp_path: Path
+) -> None:
+    """A zombie task and its retry: the second joins, whoever that is."""
+    plan = kit.relayed()
+    results: list[Any] = []
+
+    def worker() -> None:
+        client = kit.client()
+        try:
+            results.append(client.transfer(files, client.provision(plan)))
+        except SkyplaneError as error:
+            results.append(error)
+
+    threads = [threading.Thread(target=worker) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    try:
+        assert [result.epoch for result in results] == [1, 1, 1]
+        assert {result.copied for result in results} == {len(tree)}
+        assert read_tree(tmp_path / "to" / "here") == tree
+    finally:
+        kit.client().teardown(kit.client().identity.fleet_key())
+
+
+def test_two_transfers_at_once_on_one_fleet(kit: ClientKit, tmp_path: Path) -> None:
+    jobs = []
+    for name in ("x", "y"):
+        write_tree(tmp_path / name, {f"{name}{i}": os.urandom(MIB) for i in range(12)})
+        jobs.append(
+            TransferJob(Location(f"{tmp_path}/{name}/"), Location(f"{tmp_path}/to-{name}/"))
+        )
+    client = kit.client()
+    fleet = client.provision(kit.relayed())
+    try:
+        submitted = [client.submit(job, fleet) for job in jobs]
+        results = [client.wait(job, fleet, row) for job, row in zip(jobs, submitted, strict=True)]
+        assert [result.copied for result in results] == [12, 12]
+    finally:
+        client.teardown(fleet)
+    for name in ("x", "y"):
+        assert read_tree(tmp_path / f"to-{name}") == read_tree(tmp_path / name)
+
+
+def test_two_fleets_at_once(kit: ClientKit, tmp_path: Path) -> None:
+    results: list[Any] = []
+
+    def worker(name: str) -> None:
+        job = TransferJob(Location(f"{tmp_path}/{name}/"), Location(f"{tmp_path}/to-{name}/"))
+        try:
+            results.append(kit.client(name).run(job, plan=kit.relayed()).copied)
+        except SkyplaneError as error:
+            results.append(error)
+
+    threads = []
+    for name in ("x", "y"):
+        write_tree(tmp_path / name, {f"{name}{i}": os.urandom(1000) for i in range(20)})
+        threads.append(threading.Thread(target=worker, args=(name,)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert results == [20, 20]
+    for name in ("x", "y"):
+        assert read_tree(tmp_path / f"to-{name}") == read_tree(tmp_path / name)
+
+
+def test_many_transfers_on_one_fleet_hold_nothing_open(
+    kit: ClientKit, small: TransferJob, tmp_path: Path
+) -> None:
+    client = kit.client()
+    fleet = client.provision(kit.relayed())
+
+    def descriptors() -> dict[str, int]:
+        ours = len(os.listdir("/proc/self/fd"))
+        theirs = {
+            handle.node: len(os.listdir(f"/proc/{handle.details['pid']}/fd"))
+            for handle in fleet.gateways
+        }
+        return {"client": ours, **theirs}
+
+    def transfer(number: int) -> None:
+        job = replace(small, destination=Location(f"{tmp_path}/to-{number}/"))
+        assert client.transfer(job, fleet).copied == 3
+
+    try:
+        for number in range(3):
+            transfer(number)
+        before = descriptors()
+        for number in range(3, 23):
+            transfer(number)
+        # A long poll or two may still be on its way out.
+        after = descriptors()
+        assert {
+            name: after[name] - before[name] for name in before if after[name] > before[name] + 4
+        } == {}
+    finally:
+        client.teardown(fleet)
+
+
+def test_a_fleet_that_is_gone_is_built_once_more(
+    kit: ClientKit, small: TransferJob, tmp_path: Path
+) -> None:
+    client = kit.client()
+    fleet = client.provision(kit.relayed())
+    kit.kill(fleet)
+    result = client.transfer(small, fleet)
+    assert result.copied == 3
+    assert read_tree(tmp_path / "to") == read_tree(tmp_path / "few")
+    client.teardown(fleet)
+
+
+@pytest.mark.parametrize("part", ["SOURCE", "RELAY", "SINK"])
+def test_a_fleet_that_lost_a_gateway_is_repaired(
+    part: str, kit: ClientKit, small: TransferJob, tmp_path: Path
+) -> None:
+    """Also after an earlier transfer, of which the gateways that stayed still know."""
+    client = kit.client()
+    fleet = client.provision(kit.relayed())
+    try:
+        assert client.transfer(small, fleet).epoch == 1
+        assert client.transfer(small, fleet).epoch == 2
+        kit.kill(fleet, getattr(kit, part))
+        (tmp_path / "few" / "late").write_bytes(b"late")
+        assert client.transfer(small, fleet).copied == 4
+        assert read_tree(tmp_path / "to") == read_tree(tmp_path / "few")
+    finally:
+        client.teardown(fleet)
+
+
+def test_a_fleet_of_another_machine_is_refused(kit: ClientKit, small: TransferJob) -> None:
+    client = kit.client()
+    fleet = client.provision(client.plan(small))
+    elsewhere = replace(fleet, host="elsewhere/0000")
+    try:
+        with pytest.raises(ForeignHost, match="elsewhere"):
+            client.transfer(small, elsewhere)
+        with pytest.raises(ForeignHost):
+            client.teardown(elsewhere)
+        assert len(kit.home.gateways()) == 1
+    finally:
+        client.teardown(fleet)
+
+
+def test_teardown_by_key_alone_and_twice(kit: ClientKit, small: TransferJob) -> None:
+    client = kit.client()
+    fleet = client.provision(kit.relayed())
+    report = kit.client().teardown(fleet.key)
+    assert len(report.stopped) == 3
+    assert all("is ready" in tail for tail in report.log_tails.values())
+    assert len(report.log_tails) == 3
+    assert kit.home.traces() == []
+    for again in (fleet, fleet.key, "0" * 32):
+        assert client.teardown(again).stopped == ()
+
+
+def test_teardown_by_document_cancels_and_tells_the_last_words(kit: ClientKit) -> None:
+    client = kit.client()
+    fleet = client.provision(kit.relayed())
+    report = client.teardown(fleet)
+    assert set(report.log_tails) == {handle.node for handle in fleet.gateways}
+
+
+def test_a_sweep_takes_orphans_only(kit: ClientKit) -> None:
+    client = kit.client()
+    dead = client.provision(kit.plan((kit.SOURCE,)))
+    kit.kill(dead)
+    alive = kit.client("other").provision(kit.plan((kit.SOURCE,)))
+    try:
+        looked = client.sweep(dry_run=True)
+        assert [orphan.key for orphan in looked.orphans] == [dead.key]
+        assert looked.kept == (alive.key,)
+        assert (kit.home.run_root / dead.key).exists()
+        assert [orphan.key for orphan in client.sweep().orphans] == [dead.key]
+        assert client.sweep().orphans == ()
+        assert len(kit.home.gateways()) == 1
+    finally:
+        client.teardown(alive)
