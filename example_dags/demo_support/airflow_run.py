@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from example_dags.demo_support.follow import follow
 from example_dags.demo_support.servers import DemoSite
 
 GROUP: Final = "imagenet"
@@ -62,7 +63,8 @@ def run_example(site: DemoSite) -> dict[str, Any]:
     )
     if migrated.returncode != 0:
         raise RuntimeError(f"airflow db migrate failed: {migrated.stderr[-2000:]}")
-    _follow([sys.executable, "-m", __name__, str(outcome)], environment, site.log_path)
+    command = [sys.executable, "-m", __name__, str(outcome)]
+    follow(command, environment, _EXAMPLES.parent, site.log_path, _shown)
     if not outcome.exists():
         log = site.log_path.read_text(errors="replace")
         raise RuntimeError(f"the DAG's process ended without an outcome:\n{log[-4000:]}")
@@ -70,24 +72,9 @@ def run_example(site: DemoSite) -> dict[str, Any]:
     return document
 
 
-def _follow(command: list[str], environment: dict[str, str], log_path: Path) -> None:
-    """Run a command; all of its output goes to a file, what our tasks say also to us."""
-    with (
-        log_path.open("w", encoding="utf-8") as log,
-        subprocess.Popen(
-            command,
-            env=environment,
-            cwd=_EXAMPLES.parent,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as process,
-    ):
-        for line in process.stdout or ():
-            log.write(line)
-            if shown := _SHOWN.match(line):
-                print("  " + (shown["task"] or shown["said"]).strip(), flush=True)
+def _shown(line: str) -> str | None:
+    found = _SHOWN.match(line)
+    return (found["task"] or found["said"]).strip() if found else None
 
 
 def _run(outcome: Path) -> None:

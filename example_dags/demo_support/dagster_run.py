@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
 
+from example_dags.demo_support.follow import follow
 from example_dags.demo_support.servers import DemoSite
 
 ASSET: Final = "imagenet_paris"
@@ -42,27 +42,18 @@ def run_example(site: DemoSite) -> dict[str, Any]:
         "DAGSTER_DISABLE_TELEMETRY": "yes",
         "PYTHONWARNINGS": "ignore",
     }
-    with (
-        site.log_path.open("w", encoding="utf-8") as log,
-        subprocess.Popen(
-            [sys.executable, "-m", __name__, str(outcome)],
-            env=environment,
-            cwd=_ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as process,
-    ):
-        for line in process.stdout or ():
-            log.write(line)
-            if shown := _SHOWN.search(line):
-                print("  " + (shown["step"] or f"{shown['of']}: {shown['said']}"), flush=True)
+    command = [sys.executable, "-m", __name__, str(outcome)]
+    follow(command, environment, _ROOT, site.log_path, _shown)
     if not outcome.exists():
         text = site.log_path.read_text(errors="replace")
         raise RuntimeError(f"the asset's process ended without an outcome:\n{text[-4000:]}")
     document: dict[str, Any] = json.loads(outcome.read_text())
     return document
+
+
+def _shown(line: str) -> str | None:
+    found = _SHOWN.search(line)
+    return (found["step"] or f"{found['of']}: {found['said']}") if found else None
 
 
 def _run(outcome: Path) -> None:

@@ -67,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--directory", type=Path, default=Path(".demo"), help="for state and the plan's picture"
     )
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     print(f"the log of the run will be in {options.directory / _log_name(options)}")
     options.directory.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f"{options.orchestrator}-", dir=options.directory))

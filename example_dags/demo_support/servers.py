@@ -134,6 +134,7 @@ def s3_server(log_path: Path) -> Iterator[str]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C must not end it before what depends on it.
         )
     try:
         if not _answers(process, port):
