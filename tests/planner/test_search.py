@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.planner import bound, search
+from skyplane_orchestration.planner import bound
 from skyplane_orchestration.planner.bound import least_instances, most_promising, useless_regions
 from skyplane_orchestration.planner.formulation import cost_per_second
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
@@ -36,9 +36,8 @@ def random_problem(grid_of: Callable[..., Grid], seed: int) -> PlanProblem:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_search_finds_what_the_model_solved_at_once_finds(
-    small_grid: Callable[..., Grid], seed: int, monkeypatch: pytest.MonkeyPatch
+    small_grid: Callable[..., Grid], seed: int
 ) -> None:
-    monkeypatch.setattr(search, "POLISH_S", 30.0)
     problem = random_problem(small_grid, seed)
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
     at_once = solve_integers(at_goal, cost_per_second(at_goal) * 1000, time_limit_s=60)

@@ -39,8 +39,8 @@ from skyplane_orchestration.units import (
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that closing the gap between plan and bound may take, each time it is tried.
-PROOF_S = 0.3
+#: Seconds that each attempt to improve a plan, or to prove that nothing is better, may take.
+PROOF_S = 0.2
 #: The rate from which the cheapest price of any plan at all is looked for.
 _ANY_RATE_GBPS = 0.1
 
@@ -77,7 +77,8 @@ def plan(
         objects: number of objects, for the price of requests.
         max_relays: most relay regions.
         chunk_mib: size of the parts that are written.
-        proof_s: seconds to spend on closing the gap where one is left; 0 only reports it.
+        proof_s: seconds for each attempt to improve the plan, or to prove that nothing is
+            better, where a gap is left; 0 takes what there is and reports the gap.
 
     Raises UnknownRegion, PlanInfeasible (what binds, and the most that would go),
     ConfigurationInvalid (an objective that needs a volume), SolverFailed.
@@ -98,7 +99,7 @@ def plan(
         max_relays=max_relays,
     )
     if isinstance(objective, MaximizeThroughput):
-        found, solver = _fastest(grid, request, objective, problem, started)
+        found, solver = _fastest(grid, request, objective, problem, proof_s, started)
     else:
         found, solver = _cheapest(objective, problem, proof_s, started)
     overlay = decode(found.integers)
@@ -159,10 +160,14 @@ def _fastest(
     request: Request,
     objective: MaximizeThroughput,
     problem: PlanProblem,
+    proof_s: float,
     started: float,
 ) -> tuple[Found, SolverReport]:
     ceiling = _ceiling_usd_per_gb(grid, request, objective)
-    found = fastest(problem, usd_per_gb_to_usd_per_gbit(ceiling)) if ceiling > 0 else None
+    found = None
+    if ceiling > 0:
+        price = usd_per_gb_to_usd_per_gbit(ceiling)
+        found = fastest(problem, price, proof_s=proof_s)
     if found is None:
         floor = cheapest(problem, exactly=False, proof_s=0.0)
         if floor is None:

@@ -45,15 +45,16 @@ from skyplane_orchestration.planner.solve import (
 OPTIMAL_GAP = 1e-4
 #: How much of the objective a tie may give away for one relay less.
 TIE = 1e-6
+#: Relative gaps for the solver: where the answer is final, and where it is polished later.
+EXACTLY, NEARLY = 1e-6, 3e-5
 #: What costs are scaled to: far above the absolute tolerances of the solver.
 SCALE = 1000.0
 #: Up to this many edges the model as stated is solved at once.
 FEW_EDGES = 31
-#: Seconds that polishing on the promising regions may take.
-POLISH_S = 0.2
-#: Seconds after which the best integers so far will do, where there are any.
-GOOD_TIME_S = 0.5
-#: Seconds after which a search without any integers is given up.
+#: Seconds after which the best integers so far will do, if they are NEAR their bound.
+GOOD_TIME_S = 0.6
+NEAR = 0.003
+#: Seconds after which a search is given up.
 PATIENCE_S = 20.0
 #: Dinkelbach's method roughly squares its error at each step.
 RATIO_STEPS = 8
@@ -88,7 +89,8 @@ def cheapest(problem: PlanProblem, *, exactly: bool, proof_s: float) -> Found | 
     bounds every rate. None when no plan reaches the goal.
 
     Args:
-        proof_s: most seconds for each attempt to close the gap; 0 reports it as it is.
+        proof_s: most seconds for each attempt to improve the plan or to prove that nothing is
+            better; 0 takes what there is.
     """
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
     least = least_instances(at_goal) if exactly else None
@@ -98,10 +100,10 @@ def cheapest(problem: PlanProblem, *, exactly: bool, proof_s: float) -> Found | 
     bound = max(relaxed.objective, 0.0) / problem.goal_gbps
     target = at_goal if exactly else problem
     keep = most_promising(problem, relaxed)
-    best = _cheapest_on(target.with_regions(keep), bound)
+    best = _cheapest_on(target.with_regions(keep), bound, proof_s)
     if best is None and not keep.all():
         keep = keep | _regions_of_largest(problem)
-        best = _cheapest_on(target.with_regions(keep), bound)
+        best = _cheapest_on(target.with_regions(keep), bound, proof_s)
     if best is None:
         return None
     for _ in range(PROOF_ROUNDS):
@@ -119,7 +121,7 @@ def cheapest(problem: PlanProblem, *, exactly: bool, proof_s: float) -> Found | 
             bound = claim
             break
         keep = keep | proof.missing
-        wider = _cheapest_on(target.with_regions(keep), bound)
+        wider = _cheapest_on(target.with_regions(keep), bound, proof_s)
         if wider is not None and wider.integers.usd_per_gbit < price:
             best = wider
     return Found(best.integers, min(bound, best.integers.usd_per_gbit))
@@ -134,12 +136,11 @@ def largest_throughput(problem: PlanProblem) -> tuple[Integers, Relaxation] | No
     relaxed = relax(free, _shortest_largest(free))
     if relaxed is None or relaxed.throughput_gbps <= TIE:
         return None
-    small = free.with_regions(most_promising(free, relaxed))
-    best = _patiently(small, _shortest_largest(small), _rows(small), OPTIMAL_GAP)
+    best = _fastest_on(free.with_regions(most_promising(free, relaxed)), None, 0.0)
     return None if best is None else (best, relaxed)
 
 
-def fastest(problem: PlanProblem, usd_per_gbit: float) -> Found | None:
+def fastest(problem: PlanProblem, usd_per_gbit: float, *, proof_s: float) -> Found | None:
     """The most throughput at no more than `usd_per_gbit`, then the cheapest such plan.
 
     One integer program: cost <= price * G is linear when G is a variable. None when no plan
@@ -150,11 +151,11 @@ def fastest(problem: PlanProblem, usd_per_gbit: float) -> Found | None:
     if relaxed is None or relaxed.throughput_gbps <= TIE:
         return None
     small = free.with_regions(most_promising(free, relaxed))
-    most = _fastest_on(small, usd_per_gbit)
+    most = _fastest_on(small, usd_per_gbit, proof_s)
     if most is None or most.throughput_gbps <= TIE:
         return None
     rate = most.throughput_gbps * (1 - TIE)
-    cheaper = _cheapest_on(small.with_goal(rate, rate), 0.0)
+    cheaper = _cheapest_on(small.with_goal(rate, rate), 0.0, proof_s)
     if cheaper is not None and cheaper.integers.usd_per_gbit < most.usd_per_gbit:
         most = cheaper.integers
     return Found(most, relaxed.throughput_gbps)
@@ -163,11 +164,12 @@ def fastest(problem: PlanProblem, usd_per_gbit: float) -> Found | None:
 # ---------------------------------------------------------------- on few regions
 
 
-def _cheapest_on(problem: PlanProblem, bound: float) -> Found | None:
+def _cheapest_on(problem: PlanProblem, bound: float, polish_s: float) -> Found | None:
     """The cheapest integers per Gbit on these regions, and the bound for these regions.
 
     Args:
         bound: USD per Gbit that no plan beats, from the relaxation.
+        polish_s: most seconds for a look at what rounding M on fewer regions has missed.
     """
     if problem.goal_gbps == problem.most_gbps:
         found = _at_goal(problem, bound)
@@ -175,7 +177,7 @@ def _cheapest_on(problem: PlanProblem, bound: float) -> Found | None:
         found = _from_goal(problem, bound)
     if found is None or problem.edge_count <= FEW_EDGES or found.gap <= OPTIMAL_GAP:
         return found
-    return _polished(problem, found)
+    return _polished(problem, found, polish_s) if polish_s > 0 else found
 
 
 def _at_goal(problem: PlanProblem, bound: float) -> Found | None:
@@ -193,7 +195,7 @@ def _at_goal(problem: PlanProblem, bound: float) -> Found | None:
         if least is None:
             return None
         used = problem.with_regions(least.used_regions | ~problem.relays)
-        best = _as_stated(used, weigh(used)) or _as_stated(problem, weigh(problem))
+        best = _as_stated(used, weigh(used), NEARLY) or _as_stated(problem, weigh(problem))
     if best is None or least is None:
         return None
     proven = (least.bound - _most_ties(problem)) / unit / problem.goal_gbps
@@ -209,7 +211,7 @@ def _from_goal(problem: PlanProblem, bound: float) -> Found | None:
         return None
     price, unit = rough.integers.usd_per_gbit, _unit(problem, rough.integers.usd_per_gbit)
     used = problem.with_regions(rough.integers.used_regions | ~problem.relays)
-    best = _as_stated(used, _margin(used, price, unit) + _ties(used))
+    best = _as_stated(used, _margin(used, price, unit) + _ties(used), NEARLY)
     if best is None:
         best = _as_stated(problem, _margin(problem, price, unit) + _ties(problem))
     return None if best is None else Found(best, rough.bound)
@@ -239,23 +241,27 @@ def _cheapest_ratio(problem: PlanProblem, bound: float, solve: Solve) -> Found |
     return best
 
 
-def _as_stated(problem: PlanProblem, cost: Floats) -> Integers | None:
+def _as_stated(
+    problem: PlanProblem, cost: Floats, relative_gap: float = EXACTLY
+) -> Integers | None:
     """The model as the paper states it: N and M integer."""
-    return _patiently(problem, cost, _rows(problem))
+    return _patiently(problem, cost, _rows(problem), relative_gap)
 
 
 def _patiently(
-    problem: PlanProblem, cost: Floats, rows: list[RowBlock], relative_gap: float = TIE
+    problem: PlanProblem, cost: Floats, rows: list[RowBlock], relative_gap: float
 ) -> Integers | None:
-    """The model as stated: what is found in good time, else what is found at all."""
+    """The model as stated: what good time gives if that is near its bound, else more time."""
     try:
-        return solve_integers(
+        answer = solve_integers(
             problem, cost, extra=rows, relative_gap=relative_gap, time_limit_s=GOOD_TIME_S
         )
     except SolverFailed:
-        return solve_integers(
-            problem, cost, extra=rows, relative_gap=relative_gap, time_limit_s=PATIENCE_S
-        )
+        answer = None
+    else:
+        if answer is None or answer.objective - answer.bound <= NEAR * abs(answer.objective):
+            return answer
+    return solve_integers(problem, cost, extra=rows, relative_gap=NEAR / 2, time_limit_s=PATIENCE_S)
 
 
 def _with_real_connections(problem: PlanProblem, cost: Floats) -> Integers | None:
@@ -264,7 +270,7 @@ def _with_real_connections(problem: PlanProblem, cost: Floats) -> Integers | Non
     return solve_integers(problem, cost, extra=_rows(problem), counted=no_edge)
 
 
-def _polished(problem: PlanProblem, found: Found) -> Found:
+def _polished(problem: PlanProblem, found: Found, polish_s: float) -> Found:
     """A cheaper plan on these regions, if there is one and time allows; else the same."""
     claim = found.integers.usd_per_gbit * (1 - OPTIMAL_GAP / 2)
     unit = _unit(problem, claim)
@@ -273,7 +279,7 @@ def _polished(problem: PlanProblem, found: Found) -> Found:
             problem,
             _margin(problem, claim, unit) + _ties(problem),
             extra=[cost_ceiling(problem, claim), *_rows(problem)],
-            time_limit_s=POLISH_S,
+            time_limit_s=polish_s,
         )
     except SolverFailed:
         return found
@@ -283,11 +289,14 @@ def _polished(problem: PlanProblem, found: Found) -> Found:
     return Found(cheaper, max(found.bound, claim + least / unit / problem.goal_gbps))
 
 
-def _fastest_on(problem: PlanProblem, usd_per_gbit: float) -> Integers | None:
-    """The most throughput under the ceiling on these regions: roughly, then polished."""
+def _fastest_on(
+    problem: PlanProblem, usd_per_gbit: float | None, polish_s: float
+) -> Integers | None:
+    """The most throughput on these regions, under a ceiling if any: roughly, then polished."""
 
     def rows(part: PlanProblem) -> list[RowBlock]:
-        return [cost_ceiling(part, usd_per_gbit), *_rows(part)]
+        ceiling = [] if usd_per_gbit is None else [cost_ceiling(part, usd_per_gbit)]
+        return [*ceiling, *_rows(part)]
 
     no_edge = np.zeros(problem.edge_count, dtype=bool)
     rough = solve_integers(
@@ -296,15 +305,15 @@ def _fastest_on(problem: PlanProblem, usd_per_gbit: float) -> Integers | None:
     if rough is None:
         return None
     used = problem.with_regions(rough.used_regions | ~problem.relays)
-    best = _patiently(used, _shortest_largest(used), rows(used))
+    best = _patiently(used, _shortest_largest(used), rows(used), NEARLY)
     if best is None:
         return None
     better = best.throughput_gbps * (1 + OPTIMAL_GAP / 2)
-    if better <= min(rough.throughput_gbps, problem.most_gbps):
+    if polish_s > 0 and better <= min(rough.throughput_gbps, problem.most_gbps):
         above = problem.with_goal(better, problem.most_gbps)
         try:
             polished = solve_integers(
-                above, _shortest_largest(above), extra=rows(above), time_limit_s=POLISH_S
+                above, _shortest_largest(above), extra=rows(above), time_limit_s=polish_s
             )
         except SolverFailed:
             return best
