@@ -141,19 +141,22 @@ def test_a_terminated_run_takes_its_gateways_down(
     }
     example = Path(__file__).resolve().parents[2] / "example_dags" / "sydney_to_paris_asset.py"
     command = ["-m", "dagster", "asset", "materialize", "-f", str(example), "--select", "*"]
-    with subprocess.Popen(
-        [sys.executable, *command],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        try:
-            home.wait_until(lambda: there.open_uploads(bucket), "open uploads")
-            process.send_signal(signal.SIGINT)
-            output, _ = process.communicate(timeout=100)
-        finally:
-            process.kill()
-    assert process.returncode != 0, output
+    log = tmp_path / "log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, *command], env=environment, stdout=output, stderr=output
+        )
+
+    def is_under_way() -> bool:
+        assert process.poll() is None, log.read_text()[-4000:]
+        return bool(there.open_uploads(bucket))
+
+    try:
+        home.wait_until(is_under_way, "open uploads")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=100) != 0
+    finally:
+        process.kill()
+        process.wait()
     assert home.traces() == []
     assert there.open_uploads(bucket) == []
