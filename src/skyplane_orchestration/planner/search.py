@@ -267,7 +267,7 @@ def _patiently(
 def _with_real_connections(problem: PlanProblem, cost: Floats) -> Integers | None:
     """N integer, M real: a bound, quick to have, and the regions that are worth a look."""
     no_edge = np.zeros(problem.edge_count, dtype=bool)
-    return solve_integers(problem, cost, extra=_rows(problem), counted=no_edge)
+    return solve_integers(problem, cost, extra=_rows(problem), counted=no_edge, relative_gap=NEARLY)
 
 
 def _polished(problem: PlanProblem, found: Found, polish_s: float) -> Found:
