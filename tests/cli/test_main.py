@@ -23,7 +23,18 @@ from skyplane_orchestration.errors import (
 
 
 def test_help_of_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    verbs = ("plan", "cp", "provision", "transfer", "status", "teardown", "sweep", "doctor", "grid")
+    verbs = (
+        "plan",
+        "compare",
+        "cp",
+        "provision",
+        "transfer",
+        "status",
+        "teardown",
+        "sweep",
+        "doctor",
+        "grid",
+    )
     for verb in verbs:
         with pytest.raises(SystemExit) as left:
             main([verb, "--help"])

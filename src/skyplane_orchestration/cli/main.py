@@ -17,6 +17,7 @@ from skyplane_orchestration.errors import SkyplaneError
 
 _VERBS: Final = (
     "plan",
+    "compare",
     "cp",
     "provision",
     "transfer",

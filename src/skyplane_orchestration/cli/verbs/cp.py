@@ -1,4 +1,4 @@
-"""`cp`: plan, provision, transfer and tear down in one go."""
+"""`cp` and `sync`: plan, provision, transfer and tear down in one go."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 
 
 def add(verbs: arguments.Subparsers) -> None:
-    parser = verbs.add_parser("cp", help="copy: plan, provision, transfer, teardown in one go")
+    _add(verbs, "cp", "copy: plan, provision, transfer, teardown in one go")
+    # As with other tools of that name: below a prefix, and only what is not there already.
+    sync = _add(verbs, "sync", "as cp -r, of objects that are missing or different")
+    sync.set_defaults(recursive=True, conflict="replace-if-different")
+
+
+def _add(verbs: arguments.Subparsers, name: str, what: str) -> arguments.Parser:
+    parser: arguments.Parser = verbs.add_parser(name, help=what)
     arguments.add_ends(parser, "s3://bucket/key, file:///path or a path")
     parser.add_argument(
         "--dry-run", action="store_true", help="show what would be copied; write nothing"
@@ -39,6 +46,7 @@ def add(verbs: arguments.Subparsers) -> None:
     arguments.add_times(parser)
     arguments.add_output(parser)
     parser.set_defaults(run_verb=run)
+    return parser
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
