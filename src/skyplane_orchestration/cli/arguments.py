@@ -160,7 +160,7 @@ def add_selection(parser: Parser) -> None:
         "--conflict",
         choices=get_args(ConflictRule),
         default="replace",
-        help="what to do with an object that is there already (default: replace)",
+        help="what to do with an object that is there already (default: %(default)s)",
     )
     group.add_argument(
         "--last",
