@@ -266,3 +266,24 @@ def test_measured_and_modelled_rates_together_are_mixed(triangle: Grid) -> None:
     mixed = plan(replace(triangle, measured=half), S, T, MinimizeCost(5), instance_limit=1)
     assert mixed.grid.throughput == "mixed"
     assert {edge.throughput for edge in mixed.edges} == {"measured", "modelled"}
+
+
+# ---------------------------------------------------------------- extremes
+
+
+def test_a_floor_of_next_to_nothing_is_planned_at_the_least_rate(triangle: Grid) -> None:
+    answer = plan(triangle, S, T, MinimizeCost(1e-9, exactly=True))
+    assert answer.throughput_gbps == pytest.approx(0.001)
+    assert violations(answer, triangle) == []
+
+
+def test_hundreds_of_instances_are_no_trouble(triangle: Grid) -> None:
+    answer = plan(triangle, S, T, MinimizeCost(1000), instance_limit=500)
+    assert answer.throughput_gbps >= 1000
+    assert violations(answer, triangle, 500) == []
+
+
+@pytest.mark.parametrize("volume_gb", [None, 0])
+def test_no_volume_has_no_deadline(triangle: Grid, volume_gb: float | None) -> None:
+    with pytest.raises(ConfigurationInvalid, match="volume"):
+        plan(triangle, S, T, Deadline(1000), volume_gb=volume_gb)

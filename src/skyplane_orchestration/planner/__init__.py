@@ -5,7 +5,17 @@ from __future__ import annotations
 from skyplane_orchestration.planner.answer import PROOF_S, plan
 from skyplane_orchestration.planner.baselines import best_relay, direct
 from skyplane_orchestration.planner.check import violations
+from skyplane_orchestration.planner.frontier import frontier
 from skyplane_orchestration.planner.picture import plan_svg
 from skyplane_orchestration.planner.problem import build_problem
 
-__all__ = ["PROOF_S", "best_relay", "build_problem", "direct", "plan", "plan_svg", "violations"]
+__all__ = [
+    "PROOF_S",
+    "best_relay",
+    "build_problem",
+    "direct",
+    "frontier",
+    "plan",
+    "plan_svg",
+    "violations",
+]

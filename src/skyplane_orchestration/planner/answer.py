@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds that each attempt to improve a plan, or to prove that nothing is better, may take.
 PROOF_S = 0.2
+#: Nothing slower is planned: below this, flows drown in the tolerances of the solver.
+LEAST_GBPS = 1e-3
 #: The rate from which the cheapest price of any plan at all is looked for.
 _ANY_RATE_GBPS = 0.1
 
@@ -127,10 +129,10 @@ def plan(
 
 def _floor_gbps(objective: Objective, volume_gb: float | None, ends: Sequence[str]) -> float:
     if isinstance(objective, MinimizeCost):
-        return objective.min_throughput_gbps
+        return max(objective.min_throughput_gbps, LEAST_GBPS)
     if isinstance(objective, MaximizeThroughput):
         return _ANY_RATE_GBPS
-    if volume_gb is None:
+    if not volume_gb:
         raise ConfigurationInvalid("a deadline needs a volume: give volume_gb, or list the source")
     # A relay may lie in the slowest cloud, so the slowest cloud is what has to be waited for.
     clouds = {tag.partition(":")[0] for tag in ends}
@@ -141,7 +143,7 @@ def _floor_gbps(objective: Objective, volume_gb: float | None, ends: Sequence[st
             f" {objective.seconds:g} s; allow more time, or copy without gateways",
             binding=(DEADLINE,),
         )
-    return gb_to_gbit(volume_gb) / (objective.seconds - up_s)
+    return max(gb_to_gbit(volume_gb) / (objective.seconds - up_s), LEAST_GBPS)
 
 
 def _cheapest(
@@ -187,7 +189,7 @@ def _ceiling_usd_per_gb(grid: Grid, request: Request, objective: MaximizeThrough
     """The price that egress and instances may have per GB, requests paid first."""
     if objective.max_usd_per_gb is not None:
         return objective.max_usd_per_gb
-    if request.volume_gb is None or objective.max_cost_usd is None:
+    if not request.volume_gb or objective.max_cost_usd is None:
         raise ConfigurationInvalid(
             "a ceiling in USD needs a volume: give volume_gb, or list the source"
         )
