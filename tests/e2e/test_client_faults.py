@@ -1,0 +1,486 @@
+"""The client when things go wrong: the right error, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    EmptySource,
+    InvalidLocation,
+    NotFound,
+    SkyplaneError,
+    StoreError,
+    StoreUnavailable,
+    TransferFailed,
+    UnknownRegion,
+)
+from skyplane_orchestration.job import Limits, MinimizeCost, TransferJob
+from skyplane_orchestration.location import Location
+from skyplane_orchestration.outcome import TransferStatus
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import ClientKit, S3Server, SlowLink
+
+pytestmark = pytest.mark.e2e
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def slow(
+    kit: ClientKit,
+    servers: tuple[S3Server, S3Server],
+    slow_link: SlowLink,
+    request: pytest.FixtureRequest,
+) -> TransferJob:
+    """Large and small objects, to a store behind a thin line."""
+    bucket = "f-" + request.node.name.lower().translate(str.maketrans("_[]", "---"))[-50:].strip(
+        "-"
+    )
+    for server in servers:
+        server.make_bucket(bucket)
+    source, destination = servers
+    source.fill(bucket, "p/", {f"large{i}": os.urandom(11 * MIB) for i in range(2)})
+    source.fill(bucket, "p/", {f"small{i}": os.urandom(100) for i in range(20)})
+    return TransferJob(
+        Location(f"s3://{bucket}/p/", source.region, source.endpoint),
+        Location(f"s3://{bucket}/q/", destination.region, slow_link.endpoint),
+        limits=Limits(chunk_mib=5),
+    )
+
+
+def uploads(job: TransferJob, server: S3Server) -> list[str]:
+    return server.open_uploads(job.destination.bucket)
+
+
+class Once:
+    """An `on_status` that acts once, as soon as the transfer is so far."""
+
+    def __init__(self, is_due: Callable[[TransferStatus], bool], act: Callable[[], None]) -> None:
+        self._is_due, self._act = is_due, act
+        self.done = False
+
+    def __call__(self, status: TransferStatus) -> None:
+        if not self.done and status.is_running and self._is_due(status):
+            self.done = True
+            self._act()
+
+
+def in_full_swing(status: TransferStatus) -> bool:
+    """Both uploads are open, and the lead has been told of them."""
+    return len(status.open_uploads) == 2
+
+
+@pytest.mark.parametrize("part", ["SOURCE", "RELAY", "SINK"])
+def test_a_gateway_killed_in_mid_transfer(
+    part: str, kit: ClientKit, slow: TransferJob, servers: tuple[S3Server, S3Server]
+) -> None:
+    destination = servers[1]
+    client = kit.client()
+    fleet = client.provision(kit.relayed())
+    kill = Once(in_full_swing, lambda: kit.kill(fleet, getattr(kit, part)))
+    try:
+        with pytest.raises(TransferFailed) as caught:
+            client.transfer(slow, fleet, on_status=kill)
+        assert kill.done
+        assert not caught.value.is_permanent
+        assert getattr(kit, part) in caught.value.message
+        if part != "SOURCE":
+            assert caught.value.result is not None
+    finally:
+        client.teardown(fleet)
+    assert kit.home.traces() == []
+    assert uploads(slow, destination) == []
+
+
+def test_after_a_lost_relay_the_same_call_succeeds(
+    kit: ClientKit, slow: TransferJob, servers: tuple[S3Server, S3Server]
+) -> None:
+    source, destination = servers
+    client = kit.client()
+    fleet = client.provision(kit.relayed())
+    kill = Once(in_full_swing, lambda: kit.kill(fleet, kit.RELAY))
+    try:
+        with pytest.raises(TransferFailed):
+            client.transfer(slow, fleet, on_status=kill)
+        fast = replace(
+            slow,
+            destination=replace(slow.destination, endpoint_url=destination.endpoint),
+            conflict="skip",
+        )
+        assert client.transfer(fast, fleet).failed == 0
+        bucket = slow.source.bucket
+        assert destination.digests(bucket, "q/") == source.digests(bucket, "p/")
+    finally:
+        client.teardown(fleet)
+    assert uploads(slow, destination) == []
+
+
+def test_teardown_while_transferring(
+    kit: ClientKit, slow: TransferJob, servers: tuple[S3Server, S3Server]
+) -> None:
+    client = kit.client()
+    fleet = client.provision(kit.relayed())
+    submitted = client.submit(slow, fleet)
+    wait_for(lambda: uploads(slow, servers[1]))
+    report = kit.client().teardown(fleet)
+    assert set(report.log_tails) == {handle.node for handle in fleet.gateways}
+    assert uploads(slow, servers[1]) == []
+    with pytest.raises(TransferFailed, match="is lost"):
+        client.wait(slow, fleet, submitted)
+
+
+def test_cancel_keeps_the_fleet_and_leaves_no_upload(
+    kit: ClientKit, slow: TransferJob, servers: tuple[S3Server, S3Server]
+) -> None:
+    client = kit.client()
+    fleet = client.provision(kit.relayed())
+    try:
+        submitted = client.submit(slow, fleet)
+        wait_for(lambda: uploads(slow, servers[1]))
+        client.cancel(fleet, submitted)
+        client.cancel(fleet, submitted)
+        with pytest.raises(TransferFailed) as caught:
+            client.wait(slow, fleet, submitted)
+        assert caught.value.result.state == "cancelled"  # type: ignore[attr-defined]
+        assert uploads(slow, servers[1]) == []
+        assert len(kit.home.gateways()) == 3
+    finally:
+        client.teardown(fleet)
+
+
+def wait_for(holds: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+# -- the orchestrator itself is killed
+
+
+ORCHESTRATOR = textwrap.dedent(
+    """
+    import json, sys, time
+    from pathlib import Path
+    from skyplane_orchestration.authority import FleetSecret
+    from skyplane_orchestration.client import Client, FleetTimes
+    from skyplane_orchestration.identity import RunIdentity
+    from skyplane_orchestration.job import TransferJob
+    from skyplane_orchestration.plan import TransferPlan
+    from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+
+    given = json.loads(sys.stdin.read())
+    client = Client(
+        identity=RunIdentity("tests", "dag", "killed"),
+        provisioner=LocalProvisioner(LocalOptions(run_root=Path(given["run_root"]))),
+        secret=FleetSecret(b"a fleet secret of the client's tests"),
+        times=FleetTimes(start_within_s=given["start_within_s"], lease_s=2.0, hard_end_s=120.0),
+    )
+    fleet = client.provision(TransferPlan.from_dict(given["plan"]))
+    if given["submits"]:
+        client.submit(TransferJob.from_dict(given["job"]), fleet)
+    print("there", flush=True)
+    time.sleep(600)
+    """
+)
+
+
+@pytest.fixture
+def killed(kit: ClientKit) -> Iterator[Callable[..., None]]:
+    """`killed(job, submits=...)`: an orchestrator gets so far and is killed there."""
+    import json
+
+    def run(job: TransferJob, *, submits: bool, start_within_s: float) -> None:
+        given = {
+            "run_root": str(kit.home.run_root),
+            "plan": kit.relayed().to_dict(),
+            "job": job.to_dict(),
+            "submits": submits,
+            "start_within_s": start_within_s,
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-c", ORCHESTRATOR],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=kit.home.environment,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process.stdin, process.stdout:
+            process.stdin.write(json.dumps(given))
+            process.stdin.close()
+            assert process.stdout.readline() == "there\n"
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+    yield run
+    # What a lease has ended leaves a record, which any later sweep removes.
+    kit.client().sweep()
+
+
+def test_an_orchestrator_killed_before_it_submits(
+    kit: ClientKit, slow: TransferJob, killed: Callable[..., None]
+) -> None:
+    killed(slow, submits=False, start_within_s=4.0)
+    assert len(kit.home.gateways()) == 3
+    wait_for(lambda: not kit.home.gateways())
+
+
+def test_an_orchestrator_killed_after_it_has_submitted(
+    kit: ClientKit,
+    slow: TransferJob,
+    servers: tuple[S3Server, S3Server],
+    killed: Callable[..., None],
+) -> None:
+    """The transfer needs nobody; once it is through, nobody renews the leases."""
+    source, destination = servers
+    killed(slow, submits=True, start_within_s=60.0)
+    wait_for(lambda: not kit.home.gateways())
+    bucket = slow.source.bucket
+    assert destination.digests(bucket, "q/") == source.digests(bucket, "p/")
+    assert uploads(slow, destination) == []
+
+
+# -- input that cannot work
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "in"
+    (made / "sub").mkdir(parents=True)
+    (made / "a").write_bytes(b"1")
+    return made
+
+
+def refused(kit: ClientKit, job: TransferJob, client: Any = None) -> SkyplaneError:
+    """The error of a run, which must come soon and before anything was built."""
+    began_s = time.monotonic()
+    with pytest.raises(SkyplaneError) as caught:
+        (client or kit.client()).run(job)
+    assert kit.home.traces() == []
+    assert time.monotonic() - began_s < 60, "seconds, not minutes"
+    return caught.value
+
+
+def test_a_missing_bucket_at_either_end(
+    kit: ClientKit, servers: tuple[S3Server, S3Server], folder: Path
+) -> None:
+    missing = Location("s3://no-such-bucket/p/", endpoint_url=servers[0].endpoint)
+    for known in (missing, missing.at(servers[0].region)):
+        there = Location(f"{folder}/")
+        assert isinstance(refused(kit, TransferJob(known, there)), NotFound)
+        error = refused(kit, TransferJob(there, known))
+        assert isinstance(error, NotFound)
+        assert "no-such-bucket" in error.message
+
+
+def test_an_unknown_region(kit: ClientKit, folder: Path) -> None:
+    job = TransferJob(
+        Location("s3://b/", "aws:us-east-99"),
+        Location("s3://c/", "aws:us-east-1"),
+        MinimizeCost(1.0),
+        volume_gb=1.0,
+    )
+    assert isinstance(refused(kit, job), UnknownRegion)
+
+
+def test_an_endpoint_where_nobody_is(kit: ClientKit, folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    nowhere = Location("s3://b/p/", "aws:us-east-1", f"http://127.0.0.1:{port}")
+    for job in (
+        TransferJob(nowhere, Location(f"{folder}/")),
+        TransferJob(Location(f"{folder}/"), nowhere),
+        TransferJob(nowhere, Location(f"{folder}/"), volume_gb=1.0),
+    ):
+        error = refused(kit, job)
+        assert isinstance(error, StoreUnavailable), error
+        assert not error.is_permanent
+
+
+def test_an_endpoint_that_is_no_object_store(kit: ClientKit, folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        job = TransferJob(Location("s3://b/p/", "aws:us-east-1", url), Location(f"{folder}/"))
+        assert isinstance(refused(kit, job), StoreError)
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_an_empty_source(kit: ClientKit, folder: Path, servers: tuple[S3Server, S3Server]) -> None:
+    servers[0].make_bucket("nothing-here")
+    for source in (
+        Location(f"{folder}/sub/"),
+        Location("s3://nothing-here/p/", endpoint_url=servers[0].endpoint),
+        Location(f"{folder}/no-such-folder/"),
+    ):
+        job = TransferJob(source, Location(f"{folder.parent}/out/"))
+        assert isinstance(refused(kit, job), EmptySource | NotFound)
+        assert not (folder.parent / "out").exists()
+    filtered = TransferJob(
+        Location(f"{folder}/"), Location(f"{folder.parent}/out/"), include=("*.csv",)
+    )
+    assert isinstance(refused(kit, filtered), EmptySource)
+
+
+def test_an_empty_source_that_is_allowed(kit: ClientKit, folder: Path) -> None:
+    job = TransferJob(
+        Location(f"{folder}/sub/"), Location(f"{folder.parent}/out/"), allow_empty=True
+    )
+    result = kit.client().run(job)
+    assert (result.succeeded, result.objects) == (True, 0)
+
+
+def test_a_destination_inside_the_source(kit: ClientKit, folder: Path) -> None:
+    for target in (f"{folder}/", f"{folder}/sub/", f"{folder}/sub/../"):
+        error = refused(kit, TransferJob(Location(f"{folder}/"), Location(target)))
+        assert isinstance(error, ConfigurationInvalid)
+
+
+def test_a_file_in_the_place_of_the_destinations_folder(kit: ClientKit, folder: Path) -> None:
+    (folder.parent / "out").write_bytes(b"in the way")
+    with pytest.raises(SkyplaneError) as caught:
+        kit.client().run(TransferJob(Location(f"{folder}/"), Location(f"{folder.parent}/out/x/")))
+    assert caught.value.is_permanent or isinstance(caught.value, TransferFailed)
+    assert (folder.parent / "out").read_bytes() == b"in the way"
+
+
+def test_a_destination_that_cannot_be_written(kit: ClientKit, folder: Path) -> None:
+    """Root may write nearly everywhere, but not in /proc."""
+    with pytest.raises(SkyplaneError) as caught:
+        kit.client().run(TransferJob(Location(f"{folder}/"), Location("/proc/sys/nowhere/")))
+    assert "/proc/sys/nowhere" in caught.value.message
+
+
+def test_a_single_object_that_is_not_there(kit: ClientKit, folder: Path) -> None:
+    job = TransferJob(Location(f"{folder}/none"), Location(f"{folder}/copy"), recursive=False)
+    assert isinstance(refused(kit, job), NotFound)
+
+
+def test_credentials_of_no_known_form(kit: ClientKit, folder: Path) -> None:
+    for reference in ("vault:x", "env:NOBODY", "profile:nobody"):
+        source = Location("s3://b/", "aws:us-east-1", "http://127.0.0.1:9", reference)
+        error = refused(kit, TransferJob(source, Location(f"{folder}/")))
+        assert isinstance(error, ConfigurationInvalid)
+
+
+def test_a_cloud_without_a_store_yet_or_a_url_of_none(kit: ClientKit, folder: Path) -> None:
+    with pytest.raises(InvalidLocation):
+        Location("ftp://host/x")
+    job = TransferJob(Location(f"{folder}/"), Location("s3://B_A_D/", "local:x", "http://h:1"))
+    assert isinstance(refused(kit, job), SkyplaneError)
+
+
+def test_an_object_that_vanishes_after_it_was_listed(
+    kit: ClientKit, servers: tuple[S3Server, S3Server], slow_link: SlowLink
+) -> None:
+    """Objects go in the order of their keys; the last is deleted while the first moves."""
+    source, destination = servers
+    for server in servers:
+        server.make_bucket("vanishing")
+    source.fill("vanishing", "p/", {f"{i}": os.urandom(6 * MIB) for i in range(5)})
+    job = TransferJob(
+        Location("s3://vanishing/p/", source.region, source.endpoint),
+        Location("s3://vanishing/q/", destination.region, slow_link.endpoint),
+        limits=Limits(chunk_mib=6),
+    )
+    client = kit.client()
+    # A sink with room for two chunks: the others wait in the listing.
+    small = kit.client(provisioner=kit.provisioner(gateway_settings={"assembly_mib": 12}))
+    fleet = small.provision(kit.relayed())
+    delete = Once(
+        lambda _: True,
+        lambda: source.client().delete_object(Bucket="vanishing", Key="p/4") and None,
+    )
+    try:
+        with pytest.raises(TransferFailed) as caught:
+            client.transfer(job, fleet, on_status=delete)
+    finally:
+        client.teardown(fleet)
+    result: Any = caught.value.result
+    assert (result.copied, result.failed, result.error_code) == (4, 1, "objects-failed")
+    (failure,) = result.failures
+    assert (failure.source, failure.code) == ("s3://vanishing/p/4", "not-found")
+    assert destination.digests("vanishing", "q/") == source.digests("vanishing", "p/")
+
+
+def test_a_conflict_fails_the_transfer_unless_allowed(kit: ClientKit, folder: Path) -> None:
+    out = folder.parent / "out"
+    out.mkdir()
+    (out / "a").write_bytes(b"there")
+    (folder / "b").write_bytes(b"2")
+    job = TransferJob(Location(f"{folder}/"), Location(f"{out}/"), conflict="fail")
+    with pytest.raises(TransferFailed, match=r"/a'") as caught:
+        kit.client().run(job)
+    result: Any = caught.value.result
+    assert (result.copied, result.failed, result.state) == (1, 1, "failed")
+    assert (out / "a").read_bytes() == b"there"
+    allowed = kit.client("second").run(replace(job, allow_failed=True))
+    assert (allowed.state, allowed.failed) == ("succeeded", 2)
+
+
+def test_no_secret_shows_anywhere(
+    kit: ClientKit,
+    servers: tuple[S3Server, S3Server],
+    slow: TransferJob,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    secret = "hush-" + "0123456789abcdef" * 2
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+    caplog.set_level("DEBUG", logger="skyplane_orchestration")
+    client = kit.client()
+    fleet = client.provision(kit.relayed())
+    shown: list[str] = [repr(fleet), str(fleet.to_dict()), repr(client.authority(fleet.key))]
+    looked = Once(lambda _: True, lambda: shown.extend(everything_visible(kit)))
+    try:
+        result = client.transfer(slow, fleet, on_status=looked)
+        shown += [repr(result), *everything_visible(kit)]
+    finally:
+        report = client.teardown(fleet)
+    assert looked.done
+    shown += [repr(report), caplog.text]
+    assert len(shown) > 12
+    for text in shown:
+        assert secret not in text
+        assert kit.secret.value.decode() not in text
+
+
+def everything_visible(kit: ClientKit) -> list[str]:
+    """Command lines and environments of the gateways, and every file that they have."""
+    texts = []
+    for pid in kit.home.gateways():
+        for name in ("cmdline", "environ"):
+            texts.append(Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="replace"))
+    for path in kit.home.run_root.rglob("*"):
+        if path.is_file():
+            texts.append(path.read_bytes().decode(errors="replace"))
+    return texts
