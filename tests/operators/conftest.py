@@ -131,6 +131,7 @@ class FakeClient:
 
     def teardown(self, fleet: Fleet | str) -> TeardownReport:
         self._note("teardown", fleet)
+        self.meanwhile()
         lines = "\n".join(f"line {number}" for number in range(100))
         return TeardownReport(("aws:eu-west-3/0",), {"aws:eu-west-3/0": lines})
 

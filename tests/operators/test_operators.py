@@ -221,6 +221,23 @@ def test_killing_a_transfer_cancels_it_and_leaves(hook: Any, context: Any) -> No
     assert client.calls[-1] == ("cancel", (client.identity.fleet_key(), "k" * 32))
 
 
+def test_a_fleet_may_go_on_without_the_task(hook: Any, context: Any) -> None:
+    operator = SkyplaneTransferOperator(
+        task_id="t", fleet=fleet_document(hook, context), cancel_on_kill=False, **ENDS
+    )
+    client = hook.clients["default"]
+    client.meanwhile = operator.on_kill
+    with pytest.raises(AirflowException, match="told to end"):
+        operator.execute(context)
+    assert client.calls[-1][0] == "transfer"
+
+
+def test_a_teardown_that_is_told_to_end_goes_on(hook: Any, context: Any) -> None:
+    operator = SkyplaneTeardownOperator(task_id="down")
+    hook.client(context, "default").meanwhile = operator.on_kill
+    assert operator.execute(context) == {"stopped": ["aws:eu-west-3/0"]}
+
+
 @pytest.mark.parametrize("form", ["one task", "provision"])
 def test_killing_what_cleans_up_after_itself_only_leaves(
     hook: Any, context: Any, form: str

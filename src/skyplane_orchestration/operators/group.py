@@ -25,6 +25,7 @@ def skyplane_transfer_group(
     fleet_name: str | None = None,
     manifest: str | None = None,
     outlets: Sequence[Any] = (),
+    cancel_on_kill: bool = True,
     task_arguments: dict[str, Any] | None = None,
     **job: Unpack[JobArguments],
 ) -> TaskGroup:
@@ -38,6 +39,7 @@ def skyplane_transfer_group(
         fleet_name: name of the fleet in the run; the group's id when None.
         manifest: path or URL where the list of all objects is written (Parquet).
         outlets: assets that the transfer updates.
+        cancel_on_kill: see `SkyplaneTransferOperator`.
         task_arguments: for every task of the group, such as `{"retries": 2}`.
         job: what to move and with what objective: see `SkyplaneJobOperator`.
 
@@ -56,6 +58,7 @@ def skyplane_transfer_group(
             fleet=provision.output,
             manifest=manifest,
             outlets=list(outlets),
+            cancel_on_kill=cancel_on_kill,
             **job,
             **shared,
         )

@@ -40,6 +40,9 @@ class SkyplaneTeardownOperator(SkyplaneOperator):
         self.log.info("%d gateways ended", len(report.stopped))
         return {"stopped": list(report.stopped)}
 
+    def on_kill(self) -> None:
+        """Go on: whoever ends this task wants the gateways gone too, and it takes seconds."""
+
     def _fleet(self) -> Fleet | None:
         if not self.fleet:
             return None

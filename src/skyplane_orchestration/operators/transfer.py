@@ -30,6 +30,8 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
     Args:
         fleet: what `SkyplaneProvisionOperator` returned (its `.output`); None for one task.
         manifest: path or URL where the list of all objects is written (Parquet).
+        cancel_on_kill: a task that is told to end cancels its transfer. With False the
+            fleet goes on, and a retry joins it: for workers that come and go.
         outlets: assets; each one's event gets the facts of `lineage.transfer_facts`.
 
     Returns the result, `TransferResult.to_dict()`: counts, bytes, seconds, cost, planned
@@ -44,11 +46,13 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         *,
         fleet: Mapping[str, Any] | XComArg | None = None,
         manifest: str | None = None,
+        cancel_on_kill: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.fleet: Any = fleet  # A document, once rendered.
         self.manifest = manifest
+        self.cancel_on_kill = cancel_on_kill
         self._is_one_task = fleet is None
         self._running: tuple[Client, Fleet, SubmittedTransfer] | None = None
 
@@ -99,7 +103,7 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         return fleet, result
 
     def cancel_work(self) -> None:
-        if self._running is None:
+        if self._running is None or not self.cancel_on_kill:
             return
         client, fleet, submitted = self._running
         try:
