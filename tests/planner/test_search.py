@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.planner import bound
+from skyplane_orchestration.planner import bound, search
 from skyplane_orchestration.planner.bound import least_instances, most_promising, useless_regions
 from skyplane_orchestration.planner.formulation import cost_per_second
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
@@ -49,6 +49,25 @@ def test_the_search_finds_what_the_model_solved_at_once_finds(
     assert found.integers.usd_per_gbit <= best * (1 + 2 * OPTIMAL_GAP)
     assert found.bound <= best * (1 + 1e-6)
     assert found.gap <= OPTIMAL_GAP
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("exactly", [True, False])
+def test_the_proof_brings_in_what_was_not_promising(
+    small_grid: Callable[..., Grid], seed: int, exactly: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With nothing promising beside what the relaxation uses, and the model never at once."""
+    problem = random_problem(small_grid, seed)
+    best = cheapest(problem, exactly=exactly, proof_s=30.0)
+    monkeypatch.setattr(bound, "PROMISING", 0)
+    monkeypatch.setattr(search, "FEW_EDGES", 0)
+    found = cheapest(problem, exactly=exactly, proof_s=30.0)
+    assert (found is None) == (best is None)
+    if found is None or best is None:
+        return
+    price = best.integers.usd_per_gbit
+    assert found.bound <= price * (1 + 1e-6)
+    assert found.integers.usd_per_gbit <= price * (1 + 2 * OPTIMAL_GAP)
 
 
 @pytest.mark.parametrize("seed", range(8))
