@@ -36,6 +36,10 @@ log = logging.getLogger(__name__)
 _BACKOFF_S: Final = 0.5
 _LONGEST_BACKOFF_S: Final = 10.0
 
+#: Parts of all objects that are under way or wait for room at a sink: more than the sinks
+#: of any fleet hold, so that no window stays empty.
+_PARTS_UNDER_WAY: Final = 1024
+
 
 def _patiently() -> AsyncRetrying:
     """Attempts at a verb on the destination: full jitter, only while it can help."""
@@ -49,10 +53,14 @@ def _patiently() -> AsyncRetrying:
 
 @dataclass(frozen=True, slots=True)
 class OpenUpload:
-    """A multipart upload that this transfer began and has not ended."""
+    """A multipart upload that this transfer began and has not ended.
+
+    `sink` is the gateway that began it, and the one that would abort it when it ends.
+    """
 
     key: str
     upload_id: str
+    sink: str
 
 
 class Movers:
@@ -60,7 +68,7 @@ class Movers:
 
     Args:
         store: the source, for the attributes of objects that go in parts.
-        sinks: gateways that run verbs on the destination; taken in turn.
+        sinks: gateways that run verbs on the destination; uploads begin at each in turn.
         capabilities: the destination's.
         chunk_bytes: wanted size of a part.
     """
@@ -82,6 +90,7 @@ class Movers:
         self._capabilities = capabilities
         self._chunk_bytes = chunk_bytes
         self._turn = 0
+        self._parts = asyncio.Semaphore(_PARTS_UNDER_WAY)
         self.open_uploads: set[OpenUpload] = set()
 
     async def move_whole(self, batch: Sequence[Selection]) -> None:
@@ -129,10 +138,12 @@ class Movers:
 
     async def _begin(self, row: Selection, info: ObjectInfo) -> OpenUpload:
         attributes = info.attributes.to_dict() if info.attributes is not None else None
+        self._turn += 1
+        sink = self._sinks[self._turn % len(self._sinks)]
         answer = await self._on_sink(
-            "create", {"key": row.destination_key, "attributes": attributes}
+            sink, "create", {"key": row.destination_key, "attributes": attributes}
         )
-        upload = OpenUpload(row.destination_key, str(answer["upload_id"]))
+        upload = OpenUpload(row.destination_key, str(answer["upload_id"]), sink.node)
         self.open_uploads.add(upload)
         return upload
 
@@ -145,12 +156,14 @@ class Movers:
         offsets = range(0, size, part_bytes)
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(
-                        self._send_part(row, upload, number, offset, min(part_bytes, size - offset))
-                    )
-                    for number, offset in enumerate(offsets, start=1)
-                ]
+                tasks = []
+                for number, offset in enumerate(offsets, start=1):
+                    # Ten thousand parts wait as a number here, not as a task each.
+                    await self._parts.acquire()
+                    length = min(part_bytes, size - offset)
+                    task = group.create_task(self._send_part(row, upload, number, offset, length))
+                    task.add_done_callback(lambda _: self._parts.release())
+                    tasks.append(task)
         except ExceptionGroup as failures:
             # The first failure cancelled the other parts; it is the one that matters.
             raise failures.exceptions[0] from None
@@ -177,7 +190,10 @@ class Movers:
     async def _complete(
         self, row: Selection, upload: OpenUpload, parts: Sequence[PartInfo], crc32c: int
     ) -> None:
+        # Where it was begun, so that this sink stops thinking of it as open.
+        sink = next(sink for sink in self._sinks if sink.node == upload.sink)
         answer = await self._on_sink(
+            sink,
             "complete",
             {
                 "key": upload.key,
@@ -196,7 +212,7 @@ class Movers:
 
     async def abort(self, upload: OpenUpload) -> None:
         """Abort an upload at any sink that answers; one that stays open stays listed."""
-        for sink in self._sinks:
+        for sink in sorted(self._sinks, key=lambda sink: sink.node != upload.sink):
             try:
                 await asyncio.to_thread(
                     sink.call, "abort", {"key": upload.key, "upload_id": upload.upload_id}
@@ -207,9 +223,9 @@ class Movers:
                 self.open_uploads.discard(upload)
                 return
 
-    async def _on_sink(self, verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        self._turn += 1
-        sink = self._sinks[self._turn % len(self._sinks)]
+    async def _on_sink(
+        self, sink: SinkPeer, verb: str, arguments: dict[str, Any]
+    ) -> dict[str, Any]:
         try:
             async for attempt in _patiently():
                 with attempt:

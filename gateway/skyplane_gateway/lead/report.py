@@ -20,6 +20,9 @@ _IN_MEMORY_BYTES: Final = 1 << 20
 #: A page of the report, in bytes of JSON lines.
 PAGE_BYTES: Final = 1 << 20
 
+#: What a row says of a failure at most; a row stays far shorter than a page.
+_REASON_CHARACTERS: Final = 2000
+
 #: Failures that the status document itself lists.
 _LISTED_FAILURES: Final = 50
 
@@ -68,7 +71,8 @@ class Report:
             size_bytes,
             attempts,
             code=error.code,
-            reason=error.message,
+            # A store may have put a whole page of HTML into it.
+            reason=error.message[:_REASON_CHARACTERS],
         )
         if len(self.failures) < _LISTED_FAILURES:
             self.failures.append(row)
@@ -97,8 +101,13 @@ class Report:
         return row
 
     def page(self, offset: int) -> dict[str, Any]:
-        """Rows from byte `offset` on: `rows`, `next_offset`, `complete` (nothing after)."""
-        self._rows.seek(min(max(offset, 0), self._end))
+        """Rows from byte `offset` on: `rows`, `next_offset`, `complete` (nothing after).
+
+        Args:
+            offset: 0, or the `next_offset` of the page before.
+        """
+        offset = min(max(offset, 0), self._end)
+        self._rows.seek(offset)
         data = self._rows.read(PAGE_BYTES)
         # A page ends with a whole line; a line is far shorter than a page.
         data = data[: data.rfind(b"\n") + 1]
