@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -143,8 +144,13 @@ def test_a_terminated_run_takes_its_gateways_down(
     command = ["-m", "dagster", "asset", "materialize", "-f", str(example), "--select", "*"]
     log = tmp_path / "log"
     with log.open("w") as output:
+        # A session of its own, so that a failed test can end the processes of the steps too.
         process = subprocess.Popen(
-            [sys.executable, *command], env=environment, stdout=output, stderr=output
+            [sys.executable, *command],
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
 
     def is_under_way() -> bool:
@@ -156,7 +162,8 @@ def test_a_terminated_run_takes_its_gateways_down(
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=100) != 0
     finally:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     assert home.traces() == []
     assert there.open_uploads(bucket) == []
