@@ -54,6 +54,7 @@ class _Lane:
     downstream: list[Link] = field(default_factory=list)
     waiting: deque[tuple[FrameHeader, memoryview, Link]] = field(default_factory=deque)
     writable: asyncio.Event = field(default_factory=asyncio.Event)
+    neighbours: dict[str, tuple[str, int]] = field(default_factory=dict)
     down: str = ""
     turn: int = 0
     frames: int = 0
@@ -64,6 +65,12 @@ class _Lane:
         if self.place == 0:
             return "source"
         return "sink" if self.is_at_sink else "relay"
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The neighbours on this route, upstream first."""
+        nodes = self.route.nodes
+        return (*nodes[max(0, self.place - 1) : self.place], *nodes[self.place + 1 :][:1])
 
     @property
     def is_at_sink(self) -> bool:
@@ -128,17 +135,24 @@ class Routes:
     def apply(self, topology: Topology, local_host: str) -> None:
         """Take up the routes that lead through this gateway; broken ones start afresh.
 
-        Applying the same topology again only repairs what is broken.
+        Applying the same topology again only repairs what is broken. A route that is no
+        more, has changed, or has a neighbour at another address, which is another process
+        by then, ends first.
         """
         self.topology = topology
-        for route in topology.routes:
-            if self._node not in route.nodes:
-                continue
+        ours = {route.number: route for route in topology.routes if self._node in route.nodes}
+        for number in set(self._lanes) - set(ours):
+            self._break(self._lanes[number], "it is no route of the fleet any more")
+            del self._lanes[number]
+        for route in ours.values():
+            fresh = _Lane(route, route.nodes.index(self._node))
+            fresh.neighbours = {node: topology.data_addresses[node] for node in fresh.beside}
             lane = self._lanes.get(route.number)
-            if lane is not None and lane.route == route and not lane.down:
-                continue
-            lane = _Lane(route, route.nodes.index(self._node))
-            self._lanes[route.number] = lane
+            if lane is not None and not lane.down:
+                if (lane.route, lane.neighbours) == (route, fresh.neighbours):
+                    continue
+                self._break(lane, "the fleet has changed")
+            lane = self._lanes[route.number] = fresh
             self._claim_early()
             for peer, side, count in self._to_dial(lane):
                 address = topology.data_addresses[peer]
