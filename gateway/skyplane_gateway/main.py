@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
 import json
 import logging
 import os
@@ -35,6 +36,10 @@ _CLOSE_WITHIN_S: Final = 30.0
 
 #: Calls that are being answered when it ends have this long to be answered.
 _ANSWER_WITHIN_S: Final = 2.0
+
+#: How often, and how far apart, the last gateway asks for the lock of its fleet.
+_LOCK_TRIES: Final = 20
+_LOCK_PAUSE_S: Final = 0.05
 
 
 def entry_point() -> None:
@@ -157,7 +162,29 @@ def remove_traces(config: GatewayConfig) -> None:
     """Remove this gateway's private directory, and the fleet's when it was the last."""
     directory = Path(config.directory)
     shutil.rmtree(directory, ignore_errors=True)
+    fleet = directory.parent
     try:
-        directory.parent.rmdir()
+        lock = os.open(fleet, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
-        return  # Others are still there.
+        return  # Somebody else has removed it.
+    try:
+        if _is_locked(lock) and not any(entry.is_dir() for entry in fleet.iterdir()):
+            shutil.rmtree(fleet, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _is_locked(directory: int) -> bool:
+    """Take the lock that whoever works on the fleet holds; False if it stays theirs.
+
+    Another gateway on its way out holds it for a moment only, a provisioner for longer:
+    then the fleet is being rebuilt or taken down, and the directory is not ours to remove.
+    """
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_PAUSE_S)
+        else:
+            return True
+    return False

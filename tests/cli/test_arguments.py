@@ -90,32 +90,6 @@ def test_a_job_has_what_was_asked_for() -> None:
     assert limits.instance_types == {"aws": "m5.large", "gcp": "n2-standard-4"}
 
 
-@pytest.mark.parametrize(
-    ("variables", "flag", "endpoint"),
-    [
-        ({}, "", ""),
-        ({"AWS_ENDPOINT_URL": "http://all"}, "", "http://all"),
-        ({"AWS_ENDPOINT_URL": "http://all", "AWS_ENDPOINT_URL_S3": "http://s3"}, "", "http://s3"),
-        ({"AWS_ENDPOINT_URL": "http://all"}, "--src-endpoint http://flag", "http://flag"),
-    ],
-)
-def test_the_endpoint_of_the_environment_is_given_to_gateways(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], flag: str, endpoint: str
-) -> None:
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert arguments.location_from(parsed(flag), "src").endpoint_url == endpoint
-
-
-def test_a_file_has_no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://all")
-    options = parsed("")
-    options.src = "/data"
-    assert arguments.location_from(options, "src").endpoint_url == ""
-
-
 def test_a_policy_must_bite() -> None:
     options = parsed("--exclude aws:us-east-1,gcp:* --allow aws:eu-*")
     assert arguments.policy_from(options, REGIONS) == Policy(

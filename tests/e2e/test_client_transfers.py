@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -107,6 +108,18 @@ def test_one_call_copies_a_folder(
     for name, body in tree.items():
         assert (by_name[name]["state"], by_name[name]["crc32c"]) == ("copied", crc32c(body))
         assert by_name[name]["code"] is None
+
+
+def test_copied_files_have_the_modes_that_the_user_s_files_have(
+    kit: ClientKit, small: TransferJob, tmp_path: Path
+) -> None:
+    mask = os.umask(0o022)
+    try:
+        kit.client().run(small)
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "to" / "a").stat().st_mode) == 0o644
+    assert stat.S_IMODE((tmp_path / "to" / "c").stat().st_mode) == 0o755
 
 
 def test_the_same_over_a_relay_with_two_gateways_in_every_region(

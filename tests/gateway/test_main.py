@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -107,6 +108,21 @@ def test_the_last_gateway_removes_the_fleets_directory(tmp_path: Path) -> None:
     one, other = (config_in(tmp_path / "fleet" / name) for name in ("a", "b"))
     remove_traces(one)
     assert (tmp_path / "fleet").exists()
+    (tmp_path / "fleet" / "fleet-meta.json").write_text("{}")
     remove_traces(other)
     assert not (tmp_path / "fleet").exists()
     remove_traces(other)
+
+
+def test_a_directory_that_somebody_works_on_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skyplane_gateway.main._LOCK_PAUSE_S", 0.0)
+    config = config_in(tmp_path / "fleet" / "a")
+    lock = os.open(tmp_path / "fleet", os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        remove_traces(config)
+    finally:
+        os.close(lock)
+    assert list((tmp_path / "fleet").iterdir()) == []

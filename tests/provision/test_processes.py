@@ -22,8 +22,12 @@ def run_idle() -> Iterator[RunIdle]:
 
     def run(*words: str) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "-S", "-c", IDLE, *words]
-        started.append(subprocess.Popen(argv, stdin=subprocess.PIPE))
-        return started[-1]
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE)
+        started.append(process)
+        # Its command line is there a moment after it has been started.
+        while not Path(f"/proc/{process.pid}/cmdline").read_bytes():
+            pass
+        return process
 
     yield run
     for process in started:

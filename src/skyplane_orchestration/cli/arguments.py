@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final, NoReturn, get_args
+from typing import Any, NoReturn, get_args
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.job import (
@@ -22,9 +22,6 @@ from skyplane_orchestration.job import (
     Verification,
 )
 from skyplane_orchestration.location import Location
-
-#: Where other S3 tools find an endpoint, the more specific name first.
-_ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 #: argparse's name for `parser.add_subparsers()`.
 Subparsers = Any
@@ -235,18 +232,13 @@ def objective_from(options: argparse.Namespace) -> Objective | None:
 
 def location_from(options: argparse.Namespace, end: str) -> Location:
     """One end of a transfer. Raises InvalidLocation."""
-    place = Location(
+    return Location(
         getattr(options, end),
         getattr(options, f"{end}_region"),
         getattr(options, f"{end}_endpoint"),
         getattr(options, f"{end}_credentials"),
         dict(getattr(options, f"{end}_option")),
     )
-    if place.kind != "s3" or place.endpoint_url:
-        return place
-    # Gateways start without this process's environment, so the endpoint is taken from it here.
-    endpoint = next((found for name in _ENDPOINT_VARIABLES if (found := os.environ.get(name))), "")
-    return Location(place.url, place.region, endpoint, place.credential_ref, place.options)
 
 
 def limits_from(options: argparse.Namespace, *, chunk_mib: int | None = None) -> Limits:

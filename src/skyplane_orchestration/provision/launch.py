@@ -97,6 +97,5 @@ def start(
             close_fds=True,
             start_new_session=True,
             cwd="/",
-            umask=0o077,
             env=gateway_environment(os.environ, files.directory, is_end=is_end),
         )

@@ -2,7 +2,7 @@
 
 To join: add a factory to `_FACTORIES`. It makes an empty bucket and says how to open
 it; every `test_conformance_*` module then runs against it. Where a server is known to
-fall short of its protocol, name the shortcoming in `lacks`; the test says so and skips.
+fall short of its protocol, name the shortcoming in `lacks`; the test then asserts what is left.
 
 SKYPLANE_TEST_S3_ENDPOINT, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, adds a real
 S3-compatible server as a fourth store, `endpoint`; SKYPLANE_TEST_S3_LACKS is its list of
