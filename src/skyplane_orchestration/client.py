@@ -20,6 +20,7 @@ from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
     FleetLost,
     GatewayUnreachable,
+    SkyplaneError,
     TransferFailed,
 )
 from skyplane_orchestration.fleet import Fleet
@@ -309,14 +310,24 @@ class Client:
 
         Raises:
             TransferFailed: it ended otherwise than well; carries the result.
+            StoreError: it ended well, but the manifest cannot be written.
         """
         with FleetSessions(fleet, self.authority(fleet.key)) as sessions:
             steering = Steering(sessions)
             status = self._poll(steering, submitted, on_status)
-            warnings = steering.abort_left_uploads(job, status, self._credentials)
-            uri = self._write_manifest(steering, submitted, job, manifest)
-            steering.release(submitted)
-        result = result_of(job, fleet, status, manifest_uri=uri, warnings=warnings)
+            warnings: list[str] = []
+            uri = ""
+            try:
+                warnings += steering.abort_left_uploads(job, status, self._credentials)
+                uri = self._write_manifest(steering, submitted, job, manifest)
+            except SkyplaneError as error:
+                if status.state == "succeeded":
+                    raise
+                # The transfer's own failure is what the caller has to hear of.
+                warnings.append(f"after the transfer: {error.message}")
+            finally:
+                steering.release(submitted)
+        result = result_of(job, fleet, status, manifest_uri=uri, warnings=tuple(warnings))
         if not result.succeeded:
             raise TransferFailed(
                 result.error or f"the transfer was {result.state}",
@@ -425,8 +436,6 @@ class Client:
 
     def _teardown_after_error(self, fleet: Fleet) -> None:
         """Take down without hiding the error that is on its way."""
-        from skyplane_orchestration.errors import SkyplaneError
-
         try:
             report = self.teardown(fleet)
         except SkyplaneError as error:

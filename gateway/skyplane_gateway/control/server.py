@@ -190,7 +190,7 @@ async def _as_json(request: web.Request, handler: Handler) -> web.StreamResponse
     except SkyplaneError as error:
         status = 422 if error.is_permanent else 503
         return web.json_response(error.to_dict(), status=status)
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         log.exception("bad request %s %s", request.method, request.path)
         invalid = ConfigurationInvalid(f"{request.method} {request.path}: {error!r}")
         return web.json_response(invalid.to_dict(), status=400)

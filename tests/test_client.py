@@ -1,0 +1,419 @@
+"""The client's own decisions, with everything behind it made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from skyplane_orchestration import client as client_module
+from skyplane_orchestration.authority import FleetSecret
+from skyplane_orchestration.client import Client, FleetTimes
+from skyplane_orchestration.errors import (
+    FleetLost,
+    ForeignHost,
+    GatewayUnreachable,
+    ProvisionFailed,
+    SkyplaneError,
+    StoreUnavailable,
+    TeardownIncomplete,
+    TransferFailed,
+)
+from skyplane_orchestration.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.identity import RunIdentity
+from skyplane_orchestration.job import MaximizeThroughput, MinimizeCost, TransferJob
+from skyplane_orchestration.location import Location
+from skyplane_orchestration.outcome import TransferStatus
+from skyplane_orchestration.plan import (
+    GridReference,
+    InstanceGroup,
+    PlanCost,
+    PlanPath,
+    SolverReport,
+    TransferPlan,
+)
+from skyplane_orchestration.provision.base import FleetSpec, SweepReport
+from skyplane_orchestration.steering import SubmittedTransfer
+
+A, B = "aws:us-east-1", "aws:eu-west-3"
+JOB = TransferJob(Location("s3://src/p/", A), Location("s3://dst/q/", B), volume_gb=10.0)
+PLAN = TransferPlan(
+    A,
+    B,
+    {},
+    1.0,
+    None,
+    None,
+    0.0,
+    PlanCost(None, None, None, None, 0.0),
+    {A: InstanceGroup("process", 1), B: InstanceGroup("process", 1)},
+    (),
+    (PlanPath((A, B), 1.0),),
+    (),
+    SolverReport("optimal", 0.0, 0.0, 0.0),
+    GridReference("test", "2024-01-01", "measured"),
+)
+
+
+def status(state: str = "running", **changes: Any) -> TransferStatus:
+    document: dict[str, Any] = {
+        "transfer_key": "ab" * 16,
+        "epoch": 1,
+        "state": state,
+        "listed": True,
+        "objects": 1,
+        "bytes": 1,
+        "copied": 1,
+        "copied_bytes": 1,
+        "skipped": 0,
+        "failed": 0,
+        "seconds": 1.0,
+        "delivered_bytes": {},
+        "error": None,
+        "failures": [],
+        "open_uploads": [],
+    }
+    return TransferStatus.from_document({**document, **changes})
+
+
+@dataclass
+class Script:
+    """What happens, in order; what was done is written down."""
+
+    done: list[Any] = field(default_factory=list)
+    statuses: list[Any] = field(default_factory=lambda: [status("succeeded")])
+    submits: list[Any] = field(default_factory=list)
+    errors: dict[str, BaseException] = field(default_factory=dict)
+    slept: list[float] = field(default_factory=list)
+
+    def do(self, what: str, *more: Any) -> None:
+        self.done.append((what, *more) if more else what)
+        if what in self.errors:
+            raise self.errors[what]
+
+
+class FakeProvisioner:
+    name = "fake"
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.specs: list[FleetSpec] = []
+
+    def ensure(self, spec: FleetSpec, authority: Any) -> Fleet:
+        self.specs.append(spec)
+        self.script.do("ensure")
+        return Fleet(
+            key=spec.key,
+            generation=spec.generation,
+            deployment=spec.deployment,
+            provisioner="fake",
+            plan=spec.plan,
+            gateways=tuple(
+                GatewayHandle(f"{r}/0", r, ("127.0.0.1", 1), ("127.0.0.1", 2), "") for r in (A, B)
+            ),
+            routes=({"number": 0, "nodes": [f"{A}/0", f"{B}/0"]},),
+            host="h/b",
+            provision_s=0.0,
+            hard_end_unix_s=0.0,
+        )
+
+    def destroy(self, key: str) -> tuple[str, ...]:
+        self.script.do("destroy")
+        return (f"{A}/0",)
+
+    def find(self, key: str) -> Any: ...
+
+    def log_tails(self, key: str, max_bytes: int = 65536) -> dict[str, str]:
+        return {f"{A}/0": "from the file", f"{B}/0": "from the file"}
+
+    def check_host(self, fleet: Fleet) -> None:
+        if fleet.host != "h/b":
+            raise ForeignHost("another machine")
+
+    def sweep(self, deployment: str, **more: Any) -> SweepReport:
+        self.script.do("sweep", deployment, more)
+        return SweepReport((), (), more["dry_run"])
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    made = Script()
+
+    class FakeSteering:
+        def __init__(self, sessions: Any) -> None: ...
+
+        def submit(self, key: str, job: TransferJob, credentials: Any) -> SubmittedTransfer:
+            made.do("submit", job)
+            if made.submits:
+                outcome = made.submits.pop(0)
+                if isinstance(outcome, SkyplaneError):
+                    raise outcome
+            return SubmittedTransfer(key, 1, f"{A}/0", joined=False)
+
+        def status(self, submitted: SubmittedTransfer) -> TransferStatus:
+            outcome = made.statuses.pop(0)
+            if isinstance(outcome, BaseException):
+                raise outcome
+            assert isinstance(outcome, TransferStatus)
+            return outcome
+
+        def abort_left_uploads(self, *_: Any) -> tuple[str, ...]:
+            made.do("abort")
+            return ()
+
+        def report_rows(self, submitted: SubmittedTransfer) -> Iterator[Any]:
+            return iter(())
+
+        def release(self, submitted: SubmittedTransfer) -> None:
+            made.do("release")
+
+        def cancel(self, submitted: SubmittedTransfer) -> None:
+            made.do("cancel")
+
+        def wind_up(self) -> dict[str, str]:
+            made.do("wind_up")
+            return {f"{A}/0": "from the gateway"}
+
+    monkeypatch.setattr(client_module, "Steering", FakeSteering)
+    return made
+
+
+def client_of(script: Script, **more: Any) -> Client:
+    return Client(
+        identity=RunIdentity("test", "dag", "run"),
+        provisioner=FakeProvisioner(script),
+        secret=FleetSecret(b"a secret that is long enough, yes"),
+        poll_s=1.5,
+        sleep=script.slept.append,
+        **more,
+    )
+
+
+@pytest.fixture
+def client(script: Script) -> Client:
+    return client_of(script)
+
+
+def names(script: Script) -> list[str]:
+    return [row if isinstance(row, str) else row[0] for row in script.done]
+
+
+def test_one_call_does_it_all_in_order(client: Client, script: Script) -> None:
+    script.statuses = [status(), status(), status("succeeded")]
+    seen: list[TransferStatus] = []
+    fleets: list[Fleet] = []
+    result = client.run(JOB, plan=PLAN, on_status=seen.append, on_fleet=fleets.append)
+    assert result.succeeded
+    assert [row.state for row in seen] == ["running", "running", "succeeded"]
+    assert script.slept == [1.5, 1.5]
+    assert names(script) == [
+        "ensure",
+        "submit",
+        "abort",
+        "release",
+        "wind_up",
+        "destroy",
+    ]
+    assert fleets[0].key == client.identity.fleet_key()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KeyboardInterrupt(), SystemExit(1), RuntimeError("of the caller"), StoreUnavailable("503")],
+)
+def test_the_fleet_goes_down_whatever_happens(
+    error: BaseException, client: Client, script: Script
+) -> None:
+    script.statuses = [error]
+    with pytest.raises(type(error)):
+        client.run(JOB, plan=PLAN)
+    assert script.done[-1] == "destroy"
+
+
+def test_a_caller_that_raises_when_told_of_the_fleet(client: Client, script: Script) -> None:
+    def refuse(fleet: Fleet) -> None:
+        raise RuntimeError("the database is down")
+
+    with pytest.raises(RuntimeError):
+        client.run(JOB, plan=PLAN, on_fleet=refuse)
+    assert names(script) == ["ensure", "wind_up", "destroy"]
+
+
+def test_a_teardown_that_fails_hides_nothing_and_is_not_hidden(
+    client: Client, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    script.errors["destroy"] = TeardownIncomplete("a gateway is still there")
+    with pytest.raises(TeardownIncomplete):
+        client.run(JOB, plan=PLAN)
+    script.statuses = [status("failed", error={"code": "gateway-lost", "message": "lost"})]
+    with pytest.raises(TransferFailed, match="lost"):
+        client.run(JOB, plan=PLAN)
+    assert "a gateway is still there" in caplog.text
+
+
+def test_no_fleet_no_teardown(client: Client, script: Script) -> None:
+    script.errors["ensure"] = ProvisionFailed("no")
+    with pytest.raises(ProvisionFailed):
+        client.run(JOB, plan=PLAN)
+    assert names(script) == ["ensure"]
+
+
+def test_a_fleet_that_is_gone_is_built_once_more_and_once_only(
+    client: Client, script: Script
+) -> None:
+    fleet = client.provision(PLAN, generation=3)
+    told: list[Fleet] = []
+    script.submits = [FleetLost("gone")]
+    client.transfer(JOB, fleet, on_submitted=lambda where, _: told.append(where))
+    provisioner = client.provisioner
+    assert isinstance(provisioner, FakeProvisioner)
+    assert [(spec.key, spec.generation) for spec in provisioner.specs] == [(fleet.key, 3)] * 2
+    assert len(told) == 1
+    script.submits = [FleetLost("gone"), FleetLost("gone again")]
+    with pytest.raises(FleetLost, match="gone again"):
+        client.transfer(JOB, fleet)
+
+
+def test_a_lead_may_be_silent_for_a_while(client: Client, script: Script) -> None:
+    silence = GatewayUnreachable("127.0.0.1:1 does not answer")
+    script.statuses = [silence] * 4 + [status()] + [silence] * 4 + [status("succeeded")]
+    assert client.run(JOB, plan=PLAN).succeeded
+
+
+def test_a_lead_that_stays_silent_is_lost(client: Client, script: Script) -> None:
+    fleet = client.provision(PLAN)
+    script.statuses = [status(), *[GatewayUnreachable("it does not answer")] * 5]
+    with pytest.raises(TransferFailed, match=f"{A}/0 is lost: it does not answer") as caught:
+        client.transfer(JOB, fleet)
+    assert not caught.value.is_permanent
+    assert caught.value.result is None
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "is_permanent"),
+    [
+        ("failed", {"code": "objects-failed", "message": "m", "is_permanent": False}, False),
+        ("failed", {"code": "empty-source", "message": "m", "is_permanent": True}, True),
+        ("cancelled", None, False),
+    ],
+)
+def test_an_end_that_is_not_well_raises_with_the_result(
+    state: str, error: Any, is_permanent: bool, client: Client, script: Script
+) -> None:
+    fleet = client.provision(PLAN)
+    script.statuses = [status(state, error=error)]
+    with pytest.raises(TransferFailed) as caught:
+        client.transfer(JOB, fleet)
+    assert caught.value.is_permanent is is_permanent
+    assert caught.value.result.state == state  # type: ignore[attr-defined]
+    assert script.done[-1] == "release"
+
+
+def test_what_may_fail_does_not_raise(client: Client, script: Script) -> None:
+    fleet = client.provision(PLAN)
+    script.statuses = [status("failed", failed=1, error={"code": "objects-failed", "message": ""})]
+    assert client.transfer(replace(JOB, allow_failed=True), fleet).failed == 1
+
+
+def test_a_manifest_that_cannot_be_written(
+    client: Client, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from skyplane_orchestration import manifest
+
+    def refuse(*_: Any) -> str:
+        raise StoreUnavailable("the manifest's bucket is down")
+
+    monkeypatch.setattr(manifest, "write_manifest", refuse)
+    fleet = client.provision(PLAN)
+    with pytest.raises(StoreUnavailable):
+        client.transfer(JOB, fleet, manifest="s3://m/m.parquet")
+    assert script.done[-1] == "release", "credentials must not stay at the gateways"
+    # The failure of the transfer itself is what has to be told.
+    script.statuses = [status("failed", error={"code": "gateway-lost", "message": "lost"})]
+    with pytest.raises(TransferFailed, match="lost") as caught:
+        client.transfer(JOB, fleet, manifest="s3://m/m.parquet")
+    assert caught.value.result.warnings == (  # type: ignore[attr-defined]
+        "after the transfer: the manifest's bucket is down",
+    )
+
+
+def test_teardown_prefers_what_the_gateways_say_themselves(client: Client, script: Script) -> None:
+    fleet = client.provision(PLAN)
+    report = client.teardown(fleet)
+    assert report.log_tails == {f"{A}/0": "from the gateway", f"{B}/0": "from the file"}
+    assert report.stopped == (f"{A}/0",)
+
+
+def test_teardown_by_key_asks_nobody(client: Client, script: Script) -> None:
+    client.teardown("ab" * 16)
+    assert names(script) == ["destroy"]
+
+
+def test_a_fleet_elsewhere_is_refused(client: Client, script: Script) -> None:
+    elsewhere = replace(client.provision(PLAN), host="other/b")
+    for call in (client.teardown, lambda fleet: client.transfer(JOB, fleet)):
+        with pytest.raises(ForeignHost):
+            call(elsewhere)
+    assert names(script) == ["ensure"]
+
+
+def test_a_sweep_is_of_this_deployment(client: Client, script: Script) -> None:
+    client.sweep(dry_run=True, older_than_s=60.0)
+    assert script.done == [("sweep", "test", {"dry_run": True, "older_than_s": 60.0})]
+
+
+def test_regions_that_the_plan_found_are_used(client: Client, script: Script) -> None:
+    fleet = client.provision(PLAN)
+    bare = TransferJob(Location("s3://src/p/"), Location("s3://dst/q/", "aws:us-west-2"))
+    client.submit(bare, fleet)
+    _, job = script.done[-1]
+    assert (job.source.region, job.destination.region) == (A, "aws:us-west-2")
+
+
+def test_a_transfers_key_is_that_of_every_retry(script: Script) -> None:
+    one, other = client_of(script), client_of(script)
+    assert one.transfer_key(JOB) == other.transfer_key(JOB)
+    assert one.transfer_key(JOB) != one.transfer_key(replace(JOB, include=("*.csv",)))
+    located = replace(JOB, source=JOB.source.at("aws:us-west-2"))
+    assert one.transfer_key(JOB) == one.transfer_key(located)
+
+
+def test_leases_reach_the_provisioner(script: Script) -> None:
+    client = client_of(script, times=FleetTimes(1.0, 2.0, 3.0))
+    client.provision(PLAN)
+    provisioner = client.provisioner
+    assert isinstance(provisioner, FakeProvisioner)
+    (spec,) = provisioner.specs
+    assert (spec.start_within_s, spec.lease_s, spec.hard_end_s) == (1.0, 2.0, 3.0)
+    assert spec.deployment == "test"
+
+
+def test_fleets_of_two_generations_are_two(client: Client) -> None:
+    assert client.provision(PLAN).key != client.provision(PLAN, generation=1).key
+
+
+# -- plans
+
+
+def test_without_an_objective_the_rate_of_the_direct_path(client: Client) -> None:
+    default = client.default_objective(A, B)
+    assert isinstance(default, MinimizeCost)
+    plan = client.plan(JOB)
+    assert plan.throughput_gbps >= default.min_throughput_gbps * (1 - 1e-6)
+    assert (plan.src, plan.dst, plan.volume_gb) == (A, B, 10.0)
+
+
+def test_inside_one_region_any_rate_will_do(client: Client) -> None:
+    assert client.default_objective(A, A) == MinimizeCost(1.0)
+    assert client.default_objective("local:here", A) == MinimizeCost(1.0)
+
+
+def test_the_objective_of_the_job_counts(client: Client) -> None:
+    fast = client.plan(replace(JOB, objective=MaximizeThroughput(max_usd_per_gb=0.2)))
+    assert fast.throughput_gbps >= client.plan(JOB).throughput_gbps
+
+
+def test_a_client_of_nobody_is_a_run_of_its_own() -> None:
+    assert Client().identity.fleet_key() != Client().identity.fleet_key()

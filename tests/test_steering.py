@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from skyplane_orchestration.credentials import CredentialSources
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    FleetLost,
+    GatewayLost,
+    GatewayUnreachable,
+    NotFound,
+    SkyplaneError,
+)
+from skyplane_orchestration.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.location import Location
+from skyplane_orchestration.plan import (
+    GridReference,
+    InstanceGroup,
+    PlanCost,
+    PlanPath,
+    SolverReport,
+    TransferPlan,
+)
+from skyplane_orchestration.sessions import FleetSessions
+from skyplane_orchestration.steering import Steering, SubmittedTransfer
+
+HERE, KEY = "local:here", "ab" * 16
+JOB = TransferJob(Location("/data/in/"), Location("/data/out/"))
+PLAN = TransferPlan(
+    HERE,
+    HERE,
+    {},
+    1.0,
+    None,
+    None,
+    0.0,
+    PlanCost(None, None, None, None, 0.0),
+    {HERE: InstanceGroup("process", 1)},
+    (),
+    (PlanPath((HERE,), 1.0),),
+    (),
+    SolverReport("optimal", 0.0, 0.0, 0.0),
+    GridReference("test", "2024-01-01", "measured"),
+)
+
+
+def fleet_of(*paths: str) -> Fleet:
+    names = list(dict.fromkeys("".join(paths)))
+    return Fleet(
+        key="cd" * 16,
+        generation=0,
+        deployment="test",
+        provisioner="local",
+        plan=PLAN,
+        gateways=tuple(
+            GatewayHandle(name, HERE, ("127.0.0.1", 1), ("127.0.0.1", 2), "") for name in names
+        ),
+        routes=tuple({"number": n, "nodes": list(path)} for n, path in enumerate(paths)),
+        host="h/b",
+        provision_s=0.0,
+        hard_end_unix_s=0.0,
+    )
+
+
+class FakeControl:
+    """One gateway's answers; errors by verb."""
+
+    def __init__(self, node: str, calls: list[tuple[Any, ...]]) -> None:
+        self.node, self.calls = node, calls
+        self.leading: dict[str, Any] = {}
+        self.attached: dict[str, Any] = {}
+        self.errors: dict[str, SkyplaneError] = {}
+
+    def _say(self, verb: str, *more: Any) -> None:
+        self.calls.append((self.node, verb, *more))
+        if verb in self.errors:
+            raise self.errors[verb]
+
+    def status(self) -> dict[str, Any]:
+        self._say("status")
+        return {"leading": self.leading, "attached": self.attached}
+
+    def attach(self, key: str, *, epoch: int, side: str, **_: Any) -> None:
+        self._say("attach", side, epoch)
+
+    def submit(self, key: str, *, epoch: int, spec: Any) -> dict[str, Any]:
+        self._say("submit", epoch)
+        return {"epoch": epoch, "joined": False}
+
+    def cancel(self, key: str) -> None:
+        self._say("cancel")
+
+    def release(self, key: str) -> None:
+        self._say("release")
+
+    def log_tail(self) -> str:
+        self._say("log")
+        return f"log of {self.node}"
+
+    def shutdown(self) -> None:
+        self._say("shutdown")
+
+    def report(self, key: str, *, offset: int = 0) -> dict[str, Any]:
+        self._say("report", offset)
+        return {"rows": [{"n": offset}], "next_offset": offset + 1, "complete": offset == 2}
+
+    def close(self) -> None: ...
+
+
+class FakeSessions:
+    """As `FleetSessions`, one call after the other."""
+
+    def __init__(self, *paths: str) -> None:
+        self.fleet = fleet_of(*paths)
+        self.calls: list[tuple[Any, ...]] = []
+        self.gateways = {
+            handle.node: FakeControl(handle.node, self.calls) for handle in self.fleet.gateways
+        }
+
+    def of(self, handle: GatewayHandle) -> FakeControl:
+        return self.gateways[handle.node]
+
+    def each(
+        self, handles: Iterable[GatewayHandle], call: Callable[[Any, Any], Any]
+    ) -> dict[str, Any]:
+        return {handle.node: call(handle, self.of(handle)) for handle in handles}
+
+    def each_that_answers(
+        self, handles: Iterable[GatewayHandle], call: Callable[[Any, Any], Any]
+    ) -> tuple[dict[str, Any], dict[str, SkyplaneError]]:
+        answers, errors = {}, {}
+        for handle in handles:
+            try:
+                answers[handle.node] = call(handle, self.of(handle))
+            except SkyplaneError as error:
+                errors[handle.node] = error
+        return answers, errors
+
+
+def submit(sessions: FakeSessions) -> SubmittedTransfer:
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    return steering.submit(KEY, JOB, CredentialSources())
+
+
+def test_both_ends_are_attached_before_the_first_source_is_asked_to_lead() -> None:
+    sessions = FakeSessions("arb", "crd")
+    submitted = submit(sessions)
+    assert submitted == SubmittedTransfer(KEY, 1, "a", joined=False)
+    assert [call for call in sessions.calls if call[1] != "status"] == [
+        ("a", "attach", "source", 1),
+        ("c", "attach", "source", 1),
+        ("b", "attach", "sink", 1),
+        ("d", "attach", "sink", 1),
+        ("a", "submit", 1),
+    ]
+    # What the others know of a transfer, its lead knows too, if it is asked after them.
+    assert [call[0] for call in sessions.calls if call[1] == "status"][-1] == "a"
+    assert ("r", "status") not in sessions.calls, "relays know of no transfer"
+
+
+@pytest.mark.parametrize(
+    ("led", "attached_at_lead", "attached_at_sink", "epoch"),
+    [
+        (None, None, None, 1),
+        # Another orchestrator is on its way to submitting: the same epoch, so as to join.
+        (None, (1, False), (1, False), 1),
+        (None, (1, False), None, 1),
+        ((1, "succeeded"), None, None, 2),
+        ((1, "failed"), (1, True), (1, True), 2),
+        # Its lead was replaced and remembers nothing; the sink does.
+        (None, None, (1, True), 2),
+        (None, None, (5, True), 6),
+        (None, None, (5, False), 5),
+        ((2, "cancelled"), None, (5, False), 5),
+    ],
+)
+def test_the_epoch_to_lead_in(
+    led: tuple[int, str] | None,
+    attached_at_lead: tuple[int, bool] | None,
+    attached_at_sink: tuple[int, bool] | None,
+    epoch: int,
+) -> None:
+    sessions = FakeSessions("ab")
+    if led is not None:
+        sessions.gateways["a"].leading[KEY] = {"epoch": led[0], "state": led[1]}
+    for node, row in (("a", attached_at_lead), ("b", attached_at_sink)):
+        if row is not None:
+            sessions.gateways[node].attached[KEY] = {"epoch": row[0], "is_used": row[1]}
+    # Of another transfer nothing follows.
+    sessions.gateways["b"].attached["ef" * 16] = {"epoch": 9, "is_used": True}
+    assert submit(sessions).epoch == epoch
+
+
+def test_what_runs_is_joined_and_not_disturbed() -> None:
+    sessions = FakeSessions("ab", "cb")
+    sessions.gateways["c"].leading[KEY] = {"epoch": 4, "state": "running"}
+    assert submit(sessions) == SubmittedTransfer(KEY, 4, "c", joined=True)
+    assert {call[1] for call in sessions.calls} == {"status"}
+
+
+@pytest.mark.parametrize(
+    ("node", "verb", "error"),
+    [
+        ("b", "status", GatewayUnreachable("gone")),
+        ("a", "status", GatewayUnreachable("gone")),
+        ("a", "attach", GatewayUnreachable("gone")),
+        ("b", "attach", GatewayUnreachable("gone")),
+        ("a", "submit", GatewayUnreachable("gone")),
+        ("a", "submit", GatewayLost("the path a -> r -> b is down")),
+    ],
+)
+def test_a_fleet_that_is_gone_is_told_apart_from_other_trouble(
+    node: str, verb: str, error: SkyplaneError
+) -> None:
+    sessions = FakeSessions("arb")
+    sessions.gateways[node].errors[verb] = error
+    with pytest.raises(FleetLost, match=error.message):
+        submit(sessions)
+
+
+def test_other_trouble_stays_what_it_is() -> None:
+    sessions = FakeSessions("arb")
+    sessions.gateways["b"].errors["attach"] = NotFound("there is no bucket 'x'")
+    with pytest.raises(NotFound):
+        submit(sessions)
+    broken = FakeSessions("ab")
+    broken.gateways["a"].leading[KEY] = []
+    with pytest.raises(ConfigurationInvalid):
+        submit(broken)
+
+
+def test_a_cancel_goes_to_the_lead_first_and_then_to_everybody() -> None:
+    sessions = FakeSessions("arb")
+    sessions.gateways["r"].errors["cancel"] = GatewayUnreachable("gone")
+    Steering(sessions).cancel(SubmittedTransfer(KEY, 1, "b", joined=False))  # type: ignore[arg-type]
+    assert [call[0] for call in sessions.calls] == ["b", "a", "r"]
+
+
+def test_the_report_is_read_to_its_end() -> None:
+    sessions = FakeSessions("ab")
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    rows = list(steering.report_rows(SubmittedTransfer(KEY, 1, "a", joined=False)))
+    assert rows == [{"n": 0}, {"n": 1}, {"n": 2}]
+
+
+def test_winding_up_cancels_what_runs_and_leaves_nobody_out() -> None:
+    sessions = FakeSessions("arb")
+    sessions.gateways["a"].leading = {
+        KEY: {"epoch": 1, "state": "running"},
+        "ef" * 16: {"epoch": 1, "state": "succeeded"},
+    }
+    sessions.gateways["r"].errors["status"] = GatewayUnreachable("gone")
+    tails = Steering(sessions).wind_up()  # type: ignore[arg-type]
+    assert tails == {"a": "log of a", "b": "log of b"}
+    assert [call[0] for call in sessions.calls if call[1] == "cancel"] == ["a", "r", "b"]
+    assert {call[0] for call in sessions.calls if call[1] == "shutdown"} == {"a", "b"}
+
+
+# -- sessions
+
+
+class _Authority:
+    """Gives no context: nothing is called over the network here."""
+
+    made = 0
+
+    def client_context(self) -> Any:
+        self.made += 1
+        return object()
+
+    def expected_uri(self, node: str) -> str:
+        return node
+
+
+def test_a_session_is_opened_once_for_each_gateway() -> None:
+    authority = _Authority()
+    fleet = fleet_of("ab")
+    with FleetSessions(fleet, authority) as sessions:  # type: ignore[arg-type]
+        one = sessions.of(fleet.gateways[0])
+        assert sessions.of(fleet.gateways[0]) is one
+        assert sessions.of(fleet.gateways[1]) is not one
+    assert authority.made == 1
+
+
+def test_gateways_are_called_side_by_side() -> None:
+    fleet = fleet_of("abcd")
+    together = threading.Barrier(4, timeout=30)
+
+    def call(handle: GatewayHandle, _: Any) -> str:
+        together.wait()
+        return handle.node.upper()
+
+    with FleetSessions(fleet, _Authority()) as sessions:  # type: ignore[arg-type]
+        assert sessions.each(fleet.gateways, call) == {"a": "A", "b": "B", "c": "C", "d": "D"}
+        assert sessions.each((), call) == {}
+
+
+def test_one_error_among_answers() -> None:
+    fleet = fleet_of("abc")
+
+    def call(handle: GatewayHandle, _: Any) -> str:
+        if handle.node == "b":
+            raise NotFound("gone")
+        return handle.node
+
+    with FleetSessions(fleet, _Authority()) as sessions:  # type: ignore[arg-type]
+        with pytest.raises(NotFound):
+            sessions.each(fleet.gateways, call)
+        answers, errors = sessions.each_that_answers(fleet.gateways, call)
+        assert answers == {"a": "a", "c": "c"}
+        assert [type(error) for error in errors.values()] == [NotFound]
+        assert list(errors) == ["b"]
+
+    def defect(handle: GatewayHandle, _: Any) -> str:
+        raise RuntimeError("a defect is no answer")
+
+    with (
+        FleetSessions(fleet, _Authority()) as sessions,  # type: ignore[arg-type]
+        pytest.raises(RuntimeError),
+    ):
+        sessions.each_that_answers(fleet.gateways, defect)

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skyplane_orchestration import survey
+from skyplane_orchestration.credentials import CredentialSources
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    EmptySource,
+    InvalidLocation,
+    NotFound,
+)
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.location import Location
+
+NONE = CredentialSources(is_ambient_allowed=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, size in {"a.csv": 10, "b.csv": 20, "sub/c.txt": 30}.items():
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(size))
+    return tmp_path / "in"
+
+
+def job_of(folder: Path, **more: Any) -> TransferJob:
+    return TransferJob(Location(f"{folder}/"), Location(f"{folder.parent}/out/"), **more)
+
+
+def test_volume_counts_what_the_filters_let_through(folder: Path) -> None:
+    volume = survey.measure(job_of(folder), NONE)
+    assert (volume.objects, volume.size_bytes, volume.is_capped) == (3, 60, False)
+    assert volume.size_gb == 60e-9
+    assert survey.measure(job_of(folder, include=("*.csv",)), NONE).objects == 2
+    assert survey.measure(job_of(folder, exclude=("*.csv",)), NONE).size_bytes == 30
+
+
+@pytest.mark.parametrize(("cap", "is_capped"), [(2, True), (3, False), (4, False)])
+def test_a_listing_that_was_cut_off_says_so(
+    cap: int, is_capped: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "LISTING_CAP", cap)
+    volume = survey.measure(job_of(folder), NONE)
+    assert volume.objects == min(cap, 3)
+    assert volume.is_capped is is_capped
+
+
+def test_nothing_to_copy(folder: Path) -> None:
+    nothing = job_of(folder, include=("*.parquet",))
+    with pytest.raises(EmptySource, match="no objects"):
+        survey.measure(nothing, NONE)
+    allowed = job_of(folder, include=("*.parquet",), allow_empty=True)
+    assert survey.measure(allowed, NONE).objects == 0
+
+
+def test_a_single_object_that_is_not_there(folder: Path) -> None:
+    job = TransferJob(Location(f"{folder}/none"), Location(f"{folder.parent}/out"), recursive=False)
+    with pytest.raises(NotFound):
+        survey.measure(job, NONE)
+
+
+def test_files_are_where_the_other_end_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "bucket_region", lambda spec, credentials: "eu-west-3")
+    bucket = Location("s3://b/p/")
+    for source, destination in (
+        (Location(f"{folder}/"), bucket),
+        (bucket, Location(f"{folder}/")),
+    ):
+        found = survey.locate(TransferJob(source, destination), NONE)
+        assert found.source.region == found.destination.region == "aws:eu-west-3"
+    here = survey.locate(job_of(folder), NONE)
+    assert here.source.region == here.destination.region
+    assert here.source.region.startswith("local:")
+    given = survey.locate(
+        TransferJob(Location("s3://a/", "aws:us-east-1"), Location(f"{folder}/", "gcp:us-east1")),
+        NONE,
+    )
+    assert (given.source.region, given.destination.region) == ("aws:us-east-1", "gcp:us-east1")
+
+
+def test_locating_changes_nothing_else(folder: Path) -> None:
+    job = job_of(folder, include=("*.csv",), conflict="skip", verify="reread", objects=3)
+    found = survey.locate(job, NONE)
+    assert found.to_dict() | {"source": 0, "destination": 0} == job.to_dict() | {
+        "source": 0,
+        "destination": 0,
+    }
+
+
+def test_a_store_that_does_not_say_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "bucket_region", lambda spec, credentials: None)
+    with pytest.raises(InvalidLocation, match="give its region"):
+        survey.locate(TransferJob(Location("s3://a/"), Location("s3://b/")), NONE)
+
+
+def test_ends_that_overlap_are_refused_before_anybody_is_asked(folder: Path) -> None:
+    with pytest.raises(ConfigurationInvalid):
+        survey.locate(TransferJob(Location(f"{folder}/"), Location(f"{folder}/sub/")), NONE)
+
+
+def test_a_preview_says_what_would_happen_and_why(folder: Path) -> None:
+    out = folder.parent / "out"
+    out.mkdir()
+    (out / "a.csv").write_bytes(b"there")
+    job = job_of(folder, conflict="skip")
+    rows = [survey.preview_row(job, row) for row in survey.preview(job, NONE)]
+    assert [(row["source"].rpartition("/")[2], row["action"]) for row in rows] == [
+        ("a.csv", "skip"),
+        ("b.csv", "copy"),
+        ("c.txt", "copy"),
+    ]
+    assert rows[0]["reason"]
+    assert rows[2] == {
+        "source": f"file://{folder}/sub/c.txt",
+        "destination": f"file://{out}/sub/c.txt",
+        "bytes": 30,
+        "action": "copy",
+        "reason": rows[2]["reason"],
+    }
+    assert [path.name for path in out.iterdir()] == ["a.csv"]
+
+
+def test_what_gateways_are_told_of_a_store() -> None:
+    spec = survey.spec_of(
+        Location("s3://b/p/", "aws:eu-west-3", "http://h:1", "env:X", {"payload": "signed"})
+    )
+    assert spec.to_dict() == {
+        "kind": "s3",
+        "bucket": "b",
+        "endpoint_url": "http://h:1",
+        "region": "eu-west-3",
+        "options": {"payload": "signed"},
+    }
+    assert survey.spec_of(Location("/data/", "aws:eu-west-3")).region is None
+
+
+def test_a_missing_destination_is_told_before_anything_is_built(tmp_path: Path) -> None:
+    job = TransferJob(Location(f"{tmp_path}/"), Location("gs://b/"))
+    with pytest.raises(ConfigurationInvalid, match="gcs"):
+        survey.check_destination(job, NONE)
+
+
+@pytest.mark.parametrize(
+    ("variables", "given", "endpoint"),
+    [
+        ({}, "", None),
+        ({"AWS_ENDPOINT_URL": "http://all"}, "", "http://all"),
+        ({"AWS_ENDPOINT_URL": "http://all", "AWS_ENDPOINT_URL_S3": "http://s3"}, "", "http://s3"),
+        ({"AWS_ENDPOINT_URL": "http://all"}, "http://given", "http://given"),
+    ],
+)
+def test_the_endpoint_of_the_environment_is_handed_to_gateways(
+    variables: dict[str, str],
+    given: str,
+    endpoint: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert survey.spec_of(Location("s3://b/k", endpoint_url=given)).endpoint_url == endpoint
+    assert survey.spec_of(Location("/data/")).endpoint_url is None
