@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -59,6 +60,18 @@ def test_connections_and_instances_are_no_more_than_needed(square: Grid) -> None
     overlay = decode(solution(square, {(S, T): 6.0, (S, A): 1.0, (A, T): 1.0}, 7.0))
     assert overlay.connections == {(S, T): 96, (S, A): 16, (A, T): 16}
     assert overlay.instances == {S: 2, T: 2, A: 1}
+
+
+def test_the_tolerance_of_the_solver_costs_no_connection_and_no_instance(
+    small_grid: Callable[..., Grid],
+) -> None:
+    """1e-6 Gbit/s too much is a thousandth of a connection on an edge of 0.1 Gbit/s."""
+    grid = small_grid({(S, T): (0.1, 0.1)})
+    exact = solution(grid, {(S, T): 0.1 + 1e-6}, 0.1 + 1e-6)
+    tight = replace(exact, connections=np.array([64.0]), instances=np.array([1.0, 1.0]))
+    overlay = decode(tight)
+    assert overlay.connections == {(S, T): 64}
+    assert overlay.instances == {S: 1, T: 1}
 
 
 def test_ends_come_first_and_relays_by_name(square: Grid) -> None:

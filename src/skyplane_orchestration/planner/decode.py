@@ -13,7 +13,6 @@ from itertools import pairwise
 
 import networkx as nx
 
-from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.solve import FLOW_TOLERANCE, Integers
 
 #: Share of one connection or instance that counts as rounding, not as need.
@@ -40,19 +39,18 @@ class Overlay:
 
 def decode(solution: Integers) -> Overlay:
     """The overlay of a solution: never more connections or instances than it has."""
-    problem = solution.problem
     paths = _paths(solution)
     flows: dict[tuple[str, str], float] = {}
     for regions, flow in paths.items():
         for edge in pairwise(regions):
             flows[edge] = flows.get(edge, 0.0) + flow
-    connections = _connections(problem, flows)
+    connections = _connections(solution, flows)
     return Overlay(
         throughput_gbps=solution.throughput_gbps,
         paths=paths,
         flows=flows,
         connections=connections,
-        instances=_instances(problem, flows, connections),
+        instances=_instances(solution, flows, connections),
     )
 
 
@@ -83,25 +81,39 @@ def _paths(solution: Integers) -> dict[tuple[str, ...], float]:
 
 
 def _connections(
-    problem: PlanProblem, flows: Mapping[tuple[str, str], float]
+    solution: Integers, flows: Mapping[tuple[str, str], float]
 ) -> dict[tuple[str, str], int]:
-    rate = {
-        (problem.tags[tail], problem.tags[head]): float(per_connection)
-        for tail, head, per_connection in zip(
-            problem.tail, problem.head, problem.gbps_per_connection, strict=True
-        )
-    }
-    return {edge: max(1, math.ceil(flow / rate[edge] - ROUNDING)) for edge, flow in flows.items()}
+    """The fewest connections that carry these flows, and no more than the solution has.
+
+    A flow may exceed what its connections carry by the solver's tolerance, which on a slow
+    edge is a noticeable share of one connection.
+    """
+    problem = solution.problem
+    found: dict[tuple[str, str], int] = {}
+    for tail, head, rate, most in zip(
+        problem.tail,
+        problem.head,
+        problem.gbps_per_connection,
+        solution.connections,
+        strict=True,
+    ):
+        edge = problem.tags[tail], problem.tags[head]
+        if edge in flows:
+            needed = math.ceil(flows[edge] / float(rate) - ROUNDING)
+            found[edge] = max(1, min(needed, int(most)))
+    return {edge: found[edge] for edge in flows}
 
 
 def _instances(
-    problem: PlanProblem,
+    solution: Integers,
     flows: Mapping[tuple[str, str], float],
     connections: Mapping[tuple[str, str], int],
 ) -> dict[str, int]:
     """The fewest instances that carry these flows and connections: ends, then relays by name."""
+    problem = solution.problem
     number = {tag: position for position, tag in enumerate(problem.tags)}
-    need: dict[str, float] = {problem.tags[problem.src]: 1.0, problem.tags[problem.dst]: 1.0}
+    ends = [problem.tags[problem.src], problem.tags[problem.dst]]
+    need = dict.fromkeys(ends, 1.0)
     for position, rate_limit in ((0, problem.egress_gbps), (1, problem.ingress_gbps)):
         for tag in sorted({edge[position] for edge in flows}):
             region = number[tag]
@@ -111,5 +123,7 @@ def _instances(
                 sum(connections[edge] for edge in here) / problem.connection_limit[region]
             )
             need[tag] = max(need.get(tag, 1.0), by_rate, by_connections)
-    ends = list(need)[:2]
-    return {tag: math.ceil(need[tag] - ROUNDING) for tag in [*ends, *sorted(set(need) - set(ends))]}
+    return {
+        tag: max(1, min(math.ceil(need[tag] - ROUNDING), int(solution.instances[number[tag]])))
+        for tag in [*ends, *sorted(set(need) - set(ends))]
+    }
