@@ -174,7 +174,6 @@ class LeadTransfer:
         """First all that is ordinary, then what announces it to readers."""
         last: list[Selection] = []
         await self._move_all(self._first(last))
-        self._listed = True
         if not last:
             return
         if self.report.counters.failed:
@@ -248,6 +247,7 @@ class LeadTransfer:
             for row in step:
                 yield row
             if len(step) < _LISTING_STEP:
+                self._listed = True
                 return
 
     def _select(self) -> Iterator[Selection]:

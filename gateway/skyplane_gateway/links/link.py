@@ -54,6 +54,7 @@ class Link(asyncio.BufferedProtocol):
 
     `is_ready` says whether a frame may be sent now; it turns False while more than
     `WRITE_HIGH_BYTES` wait for the peer, and `link_writable` tells when it is over.
+    `was_left_in_order` says that the peer ended it because it had no more use for it.
     """
 
     def __init__(self, connection: Connection, owner: LinkOwner) -> None:
@@ -63,6 +64,7 @@ class Link(asyncio.BufferedProtocol):
         self._hello_timer: asyncio.TimerHandle | None = None
         self._reason = ""
         self._is_lost = False
+        self.was_left_in_order = False
         self.is_ready = False
         self.established: Established | None = None
         self.sent_bytes = 0
@@ -178,6 +180,7 @@ class Link(asyncio.BufferedProtocol):
             self._owner.link_established(self, event)
         elif isinstance(event, GoodbyeReceived):
             self._reason = event.text or f"the peer said goodbye ({event.reason.name})"
+            self.was_left_in_order = event.reason is GoodbyeReason.DONE
             self._connection.close()
             self._flush()
             if self._transport is not None:

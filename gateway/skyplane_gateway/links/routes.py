@@ -323,7 +323,11 @@ class Routes:
         if lane is None or link not in (*lane.upstream, *lane.downstream):
             return
         (lane.upstream if link in lane.upstream else lane.downstream).remove(link)
-        self._break(lane, f"the connection to {link.established.peer_node} broke: {reason}")
+        peer = link.established.peer_node
+        if link.was_left_in_order:
+            self._break(lane, f"{peer} closed the connection: {reason}", GoodbyeReason.DONE)
+        else:
+            self._break(lane, f"the connection to {peer} broke: {reason}")
 
     def _forward(self, lane: _Lane) -> None:
         """Pass on what waits, and read on from those it came from."""
@@ -341,20 +345,24 @@ class Routes:
         nodes = lane.route.nodes
         return 0 <= place < len(nodes) and nodes[place] == event.peer_node
 
-    def _break(self, lane: _Lane, reason: str) -> None:
+    def _break(
+        self, lane: _Lane, reason: str, goodbye: GoodbyeReason = GoodbyeReason.ROUTE_LOST
+    ) -> None:
         """A route with a missing connection has lost frames nobody knows of: end it whole.
 
-        Closing the rest of its connections tells the neighbours, and so the source.
+        Closing the rest of its connections tells the neighbours, and so the source. With
+        `goodbye` DONE it is the fleet that is ending, which is nobody's trouble.
         """
         if lane.down:
             return
         path = " -> ".join(lane.route.nodes)
         lane.down = f"{self._node} lost its part of the path {path}: {reason}"
-        log.warning("%s", lane.down)
+        is_trouble = goodbye is not GoodbyeReason.DONE
+        log.log(logging.WARNING if is_trouble else logging.INFO, "%s", lane.down)
         lane.waiting.clear()
         lane.writable.set()
         for link in (*lane.upstream, *lane.downstream):
-            link.close(GoodbyeReason.ROUTE_LOST, lane.down)
+            link.close(goodbye, lane.down)
         lane.upstream.clear()
         lane.downstream.clear()
         self._on_down(lane.route.number, lane.down)

@@ -216,3 +216,31 @@ def test_only_a_source_takes_a_submit(fleet_of: Any, kit: Any) -> None:
                 )
 
     asyncio.run(scenario())
+
+
+def test_a_fleet_that_ends_in_good_order_warns_of_nothing(
+    fleet_of: Any, kit: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with fleet_of(kit.route(0, "a", "r", "b")) as fleet:
+            await fleet.gateways["a"].close()
+            await fleet.until(lambda: bool(fleet.service("b").routes.reason_down(0)))
+            assert "a is ending" in fleet.service("b").routes.reason_down(0)
+
+    asyncio.run(scenario())
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+def test_a_gateway_that_is_lost_is_warned_of(
+    fleet_of: Any, kit: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with fleet_of(kit.route(0, "a", "r", "b")) as fleet:
+            (lane,) = fleet.service("r").routes._lanes.values()
+            for link in lane.upstream:
+                link._transport.abort()
+            await fleet.until(lambda: bool(fleet.service("b").routes.reason_down(0)))
+
+    asyncio.run(scenario())
+    warned = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert any("the connection to a broke" in message for message in warned)
