@@ -8,7 +8,7 @@ import ssl
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Final, get_args
 
 from skyplane_gateway.config import CONTROL_VERSION, MIB, GatewayConfig, Topology, TransferSpec
@@ -22,6 +22,7 @@ from skyplane_gateway.errors import (
     StaleEpoch,
     UnknownTransfer,
 )
+from skyplane_gateway.keeper import Keeper
 from skyplane_gateway.lead.local_peers import LocalSink, LocalSource
 from skyplane_gateway.lead.peers import RemoteSink, RemoteSource, SinkPeer, SourcePeer
 from skyplane_gateway.lead.transfer import Crew, LeadTransfer
@@ -39,15 +40,12 @@ log = logging.getLogger(__name__)
 _LOG_TAIL_LIMIT: Final = 1 << 20
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Led:
     """A transfer that this gateway leads."""
 
     transfer: LeadTransfer
-    peers: list[SourcePeer | SinkPeer]
     task: asyncio.Task[None]
-    progress: tuple[int, ...] = ()
-    progressed_at: float = field(default=0.0)
 
 
 class GatewayService:
@@ -91,6 +89,15 @@ class GatewayService:
         self._leads: dict[str, _Led] = {}
         #: Transfer key -> what keeps attach, submit, cancel and release of it apart.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._keeper = Keeper(
+            self.lease,
+            lease_s=config.lease_s,
+            patience_s=2 * config.ack_deadline_s,
+            progress=self._progress,
+            others=self._others,
+            connect=self._client,
+            clock=clock,
+        )
         self._is_draining = False
         self.shutdown_reason = ""
         self.shutdown_requested = asyncio.Event()
@@ -315,11 +322,11 @@ class GatewayService:
         except SkyplaneError:
             _close_all(peers)
             raise
-        await self.renew_fleet()
+        await self._keeper.renew_fleet()
         if led is not None:
             led.transfer.report.close()
         task = asyncio.create_task(transfer.run())
-        self._leads[key] = _Led(transfer, peers, task, progressed_at=self._clock())
+        self._leads[key] = _Led(transfer, task)
         task.add_done_callback(lambda _: _close_all(peers))
         log.info("leading transfer %s, epoch %d", key, epoch)
         return {"joined": False, "epoch": epoch}
@@ -385,51 +392,18 @@ class GatewayService:
 
     async def keep_alive(self) -> None:
         """Renew leases while a led transfer makes progress; end when the lease does."""
-        step_s = min(1.0, self.config.lease_s / 4)
-        renewed_at = self._clock()
-        while True:
-            await asyncio.sleep(step_s)
-            if self.lease.is_expired:
-                self.request_shutdown("the lease has expired")
-                return
-            if self._makes_progress() and self._clock() - renewed_at >= self.config.lease_s / 3:
-                renewed_at = self._clock()
-                await self.renew_fleet()
+        await self._keeper.run()
+        self.request_shutdown("the lease has expired")
 
-    def _makes_progress(self) -> bool:
-        """Whether any led transfer moved within the time that a receipt may take."""
-        now, alive = self._clock(), False
-        for led in self._leads.values():
-            if led.task.done():
-                continue
-            counters = led.transfer.report.counters
-            progress = (counters.found, counters.copied, counters.skipped, counters.failed)
-            delivered = sum(led.transfer.status()["delivered_bytes"].values())
-            if (*progress, delivered) != led.progress:
-                led.progress, led.progressed_at = (*progress, delivered), now
-            alive = alive or now - led.progressed_at < 2 * self.config.ack_deadline_s
-        return alive
+    def _progress(self) -> tuple[Any, ...] | None:
+        """How far the transfers led here are; None when none is running."""
+        running = [led.transfer for led in self._leads.values() if not led.task.done()]
+        return tuple(transfer.progress() for transfer in running) or None
 
-    async def renew_fleet(self) -> None:
-        """Renew this gateway's lease and that of every other one of the fleet."""
-        self.lease.renew()
+    def _others(self) -> list[str]:
         topology = self.routes.topology
-        others = (
-            [node for node in topology.control_addresses if node != self.config.node]
-            if (topology is not None)
-            else []
-        )
-        results = await asyncio.gather(
-            *(asyncio.to_thread(self._renew_other, node) for node in others),
-            return_exceptions=True,
-        )
-        for node, result in zip(others, results, strict=True):
-            if isinstance(result, BaseException):
-                log.warning("cannot renew the lease of %s: %s", node, result)
-
-    def _renew_other(self, node: str) -> None:
-        with self._client(node) as client:
-            client.renew(self.config.lease_s)
+        nodes = topology.control_addresses if topology is not None else {}
+        return [node for node in nodes if node != self.config.node]
 
     async def close(self) -> None:
         """Cancel what is led, abort what is open, close every connection."""

@@ -189,7 +189,8 @@ class ControlClient:
         """Run a verb on the destination, at a sink (see `Destination.run`)."""
         body = {"epoch": epoch, "verb": verb, "arguments": dict(arguments)}
         # A completion that is read back takes as long as the object is large.
-        return self._call("POST", _transfer_path(transfer_key, "store"), body, timeout_s=900.0)
+        limit_s = 900.0 if verb == "complete" else 60.0
+        return self._call("POST", _transfer_path(transfer_key, "store"), body, timeout_s=limit_s)
 
     # -- plumbing
 

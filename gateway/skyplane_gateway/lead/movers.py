@@ -92,6 +92,9 @@ class Movers:
         self._turn = 0
         self._parts = asyncio.Semaphore(_PARTS_UNDER_WAY)
         self.open_uploads: set[OpenUpload] = set()
+        #: Sinks that did not answer; the transfer ends with the first of them.
+        self._silent: set[str] = set()
+        self.verbs_under_way = 0
 
     async def move_whole(self, batch: Sequence[Selection]) -> None:
         """Copy objects that fit into one chunk together, each whole.
@@ -211,14 +214,22 @@ class Movers:
             )
 
     async def abort(self, upload: OpenUpload) -> None:
-        """Abort an upload at any sink that answers; one that stays open stays listed."""
+        """Abort an upload at any sink that answers; one that stays open stays listed.
+
+        A sink that did not answer is not asked again: there may be many uploads, and the
+        caller of a transfer that has failed waits for the last of them.
+        """
         for sink in sorted(self._sinks, key=lambda sink: sink.node != upload.sink):
+            if sink.node in self._silent:
+                continue
             try:
                 await asyncio.to_thread(
                     sink.call, "abort", {"key": upload.key, "upload_id": upload.upload_id}
                 )
             except SkyplaneError as error:
                 log.warning("%s could not abort the upload of %r: %s", sink.node, upload.key, error)
+                if isinstance(error, GatewayUnreachable):
+                    self._silent.add(sink.node)
             else:
                 self.open_uploads.discard(upload)
                 return
@@ -226,12 +237,16 @@ class Movers:
     async def _on_sink(
         self, sink: SinkPeer, verb: str, arguments: dict[str, Any]
     ) -> dict[str, Any]:
+        self.verbs_under_way += 1
         try:
             async for attempt in _patiently():
                 with attempt:
                     return await asyncio.to_thread(sink.call, verb, arguments)
         except GatewayUnreachable as error:
+            self._silent.add(sink.node)
             raise GatewayLost(f"sink gateway {sink.node} is lost: {error.message}") from error
+        finally:
+            self.verbs_under_way -= 1
         raise AssertionError("the last attempt either returns or raises")
 
     def _enter_copied(self, row: Selection, crc32c: int, attempts: int) -> None:

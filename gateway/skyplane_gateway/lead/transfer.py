@@ -282,6 +282,24 @@ class LeadTransfer:
 
     # -- what others may know
 
+    def progress(self) -> tuple[float, ...]:
+        """A value that changes while the transfer moves.
+
+        While a verb runs at a sink it always does: to read back a large object takes
+        long, and the verb has a time limit of its own.
+        """
+        counters = self.report.counters
+        delivered = sum(self._dispatcher.delivered_bytes().values())
+        waited_s = self._clock() if self._movers.verbs_under_way else 0.0
+        return (
+            counters.found,
+            counters.copied,
+            counters.skipped,
+            counters.failed,
+            delivered,
+            waited_s,
+        )
+
     def status(self) -> dict[str, Any]:
         counters = self.report.counters
         end = self._clock() if self._ended is None else self._ended

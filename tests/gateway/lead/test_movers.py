@@ -25,6 +25,7 @@ from skyplane_gateway.selection import Selection
 from skyplane_gateway.stores.base import IF_ABSENT, ObjectInfo, StoreCapabilities
 
 Run = Callable[[Any], Any]
+_GONE = GatewayUnreachable("127.0.0.1:1 does not answer")
 #: The least that a store takes.
 PART = bytes(1 << 20)
 PART_CRC = checksum(PART)
@@ -170,17 +171,34 @@ def test_a_whole_that_differs_is_a_failure(virtual: Run) -> None:
 def test_a_lost_sink_ends_the_transfer_and_its_upload_stays_listed(virtual: Run) -> None:
     async def scenario() -> None:
         scene = Scene()
-        gone = GatewayUnreachable("127.0.0.1:1 does not answer")
-        for sink in scene.sinks:
-            sink.errors = {"complete": [gone], "abort": [gone]}
+        scene.sinks[1].errors = {"complete": [_GONE]}
         with pytest.raises(GatewayLost, match="s1 is lost"):
             await scene.movers.move_in_parts(scene.row("k"))
         (upload,) = scene.movers.open_uploads
-        await scene.movers.abort(upload)
-        assert scene.movers.open_uploads == {upload}
-        # Another sink will do, once one answers.
+        # The other sink will do.
         await scene.movers.abort(upload)
         assert scene.movers.open_uploads == set()
+        assert scene.calls[-1] == ("s0", "abort")
+
+    virtual(scenario())
+
+
+def test_uploads_that_no_sink_can_abort_stay_listed_and_cost_no_patience(virtual: Run) -> None:
+    """Each call to a gateway that hangs takes a minute; a transfer may have many uploads."""
+
+    async def scenario() -> None:
+        scene = Scene()
+        uploads = [
+            await scene.movers._begin(scene.row(f"k{number}"), FakeStore().head("k"))
+            for number in range(6)
+        ]
+        for sink in scene.sinks:
+            sink.errors = {"abort": [_GONE] * 10}
+        del scene.calls[:]
+        for upload in uploads:
+            await scene.movers.abort(upload)
+        assert scene.movers.open_uploads == set(uploads)
+        assert sorted(scene.calls) == [("s0", "abort"), ("s1", "abort")]
 
     virtual(scenario())
 

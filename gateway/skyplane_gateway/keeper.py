@@ -1,0 +1,83 @@
+"""Keeps a fleet alive while a transfer that this gateway leads makes progress."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Sequence
+
+from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.lease import Lease
+
+log = logging.getLogger(__name__)
+
+
+class Keeper:
+    """Renews this gateway's lease and, as a lead, those of all others.
+
+    Args:
+        lease: this gateway's own.
+        lease_s: what the others are renewed for.
+        patience_s: how long a led transfer may show no progress and still count.
+        progress: how far the led transfers are, as a value that changes while they move;
+            None when none is running.
+        others: names of the fleet's other gateways.
+        connect: a control client for one of them.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        *,
+        lease_s: float,
+        patience_s: float,
+        progress: Callable[[], Hashable | None],
+        others: Callable[[], Sequence[str]],
+        connect: Callable[[str], ControlClient],
+        clock: Callable[[], float],
+    ) -> None:
+        self._lease = lease
+        self._lease_s = lease_s
+        self._patience_s = patience_s
+        self._progress = progress
+        self._others = others
+        self._connect = connect
+        self._clock = clock
+        self._seen: Hashable | None = None
+        self._moved_at = clock()
+
+    async def run(self) -> None:
+        """Watch over the leases; returns when this gateway's own has run out."""
+        step_s = min(1.0, self._lease_s / 4)
+        renewed_at = self._clock()
+        while not self._lease.is_expired:
+            if self.moves() and self._clock() - renewed_at >= self._lease_s / 3:
+                renewed_at = self._clock()
+                await self.renew_fleet()
+            await asyncio.sleep(step_s)
+
+    def moves(self) -> bool:
+        """Whether what is led has moved within the patience."""
+        progress = self._progress()
+        if progress is None:
+            self._seen = None
+            return False
+        if progress != self._seen:
+            self._seen, self._moved_at = progress, self._clock()
+        return self._clock() - self._moved_at < self._patience_s
+
+    async def renew_fleet(self) -> None:
+        """Renew this gateway's lease and that of every other one of the fleet."""
+        self._lease.renew()
+        others = self._others()
+        results = await asyncio.gather(
+            *(asyncio.to_thread(self._renew, node) for node in others), return_exceptions=True
+        )
+        for node, result in zip(others, results, strict=True):
+            if isinstance(result, BaseException):
+                log.warning("cannot renew the lease of %s: %s", node, result)
+
+    def _renew(self, node: str) -> None:
+        with self._connect(node) as client:
+            client.renew(self._lease_s)
