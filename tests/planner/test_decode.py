@@ -74,6 +74,14 @@ def test_the_tolerance_of_the_solver_costs_no_connection_and_no_instance(
     assert overlay.instances == {S: 1, T: 1}
 
 
+def test_flow_without_a_connection_is_noise(square: Grid) -> None:
+    exact = solution(square, {(S, T): 2.0, (S, A): 1e-6, (A, T): 1e-6}, 2.0)
+    problem = exact.problem
+    only_direct = (problem.tail == problem.src) & (problem.head == problem.dst)
+    overlay = decode(replace(exact, connections=np.where(only_direct, 64.0, 0.0)))
+    assert overlay.flows == {(S, T): 2.0}
+
+
 def test_ends_come_first_and_relays_by_name(square: Grid) -> None:
     flows = {(S, B): 1.0, (B, T): 1.0, (S, A): 1.0, (A, T): 1.0}
     assert list(decode(solution(square, flows, 2.0)).instances) == [S, T, A, B]

@@ -66,30 +66,22 @@ def least_instances(problem: PlanProblem) -> Floats:
 def most_promising(problem: PlanProblem, relaxed: Relaxation) -> Mask:
     """(V,) the ends, the regions the relaxation uses, and the relays closest to being used.
 
-    Closeness is the reduced cost of the two hops source -> relay -> sink. Where the job
-    limits relays the relaxation, which knows nothing of that, spreads over many and says
-    less: then more are taken, and those with the fastest two hops as well.
+    Closeness is the reduced cost of the cheapest path through a relay. Where the job limits
+    relays the relaxation, which knows nothing of that, spreads over many and says less:
+    then more are taken, and those with the fastest two hops as well.
     """
     used = np.zeros(problem.region_count, dtype=bool)
     flows = relaxed.flow_gbps > _USED
     used[problem.tail[flows]] = used[problem.head[flows]] = True
     used[[problem.src, problem.dst]] = True
-    first, second = _two_hops(problem, relaxed.edge_reduced_cost, np.inf)
+    reduced = _matrix(problem, relaxed.edge_reduced_cost)
+    detour = _distances(reduced, problem.src) + _distances(reduced.T, problem.dst)
+    detour[used] = np.inf
     if problem.max_relays is None:
-        return used | _least(np.where(used, np.inf, first + second), PROMISING)
-    near = _least(np.where(used, np.inf, first + second), PROMISING_IF_LIMITED)
-    slowness = np.maximum(*_two_hops(problem, 1.0 / problem.capacity_gbps, np.inf))
-    return used | near | _least(slowness, PROMISING)
-
-
-def _two_hops(problem: PlanProblem, value: Floats, missing: float) -> tuple[Floats, Floats]:
-    """(V,) twice: an edge quantity on source -> v and on v -> sink."""
-    first = np.full(problem.region_count, missing)
-    second = np.full(problem.region_count, missing)
-    from_source, to_sink = problem.tail == problem.src, problem.head == problem.dst
-    first[problem.head[from_source]] = value[from_source]
-    second[problem.tail[to_sink]] = value[to_sink]
-    return first, second
+        return used | _least(detour, PROMISING)
+    hop_s = _matrix(problem, 1.0 / problem.capacity_gbps)
+    slowness = np.maximum(hop_s[problem.src], hop_s[:, problem.dst])
+    return used | _least(detour, PROMISING_IF_LIMITED) | _least(slowness, PROMISING)
 
 
 def _least(value: Floats, count: int) -> Mask:
@@ -108,14 +100,16 @@ def useless_regions(problem: PlanProblem, relaxed: Relaxation, slack: float) -> 
     one; then each of them adds its whole instance price to the bound.
     """
     idle = problem.relays & (relaxed.instances <= _USED)
-    shortest = _distances(problem, relaxed, np.zeros_like(idle))[problem.dst]
+    nothing = np.zeros_like(idle)
+    shortest = _distances(_lengths(problem, relaxed, nothing), problem.src)[problem.dst]
     while True:
-        distance = _distances(problem, relaxed, idle)
+        lengths = _lengths(problem, relaxed, idle)
+        distance = _distances(lengths, problem.src)
         if distance[problem.dst] >= shortest * (1 - _SAME):
             break
-        on_path = _shortest_path_regions(problem, relaxed, idle, distance) & idle
+        on_path = _shortest_path_regions(problem, lengths, distance) & idle
         if not on_path.any():
-            return np.zeros_like(idle)
+            return nothing
         idle &= ~on_path
     useless: Mask = idle & (problem.usd_per_s > slack)
     return useless
@@ -171,7 +165,7 @@ def margin_of(problem: PlanProblem, usd_per_gbit: float) -> Floats:
 
 
 def _lengths(problem: PlanProblem, relaxed: Relaxation, idle: Mask) -> Floats:
-    """(E,) price of a Gbit over each edge, limits of the regions included; idle ones free."""
+    """(V, V) price of a Gbit over each edge, limits of the regions included; idle ones free."""
     price = {name: np.where(idle, 0.0, dual) for name, dual in relaxed.region_price.items()}
     per_connection = (
         price["connection_limit_out"][problem.tail] + price["connection_limit_in"][problem.head]
@@ -182,21 +176,21 @@ def _lengths(problem: PlanProblem, relaxed: Relaxation, idle: Mask) -> Floats:
         + price["ingress_limit"][problem.head]
         + per_connection / problem.gbps_per_connection
     )
-    return lengths
+    return _matrix(problem, lengths)
 
 
-def _length_matrix(problem: PlanProblem, relaxed: Relaxation, idle: Mask) -> Floats:
+def _matrix(problem: PlanProblem, value: Floats) -> Floats:
+    """(V, V) of an edge quantity, infinite where there is no edge."""
     matrix = np.full((problem.region_count, problem.region_count), np.inf)
-    matrix[problem.tail, problem.head] = _lengths(problem, relaxed, idle)
+    matrix[problem.tail, problem.head] = value
     return matrix
 
 
-def _distances(problem: PlanProblem, relaxed: Relaxation, idle: Mask) -> Floats:
-    """(V,) shortest distance from the source (Bellman-Ford; a path has at most V - 1 hops)."""
-    matrix = _length_matrix(problem, relaxed, idle)
-    distance = np.full(problem.region_count, np.inf)
-    distance[problem.src] = 0.0
-    for _ in range(problem.region_count):
+def _distances(matrix: Floats, start: int) -> Floats:
+    """(V,) shortest distance from one region (Bellman-Ford; a path has at most V - 1 hops)."""
+    distance = np.full(len(matrix), np.inf)
+    distance[start] = 0.0
+    for _ in range(len(matrix)):
         shorter = np.minimum(distance, (distance[:, None] + matrix).min(axis=0))
         if np.array_equal(shorter, distance):
             break
@@ -204,11 +198,8 @@ def _distances(problem: PlanProblem, relaxed: Relaxation, idle: Mask) -> Floats:
     return distance
 
 
-def _shortest_path_regions(
-    problem: PlanProblem, relaxed: Relaxation, idle: Mask, distance: Floats
-) -> Mask:
+def _shortest_path_regions(problem: PlanProblem, matrix: Floats, distance: Floats) -> Mask:
     """(V,) the regions on one shortest path from source to sink."""
-    matrix = _length_matrix(problem, relaxed, idle)
     on_path = np.zeros(problem.region_count, dtype=bool)
     region = problem.dst
     while region != problem.src and not on_path[region]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import networkx as nx
+import numpy as np
 
 from skyplane_orchestration.planner.solve import FLOW_TOLERANCE, Integers
 
@@ -60,7 +61,9 @@ def _paths(solution: Integers) -> dict[tuple[str, ...], float]:
     source, sink = problem.tags[problem.src], problem.tags[problem.dst]
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from((source, sink))
-    for tail, head, flow in zip(problem.tail, problem.head, solution.flow_gbps, strict=True):
+    # Flow where there is no connection is the solver's tolerance.
+    carried = np.where(solution.connections > 0, solution.flow_gbps, 0.0)
+    for tail, head, flow in zip(problem.tail, problem.head, carried, strict=True):
         if flow > FLOW_TOLERANCE:
             graph.add_edge(problem.tags[tail], problem.tags[head], flow=float(flow))
     found: dict[tuple[str, ...], float] = {}

@@ -155,7 +155,7 @@ def fastest(problem: PlanProblem, usd_per_gbit: float, *, proof_s: float) -> Fou
     if most is None or most.throughput_gbps <= TIE:
         return None
     rate = most.throughput_gbps * (1 - TIE)
-    cheaper = _cheapest_on(small.with_goal(rate, rate), 0.0, proof_s)
+    cheaper = cheapest(small.with_goal(rate, rate), exactly=True, proof_s=proof_s)
     if cheaper is not None and cheaper.integers.usd_per_gbit < most.usd_per_gbit:
         most = cheaper.integers
     return Found(most, relaxed.throughput_gbps)
@@ -298,6 +298,8 @@ def _fastest_on(
         ceiling = [] if usd_per_gbit is None else [cost_ceiling(part, usd_per_gbit)]
         return [*ceiling, *_rows(part)]
 
+    if problem.edge_count <= FEW_EDGES:
+        return _patiently(problem, _shortest_largest(problem), rows(problem), EXACTLY)
     no_edge = np.zeros(problem.edge_count, dtype=bool)
     rough = solve_integers(
         problem, _shortest_largest(problem), extra=rows(problem), counted=no_edge
