@@ -52,6 +52,12 @@ class Steering:
         self._sessions = sessions
         self._fleet = sessions.fleet
 
+    @property
+    def _ends(self) -> tuple[GatewayHandle, ...]:
+        """Sources and sinks, each once."""
+        ends = {handle.node: handle for handle in (*self._fleet.sources, *self._fleet.sinks)}
+        return tuple(ends.values())
+
     # -- submit
 
     def submit(
@@ -166,16 +172,16 @@ class Steering:
             offset, complete = page["next_offset"], page["complete"]
 
     def cancel(self, submitted: SubmittedTransfer) -> None:
-        """Cancel at the lead first, then at everybody else."""
+        """Cancel at the lead first, then at the other ends; relays know of no transfer."""
         key = submitted.transfer_key
-        others = [handle for handle in self._fleet.gateways if handle.node != submitted.lead]
+        others = [handle for handle in self._ends if handle.node != submitted.lead]
         for handles in ((self._fleet.gateway(submitted.lead),), others):
             self._sessions.each_that_answers(handles, lambda _, client: client.cancel(key))
 
     def release(self, submitted: SubmittedTransfer) -> None:
         """Have the ends forget stores and credentials of an ended transfer; best effort."""
         _, errors = self._sessions.each_that_answers(
-            self._fleet.gateways, lambda _, client: client.release(submitted.transfer_key)
+            self._ends, lambda _, client: client.release(submitted.transfer_key)
         )
         for node, error in errors.items():
             log.info("%s did not release the transfer: %s", node, error)
