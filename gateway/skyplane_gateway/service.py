@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from typing import Any, Final, get_args
+from dataclasses import dataclass
+from typing import Any, Final
 
 from skyplane_gateway.config import CONTROL_VERSION, MIB, GatewayConfig, Topology, TransferSpec
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.destination import Destination, Verification
+from skyplane_gateway.ends import Ends
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
     GatewayLost,
     Overloaded,
     SkyplaneError,
-    StaleEpoch,
     UnknownTransfer,
 )
 from skyplane_gateway.keeper import Keeper
@@ -28,12 +26,10 @@ from skyplane_gateway.lead.peers import RemoteSink, RemoteSource, SinkPeer, Sour
 from skyplane_gateway.lead.transfer import Crew, LeadTransfer
 from skyplane_gateway.lease import Lease
 from skyplane_gateway.links.routes import Routes
-from skyplane_gateway.naming import gateway_uri, wire_fleet_id, wire_transfer_id
+from skyplane_gateway.naming import gateway_uri, wire_fleet_id
 from skyplane_gateway.protocol import WIRE_VERSION, FrameHeader, Identity, ReceiptHeader
-from skyplane_gateway.sink import Sink, SinkTransfer
-from skyplane_gateway.source import SourceTransfer
-from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import Credentials, StoreCapabilities, StoreSpec
+from skyplane_gateway.sink import Sink
+from skyplane_gateway.stores.base import StoreCapabilities
 
 log = logging.getLogger(__name__)
 
@@ -70,9 +66,6 @@ class GatewayService:
             hard_end_s=config.hard_end_s,
         )
         self._threads = ThreadPoolExecutor(config.store_threads, thread_name_prefix="store")
-        # Verbs of a lead have threads of their own: they wait for a store only, never for
-        # another gateway, so no ring of gateways can wait for one another.
-        self._verb_threads = ThreadPoolExecutor(config.store_threads, thread_name_prefix="verb")
         fleet = wire_fleet_id(config.fleet_key)
         identity = Identity(fleet, config.node, bytes.fromhex(config.hello_key_hex))
         self.routes = Routes(
@@ -83,12 +76,14 @@ class GatewayService:
             send_receipt=self.routes.send_receipt,
             threads=self._threads,
         )
-        self.sources: dict[str, SourceTransfer] = {}
-        self._source_of_wire_id: dict[bytes, SourceTransfer] = {}
-        self._destinations: dict[str, SinkTransfer] = {}
+        self.ends = Ends(
+            config,
+            sink=self.sink,
+            send_frame=self.routes.send_frame,
+            threads=self._threads,
+            is_led=self._is_led,
+        )
         self._leads: dict[str, _Led] = {}
-        #: Transfer key -> what keeps attach, submit, cancel and release of it apart.
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._keeper = Keeper(
             self.lease,
             lease_s=config.lease_s,
@@ -108,13 +103,10 @@ class GatewayService:
         self.sink.on_frame(header, sealed)
 
     def _on_receipt(self, header: ReceiptHeader, sealed: memoryview) -> None:
-        source = self._source_of_wire_id.get(header.transfer)
-        if source is not None:
-            source.on_receipt(header, sealed)
+        self.ends.on_receipt(header, sealed)
 
     def _on_route_down(self, number: int, reason: str) -> None:
-        for source in self.sources.values():
-            source.route_is_down(number, reason)
+        self.ends.route_is_down(number, reason)
         for led in self._leads.values():
             led.transfer.route_is_down(number, reason)
 
@@ -127,144 +119,7 @@ class GatewayService:
         topology = self.routes.topology
         return topology is not None and node in topology.sources
 
-    # -- attach and release
-
-    async def attach(
-        self,
-        key: str,
-        *,
-        epoch: int,
-        side: str,
-        store: StoreSpec,
-        credentials: Credentials | None,
-        verify: str,
-    ) -> dict[str, Any]:
-        """Open the store of one end; it is asked at once, so that bad news comes early.
-
-        An end that is at work for that epoch already stays as it is: two orchestrators
-        may submit the same transfer, and the second joins.
-
-        Raises:
-            StoreError: the bucket is missing, closed to us, or does not answer.
-            StaleEpoch: a newer epoch is in charge here.
-        """
-        if side not in ("source", "sink"):
-            raise ConfigurationInvalid(f"a transfer has a source and a sink side, not {side!r}")
-        if verify not in get_args(Verification):
-            raise ConfigurationInvalid(f"there is no verification {verify!r}")
-        wire_transfer_id(key)
-        opened = open_store(store, credentials)
-        loop = asyncio.get_running_loop()
-        is_taken = False
-        try:
-            await loop.run_in_executor(self._verb_threads, opened.check)
-            async with self._locks[key]:
-                if side == "source":
-                    is_taken = await self._attach_source(key, epoch, opened)
-                else:
-                    is_taken = await self._attach_sink(key, epoch, opened, verify)
-        finally:
-            if not is_taken:
-                await loop.run_in_executor(self._verb_threads, opened.close)
-        return {}
-
-    async def _attach_source(self, key: str, epoch: int, store: Any) -> bool:
-        """Whether the store is in use now."""
-        current = self.sources.get(key)
-        if current is not None and current.epoch > epoch:
-            raise _stale(epoch, current.epoch)
-        if current is not None and current.epoch == epoch:
-            led = self._leads.get(key)
-            if current.is_used or (led is not None and not led.task.done()):
-                return False
-        fresh = SourceTransfer(
-            fleet=wire_fleet_id(self.config.fleet_key),
-            transfer=wire_transfer_id(key),
-            epoch=epoch,
-            store=store,
-            send_frame=self.routes.send_frame,
-            threads=self._threads,
-            readers=self.config.readers,
-        )
-        self.sources[key] = self._source_of_wire_id[wire_transfer_id(key)] = fresh
-        if current is not None:
-            await current.close()
-        return True
-
-    async def _attach_sink(self, key: str, epoch: int, store: Any, verify: Any) -> bool:
-        """Whether the store is in use now."""
-        current = self._destinations.get(key)
-        if current is not None and current.epoch > epoch:
-            raise _stale(epoch, current.epoch)
-        if current is not None and current.epoch == epoch and current.is_used:
-            return False
-        fresh = SinkTransfer(epoch, Destination(store, verify))
-        self._destinations[key] = fresh
-        self.sink.attach(wire_transfer_id(key), fresh)
-        if current is not None:
-            await asyncio.to_thread(current.destination.close)
-        return True
-
-    async def release(self, key: str) -> None:
-        """Forget a transfer's stores and credentials; abort uploads still open here.
-
-        Returns once nothing is written for it any more.
-        """
-        async with self._locks[key]:
-            await self._release(key)
-
-    async def _release(self, key: str) -> None:
-        source = self.sources.pop(key, None)
-        if source is not None:
-            self._source_of_wire_id.pop(wire_transfer_id(key), None)
-            await source.close()
-        destination = self._destinations.pop(key, None)
-        if destination is not None:
-            await self.sink.detach(wire_transfer_id(key))
-            await asyncio.to_thread(destination.destination.close)
-
     # -- the lead
-
-    def source(self, key: str, epoch: int) -> SourceTransfer:
-        """The source side of a transfer, for a lead of that epoch.
-
-        Raises:
-            UnknownTransfer, StaleEpoch.
-        """
-        source = self.sources.get(key)
-        if source is None:
-            raise UnknownTransfer(f"{self.config.node} is no source of transfer {key}")
-        if epoch < source.epoch:
-            raise _stale(epoch, source.epoch)
-        return source
-
-    async def store_verb(
-        self, key: str, epoch: int, verb: str, arguments: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Run a lead's verb on the destination.
-
-        Raises:
-            UnknownTransfer, StaleEpoch, StoreError.
-        """
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._verb_threads, self._run_verb, key, epoch, verb, arguments
-        )
-
-    def _run_verb(
-        self, key: str, epoch: int, verb: str, arguments: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        state = self._destinations.get(key)
-        if state is None:
-            raise UnknownTransfer(f"{self.config.node} is no sink of transfer {key}")
-        if epoch < state.epoch:
-            raise _stale(epoch, state.epoch)
-        if verb == "describe":
-            # Asked before the transfer is under way, and so no use of it yet.
-            capabilities = asdict(state.destination.store.capabilities)
-            return {"capabilities": capabilities, "capacity_bytes": self.sink.capacity_bytes}
-        state.is_used = True
-        return state.destination.run(verb, arguments)
 
     def lead(self, key: str) -> LeadTransfer:
         """The transfer that this gateway leads or led.
@@ -285,7 +140,7 @@ class GatewayService:
             GatewayLost: a path of the fleet is down.
             Overloaded: the gateway is draining.
         """
-        async with self._locks[key]:
+        async with self.ends.lock(key):
             return await self._submit(key, epoch, spec)
 
     async def _submit(self, key: str, epoch: int, spec: TransferSpec) -> dict[str, Any]:
@@ -295,7 +150,7 @@ class GatewayService:
         if self._is_draining:
             raise Overloaded(f"{self.config.node} is draining and takes no new transfer")
         topology = self._usable_topology()
-        self.source(key, epoch)
+        self.ends.source(key, epoch)
         sources, sinks = self._peers(key, epoch, topology)
         peers: list[SourcePeer | SinkPeer] = [*sources, *sinks]
         try:
@@ -308,7 +163,7 @@ class GatewayService:
                 spec=spec,
                 topology=topology,
                 crew=Crew(
-                    store=self.sources[key].store,
+                    store=self.ends.sources[key].store,
                     sources={source.node: source for source in sources},
                     sinks=sinks,
                     capabilities=StoreCapabilities(**descriptions[sinks[0].node]["capabilities"]),
@@ -348,13 +203,13 @@ class GatewayService:
         for node in topology.sources:
             if node == self.config.node:
                 loop = asyncio.get_running_loop()
-                sources.append(LocalSource(node, self.sources[key], loop))
+                sources.append(LocalSource(node, self.ends.sources[key], loop))
             else:
                 sources.append(RemoteSource(node, self._client(node), key, epoch))
         for node in topology.sinks:
             if node == self.config.node:
                 sinks.append(
-                    LocalSink(node, lambda verb, args: self._run_verb(key, epoch, verb, args))
+                    LocalSink(node, lambda verb, args: self.ends.run_verb(key, epoch, verb, args))
                 )
             else:
                 sinks.append(RemoteSink(node, self._client(node), key, epoch))
@@ -371,12 +226,12 @@ class GatewayService:
 
     async def cancel(self, key: str) -> None:
         """Stop leading a transfer and forget this end of it. Idempotent."""
-        async with self._locks[key]:
+        async with self.ends.lock(key):
             led = self._leads.get(key)
             if led is not None and not led.task.done():
                 led.task.cancel()
                 await asyncio.wait({led.task})
-            await self._release(key)
+            await self.ends.release_locked(key)
 
     # -- life and death
 
@@ -394,6 +249,10 @@ class GatewayService:
         """Renew leases while a led transfer makes progress; end when the lease does."""
         await self._keeper.run()
         self.request_shutdown("the lease has expired")
+
+    def _is_led(self, key: str) -> bool:
+        led = self._leads.get(key)
+        return led is not None and not led.task.done()
 
     def _progress(self) -> tuple[Any, ...] | None:
         """How far the transfers led here are; None when none is running."""
@@ -415,11 +274,9 @@ class GatewayService:
         for led in self._leads.values():
             led.transfer.report.close()
         await self.sink.drain()
-        for key in {*self.sources, *self._destinations}:
-            await self.release(key)
+        await self.ends.close()
         self.routes.close()
-        for threads in (self._threads, self._verb_threads):
-            threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     # -- what others may know
 
@@ -436,20 +293,8 @@ class GatewayService:
             "held_bytes": self.sink.held_bytes,
             "routes": self.routes.statistics(),
             "leading": {key: led.transfer.status() for key, led in self._leads.items()},
-            "attached": self._attached(),
+            "attached": self.ends.attached(),
         }
-
-    def _attached(self) -> dict[str, dict[str, Any]]:
-        """Transfer key -> its newest epoch here, and whether anything was done in it."""
-        found: dict[str, dict[str, Any]] = {}
-        for ends in (self.sources, self._destinations):
-            for key, end in ends.items():
-                row = found.setdefault(key, {"epoch": end.epoch, "is_used": False})
-                if end.epoch > row["epoch"]:
-                    found[key] = {"epoch": end.epoch, "is_used": end.is_used}
-                elif end.epoch == row["epoch"]:
-                    row["is_used"] = row["is_used"] or end.is_used
-        return found
 
     def log_tail(self, max_bytes: int) -> str:
         """The last bytes of the log; empty when it goes elsewhere."""
@@ -465,7 +310,3 @@ class GatewayService:
 def _close_all(peers: Sequence[SourcePeer | SinkPeer]) -> None:
     for peer in peers:
         peer.close()
-
-
-def _stale(epoch: int, current: int) -> StaleEpoch:
-    return StaleEpoch(f"epoch {epoch} is over, {current} is in charge")

@@ -129,7 +129,7 @@ class ControlServer:
     async def _attach(self, request: web.Request) -> Answer:
         body = await _body(request)
         credentials = body.get("credentials")
-        return await self._service.attach(
+        return await self._service.ends.attach(
             _key(request),
             epoch=int(body["epoch"]),
             side=body["side"],
@@ -157,19 +157,19 @@ class ControlServer:
         return {}
 
     async def _release(self, request: web.Request) -> Answer:
-        await self._service.release(_key(request))
+        await self._service.ends.release(_key(request))
         return {}
 
     async def _chunks(self, request: web.Request) -> Answer:
         body = await _body(request)
-        source = self._service.source(_key(request), int(body["epoch"]))
+        source = self._service.ends.source(_key(request), int(body["epoch"]))
         for order in body["orders"]:
             source.take(ChunkOrder.from_dict(order))
         return {}
 
     async def _outcomes(self, request: web.Request) -> Answer:
         key = _key(request)
-        source = self._service.sources.get(key)
+        source = self._service.ends.sources.get(key)
         if source is None:
             raise UnknownTransfer(f"{self._service.config.node} is no source of {key}")
         wait_s = min(float(request.query.get("wait_s", "0")), _MAX_WAIT_S)
@@ -178,7 +178,7 @@ class ControlServer:
 
     async def _store(self, request: web.Request) -> Answer:
         body = await _body(request)
-        return await self._service.store_verb(
+        return await self._service.ends.store_verb(
             _key(request), int(body["epoch"]), body["verb"], body["arguments"]
         )
 

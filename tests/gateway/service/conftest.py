@@ -286,7 +286,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Gate]:
         def open_watched(spec: StoreSpec, credentials: Any = None) -> Any:
             return _Watched(open_store(spec, credentials), made, holds=spec == destination)
 
-        monkeypatch.setattr("skyplane_gateway.service.open_store", open_watched)
+        monkeypatch.setattr("skyplane_gateway.ends.open_store", open_watched)
         return made
 
     return make

@@ -40,7 +40,7 @@ def sabotage(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         def open_sabotaged(spec: Any, credentials: Any = None) -> Any:
             return Sabotaged(open_store(spec, credentials))
 
-        monkeypatch.setattr("skyplane_gateway.service.open_store", open_sabotaged)
+        monkeypatch.setattr("skyplane_gateway.ends.open_store", open_sabotaged)
 
     return make
 
@@ -86,7 +86,7 @@ def test_a_vanished_object_fails_alone(fleet_of: Any, kit: Any) -> None:
             await fleet.attach(transfer, source, destination)
             listed = list(store.list(""))
             # The listing shows what was there; then two of them are deleted.
-            lead.sources[transfer].store.list = lambda prefix: iter(listed)
+            lead.ends.sources[transfer].store.list = lambda prefix: iter(listed)
             store.delete("gone")
             store.delete("big-gone")
             await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
@@ -112,7 +112,7 @@ def test_an_overwritten_object_is_not_copied_as_a_mixture(fleet_of: Any, kit: An
             transfer = "99" * 16
             await fleet.attach(transfer, source, destination)
             listed = list(store.list(""))
-            fleet.service("a").sources[transfer].store.list = lambda prefix: iter(listed)
+            fleet.service("a").ends.sources[transfer].store.list = lambda prefix: iter(listed)
             store.put("a", bytes(3 * MIB))
             await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
             status = await fleet.ended(transfer)

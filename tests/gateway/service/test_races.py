@@ -34,7 +34,7 @@ def wrap_stores(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 return lambda *args, **more: wrappers[name](original, *args, **more)
 
         monkeypatch.setattr(
-            "skyplane_gateway.service.open_store",
+            "skyplane_gateway.ends.open_store",
             lambda spec, credentials=None: Wrapped(open_store(spec, credentials)),
         )
 
@@ -108,7 +108,7 @@ def test_a_cancel_while_submitting_leaves_nothing(
                 await asyncio.to_thread(fleet.client("a").cancel, KEY)
                 assert led.task.done()
             assert kit.uploads(destination) == []
-            assert fleet.service("a").sources == {}
+            assert fleet.service("a").ends.sources == {}
             assert fleet.service("b").sink.held_bytes == 0
 
     asyncio.run(scenario())
@@ -288,7 +288,7 @@ def test_many_transfers_leave_no_thread_and_no_connection(fleet_of: Any, kit: An
             assert threading.active_count() <= threads + 128
             for node in fleet.nodes:
                 service = fleet.service(node)
-                assert service.sources == service._destinations == {}
+                assert service.ends.sources == service.ends.destinations == {}
                 assert service.sink.held_bytes == 0
                 assert len(service.sink._ended) == 0
 

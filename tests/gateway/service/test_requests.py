@@ -170,10 +170,10 @@ def test_verbs_of_a_lead_with_broken_arguments(fleet_of: Any, kit: Any) -> None:
                 ("complete", {"parts": 7}),
             ):
                 with pytest.raises(ConfigurationInvalid):
-                    await service.store_verb(KEY, 1, verb, arguments)
+                    await service.ends.store_verb(KEY, 1, verb, arguments)
             with pytest.raises(StaleEpoch):
-                await service.store_verb(KEY, 0, "list", {})
+                await service.ends.store_verb(KEY, 0, "list", {})
             with pytest.raises(UnknownTransfer):
-                await service.store_verb("cd" * 16, 1, "list", {})
+                await service.ends.store_verb("cd" * 16, 1, "list", {})
 
     asyncio.run(scenario())
