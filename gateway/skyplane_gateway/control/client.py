@@ -169,7 +169,7 @@ class ControlClient:
 
     def release(self, transfer_key: str) -> None:
         """Forget an ended transfer's stores and credentials. Idempotent."""
-        self._call("POST", _transfer_path(transfer_key, "release"), {}, timeout_s=60.0)
+        self._call("POST", _transfer_path(transfer_key, "release"), {}, timeout_s=30.0)
 
     # -- transfers: what the lead asks of the others
 
@@ -189,7 +189,7 @@ class ControlClient:
         """Run a verb on the destination, at a sink (see `Destination.run`)."""
         body = {"epoch": epoch, "verb": verb, "arguments": dict(arguments)}
         # A completion that is read back takes as long as the object is large.
-        limit_s = 900.0 if verb == "complete" else 60.0
+        limit_s = 900.0 if verb == "complete" else 30.0
         return self._call("POST", _transfer_path(transfer_key, "store"), body, timeout_s=limit_s)
 
     # -- plumbing
