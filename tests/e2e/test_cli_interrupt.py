@@ -50,14 +50,6 @@ class Copy:
     def wait_for_open_uploads(self) -> None:
         self.home.wait_until(lambda: self.destination.open_uploads(self.bucket), "open uploads")
 
-    def sweep(self) -> None:
-        """Remove the record that a fleet leaves which nobody took down."""
-        command = [sys.executable, "-m", "skyplane_orchestration.cli", "sweep", "--json"]
-        done = subprocess.run(
-            command, env=self.home.environment, capture_output=True, check=True, timeout=100
-        )
-        assert len(json.loads(done.stdout)["orphans"]) == 1
-
     def wait_for_the_end_of_all_gateways(self) -> None:
         self.home.wait_until(lambda: not self.home.gateways(), "the end of the gateways")
 
@@ -157,7 +149,6 @@ def test_gateways_outlive_a_dead_client_by_their_lease_at_most(copy: Copy) -> No
     )  # fmt: skip
     assert len(json.loads(fleet.stdout)["gateways"]) == len(home.gateways()) > 0
     copy.wait_for_the_end_of_all_gateways()
-    copy.sweep()
     assert home.traces() == []
 
 
@@ -174,5 +165,4 @@ def test_a_transfer_goes_on_without_its_client_and_then_ends_its_fleet(
     wanted = {key: hashlib.sha256(body).hexdigest() for key, body in objects.items()}
     assert copy.destination.digests(copy.bucket, "copy/") == wanted
     assert copy.destination.open_uploads(copy.bucket) == []
-    copy.sweep()
     assert copy.home.traces() == []
