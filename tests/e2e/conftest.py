@@ -221,13 +221,23 @@ class SlowLink:
         self._listener.close()
 
 
+def _link(server: S3Server, bytes_per_s: int) -> Iterator[SlowLink]:
+    host, _, port = server.endpoint.removeprefix("http://").partition(":")
+    link = SlowLink((host, int(port)), bytes_per_s)
+    yield link
+    link.close()
+
+
 @pytest.fixture
 def slow_link(servers: tuple[S3Server, S3Server]) -> Iterator[SlowLink]:
     """The destination server, through 2 MiB/s a connection."""
-    host, _, port = servers[1].endpoint.removeprefix("http://").partition(":")
-    link = SlowLink((host, int(port)), 2 << 20)
-    yield link
-    link.close()
+    yield from _link(servers[1], 2 << 20)
+
+
+@pytest.fixture
+def brisk_link(servers: tuple[S3Server, S3Server]) -> Iterator[SlowLink]:
+    """The same through 16 MiB/s: a transfer can be watched, and is soon over."""
+    yield from _link(servers[1], 16 << 20)
 
 
 class ClientKit:

@@ -44,7 +44,7 @@ MIB = 1 << 20
 def slow(
     kit: ClientKit,
     servers: tuple[S3Server, S3Server],
-    slow_link: SlowLink,
+    brisk_link: SlowLink,
     request: pytest.FixtureRequest,
 ) -> TransferJob:
     """Large and small objects, to a store behind a thin line."""
@@ -54,11 +54,11 @@ def slow(
     for server in servers:
         server.make_bucket(bucket)
     source, destination = servers
-    source.fill(bucket, "p/", {f"large{i}": os.urandom(11 * MIB) for i in range(2)})
+    source.fill(bucket, "p/", {f"large{i}": os.urandom(6 * MIB) for i in range(2)})
     source.fill(bucket, "p/", {f"small{i}": os.urandom(100) for i in range(20)})
     return TransferJob(
         Location(f"s3://{bucket}/p/", source.region, source.endpoint),
-        Location(f"s3://{bucket}/q/", destination.region, slow_link.endpoint),
+        Location(f"s3://{bucket}/q/", destination.region, brisk_link.endpoint),
         limits=Limits(chunk_mib=5),
     )
 
@@ -400,25 +400,25 @@ def test_a_cloud_without_a_store_yet_or_a_url_of_none(kit: ClientKit, folder: Pa
 
 
 def test_an_object_that_vanishes_after_it_was_listed(
-    kit: ClientKit, servers: tuple[S3Server, S3Server], slow_link: SlowLink
+    kit: ClientKit, servers: tuple[S3Server, S3Server], brisk_link: SlowLink
 ) -> None:
     """Objects go in the order of their keys; the last is deleted while the first moves."""
     source, destination = servers
     for server in servers:
         server.make_bucket("vanishing")
-    source.fill("vanishing", "p/", {f"{i}": os.urandom(6 * MIB) for i in range(5)})
+    source.fill("vanishing", "p/", {f"{i}": os.urandom(5 * MIB) for i in range(4)})
     job = TransferJob(
         Location("s3://vanishing/p/", source.region, source.endpoint),
-        Location("s3://vanishing/q/", destination.region, slow_link.endpoint),
-        limits=Limits(chunk_mib=6),
+        Location("s3://vanishing/q/", destination.region, brisk_link.endpoint),
+        limits=Limits(chunk_mib=5),
     )
     client = kit.client()
     # A sink with room for two chunks: the others wait in the listing.
-    small = kit.client(provisioner=kit.provisioner(gateway_settings={"assembly_mib": 12}))
+    small = kit.client(provisioner=kit.provisioner(gateway_settings={"assembly_mib": 10}))
     fleet = small.provision(kit.relayed())
     delete = Once(
         lambda _: True,
-        lambda: source.client().delete_object(Bucket="vanishing", Key="p/4") and None,
+        lambda: source.client().delete_object(Bucket="vanishing", Key="p/3") and None,
     )
     try:
         with pytest.raises(TransferFailed) as caught:
@@ -426,9 +426,9 @@ def test_an_object_that_vanishes_after_it_was_listed(
     finally:
         client.teardown(fleet)
     result: Any = caught.value.result
-    assert (result.copied, result.failed, result.error_code) == (4, 1, "objects-failed")
+    assert (result.copied, result.failed, result.error_code) == (3, 1, "objects-failed")
     (failure,) = result.failures
-    assert (failure.source, failure.code) == ("s3://vanishing/p/4", "not-found")
+    assert (failure.source, failure.code) == ("s3://vanishing/p/3", "not-found")
     assert destination.digests("vanishing", "q/") == source.digests("vanishing", "p/")
 
 
