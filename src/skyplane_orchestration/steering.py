@@ -122,7 +122,7 @@ class Steering:
                     return led["epoch"], self._fleet.gateway(node)
                 if led is not None:
                     epoch = max(epoch, led["epoch"] + 1)
-                attached = document["attached"].get(transfer_key)
+                attached = document.get("attached", {}).get(transfer_key)
                 if attached is not None:
                     epoch = max(epoch, attached["epoch"] + bool(attached["is_used"]))
         return epoch, None
