@@ -24,8 +24,8 @@ demo: $(INSTALLED)  ## one transfer as an Airflow DAG, on servers embedded in th
 demo-dagster: $(INSTALLED)  ## the same as a Dagster asset
 	@$(BIN)/python example_dags/run_demo.py dagster
 
-test: $(INSTALLED)
-	@$(BIN)/python -m pytest
+test: $(INSTALLED)  ## files run side by side: half of the time is waiting for processes to start
+	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 check: $(INSTALLED)
 	@$(BIN)/ruff format --check --quiet . || { echo 'run: $(BIN)/ruff format .'; exit 1; }
