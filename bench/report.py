@@ -1,7 +1,8 @@
 """How every bench reports: one table for people, one JSON object with `--json`.
 
 A bench builds `Case`s and calls `finish`, which prints them and gives the exit status: 1 when
-a case misses its floor. A floor on a time is an upper bound; on anything else a lower one.
+a case misses its floor. A floor on a time or an error is an upper bound; on anything else a
+lower one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 #: Units in which less is better, so that a floor is what must not be exceeded.
-TIME_UNITS = frozenset({"s", "ms", "us"})
+LESS_IS_BETTER = frozenset({"s", "ms", "us", "% error", "x optimum"})
 _ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -28,7 +29,7 @@ class Case:
         case: what was measured.
         value, unit: the figure; of several runs, the one that is reported.
         ratio, against: value relative to something named, where there is something.
-        floor: what the figure must not fall short of (times: must not exceed).
+        floor: what the figure must not fall short of (times and errors: must not exceed).
         goal: what it should be.
         spread: the relative spread of the runs, (largest - smallest) / median.
     """
@@ -46,7 +47,7 @@ class Case:
     def holds(self) -> bool:
         if self.floor is None:
             return True
-        if self.unit in TIME_UNITS:
+        if self.unit in LESS_IS_BETTER:
             return self.value <= self.floor
         return self.value >= self.floor
 
