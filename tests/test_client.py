@@ -23,7 +23,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.fleet import Fleet, GatewayHandle
 from skyplane_orchestration.identity import RunIdentity
-from skyplane_orchestration.job import MaximizeThroughput, MinimizeCost, TransferJob
+from skyplane_orchestration.job import Limits, MaximizeThroughput, MinimizeCost, TransferJob
 from skyplane_orchestration.location import Location
 from skyplane_orchestration.outcome import TransferStatus
 from skyplane_orchestration.plan import (
@@ -417,3 +417,20 @@ def test_the_objective_of_the_job_counts(client: Client) -> None:
 
 def test_a_client_of_nobody_is_a_run_of_its_own() -> None:
     assert Client().identity.fleet_key() != Client().identity.fleet_key()
+
+
+def test_the_transfer_key_is_that_of_the_job_and_not_of_how_it_is_carried_out() -> None:
+    client = Client(identity=RunIdentity("prod", "dag", "run"))
+    job = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))
+    key = client.transfer_key(job)
+    # Fixed: a later release must find the transfers of this one.
+    assert key == "9bfb0838562d18f5a2b9831784e8c957"
+    assert client.transfer_key(replace(job, verify="reread", limits=Limits(chunk_mib=8))) == key
+    others: list[TransferJob] = [
+        replace(job, recursive=False),
+        replace(job, conflict="skip"),
+        replace(job, include=("*.csv",)),
+        replace(job, exclude=("*.csv",)),
+        replace(job, destination=Location("s3://b/z/")),
+    ]
+    assert len({key, *(client.transfer_key(other) for other in others)}) == 6

@@ -6,6 +6,7 @@ is an error of the one tree (`errors`), and a transfer that is not whole always 
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 import uuid
@@ -263,8 +264,13 @@ class Client:
 
     def transfer_key(self, job: TransferJob) -> str:
         """The identity of a job within this run; the same for every retry."""
-        rule = survey.rule_of(job)
-        return self.identity.transfer_key(job.source, job.destination, repr(rule))
+        rule = {
+            "recursive": job.recursive,
+            "include": list(job.include),
+            "exclude": list(job.exclude),
+            "conflict": job.conflict,
+        }
+        return self.identity.transfer_key(job.source, job.destination, json.dumps(rule))
 
     def submit(self, job: TransferJob, fleet: Fleet) -> SubmittedTransfer:
         """Start a job on a fleet, or join it when it runs there already.
