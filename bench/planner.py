@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from bench.cross_validation import FOLDS, model_case
 from bench.planner_grids import MEASURED_DIR, measured_grid, price_cases
 from bench.report import Case, finish, spread_of
 from skyplane_orchestration.grids import Grid, load_grid
@@ -133,7 +134,7 @@ def speed_cases(grid: Grid, runs: int, count: int) -> list[Case]:
     return cases
 
 
-def measured_cases(shipped: Grid) -> list[Case]:
+def measured_cases(shipped: Grid, *, smoke: bool) -> list[Case]:
     """What is compared with measurements; nothing, with a word on stderr, without them."""
     measured = measured_grid()
     if measured is None:
@@ -142,7 +143,10 @@ def measured_cases(shipped: Grid) -> list[Case]:
             file=sys.stderr,
         )
         return []
-    return price_cases(shipped, measured)
+    return [
+        *price_cases(shipped, measured),
+        model_case(measured, FOLDS, 1 if smoke else None),
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -155,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases = [
         *speed_cases(grid, runs, count),
         plain_against_ours(grid, pairs),
-        *measured_cases(grid),
+        *measured_cases(grid, smoke=options.smoke),
     ]
     return finish("planner", cases, runs=runs, as_json=options.json)
 
