@@ -26,6 +26,7 @@ def test_help_of_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     verbs = (
         "plan",
         "compare",
+        "frontier",
         "cp",
         "provision",
         "transfer",

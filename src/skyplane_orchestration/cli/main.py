@@ -18,6 +18,7 @@ from skyplane_orchestration.errors import SkyplaneError
 _VERBS: Final = (
     "plan",
     "compare",
+    "frontier",
     "cp",
     "provision",
     "transfer",

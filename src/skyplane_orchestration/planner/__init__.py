@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from skyplane_orchestration.planner.answer import PROOF_S, plan
 from skyplane_orchestration.planner.baselines import best_relay, direct
+from skyplane_orchestration.planner.chart import frontier_svg
 from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.frontier import frontier
 from skyplane_orchestration.planner.picture import plan_svg
@@ -15,6 +16,7 @@ __all__ = [
     "build_problem",
     "direct",
     "frontier",
+    "frontier_svg",
     "plan",
     "plan_svg",
     "violations",

@@ -55,12 +55,22 @@ def make_plan(options: argparse.Namespace, client: Client) -> TransferPlan:
 
     Raises SkyplaneError where there is none.
     """
-    places = [is_url_or_path(options.src), is_url_or_path(options.dst)]
-    if places == [True, True]:
+    if are_places(options):
         return _between_places(options, client)
-    if places == [False, False]:
-        return _between_regions(options, client)
-    raise ConfigurationInvalid("SRC and DST must be two places (URLs, paths) or two region tags")
+    return _between_regions(options, client)
+
+
+def are_places(options: argparse.Namespace) -> bool:
+    """True for two URLs or paths, False for two region tags.
+
+    Raises ConfigurationInvalid for one of each.
+    """
+    places = [is_url_or_path(options.src), is_url_or_path(options.dst)]
+    if any(places) != all(places):
+        raise ConfigurationInvalid(
+            "SRC and DST must be two places (URLs, paths) or two region tags"
+        )
+    return all(places)
 
 
 def _between_places(options: argparse.Namespace, client: Client) -> TransferPlan:
@@ -87,13 +97,9 @@ def _between_places(options: argparse.Namespace, client: Client) -> TransferPlan
 def _between_regions(options: argparse.Namespace, client: Client) -> TransferPlan:
     from skyplane_orchestration import planner
 
-    for name in ("region", "endpoint", "credentials", "option"):
-        for end in ("src", "dst"):
-            if getattr(options, f"{end}_{name}"):
-                raise ConfigurationInvalid(f"--{end}-{name} belongs to a URL, not to a region tag")
+    require_plain_regions(options)
     limits = arguments.limits_from(options)
     policy = arguments.policy_from(options, client.grid.tags)
-    _require_figures(options)
     objective = arguments.objective_from(options) or client.default_objective(
         options.src, options.dst, limits.instance_types
     )
@@ -113,8 +119,12 @@ def _between_regions(options: argparse.Namespace, client: Client) -> TransferPla
     )
 
 
-def _require_figures(options: argparse.Namespace) -> None:
-    """Refuse figures that a `TransferJob` would refuse."""
+def require_plain_regions(options: argparse.Namespace) -> None:
+    """Refuse, for two region tags, what completes a URL and figures that a job would refuse."""
+    for name in ("region", "endpoint", "credentials", "option"):
+        for end in ("src", "dst"):
+            if getattr(options, f"{end}_{name}"):
+                raise ConfigurationInvalid(f"--{end}-{name} belongs to a URL, not to a region tag")
     if options.volume_gb is not None and not 0 < options.volume_gb < float("inf"):
         raise ConfigurationInvalid(
             f"--volume-gb must be a number above zero, not {options.volume_gb:g}"

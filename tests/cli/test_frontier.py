@@ -1,0 +1,117 @@
+"""`frontier`: the plans from the cheapest to the fastest, and what they are compared with."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import pytest
+
+from skyplane_orchestration.cli.main import main
+from skyplane_orchestration.grids import load_grid
+from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.planner import best_relay, direct, violations
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Answer
+
+SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
+QUICK = ("--points", "4", "--instance-limit", "1")
+
+
+def test_every_plan_of_the_json_holds_and_is_faster_and_dearer(answer: Answer) -> None:
+    document = answer("frontier", SRC, DST, *QUICK, "--volume-gb", "50", "--objects", "9")
+    assert list(document) == ["schema_version", "src", "dst", "points", "direct", "ron"]
+    assert (document["schema_version"], document["src"], document["dst"]) == (1, SRC, DST)
+    plans = [TransferPlan.from_dict(point) for point in document["points"]]
+    assert 1 < len(plans) <= 4
+    grid = load_grid()
+    for slow, fast in pairwise(plans):
+        assert slow.throughput_gbps < fast.throughput_gbps
+        assert slow.cost.usd_per_gb < fast.cost.usd_per_gb
+    for one in plans:
+        assert violations(one, grid, 1) == []
+        assert one.volume_gb == 50.0
+        assert one.cost.total_usd is not None
+
+
+def test_it_is_compared_with_one_instance_per_region(answer: Answer) -> None:
+    document = answer("frontier", SRC, DST, *QUICK)
+    grid = load_grid()
+    for name, way in (("direct", direct), ("ron", best_relay)):
+        shown, made = TransferPlan.from_dict(document[name]), way(grid, SRC, DST, 1)
+        assert (shown.objective["kind"], shown.paths) == (name, made.paths)
+        assert shown.cost == made.cost
+        assert {group.count for group in shown.instances.values()} == {1}
+
+
+def test_the_policy_reaches_the_planner(answer: Answer) -> None:
+    document = answer("frontier", SRC, DST, *QUICK, "--allow", "aws:us-*", "--relays", "1")
+    relays = [TransferPlan.from_dict(point).relays for point in document["points"]]
+    assert max(len(tags) for tags in relays) == 1
+    assert all(tag.startswith("aws:us-") for tags in relays for tag in tags)
+
+
+def test_inside_one_region_there_is_one_plan_and_nothing_beside_it(
+    answer: Answer, tmp_path: Path
+) -> None:
+    file = tmp_path / "chart.svg"
+    document = answer("frontier", SRC, SRC, "--plot", str(file))
+    assert len(document["points"]) == 1
+    assert (document["direct"], document["ron"]) == (None, None)
+    ElementTree.fromstring(file.read_text(encoding="utf-8"))
+
+
+def test_places_with_regions_need_no_cloud(answer: Answer) -> None:
+    document = answer(
+        "frontier", "s3://a/x/", "gs://b/y/", "--src-region", SRC, "--dst-region",
+        "gcp:europe-west1", "--points", "2", "--instance-limit", "1",
+    )  # fmt: skip
+    assert (document["src"], document["dst"]) == (SRC, "gcp:europe-west1")
+
+
+def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["frontier", SRC, DST, *QUICK, "--volume-gb", "100"]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    for word in ("Gbit/s", "USD per GB", "relays", "none", "direct", "ron"):
+        assert word in output.out
+
+
+def test_the_plot_has_every_plan_and_both_marks(answer: Answer, tmp_path: Path) -> None:
+    file = tmp_path / "chart.svg"
+    document = answer("frontier", SRC, DST, *QUICK, "--plot", str(file))
+    words = "".join(ElementTree.fromstring(file.read_text(encoding="utf-8")).itertext())
+    for point in document["points"]:
+        assert f"{point['throughput_gbps']:.2f} Gbit/s" in words
+    for name in ("direct", "ron"):
+        assert f"{name}: {document[name]['throughput_gbps']:.2f} Gbit/s" in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "clue"),
+    [
+        ((SRC, DST, "--points", "1"), "--points"),
+        ((SRC, DST, "--points", "201"), "2 to 200"),
+        ((SRC, DST, "--points", "few"), "2 to 200"),
+        ((SRC, "aws:eu-west-99"), "did you mean aws:eu-west-"),
+        ((SRC, DST, "--volume-gb", "nan"), "--volume-gb"),
+        ((SRC, DST, "--instance-limit", "0"), "instance_limit"),
+        ((SRC, DST, "--exclude", "aws:nowhere-*"), "--exclude"),
+        ((SRC, DST, "--dst-region", DST), "--dst-region"),
+        ((SRC, DST, "--plot", "/nowhere/chart.svg"), "/nowhere/chart.svg"),
+        ((SRC, DST, "--min-throughput-gbps", "3"), "--min-throughput-gbps"),
+        ((SRC, "s3://bucket/"), "two places"),
+    ],
+)
+def test_bad_input_is_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], clue: str
+) -> None:
+    assert main(["frontier", *arguments]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("skyplane-orch: ")
+    assert output.err.count("\n") == 1
+    assert clue in output.err
