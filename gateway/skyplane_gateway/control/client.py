@@ -44,6 +44,12 @@ _REFUSALS: Final = frozenset(
     }
 )
 
+#: Longest wait for a verb on the destination, and for a completion at least.
+_VERB_S: Final = 30.0
+_COMPLETE_S: Final = 900.0
+#: The slowest store that is waited for when it is read back.
+_READ_BACK_BYTES_PER_S: Final = 10e6
+
 #: Idle connections kept for the next call.
 _POOL_SIZE: Final = 8
 
@@ -188,8 +194,10 @@ class ControlClient:
     ) -> dict[str, Any]:
         """Run a verb on the destination, at a sink (see `Destination.run`)."""
         body = {"epoch": epoch, "verb": verb, "arguments": dict(arguments)}
-        # A completion that is read back takes as long as the object is large.
-        limit_s = 900.0 if verb == "complete" else 30.0
+        limit_s = _VERB_S
+        if verb == "complete":
+            # It may read the object back, which takes as long as the object is large.
+            limit_s = max(_COMPLETE_S, arguments["size_bytes"] / _READ_BACK_BYTES_PER_S)
         return self._call("POST", _transfer_path(transfer_key, "store"), body, timeout_s=limit_s)
 
     # -- plumbing

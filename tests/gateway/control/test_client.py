@@ -359,3 +359,26 @@ def test_many_threads_at_once(serve: Serve) -> None:
             thread.join(30)
     assert errors == []
     assert server.connections == 12
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "limit_s"),
+    [
+        ("list", {"prefix": ""}, 30.0),
+        ("complete", {"size_bytes": 1}, 900.0),
+        ("complete", {"size_bytes": 100 * 10**9}, 10_000.0),
+    ],
+)
+def test_a_completion_is_waited_for_as_long_as_its_object_is_large(
+    verb: str, arguments: dict[str, Any], limit_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+
+    def call(*_: Any, timeout_s: float) -> dict[str, Any]:
+        limits.append(timeout_s)
+        return {}
+
+    client = ControlClient("127.0.0.1", 1, ssl.create_default_context(), "skyplane://x")
+    monkeypatch.setattr(client, "_call", call)
+    client.store_verb("key", 1, verb, arguments)
+    assert limits == [limit_s]
