@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from bench.cross_validation import FOLDS, model_case
 from bench.planner_grids import MEASURED_DIR, measured_grid, price_cases
+from bench.planner_quality import FRONTIER_POINTS, ceiling_cases, cost_cases, frontier_case
 from bench.report import Case, finish, spread_of
 from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.job import MinimizeCost
@@ -134,7 +135,7 @@ def speed_cases(grid: Grid, runs: int, count: int) -> list[Case]:
     return cases
 
 
-def measured_cases(shipped: Grid, *, smoke: bool) -> list[Case]:
+def measured_cases(shipped: Grid, runs: int, *, smoke: bool) -> list[Case]:
     """What is compared with measurements; nothing, with a word on stderr, without them."""
     measured = measured_grid()
     if measured is None:
@@ -146,6 +147,9 @@ def measured_cases(shipped: Grid, *, smoke: bool) -> list[Case]:
     return [
         *price_cases(shipped, measured),
         model_case(measured, FOLDS, 1 if smoke else None),
+        *cost_cases(measured, runs, 2 if smoke else None),
+        *ceiling_cases(measured, runs, 2 if smoke else None),
+        frontier_case(measured, 3 if smoke else FRONTIER_POINTS),
     ]
 
 
@@ -159,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases = [
         *speed_cases(grid, runs, count),
         plain_against_ours(grid, pairs),
-        *measured_cases(grid, smoke=options.smoke),
+        *measured_cases(grid, runs, smoke=options.smoke),
     ]
     return finish("planner", cases, runs=runs, as_json=options.json)
 

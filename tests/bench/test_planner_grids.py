@@ -34,7 +34,7 @@ def test_without_the_measured_grid_its_cases_are_left_out_with_a_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(planner_grids, "MEASURED_DIR", tmp_path / "none")
-    assert planner.measured_cases(load_grid(), smoke=True) == []
+    assert planner.measured_cases(load_grid(), 1, smoke=True) == []
     assert "left out" in capsys.readouterr().err
 
 
