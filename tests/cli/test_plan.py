@@ -119,3 +119,29 @@ def test_the_plot_is_a_picture_of_the_plan(answer: Answer, tmp_path: Path) -> No
     words = "".join(ElementTree.fromstring(file.read_text(encoding="utf-8")).itertext())
     assert len(document["instances"]) > 2
     assert all(tag.partition(":")[2] in words for tag in document["instances"])
+
+
+def test_the_explanation_comes_beside_the_plan_and_only_when_asked_for(
+    answer: Answer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = (
+        "plan",
+        SRC,
+        DST,
+        "--min-throughput-gbps",
+        "3",
+        "--instance-limit",
+        "1",
+        "--relays",
+        "1",
+    )
+    document = answer(*common, "--explain")
+    sentences = document.pop("explanation")
+    plan = TransferPlan.from_dict(document)
+    assert len(plan.relays) == 1
+    assert any(sentence.startswith(plan.relays[0]) for sentence in sentences)
+    assert "10 % more money" in sentences[-1]
+    assert "explanation" not in answer(*common)
+    assert main([*common, "--explain"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-len(sentences) :] == sentences

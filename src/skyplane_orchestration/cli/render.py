@@ -104,6 +104,11 @@ def plan_parts(plan: TransferPlan) -> tuple[Table | Text, ...]:
     return (facts(rows), Text(), paths, Text(), instances, *notes)
 
 
+def sentence_parts(sentences: Sequence[str]) -> tuple[Text, ...]:
+    """Sentences below a plan, each on its own line; nothing for none."""
+    return (Text(), *(Text(sentence) for sentence in sentences)) if sentences else ()
+
+
 # ---------------------------------------------------------------- objects
 
 

@@ -9,12 +9,15 @@ from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.frontier import frontier
 from skyplane_orchestration.planner.picture import plan_svg
 from skyplane_orchestration.planner.problem import build_problem
+from skyplane_orchestration.planner.reasons import Explanation, explain_plan
 
 __all__ = [
     "PROOF_S",
+    "Explanation",
     "best_relay",
     "build_problem",
     "direct",
+    "explain_plan",
     "frontier",
     "frontier_svg",
     "plan",

@@ -27,6 +27,9 @@ def add(verbs: arguments.Subparsers) -> None:
     arguments.add_limits(parser)
     arguments.add_deployment(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the plan on a map")
+    parser.add_argument(
+        "--explain", action="store_true", help="say why: what binds, what each relay is good for"
+    )
     arguments.add_output(parser)
     parser.set_defaults(run_verb=run)
 
@@ -37,17 +40,35 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             require_writable(options.plot)
         client = open_client(options, grid=options.grid)
         plan = make_plan(options, client)
+        why = _explanation(options, client, plan) if options.explain else ()
     if options.plot is not None:
         from skyplane_orchestration.planner.picture import plan_svg
 
         options.plot.write_text(plan_svg(plan, client.grid), encoding="utf-8")
     if terminal.is_json:
-        terminal.write_json(plan.to_dict())
+        extra = {"explanation": list(why)} if options.explain else {}
+        terminal.write_json({**plan.to_dict(), **extra})
     else:
-        from skyplane_orchestration.cli.render import plan_parts
+        from skyplane_orchestration.cli.render import plan_parts, sentence_parts
 
-        terminal.answer({}, *plan_parts(plan))
+        terminal.answer({}, *plan_parts(plan), *sentence_parts(why))
     return SUCCESS
+
+
+def _explanation(
+    options: argparse.Namespace, client: Client, plan: TransferPlan
+) -> tuple[str, ...]:
+    from skyplane_orchestration.planner import explain_plan
+
+    return explain_plan(
+        client.grid,
+        plan,
+        instance_limit=options.instance_limit,
+        instance_types=dict(options.instance_type),
+        exclude=options.exclude,
+        allow=options.allow,
+        max_relays=options.relays,
+    ).sentences
 
 
 def make_plan(options: argparse.Namespace, client: Client) -> TransferPlan:
