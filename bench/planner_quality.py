@@ -17,7 +17,7 @@ from bench.report import Case
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.job import MaximizeThroughput, MinimizeCost, Objective
 from skyplane_orchestration.plan import TransferPlan
-from skyplane_orchestration.planner import frontier, plan, violations
+from skyplane_orchestration.planner import PROOF_S, frontier, plan, violations
 
 REFERENCES = Path(__file__).with_name("reference_plans.json")
 #: The worst cost of any plan over its optimum.
@@ -49,7 +49,11 @@ def reference_problems(kind: str, count: int | None = None) -> list[Problem]:
 
 
 def answers(
-    grid: Grid, problems: Sequence[Problem], objectives: Sequence[Objective], runs: int
+    grid: Grid,
+    problems: Sequence[Problem],
+    objectives: Sequence[Objective],
+    runs: int,
+    proof_s: float = PROOF_S,
 ) -> list[Answer]:
     """The plan of every problem, timed."""
     found = []
@@ -58,7 +62,14 @@ def answers(
         seconds = []
         for _ in range(runs):
             started = time.perf_counter()
-            made = plan(grid, problem["src"], problem["dst"], objective, instance_limit=limit)
+            made = plan(
+                grid,
+                problem["src"],
+                problem["dst"],
+                objective,
+                instance_limit=limit,
+                proof_s=proof_s,
+            )
             seconds.append(time.perf_counter() - started)
         feasible = not violations(made, grid, limit) and meets(made, problem)
         found.append(Answer(made, min(seconds), problem, feasible))
@@ -86,28 +97,41 @@ def feasible_case(kind: str, found: Sequence[Answer]) -> Case:
 
 
 def cost_cases(grid: Grid, runs: int, count: int | None = None) -> list[Case]:
-    """Least cost exactly at a goal: worst cost over the optimum, feasibility, times."""
+    """Least cost exactly at a goal: worst cost over the optimum, feasibility, times.
+
+    As plans are made by default, then without the time for a proof: most of the time goes
+    into showing that a plan is as good as can be.
+    """
     problems = reference_problems("goals", count)
+    return [
+        *_cost_cases(grid, problems, runs, PROOF_S, ""),
+        *_cost_cases(grid, problems, runs, 0.0, " without proof"),
+    ]
+
+
+def _cost_cases(
+    grid: Grid, problems: Sequence[Problem], runs: int, proof_s: float, how: str
+) -> list[Case]:
     objectives = [MinimizeCost(problem["goal_gbps"], exactly=True) for problem in problems]
-    found = answers(grid, problems, objectives, runs)
+    found = answers(grid, problems, objectives, runs, proof_s)
     ratios = [answer.plan.cost.usd_per_gb / answer.problem["usd_per_gb"] for answer in found]
     seconds = [answer.seconds for answer in found]
     return [
         Case(
-            f"optimal: worst cost of {len(found)} plans over the full integer optimum",
+            f"optimal{how}: worst cost of {len(found)} plans over the full integer optimum",
             max(ratios),
             "x optimum",
             floor=FLOOR_OF_OPTIMUM,
             goal=GOAL_OF_OPTIMUM,
         ),
-        feasible_case("optimal", found),
+        feasible_case(f"optimal{how}", found),
         Case(
-            f"cost: median time of {len(found)}",
+            f"cost{how}: median time of {len(found)}",
             statistics.median(seconds),
             "s",
             goal=MEDIAN_GOAL_S,
         ),
-        Case(f"cost: worst time of {len(found)}", max(seconds), "s", goal=WORST_GOAL_S),
+        Case(f"cost{how}: worst time of {len(found)}", max(seconds), "s", goal=WORST_GOAL_S),
     ]
 
 

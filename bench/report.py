@@ -110,7 +110,7 @@ def _table(document: dict[str, object], cases: Sequence[Case]) -> str:
         rows.append(
             (
                 case.case,
-                f"{case.value:.4g}",
+                f"{case.value:.6g}",
                 case.unit,
                 _figure(case.ratio),
                 case.against or "",
