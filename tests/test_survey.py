@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway import stores
 from skyplane_orchestration import survey
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
@@ -167,3 +168,29 @@ def test_the_endpoint_of_the_environment_is_handed_to_gateways(
         monkeypatch.setenv(name, value)
     assert survey.spec_of(Location("s3://b/k", endpoint_url=given)).endpoint_url == endpoint
     assert survey.spec_of(Location("/data/")).endpoint_url is None
+
+
+def test_a_preview_lists_the_source_once_and_says_when_there_is_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    open_store = stores.open_store
+
+    def counted(spec: Any, credentials: Any) -> Any:
+        store = open_store(spec, credentials)
+        listing = store.list
+
+        def list_it(prefix: str, **more: Any) -> Any:
+            opened.append(prefix)
+            return listing(prefix, **more)
+
+        monkeypatch.setattr(store, "list", list_it)
+        return store
+
+    monkeypatch.setattr(survey, "open_store", counted)
+    assert len(survey.preview(job_of(folder), NONE)) == 3
+    assert len([prefix for prefix in opened if prefix.endswith("/in/")]) == 1
+    (tmp_path / "none").mkdir()
+    with pytest.raises(EmptySource):
+        survey.preview(job_of(tmp_path / "none"), NONE)
+    assert survey.preview(job_of(tmp_path / "none", allow_empty=True), NONE) == []

@@ -36,6 +36,7 @@ from skyplane_orchestration.provision.base import (
     SweepReport,
     TeardownReport,
 )
+from skyplane_orchestration.region import parse_region_tag
 from skyplane_orchestration.result import TransferResult
 from skyplane_orchestration.sessions import FleetSessions
 from skyplane_orchestration.steering import Steering, SubmittedTransfer
@@ -172,7 +173,8 @@ class Client:
         """
         from skyplane_orchestration import planner
 
-        if source == destination or "local:" in source + destination:
+        ends = (parse_region_tag(source), parse_region_tag(destination))
+        if source == destination or any(end.is_local for end in ends):
             return MinimizeCost(1.0)
         direct = planner.direct(self.grid, source, destination, 1, instance_types=instance_types)
         return MinimizeCost(direct.throughput_gbps)
@@ -183,9 +185,7 @@ class Client:
         Raises:
             StoreError: an end cannot be listed. EmptySource: there is nothing to copy.
         """
-        job = survey.locate(job, self._credentials)
-        survey.measure(job, self._credentials)
-        return list(survey.preview(job, self._credentials))
+        return survey.preview(survey.locate(job, self._credentials), self._credentials)
 
     def check_destination(self, job: TransferJob) -> None:
         """See that the destination is there before anything is built for it.
@@ -435,12 +435,12 @@ class Client:
                 on_fleet(fleet)
             result = self.transfer(job, fleet, on_status=on_status, manifest=manifest)
         except BaseException:
-            self._teardown_after_error(fleet)
+            self.teardown_after_error(fleet)
             raise
         self.teardown(fleet)
         return result
 
-    def _teardown_after_error(self, fleet: Fleet) -> None:
+    def teardown_after_error(self, fleet: Fleet) -> None:
         """Take down without hiding the error that is on its way."""
         try:
             report = self.teardown(fleet)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -136,31 +135,30 @@ def measure(job: TransferJob, credentials: CredentialSources) -> Volume:
         StoreError: the source cannot be listed.
     """
     objects = size = 0
-    rule = SelectionRule(
-        source_prefix=job.source.key,
-        destination_prefix=job.destination.key,
-        recursive=job.recursive,
-        include=job.include,
-        exclude=job.exclude,
-    )
     with closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as store:
-        rows = select(rule, store.list, lambda _: iter(()))
+        # Nothing is known of the destination, so the rule for conflicts does not come to bear.
+        rows = select(rule_of(job), store.list, lambda _: iter(()))
         for row in islice(rows, LISTING_CAP):
             objects += 1
             size += row.source.size_bytes
         is_capped = objects == LISTING_CAP and next(rows, None) is not None
+    _require_some(job, objects)
+    return Volume(objects, size, is_capped)
+
+
+def _require_some(job: TransferJob, objects: int) -> None:
     if objects == 0 and not job.allow_empty:
         raise EmptySource(
             f"there are no objects under {job.source.url!r}; check the prefix, "
             "or allow an empty source"
         )
-    return Volume(objects, size, is_capped)
 
 
-def preview(job: TransferJob, credentials: CredentialSources) -> Iterator[Selection]:
+def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]:
     """What a transfer would do with each object now, writing nothing.
 
     Raises:
+        EmptySource: there is nothing, and the job does not allow that.
         StoreError: an end cannot be listed.
     """
     with (
@@ -169,12 +167,16 @@ def preview(job: TransferJob, credentials: CredentialSources) -> Iterator[Select
             open_store(spec_of(job.destination), credentials.resolve(job.destination))
         ) as there,
     ):
-        yield from select(
-            rule_of(job),
-            source.list,
-            there.list,
-            check_key=partial(check_destination_key, job.destination.kind),
+        rows = list(
+            select(
+                rule_of(job),
+                source.list,
+                there.list,
+                check_key=partial(check_destination_key, job.destination.kind),
+            )
         )
+    _require_some(job, len(rows))
+    return rows
 
 
 def preview_row(job: TransferJob, row: Selection) -> dict[str, Any]:

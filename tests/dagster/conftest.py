@@ -129,6 +129,9 @@ class FakeClient:
         self._world.note("teardown", fleet.key)
         return TeardownReport(("local:here/0",), {"local:here/0": "the end"})
 
+    def teardown_after_error(self, fleet: Fleet) -> None:
+        self.teardown(fleet)
+
     def sweep(self) -> SweepReport:
         self._world.note("sweep", self.identity)
         return self._world.sweep

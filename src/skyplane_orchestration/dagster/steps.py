@@ -190,7 +190,7 @@ def transfer_op(steps: TransferSteps) -> dg.OpDefinition:
             return _failed(context, error)
         except BaseException:
             # The run is terminated, or this is a bug: no later step would take it down.
-            client.teardown(built)
+            client.teardown_after_error(built)
             raise
         return {"error": None, "result": result.to_dict()}
 

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         options.output.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     except BaseException:
         # Nobody would know of these gateways.
-        client.teardown(fleet)
+        client.teardown_after_error(fleet)
         raise
     if terminal.is_json:
         terminal.write_json(document)
