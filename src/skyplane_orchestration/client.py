@@ -245,14 +245,16 @@ class Client:
         key = fleet if isinstance(fleet, str) else fleet.key
         if not isinstance(fleet, str):
             self.provisioner.check_host(fleet)
-        tails: dict[str, str] = {}
+        ended: dict[str, str] = {}
         if not isinstance(fleet, str):
             with FleetSessions(fleet, self.authority(key)) as sessions:
-                tails.update(Steering(sessions).wind_up())
+                ended = Steering(sessions).wind_up()
+        tails = dict(ended)
         for node, tail in self.provisioner.log_tails(key).items():
             tails.setdefault(node, tail)
-        stopped = self.provisioner.destroy(key)
-        return TeardownReport(stopped, tails)
+        # One that ended when it was asked to may be gone before the provisioner looks.
+        stopped = {*ended, *self.provisioner.destroy(key)}
+        return TeardownReport(tuple(sorted(stopped)), tails)
 
     def sweep(self, *, dry_run: bool = False, older_than_s: float | None = None) -> SweepReport:
         """Remove this deployment's fleets that nobody will come back for."""
