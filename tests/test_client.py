@@ -344,7 +344,7 @@ def test_teardown_prefers_what_the_gateways_say_themselves(client: Client, scrip
     report = client.teardown(fleet)
     assert report.log_tails == {f"{A}/0": "from the gateway", f"{B}/0": "from the file"}
     # The first ended when it was asked to and was gone when the provisioner looked.
-    assert report.stopped == (f"{A}/0", f"{B}/0")
+    assert report.stopped == (f"{B}/0", f"{A}/0")  # by name
 
 
 def test_teardown_by_key_asks_nobody(client: Client, script: Script) -> None:
