@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from skyplane_orchestration.errors import PlanInfeasible, SolverFailed
 from skyplane_orchestration.grids import Grid, load_grid
-from skyplane_orchestration.job import MinimizeCost
+from skyplane_orchestration.job import Limits, MinimizeCost
 from skyplane_orchestration.planner import build_problem, plan
 from skyplane_orchestration.planner.formulation import columns_of, cost_ceiling, cost_per_second
 from skyplane_orchestration.planner.solve import solve_integers
@@ -64,7 +64,9 @@ def draw(chooser: random.Random, grid: Grid) -> Drawn:
 def at_goal(grid: Grid, job: Drawn) -> Reference | None:
     """The least cost at a goal; None where no plan was found."""
     limit = job.instance_limit
-    problem = build_problem(grid, job.src, job.dst, goal_gbps=0.0, instance_limit=limit)
+    problem = build_problem(
+        grid, job.src, job.dst, goal_gbps=0.0, limits=Limits(instance_limit=limit)
+    )
     goal = round(job.between(SHARES) * problem.most_gbps, 3)
     problem = problem.with_goal(goal, goal)
     cost = cost_per_second(problem)
@@ -87,9 +89,13 @@ def at_goal(grid: Grid, job: Drawn) -> Reference | None:
 def under_ceiling(grid: Grid, job: Drawn) -> Reference | None:
     """The most throughput under a price; None where no plan was found."""
     limit = job.instance_limit
-    least = plan(grid, job.src, job.dst, MinimizeCost(LEAST_GBPS), instance_limit=limit)
+    least = plan(
+        grid, job.src, job.dst, MinimizeCost(LEAST_GBPS), limits=Limits(instance_limit=limit)
+    )
     ceiling = round(least.cost.usd_per_gb * job.between(CEILING_SHARES), 4)
-    problem = build_problem(grid, job.src, job.dst, goal_gbps=LEAST_GBPS, instance_limit=limit)
+    problem = build_problem(
+        grid, job.src, job.dst, goal_gbps=LEAST_GBPS, limits=Limits(instance_limit=limit)
+    )
     columns = columns_of(problem)
     cost = cost_per_second(problem) * 0.0
     cost[columns.throughput] = -1.0

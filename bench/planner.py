@@ -20,7 +20,7 @@ from bench.planner_grids import MEASURED_DIR, measured_grid, price_cases
 from bench.planner_quality import FRONTIER_POINTS, ceiling_cases, cost_cases, frontier_case
 from bench.report import Case, finish, spread_of
 from skyplane_orchestration.grids import Grid, load_grid
-from skyplane_orchestration.job import MinimizeCost
+from skyplane_orchestration.job import Limits, MinimizeCost, Policy
 from skyplane_orchestration.planner import build_problem, plan
 from skyplane_orchestration.planner.formulation import cost_per_second
 from skyplane_orchestration.planner.solve import solve_integers
@@ -54,7 +54,7 @@ def random_jobs(grid: Grid, count: int) -> list[tuple[str, str, float]]:
     jobs = []
     for _ in range(count):
         src, dst = chooser.sample(grid.tags, 2)
-        ends = build_problem(grid, src, dst, goal_gbps=0.0, max_relays=0)
+        ends = build_problem(grid, src, dst, goal_gbps=0.0, limits=Limits(max_relays=0))
         jobs.append((src, dst, round(SHARE * ends.most_gbps, 2)))
     return jobs
 
@@ -66,11 +66,16 @@ def plain_against_ours(grid: Grid, pairs: int) -> Case:
     for _ in range(pairs):
         tags = chooser.sample(grid.tags, PLAIN_REGIONS)
         src, dst = tags[:2]
-        goal = 0.5 * build_problem(grid, src, dst, goal_gbps=0.0, max_relays=0).most_gbps
+        goal = (
+            0.5
+            * build_problem(grid, src, dst, goal_gbps=0.0, limits=Limits(max_relays=0)).most_gbps
+        )
         started = time.perf_counter()
-        ours = plan(grid, src, dst, MinimizeCost(goal, exactly=True), allow=tags)
+        ours = plan(
+            grid, src, dst, MinimizeCost(goal, exactly=True), policy=Policy(allow=tuple(tags))
+        )
         ours_s += time.perf_counter() - started
-        problem = build_problem(grid, src, dst, goal_gbps=goal, allow=tags)
+        problem = build_problem(grid, src, dst, goal_gbps=goal, policy=Policy(allow=tuple(tags)))
         at_goal = problem.with_goal(goal, goal)
         started = time.perf_counter()
         solve_integers(

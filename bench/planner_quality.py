@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.report import Case
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import MaximizeThroughput, MinimizeCost, Objective
+from skyplane_orchestration.job import Limits, MaximizeThroughput, MinimizeCost, Objective
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.planner import PROOF_S, frontier, plan, violations
 
@@ -67,11 +67,11 @@ def answers(
                 problem["src"],
                 problem["dst"],
                 objective,
-                instance_limit=limit,
                 proof_s=proof_s,
+                limits=Limits(instance_limit=limit),
             )
             seconds.append(time.perf_counter() - started)
-        feasible = not violations(made, grid, limit) and meets(made, problem)
+        feasible = not violations(made, grid, Limits(instance_limit=limit)) and meets(made, problem)
         found.append(Answer(made, min(seconds), problem, feasible))
     return found
 

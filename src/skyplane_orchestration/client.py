@@ -10,7 +10,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,7 +27,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.identity import RunIdentity
-from skyplane_orchestration.job import MinimizeCost, Objective, TransferJob
+from skyplane_orchestration.job import NO_LIMITS, Limits, MinimizeCost, Objective, TransferJob
 from skyplane_orchestration.outcome import TransferStatus, result_of
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.provision.base import (
@@ -144,27 +144,20 @@ class Client:
             volume_gb, objects = volume.size_gb or None, volume.objects
             if volume.is_capped:
                 notes = (f"the listing stopped at {volume.objects} objects; there is more to move",)
+        ends = job.source.region, job.destination.region
         plan = planner.plan(
             self.grid,
-            job.source.region,
-            job.destination.region,
-            job.objective
-            or self.default_objective(
-                job.source.region, job.destination.region, job.limits.instance_types
-            ),
+            *ends,
+            job.objective or self.default_objective(*ends, job.limits),
             volume_gb=volume_gb,
             objects=objects,
-            instance_limit=job.limits.instance_limit,
-            instance_types=job.limits.instance_types,
-            max_relays=job.limits.max_relays,
-            chunk_mib=job.limits.chunk_mib,
-            exclude=job.policy.exclude,
-            allow=job.policy.allow,
+            limits=job.limits,
+            policy=job.policy,
         )
         return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
 
     def default_objective(
-        self, source: str, destination: str, instance_types: Mapping[str, str] | None = None
+        self, source: str, destination: str, limits: Limits = NO_LIMITS
     ) -> Objective:
         """At least the rate of the direct path with one instance at each end (region tags).
 
@@ -176,7 +169,7 @@ class Client:
         ends = (parse_region_tag(source), parse_region_tag(destination))
         if source == destination or any(end.is_local for end in ends):
             return MinimizeCost(1.0)
-        direct = planner.direct(self.grid, source, destination, 1, instance_types=instance_types)
+        direct = planner.direct(self.grid, source, destination, 1, limits=limits)
         return MinimizeCost(direct.throughput_gbps)
 
     def preview(self, job: TransferJob) -> list[Selection]:

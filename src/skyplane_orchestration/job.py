@@ -119,15 +119,35 @@ class Limits:
         instance_types: cloud -> instance type, in place of the grid's default.
         max_relays: most relay regions; None for no bound.
         chunk_mib: size of a chunk, which is also the size of a multipart part.
+        vcpu_quota: cloud -> most vCPUs per region; a cloud that is not named has no bound
+            beside the number of instances.
+        source_read_gbps, destination_write_gbps: most that the stores at the ends give and
+            take; None for what the grid says, if anything.
+        safety_margin: share of every rate of the grid that is not counted on, 0 to below 1.
     """
 
     instance_limit: int | None = None
     instance_types: Mapping[str, str] = field(default_factory=dict)
     max_relays: int | None = None
     chunk_mib: int = 16
+    vcpu_quota: Mapping[str, int] = field(default_factory=dict)
+    source_read_gbps: float | None = None
+    destination_write_gbps: float | None = None
+    safety_margin: float = 0.0
 
     def __post_init__(self) -> None:
         _at_least("instance_limit", self.instance_limit, 1)
+        for cloud, vcpus in self.vcpu_quota.items():
+            _at_least(f"vcpu_quota of {cloud}", vcpus, 1)
+        for name in ("source_read_gbps", "destination_write_gbps"):
+            if getattr(self, name) is not None:
+                _positive(name, getattr(self, name))
+        if self.safety_margin != 0:
+            _positive("safety_margin", self.safety_margin)
+            if self.safety_margin >= 1:
+                raise ConfigurationInvalid(
+                    f"safety_margin must be below 1, not {self.safety_margin!r}"
+                )
         _at_least("max_relays", self.max_relays, 0)
         _at_least("chunk_mib", self.chunk_mib, 1)
         if not 5 <= self.chunk_mib <= 512:
@@ -140,14 +160,27 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Regions that may (`allow`, globs) and may not (`exclude`, globs) carry bytes."""
+    """What a team allows, whatever a job asks for.
+
+    Args:
+        allow, exclude: globs of regions that may, and may not, carry bytes.
+        max_job_usd: most that one job may cost in all.
+    """
 
     allow: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    max_job_usd: float | None = None
 
     def __post_init__(self) -> None:
+        if self.max_job_usd is not None:
+            _positive("max_job_usd", self.max_job_usd)
         for name in ("allow", "exclude"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
+
+
+#: What holds where a job says nothing.
+NO_LIMITS: Final = Limits()
+ANY_REGION: Final = Policy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +250,16 @@ class TransferJob:
                 "instance_types": dict(self.limits.instance_types),
                 "max_relays": self.limits.max_relays,
                 "chunk_mib": self.limits.chunk_mib,
+                "vcpu_quota": dict(self.limits.vcpu_quota),
+                "source_read_gbps": self.limits.source_read_gbps,
+                "destination_write_gbps": self.limits.destination_write_gbps,
+                "safety_margin": self.limits.safety_margin,
             },
-            "policy": {"allow": list(self.policy.allow), "exclude": list(self.policy.exclude)},
+            "policy": {
+                "allow": list(self.policy.allow),
+                "exclude": list(self.policy.exclude),
+                "max_job_usd": self.policy.max_job_usd,
+            },
             "volume_gb": self.volume_gb,
             "objects": self.objects,
         }

@@ -10,7 +10,7 @@ import pytest
 from bench import fit_reference_plans, planner_quality
 
 from skyplane_orchestration.grids import Grid, load_grid
-from skyplane_orchestration.job import MaximizeThroughput, MinimizeCost
+from skyplane_orchestration.job import Limits, MaximizeThroughput, MinimizeCost
 from skyplane_orchestration.planner import plan
 
 SRC, DST = "aws:us-east-1", "gcp:us-east1"
@@ -56,7 +56,7 @@ def test_the_problems_are_those_of_the_seed_in_order(
 def test_the_worst_cost_is_that_over_the_optimum(
     grid: Grid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    best = plan(grid, SRC, DST, MinimizeCost(2.0, exactly=True), instance_limit=1)
+    best = plan(grid, SRC, DST, MinimizeCost(2.0, exactly=True), limits=Limits(instance_limit=1))
     dear = problem_of(goal_gbps=2.0, usd_per_gb=best.cost.usd_per_gb)
     cheap = problem_of(goal_gbps=2.0, usd_per_gb=best.cost.usd_per_gb / 1.25)
     monkeypatch.setattr(planner_quality, "reference_problems", lambda *_: [cheap, dear])
@@ -70,7 +70,9 @@ def test_the_worst_cost_is_that_over_the_optimum(
 def test_the_worst_rate_is_that_over_the_most_there_is(
     grid: Grid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    best = plan(grid, SRC, DST, MaximizeThroughput(max_usd_per_gb=0.2), instance_limit=1)
+    best = plan(
+        grid, SRC, DST, MaximizeThroughput(max_usd_per_gb=0.2), limits=Limits(instance_limit=1)
+    )
     known = problem_of(ceiling_usd_per_gb=0.2, throughput_gbps=best.throughput_gbps)
     more = problem_of(ceiling_usd_per_gb=0.2, throughput_gbps=best.throughput_gbps * 2)
     monkeypatch.setattr(planner_quality, "reference_problems", lambda *_: [known, more])
@@ -81,7 +83,7 @@ def test_the_worst_rate_is_that_over_the_most_there_is(
 
 
 def test_a_plan_that_misses_what_was_asked_does_not_count_as_feasible(grid: Grid) -> None:
-    made = plan(grid, SRC, DST, MinimizeCost(2.0, exactly=True), instance_limit=1)
+    made = plan(grid, SRC, DST, MinimizeCost(2.0, exactly=True), limits=Limits(instance_limit=1))
     price = made.cost.usd_per_gb
     assert planner_quality.meets(made, problem_of(goal_gbps=2.0))
     assert not planner_quality.meets(made, problem_of(goal_gbps=2.5))
@@ -93,7 +95,7 @@ def test_the_plain_model_agrees_with_the_planner_on_few_regions(grid: Grid) -> N
     found = fit_reference_plans.at_goal(grid, fit_reference_plans.Drawn(SRC, DST, 1, 0.0))
     assert found is not None
     objective = MinimizeCost(float(found["goal_gbps"]), exactly=True)
-    ours = plan(grid, SRC, DST, objective, instance_limit=1, proof_s=5.0)
+    ours = plan(grid, SRC, DST, objective, proof_s=5.0, limits=Limits(instance_limit=1))
     assert found["usd_per_gb"] == pytest.approx(ours.cost.usd_per_gb, rel=3e-4)
 
 
@@ -101,7 +103,7 @@ def test_the_plain_model_keeps_to_a_ceiling(grid: Grid) -> None:
     found = fit_reference_plans.under_ceiling(grid, fit_reference_plans.Drawn(SRC, DST, 1, 0.3))
     assert found is not None
     objective = MaximizeThroughput(max_usd_per_gb=float(found["ceiling_usd_per_gb"]))
-    ours = plan(grid, SRC, DST, objective, instance_limit=1, proof_s=5.0)
+    ours = plan(grid, SRC, DST, objective, proof_s=5.0, limits=Limits(instance_limit=1))
     assert found["throughput_gbps"] == pytest.approx(ours.throughput_gbps, rel=1e-3)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.grids import load_grid
+from skyplane_orchestration.job import Limits
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.planner import best_relay, direct, violations
 
@@ -32,7 +33,7 @@ def test_every_plan_of_the_json_holds_and_is_faster_and_dearer(answer: Answer) -
         assert slow.throughput_gbps < fast.throughput_gbps
         assert slow.cost.usd_per_gb < fast.cost.usd_per_gb
     for one in plans:
-        assert violations(one, grid, 1) == []
+        assert violations(one, grid, Limits(instance_limit=1)) == []
         assert one.volume_gb == 50.0
         assert one.cost.total_usd is not None
 

@@ -14,7 +14,7 @@ from skyplane_orchestration.errors import (
     UnknownRegion,
 )
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import Deadline, MaximizeThroughput, MinimizeCost
+from skyplane_orchestration.job import Deadline, Limits, MaximizeThroughput, MinimizeCost, Policy
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.planner import best_relay, costs, plan, violations
 
@@ -36,7 +36,7 @@ def test_the_cheapest_way_is_direct_while_it_is_fast_enough(triangle: Grid) -> N
 
 def test_a_relay_comes_in_when_one_instance_must_send_more(triangle: Grid) -> None:
     """5 Gbit/s with one instance each: all of it over the relay at 0.12, three instances."""
-    answer = plan(triangle, S, T, MinimizeCost(5, exactly=True), instance_limit=1)
+    answer = plan(triangle, S, T, MinimizeCost(5, exactly=True), limits=Limits(instance_limit=1))
     assert answer.relays == (R,)
     assert answer.cost.usd_per_gb == pytest.approx(0.12 + 3 * 0.001 * 8 / 5)
     assert {edge.connections for edge in answer.edges} == {64}
@@ -45,7 +45,7 @@ def test_a_relay_comes_in_when_one_instance_must_send_more(triangle: Grid) -> No
 
 def test_whole_connections_are_what_splits_the_flow(triangle: Grid) -> None:
     """At 3 Gbit/s: x over the relay, 64 connections hold x / 5 + (3 - x) / 2.5 <= 1."""
-    answer = plan(triangle, S, T, MinimizeCost(3, exactly=True), instance_limit=1)
+    answer = plan(triangle, S, T, MinimizeCost(3, exactly=True), limits=Limits(instance_limit=1))
     relayed = next(edge.flow_gbps for edge in answer.edges if edge.dst == R)
     assert 1.0 <= relayed <= 1.0 + 5 / 64
     assert sum(edge.connections for edge in answer.edges if edge.src == S) <= 64
@@ -133,7 +133,7 @@ def test_an_infeasible_goal_says_what_binds_and_what_would_go(triangle: Grid) ->
 
 def test_no_way_at_all_is_said_as_such(triangle: Grid) -> None:
     with pytest.raises(PlanInfeasible, match="no way from gcp:t to azure:r") as refused:
-        plan(triangle, T, R, MinimizeCost(1), exclude=["aws:*"])
+        plan(triangle, T, R, MinimizeCost(1), policy=Policy(exclude=("aws:*",)))
     assert refused.value.most_gbps == 0
 
 
@@ -142,19 +142,40 @@ def test_no_way_at_all_is_said_as_such(triangle: Grid) -> None:
 
 def test_excluded_regions_do_not_relay(triangle: Grid) -> None:
     with pytest.raises(PlanInfeasible) as refused:
-        plan(triangle, S, T, MinimizeCost(5), instance_limit=1, exclude=["azure:*"])
+        plan(
+            triangle,
+            S,
+            T,
+            MinimizeCost(5),
+            limits=Limits(instance_limit=1),
+            policy=Policy(exclude=("azure:*",)),
+        )
     assert refused.value.most_gbps == pytest.approx(2.5, abs=1e-3)
 
 
 def test_only_allowed_regions_relay_and_the_ends_need_no_leave(triangle: Grid) -> None:
-    assert plan(triangle, S, T, MinimizeCost(5), instance_limit=1, allow=["azure:r"]).relays
+    assert plan(
+        triangle,
+        S,
+        T,
+        MinimizeCost(5),
+        limits=Limits(instance_limit=1),
+        policy=Policy(allow=("azure:r",)),
+    ).relays
     with pytest.raises(PlanInfeasible):
-        plan(triangle, S, T, MinimizeCost(5), instance_limit=1, allow=["gcp:*"])
+        plan(
+            triangle,
+            S,
+            T,
+            MinimizeCost(5),
+            limits=Limits(instance_limit=1),
+            policy=Policy(allow=("gcp:*",)),
+        )
 
 
 def test_an_excluded_end_is_refused(triangle: Grid) -> None:
     with pytest.raises(PlanInfeasible, match="cannot avoid its ends") as refused:
-        plan(triangle, S, T, MinimizeCost(1), exclude=["gcp:*"])
+        plan(triangle, S, T, MinimizeCost(1), policy=Policy(exclude=("gcp:*",)))
     assert refused.value.binding == ("policy",)
 
 
@@ -162,11 +183,11 @@ def test_the_number_of_relays_can_be_limited(shipped: Grid) -> None:
     pair = ("gcp:us-east5", "gcp:asia-south1")
     free = plan(shipped, *pair, MinimizeCost(40))
     assert len(free.relays) > 1
-    one = plan(shipped, *pair, MinimizeCost(40), max_relays=1)
+    one = plan(shipped, *pair, MinimizeCost(40), limits=Limits(max_relays=1))
     assert len(one.relays) == 1
     assert one.cost.usd_per_gb >= free.cost.usd_per_gb
     with pytest.raises(PlanInfeasible):
-        plan(shipped, *pair, MinimizeCost(40), max_relays=0)
+        plan(shipped, *pair, MinimizeCost(40), limits=Limits(max_relays=0))
 
 
 def test_a_limit_of_one_relay_allows_what_the_best_single_relay_does(shipped: Grid) -> None:
@@ -174,7 +195,7 @@ def test_a_limit_of_one_relay_allows_what_the_best_single_relay_does(shipped: Gr
     single = best_relay(shipped, *pair, 8)
     assert len(single.relays) == 1
     with pytest.raises(PlanInfeasible) as refused:
-        plan(shipped, *pair, MinimizeCost(55), max_relays=1)
+        plan(shipped, *pair, MinimizeCost(55), limits=Limits(max_relays=1))
     assert refused.value.most_gbps is not None
     assert refused.value.most_gbps >= single.throughput_gbps - 1e-3
 
@@ -182,17 +203,16 @@ def test_a_limit_of_one_relay_allows_what_the_best_single_relay_does(shipped: Gr
 def test_another_instance_type_changes_the_limits(shipped: Grid) -> None:
     pair = ("aws:us-east-1", "aws:eu-west-1")
     with pytest.raises(PlanInfeasible):
-        plan(shipped, *pair, MinimizeCost(9), instance_limit=1)
+        plan(shipped, *pair, MinimizeCost(9), limits=Limits(instance_limit=1))
     big = plan(
         shipped,
         *pair,
         MinimizeCost(4),
-        instance_limit=1,
-        instance_types={"aws": "c6gn.8xlarge"},
+        limits=Limits(instance_limit=1, instance_types={"aws": "c6gn.8xlarge"}),
     )
     assert big.instances["aws:us-east-1"].type == "c6gn.8xlarge"
     with pytest.raises(GridInvalid, match=r"m5\.8xlarge"):
-        plan(shipped, *pair, MinimizeCost(4), instance_types={"aws": "nothing"})
+        plan(shipped, *pair, MinimizeCost(4), limits=Limits(instance_types={"aws": "nothing"}))
 
 
 # ---------------------------------------------------------------- places
@@ -215,7 +235,7 @@ def test_inside_one_region_there_is_no_edge_and_no_egress(shipped: Grid) -> None
     assert answer.throughput_gbps >= 12
     assert violations(answer, shipped) == []
     with pytest.raises(PlanInfeasible, match="raise the instance limit") as refused:
-        plan(shipped, tag, tag, MinimizeCost(12), instance_limit=1)
+        plan(shipped, tag, tag, MinimizeCost(12), limits=Limits(instance_limit=1))
     assert refused.value.most_gbps == 5
 
 
@@ -263,7 +283,9 @@ def test_measured_and_modelled_rates_together_are_mixed(triangle: Grid) -> None:
     assert plan(triangle, S, T, MinimizeCost(1)).grid.throughput == "measured"
     half = triangle.measured.copy()
     half[triangle.index_of(S), triangle.index_of(R)] = False
-    mixed = plan(replace(triangle, measured=half), S, T, MinimizeCost(5), instance_limit=1)
+    mixed = plan(
+        replace(triangle, measured=half), S, T, MinimizeCost(5), limits=Limits(instance_limit=1)
+    )
     assert mixed.grid.throughput == "mixed"
     assert {edge.throughput for edge in mixed.edges} == {"measured", "modelled"}
 
@@ -278,9 +300,9 @@ def test_a_floor_of_next_to_nothing_is_planned_at_the_least_rate(triangle: Grid)
 
 
 def test_hundreds_of_instances_are_no_trouble(triangle: Grid) -> None:
-    answer = plan(triangle, S, T, MinimizeCost(1000), instance_limit=500)
+    answer = plan(triangle, S, T, MinimizeCost(1000), limits=Limits(instance_limit=500))
     assert answer.throughput_gbps >= 1000
-    assert violations(answer, triangle, 500) == []
+    assert violations(answer, triangle, Limits(instance_limit=500)) == []
 
 
 @pytest.mark.parametrize("volume_gb", [None, 0])

@@ -4,6 +4,7 @@ import pytest
 
 from skyplane_orchestration.errors import PlanInfeasible, UnknownRegion
 from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.job import Limits
 from skyplane_orchestration.planner import best_relay, direct, violations
 
 S, T, R = "aws:s", "gcp:t", "azure:r"
@@ -37,7 +38,7 @@ def test_a_bigger_instance_lifts_its_limit(shipped: Grid) -> None:
     small = direct(shipped, *pair)
     assert small.throughput_gbps <= 10
     assert small.instances[pair[0]].type == "Standard_D4s_v5"
-    big = direct(shipped, *pair, instance_types={"azure": "Standard_D32_v5"})
+    big = direct(shipped, *pair, limits=Limits(instance_types={"azure": "Standard_D32_v5"}))
     assert big.instances[pair[0]].type == "Standard_D32_v5"
 
 

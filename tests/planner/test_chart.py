@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.job import Limits
 from skyplane_orchestration.planner import best_relay, direct, frontier, frontier_svg
 from skyplane_orchestration.planner.picture import HEIGHT, WIDTH
 
@@ -13,7 +14,7 @@ ENDS = ("aws:s", "gcp:t")
 
 
 def test_faster_lies_further_right_and_dearer_higher(triangle: Grid) -> None:
-    plans = frontier(triangle, *ENDS, instance_limit=1, points=6)
+    plans = frontier(triangle, *ENDS, points=6, limits=Limits(instance_limit=1))
     assert len(plans) > 2
     root = ElementTree.fromstring(frontier_svg(plans, {}))
     found = [
@@ -30,7 +31,7 @@ def test_faster_lies_further_right_and_dearer_higher(triangle: Grid) -> None:
 def test_places_are_in_proportion_from_zero(triangle: Grid) -> None:
     marks = {"direct": direct(triangle, *ENDS), "ron": best_relay(triangle, *ENDS)}
     assert marks["ron"].throughput_gbps == pytest.approx(2 * marks["direct"].throughput_gbps)
-    plans = frontier(triangle, *ENDS, instance_limit=1, points=2)
+    plans = frontier(triangle, *ENDS, points=2, limits=Limits(instance_limit=1))
     root = ElementTree.fromstring(frontier_svg(plans, marks))
     zero = min(
         float(one.attrib["x"]) for one in root.iter(f"{SVG}text") if one.text == "0"
@@ -42,6 +43,6 @@ def test_places_are_in_proportion_from_zero(triangle: Grid) -> None:
 
 
 def test_names_are_escaped(triangle: Grid) -> None:
-    plans = frontier(triangle, *ENDS, instance_limit=1, points=2)
+    plans = frontier(triangle, *ENDS, points=2, limits=Limits(instance_limit=1))
     drawing = frontier_svg(plans, {"<direct>": direct(triangle, *ENDS)})
     assert "<direct>" in "".join(ElementTree.fromstring(drawing).itertext())

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import MinimizeCost
+from skyplane_orchestration.job import Limits, MinimizeCost
 from skyplane_orchestration.plan import InstanceGroup, PlanPath, TransferPlan
 from skyplane_orchestration.planner import plan, violations
 
@@ -19,7 +19,7 @@ Lie = Callable[[TransferPlan], TransferPlan]
 @pytest.fixture(scope="module")
 def honest(triangle: Grid) -> TransferPlan:
     """Both ways at once: direct, and over the relay."""
-    return plan(triangle, S, T, MinimizeCost(3.2, exactly=True), instance_limit=1)
+    return plan(triangle, S, T, MinimizeCost(3.2, exactly=True), limits=Limits(instance_limit=1))
 
 
 def edge(answer: TransferPlan, dst: str, **changes: float) -> TransferPlan:
@@ -43,7 +43,7 @@ def counts(answer: TransferPlan, **count: int) -> TransferPlan:
 
 def test_an_honest_plan_breaks_nothing(triangle: Grid, honest: TransferPlan) -> None:
     assert len(honest.paths) == 2
-    assert violations(honest, triangle, 1) == []
+    assert violations(honest, triangle, Limits(instance_limit=1)) == []
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_an_honest_plan_breaks_nothing(triangle: Grid, honest: TransferPlan) -> 
     ],
 )
 def test_a_lie_is_found(triangle: Grid, honest: TransferPlan, lie: Lie, says: str) -> None:
-    assert any(says in one for one in violations(lie(honest), triangle, 1))
+    assert any(says in one for one in violations(lie(honest), triangle, Limits(instance_limit=1)))
 
 
 def test_without_a_limit_of_its_own_the_grids_is_taken(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import MinimizeCost
+from skyplane_orchestration.job import Limits, MinimizeCost
 from skyplane_orchestration.planner import costs, direct, plan
 
 
@@ -40,7 +40,9 @@ def test_sums_need_a_volume_and_requests_a_count(triangle: Grid) -> None:
 
 
 def test_a_relayed_byte_pays_at_every_hop(triangle: Grid) -> None:
-    over = plan(triangle, "aws:s", "gcp:t", MinimizeCost(5), instance_limit=1, volume_gb=1)
+    over = plan(
+        triangle, "aws:s", "gcp:t", MinimizeCost(5), volume_gb=1, limits=Limits(instance_limit=1)
+    )
     assert over.cost.egress_usd == pytest.approx(0.04 + 0.08)
 
 

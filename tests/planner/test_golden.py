@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import MaximizeThroughput, MinimizeCost
+from skyplane_orchestration.job import Limits, MaximizeThroughput, MinimizeCost
 from skyplane_orchestration.planner import plan, violations
 
 TOLERANCE = 1e-3
@@ -37,13 +37,13 @@ def test_the_cheapest_plan_at_a_goal(
         problem["src"],
         problem["dst"],
         MinimizeCost(problem["goal_gbps"], exactly=True),
-        instance_limit=problem["instance_limit"],
+        limits=Limits(instance_limit=problem["instance_limit"]),
     )
     assert answer.throughput_gbps == pytest.approx(problem["goal_gbps"])
     assert answer.cost.usd_per_gb == pytest.approx(problem["usd_per_gb"], rel=TOLERANCE)
     assert len(answer.relays) <= problem["relays"]
     assert answer.grid.throughput == "measured"
-    assert violations(answer, measured, problem["instance_limit"]) == []
+    assert violations(answer, measured, Limits(instance_limit=problem["instance_limit"])) == []
 
 
 @pytest.mark.parametrize("number", range(8))
@@ -56,11 +56,11 @@ def test_any_rate_from_the_goal_up_is_never_dearer(
         problem["src"],
         problem["dst"],
         MinimizeCost(problem["goal_gbps"]),
-        instance_limit=problem["instance_limit"],
+        limits=Limits(instance_limit=problem["instance_limit"]),
     )
     assert answer.throughput_gbps >= problem["goal_gbps"] * (1 - 1e-9)
     assert answer.cost.usd_per_gb <= problem["usd_per_gb"] * (1 + TOLERANCE)
-    assert violations(answer, measured, problem["instance_limit"]) == []
+    assert violations(answer, measured, Limits(instance_limit=problem["instance_limit"])) == []
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -73,12 +73,12 @@ def test_the_fastest_plan_under_a_ceiling(
         problem["src"],
         problem["dst"],
         MaximizeThroughput(max_usd_per_gb=problem["ceiling_usd_per_gb"]),
-        instance_limit=problem["instance_limit"],
+        limits=Limits(instance_limit=problem["instance_limit"]),
     )
     assert answer.throughput_gbps == pytest.approx(problem["throughput_gbps"], rel=TOLERANCE)
     assert answer.cost.usd_per_gb <= problem["ceiling_usd_per_gb"] * (1 + 1e-6)
     assert len(answer.relays) <= problem["relays"]
-    assert violations(answer, measured, problem["instance_limit"]) == []
+    assert violations(answer, measured, Limits(instance_limit=problem["instance_limit"])) == []
 
 
 def test_with_time_the_optimum_is_proven(measured: Grid, goals: list[dict[str, Any]]) -> None:
@@ -88,8 +88,8 @@ def test_with_time_the_optimum_is_proven(measured: Grid, goals: list[dict[str, A
         problem["src"],
         problem["dst"],
         MinimizeCost(problem["goal_gbps"], exactly=True),
-        instance_limit=problem["instance_limit"],
         proof_s=60.0,
+        limits=Limits(instance_limit=problem["instance_limit"]),
     )
     assert answer.solver.status == "optimal"
     assert answer.solver.gap <= 1e-4

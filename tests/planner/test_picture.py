@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import MinimizeCost
+from skyplane_orchestration.job import Limits, MinimizeCost
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.planner import plan, plan_svg
 from skyplane_orchestration.planner.picture import HEIGHT, WIDTH
@@ -79,7 +79,7 @@ def test_the_pacific_is_crossed_the_short_way(shipped: Grid) -> None:
 def test_regions_of_unknown_position_are_drawn_too(
     small_grid: Callable[..., Grid], triangle: Grid
 ) -> None:
-    answer = plan(triangle, "aws:s", "gcp:t", MinimizeCost(5), instance_limit=1)
+    answer = plan(triangle, "aws:s", "gcp:t", MinimizeCost(5), limits=Limits(instance_limit=1))
     assert len(places(plan_svg(answer, triangle))) == 3
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import MaximizeThroughput, MinimizeCost
+from skyplane_orchestration.job import Limits, MaximizeThroughput, MinimizeCost, Policy
 from skyplane_orchestration.planner import direct, explain_plan, plan
 
 if TYPE_CHECKING:
@@ -18,17 +18,28 @@ SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
 
 
 def test_every_number_is_that_of_a_plan_made_again(shipped: Grid) -> None:
-    answer = plan(shipped, SRC, DST, MinimizeCost(3.5), instance_limit=1)
-    why = explain_plan(shipped, answer, instance_limit=1)
+    answer = plan(shipped, SRC, DST, MinimizeCost(3.5), limits=Limits(instance_limit=1))
+    why = explain_plan(shipped, answer, limits=Limits(instance_limit=1))
     price, rate = answer.cost.usd_per_gb, answer.throughput_gbps
     assert [relay.tag for relay in why.relays] == list(answer.relays) != []
+    limits = Limits(instance_limit=1)
     for relay in why.relays:
+        policy = Policy(exclude=(relay.tag,))
         fastest = plan(
-            shipped, SRC, DST, MaximizeThroughput(max_usd_per_gb=price),
-            instance_limit=1, exclude=[relay.tag],
-        )  # fmt: skip
+            shipped,
+            SRC,
+            DST,
+            MaximizeThroughput(max_usd_per_gb=price),
+            limits=limits,
+            policy=policy,
+        )
         cheapest = plan(
-            shipped, SRC, DST, MinimizeCost(rate), instance_limit=1, exclude=[relay.tag]
+            shipped,
+            SRC,
+            DST,
+            MinimizeCost(rate),
+            limits=Limits(instance_limit=1),
+            policy=Policy(exclude=(relay.tag,)),
         )
         assert relay.gbps_without is not None
         assert relay.usd_per_gb_without is not None
@@ -36,7 +47,13 @@ def test_every_number_is_that_of_a_plan_made_again(shipped: Grid) -> None:
         assert relay.usd_per_gb_without == pytest.approx(cheapest.cost.usd_per_gb, rel=1e-3)
         assert relay.gbps_without <= rate * 1.0001
         assert relay.usd_per_gb_without >= price * 0.9999
-    more = plan(shipped, SRC, DST, MaximizeThroughput(max_usd_per_gb=1.1 * price), instance_limit=1)
+    more = plan(
+        shipped,
+        SRC,
+        DST,
+        MaximizeThroughput(max_usd_per_gb=1.1 * price),
+        limits=Limits(instance_limit=1),
+    )
     assert why.ceiling_usd_per_gb == pytest.approx(1.1 * price)
     assert why.gbps_for_more == pytest.approx(more.throughput_gbps, rel=1e-3)
     alone = direct(shipped, SRC, DST, 1)
@@ -47,8 +64,8 @@ def test_every_number_is_that_of_a_plan_made_again(shipped: Grid) -> None:
 
 def test_the_triangle_by_hand(triangle: Grid) -> None:
     """4 Gbit/s with one instance each: the direct 2.5 cannot do it, so the relay is needed."""
-    answer = plan(triangle, "aws:s", "gcp:t", MinimizeCost(4.0), instance_limit=1)
-    why = explain_plan(triangle, answer, instance_limit=1)
+    answer = plan(triangle, "aws:s", "gcp:t", MinimizeCost(4.0), limits=Limits(instance_limit=1))
+    why = explain_plan(triangle, answer, limits=Limits(instance_limit=1))
     (relay,) = why.relays
     assert relay.tag == "azure:r"
     assert relay.egress_usd_per_gb == pytest.approx(0.04 + 0.08)

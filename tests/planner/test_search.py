@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.job import Limits
 from skyplane_orchestration.planner import bound, search
 from skyplane_orchestration.planner.bound import least_instances, most_promising, useless_regions
 from skyplane_orchestration.planner.formulation import cost_per_second
@@ -31,7 +32,9 @@ def random_problem(grid_of: Callable[..., Grid], seed: int) -> PlanProblem:
     }
     limit = chooser.choice([1, 2])
     goal = chooser.uniform(0.3, 0.9) * 5.0 * limit
-    return build_problem(grid_of(edges), tags[0], tags[1], goal_gbps=goal, instance_limit=limit)
+    return build_problem(
+        grid_of(edges), tags[0], tags[1], goal_gbps=goal, limits=Limits(instance_limit=limit)
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))

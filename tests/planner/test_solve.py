@@ -9,6 +9,7 @@ from scipy.optimize import milp
 
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.job import Limits
 from skyplane_orchestration.planner import solve
 from skyplane_orchestration.planner.formulation import cost_ceiling, cost_per_second
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
@@ -17,7 +18,7 @@ from skyplane_orchestration.planner.solve import relax, solve_integers
 
 def at(grid: Grid, goal_gbps: float, instance_limit: int | None = None) -> PlanProblem:
     problem = build_problem(
-        grid, "aws:s", "gcp:t", goal_gbps=goal_gbps, instance_limit=instance_limit
+        grid, "aws:s", "gcp:t", goal_gbps=goal_gbps, limits=Limits(instance_limit=instance_limit)
     )
     return problem.with_goal(goal_gbps, goal_gbps)
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from skyplane_orchestration.errors import ConfigurationInvalid, PlanInfeasible, SolverFailed
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.job import (
+    ANY_REGION,
+    NO_LIMITS,
     Deadline,
+    Limits,
     MaximizeThroughput,
     MinimizeCost,
     Objective,
+    Policy,
     objective_to_dict,
 )
 from skyplane_orchestration.plan import SolverReport, TransferPlan
@@ -28,7 +32,11 @@ from skyplane_orchestration.planner.explain import (
     binding_limits,
     infeasible,
 )
-from skyplane_orchestration.planner.problem import PlanProblem, build_problem
+from skyplane_orchestration.planner.problem import (
+    PlanProblem,
+    build_problem,
+    quota_of,
+)
 from skyplane_orchestration.planner.search import OPTIMAL_GAP, Found, cheapest, fastest
 from skyplane_orchestration.region import parse_region_tag
 from skyplane_orchestration.units import (
@@ -54,13 +62,9 @@ def plan(
     objective: Objective,
     *,
     volume_gb: float | None = None,
-    instance_limit: int | None = None,
-    instance_types: Mapping[str, str] | None = None,
-    exclude: Sequence[str] = (),
-    allow: Sequence[str] = (),
     objects: int | None = None,
-    max_relays: int | None = None,
-    chunk_mib: int = 16,
+    limits: Limits = NO_LIMITS,
+    policy: Policy = ANY_REGION,
     proof_s: float = PROOF_S,
 ) -> TransferPlan:
     """The best plan for one objective between two region tags.
@@ -73,12 +77,9 @@ def plan(
 
     Args:
         volume_gb: GB (1e9 bytes) to move; needed for a deadline and for a ceiling in USD.
-        instance_limit: most instances per region; None for the grid's own limit per type.
-        instance_types: cloud -> instance type, in place of the grid's default.
-        exclude, allow: globs of region tags that may not, or alone may, relay.
         objects: number of objects, for the price of requests.
-        max_relays: most relay regions.
-        chunk_mib: size of the parts that are written.
+        limits: what a transfer may use; the grid's own limits where it does not say.
+        policy: regions that may relay; the ends need no leave.
         proof_s: seconds for each attempt to improve the plan, or to prove that nothing is
             better, where a gap is left; 0 takes what there is and reports the gap.
 
@@ -86,19 +87,16 @@ def plan(
     ConfigurationInvalid (an objective that needs a volume), SolverFailed.
     """
     started = time.perf_counter()
-    request = Request(src, dst, objective_to_dict(objective), volume_gb, objects, chunk_mib)
+    request = Request(src, dst, objective_to_dict(objective), volume_gb, objects, limits.chunk_mib)
     if src == dst or _is_off_grid_place(grid, src) or _is_off_grid_place(grid, dst):
-        return _without_edges(grid, request, objective, instance_limit, instance_types or {})
+        return _without_edges(grid, request, objective, limits)
     problem = build_problem(
         grid,
         src,
         dst,
         goal_gbps=_floor_gbps(objective, volume_gb, (src, dst)),
-        instance_limit=instance_limit,
-        instance_types=instance_types,
-        exclude=exclude,
-        allow=allow,
-        max_relays=max_relays,
+        limits=limits,
+        policy=policy,
     )
     if isinstance(objective, MaximizeThroughput):
         found, solver = _fastest(grid, request, objective, problem, proof_s, started)
@@ -111,7 +109,7 @@ def plan(
     if isinstance(objective, MaximizeThroughput) and not binding:
         binding = (COST_CEILING,)
     answer = assemble(grid, request, overlay, types, binding=binding, solver=solver)
-    broken = violations(answer, grid, instance_limit)
+    broken = violations(answer, grid, limits)
     if broken:
         raise SolverFailed(f"the plan does not hold: {'; '.join(broken)}")
     logger.info(
@@ -217,8 +215,7 @@ def _without_edges(
     grid: Grid,
     request: Request,
     objective: Objective,
-    instance_limit: int | None,
-    instance_types: Mapping[str, str],
+    limits: Limits,
 ) -> TransferPlan:
     """A transfer inside one region, or one that starts or ends on this machine.
 
@@ -230,8 +227,8 @@ def _without_edges(
         if not _is_off_grid_place(grid, tag):
             grid.index_of(tag)
     cloud = parse_region_tag(here).cloud
-    kind = grid.instance_type(cloud, instance_types.get(cloud))
-    limit = kind.instance_limit if instance_limit is None else instance_limit
+    kind = grid.instance_type(cloud, limits.instance_types.get(cloud))
+    limit = quota_of(kind, limits)
     count = _instances_needed(request, objective, kind, limit, here)
     rate = min(kind.egress_gbps, kind.ingress_gbps) * count
     if isinstance(objective, MinimizeCost) and objective.exactly:

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.job import NO_LIMITS, Limits
 from skyplane_orchestration.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.assemble import Request, assemble
 from skyplane_orchestration.planner.decode import Overlay
@@ -24,15 +25,17 @@ def direct(
     instances: int = 1,
     volume_gb: float | None = None,
     *,
-    instance_types: Mapping[str, str] | None = None,
     objects: int | None = None,
+    limits: Limits = NO_LIMITS,
 ) -> TransferPlan:
     """The direct path with `instances` at each end, every connection in use.
 
     Raises UnknownRegion, and PlanInfeasible when the grid has no such edge.
     """
-    request = Request(src, dst, {"kind": "direct", "instances": instances}, volume_gb, objects)
-    return _chain(grid, request, (src, dst), instances, instance_types or {})
+    request = Request(
+        src, dst, {"kind": "direct", "instances": instances}, volume_gb, objects, limits.chunk_mib
+    )
+    return _chain(grid, request, (src, dst), instances, limits.instance_types)
 
 
 def best_relay(
@@ -42,12 +45,14 @@ def best_relay(
     instances: int = 1,
     volume_gb: float | None = None,
     *,
-    instance_types: Mapping[str, str] | None = None,
     objects: int | None = None,
+    limits: Limits = NO_LIMITS,
 ) -> TransferPlan:
     """The fastest way over at most one relay, whatever it costs (RON); ties stay direct."""
-    request = Request(src, dst, {"kind": "ron", "instances": instances}, volume_gb, objects)
-    chosen = instance_types or {}
+    request = Request(
+        src, dst, {"kind": "ron", "instances": instances}, volume_gb, objects, limits.chunk_mib
+    )
+    chosen = limits.instance_types
     best: tuple[float, tuple[str, ...]] = (
         _rate(grid, (src, dst), instances, chosen),
         (src, dst),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.job import NO_LIMITS, Limits
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.units import usd_per_gbit_to_usd_per_gb, usd_per_hour_to_usd_per_s
 
@@ -18,16 +19,16 @@ MEASURED_OVER = 64
 RELATIVE = 1e-5
 
 
-def violations(plan: TransferPlan, grid: Grid, instance_limit: int | None = None) -> list[str]:
+def violations(plan: TransferPlan, grid: Grid, limits: Limits = NO_LIMITS) -> list[str]:
     """Every constraint that the plan breaks, in words; empty when it holds.
 
     Args:
-        instance_limit: most instances per region; None for the grid's own limit per type.
+        limits: those that the plan was made with.
     """
     return [
         *_edge_capacity(plan, grid),
         *_balance(plan),
-        *_region_limits(plan, grid, instance_limit),
+        *_region_limits(plan, grid, limits),
         *_paths(plan),
         *_price(plan, grid),
     ]
@@ -68,7 +69,7 @@ def _balance(plan: TransferPlan) -> Iterator[str]:
             yield f"(4c-4e) {region} sends {surplus:g} Gbit/s more than it gets, not {wanted:g}"
 
 
-def _region_limits(plan: TransferPlan, grid: Grid, instance_limit: int | None) -> Iterator[str]:
+def _region_limits(plan: TransferPlan, grid: Grid, limits: Limits) -> Iterator[str]:
     """(4f) to (4j)."""
     touched = {end for edge in plan.edges for end in (edge.src, edge.dst)}
     for region in sorted(touched | {plan.src, plan.dst}):
@@ -77,7 +78,7 @@ def _region_limits(plan: TransferPlan, grid: Grid, instance_limit: int | None) -
             yield f"{region} carries flow and has no instances"
             continue
         kind = grid.instance_type(region.partition(":")[0], group.type)
-        quota = kind.instance_limit if instance_limit is None else instance_limit
+        quota = kind.instance_limit if limits.instance_limit is None else limits.instance_limit
         inward = [edge for edge in plan.edges if edge.dst == region]
         outward = [edge for edge in plan.edges if edge.src == region]
         for name, used, limit in (

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import MaximizeThroughput, MinimizeCost
+from skyplane_orchestration.job import (
+    ANY_REGION,
+    NO_LIMITS,
+    Limits,
+    MaximizeThroughput,
+    MinimizeCost,
+    Policy,
+)
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.planner.answer import LEAST_GBPS, plan
 
@@ -24,11 +31,8 @@ def frontier(
     points: int = 20,
     volume_gb: float | None = None,
     objects: int | None = None,
-    instance_limit: int | None = None,
-    instance_types: Mapping[str, str] | None = None,
-    exclude: Sequence[str] = (),
-    allow: Sequence[str] = (),
-    max_relays: int | None = None,
+    limits: Limits = NO_LIMITS,
+    policy: Policy = ANY_REGION,
 ) -> tuple[TransferPlan, ...]:
     """Plans from the cheapest per GB to the fastest: each is faster and dearer than the last.
 
@@ -48,11 +52,8 @@ def frontier(
             objective,
             volume_gb=volume_gb,
             objects=objects,
-            instance_limit=instance_limit,
-            instance_types=instance_types,
-            exclude=exclude,
-            allow=allow,
-            max_relays=max_relays,
+            limits=limits,
+            policy=policy,
             proof_s=proof_s,
         )
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.job import ANY_REGION, NO_LIMITS, Limits, Policy
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_hour_to_usd_per_s
 
 Floats = NDArray[np.float64]
@@ -121,35 +122,23 @@ def build_problem(
     dst: str,
     *,
     goal_gbps: float,
-    instance_limit: int | None = None,
-    instance_types: Mapping[str, str] | None = None,
-    exclude: Sequence[str] = (),
-    allow: Sequence[str] = (),
-    max_relays: int | None = None,
+    limits: Limits = NO_LIMITS,
+    policy: Policy = ANY_REGION,
 ) -> PlanProblem:
     """The problem of one job on one grid; its range of throughput is [G, what fits].
-
-    Args:
-        instance_limit: most instances per region; None for the grid's own limit per type.
-        instance_types: cloud -> type name, in place of the grid's default.
-        exclude: globs of region tags that may not relay.
-        allow: globs of region tags that may relay; empty allows every region.
 
     Raises UnknownRegion for an end that the grid does not have, and PlanInfeasible when
     the policy excludes an end.
     """
     ends = (grid.index_of(src), grid.index_of(dst))
-    _refuse_excluded_ends((src, dst), exclude)
+    _refuse_excluded_ends((src, dst), policy.exclude)
     kept = [
         number
         for number, tag in enumerate(grid.tags)
-        if number in ends or (max_relays != 0 and _may_relay(tag, exclude, allow))
+        if number in ends or (limits.max_relays != 0 and _may_relay(tag, policy))
     ]
-    types = _types_of(grid, [grid.regions[number].cloud for number in kept], instance_types or {})
-    quota = np.array(
-        [kind.instance_limit if instance_limit is None else instance_limit for kind in types],
-        dtype=float,
-    )
+    types = _types_of(grid, [grid.regions[number].cloud for number in kept], limits.instance_types)
+    quota = np.array([float(quota_of(kind, limits)) for kind in types])
     local = {number: position for position, number in enumerate(kept)}
     source, sink = local[ends[0]], local[ends[1]]
     rate = grid.throughput_gbps[np.ix_(kept, kept)]
@@ -157,7 +146,7 @@ def build_problem(
     usable[:, source] = False
     usable[sink, :] = False
     np.fill_diagonal(usable, False)
-    if max_relays == 1:
+    if limits.max_relays == 1:
         relay = np.array([position not in (source, sink) for position in range(len(kept))])
         usable &= ~(relay[:, None] & relay[None, :])
     tail, head = np.nonzero(usable)
@@ -181,7 +170,7 @@ def build_problem(
         quota=quota,
         goal_gbps=goal_gbps,
         most_gbps=max(goal_gbps, float(ceiling)),
-        max_relays=max_relays,
+        max_relays=limits.max_relays,
     )
 
 
@@ -190,8 +179,13 @@ def matches(tag: str, globs: Sequence[str]) -> bool:
     return any(fnmatchcase(tag, glob) for glob in globs)
 
 
-def _may_relay(tag: str, exclude: Sequence[str], allow: Sequence[str]) -> bool:
-    return not matches(tag, exclude) and (not allow or matches(tag, allow))
+def quota_of(kind: InstanceType, limits: Limits) -> int:
+    """Most instances of this type in one region."""
+    return kind.instance_limit if limits.instance_limit is None else limits.instance_limit
+
+
+def _may_relay(tag: str, policy: Policy) -> bool:
+    return not matches(tag, policy.exclude) and (not policy.allow or matches(tag, policy.allow))
 
 
 def _refuse_excluded_ends(ends: Sequence[str], exclude: Sequence[str]) -> None:

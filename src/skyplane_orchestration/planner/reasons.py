@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import MaximizeThroughput, MinimizeCost, Objective
+from skyplane_orchestration.job import (
+    ANY_REGION,
+    NO_LIMITS,
+    Limits,
+    MaximizeThroughput,
+    MinimizeCost,
+    Objective,
+    Policy,
+)
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.planner.answer import PROOF_S, plan
 from skyplane_orchestration.planner.baselines import direct
@@ -71,11 +79,8 @@ def explain_plan(
     grid: Grid,
     answer: TransferPlan,
     *,
-    instance_limit: int | None = None,
-    instance_types: Mapping[str, str] | None = None,
-    exclude: Sequence[str] = (),
-    allow: Sequence[str] = (),
-    max_relays: int | None = None,
+    limits: Limits = NO_LIMITS,
+    policy: Policy = ANY_REGION,
     proof_s: float = PROOF_S,
 ) -> Explanation:
     """Explain a plan by planning again: twice without each relay, once for more money.
@@ -91,11 +96,8 @@ def explain_plan(
                 answer.src,
                 answer.dst,
                 objective,
-                instance_limit=instance_limit,
-                instance_types=instance_types,
-                exclude=(*exclude, *without),
-                allow=allow,
-                max_relays=max_relays,
+                limits=limits,
+                policy=replace(policy, exclude=(*policy.exclude, *without)),
                 proof_s=proof_s,
             )
         except PlanInfeasible:
@@ -105,7 +107,7 @@ def explain_plan(
     ceiling = price * MORE_MONEY
     if not answer.edges:
         return Explanation(answer, None, None, (), ceiling, None)
-    alone = _direct(grid, answer, instance_types)
+    alone = _direct(grid, answer, limits)
     dearer = again(MaximizeThroughput(max_usd_per_gb=ceiling)) if price > 0 else None
     return Explanation(
         answer,
@@ -136,11 +138,9 @@ def _worth(
     )
 
 
-def _direct(
-    grid: Grid, answer: TransferPlan, instance_types: Mapping[str, str] | None
-) -> TransferPlan | None:
+def _direct(grid: Grid, answer: TransferPlan, limits: Limits) -> TransferPlan | None:
     try:
-        return direct(grid, answer.src, answer.dst, 1, instance_types=instance_types)
+        return direct(grid, answer.src, answer.dst, 1, limits=limits)
     except PlanInfeasible:
         return None
 

@@ -68,8 +68,8 @@ def _baselines(
                 optimal.dst,
                 instances,
                 optimal.volume_gb,
-                instance_types=dict(options.instance_type),
                 objects=options.objects,
+                limits=arguments.limits_from(options),
             )
         except PlanInfeasible:
             found[name] = None

@@ -102,11 +102,8 @@ def _frontier(options: argparse.Namespace, client: Client) -> tuple[TransferPlan
         points=options.points,
         volume_gb=options.volume_gb,
         objects=options.objects,
-        instance_limit=limits.instance_limit,
-        instance_types=limits.instance_types,
-        exclude=policy.exclude,
-        allow=policy.allow,
-        max_relays=limits.max_relays,
+        limits=limits,
+        policy=policy,
     )
 
 
@@ -127,8 +124,8 @@ def _marks(
                 plan.dst,
                 1,
                 plan.volume_gb,
-                instance_types=dict(options.instance_type),
                 objects=options.objects,
+                limits=arguments.limits_from(options),
             )
         except PlanInfeasible:
             continue

@@ -63,11 +63,8 @@ def _explanation(
     return explain_plan(
         client.grid,
         plan,
-        instance_limit=options.instance_limit,
-        instance_types=dict(options.instance_type),
-        exclude=options.exclude,
-        allow=options.allow,
-        max_relays=options.relays,
+        limits=arguments.limits_from(options),
+        policy=arguments.policy_from(options, client.grid.tags),
     ).sentences
 
 
@@ -122,7 +119,7 @@ def _between_regions(options: argparse.Namespace, client: Client) -> TransferPla
     limits = arguments.limits_from(options)
     policy = arguments.policy_from(options, client.grid.tags)
     objective = arguments.objective_from(options) or client.default_objective(
-        options.src, options.dst, limits.instance_types
+        options.src, options.dst, limits
     )
     return planner.plan(
         client.grid,
@@ -131,12 +128,8 @@ def _between_regions(options: argparse.Namespace, client: Client) -> TransferPla
         objective,
         volume_gb=options.volume_gb,
         objects=options.objects,
-        instance_limit=limits.instance_limit,
-        instance_types=limits.instance_types,
-        max_relays=limits.max_relays,
-        chunk_mib=limits.chunk_mib,
-        exclude=policy.exclude,
-        allow=policy.allow,
+        limits=limits,
+        policy=policy,
     )
 
 
