@@ -133,3 +133,10 @@ def test_every_equation_of_the_paper_has_a_name(problem: PlanProblem) -> None:
         "connection_limit_out",
         "connection_limit_in",
     ]
+
+
+def test_an_overhead_scales_the_price_of_instances_and_nothing_else(problem: PlanProblem) -> None:
+    dearer = problem.with_overhead(1.5)
+    x = point(problem, F_st=8, N_s=2)
+    cost = formulation.cost_per_second(dearer) @ x
+    assert cost == pytest.approx(8 * 0.10 / 8 + 2 * 0.001 * 1.5)
