@@ -143,7 +143,7 @@ def build_problem(
     kept = [
         number
         for number, tag in enumerate(grid.tags)
-        if number in ends or (limits.max_relays != 0 and _may_relay(tag, policy))
+        if number in ends or (limits.max_relays != 0 and may_relay(tag, policy))
     ]
     types = _types_of(grid, [grid.regions[number].cloud for number in kept], limits.instance_types)
     quota = np.array([float(quota_of(kind, limits)) for kind in types])
@@ -192,7 +192,8 @@ def quota_of(kind: InstanceType, limits: Limits) -> int:
     return kind.instance_limit if limits.instance_limit is None else limits.instance_limit
 
 
-def _may_relay(tag: str, policy: Policy) -> bool:
+def may_relay(tag: str, policy: Policy) -> bool:
+    """True for a region through which the policy lets bytes pass."""
     return not matches(tag, policy.exclude) and (not policy.allow or matches(tag, policy.allow))
 
 
