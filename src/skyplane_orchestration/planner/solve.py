@@ -299,3 +299,90 @@ def _duals_by_block(blocks: Sequence[RowBlock], duals: Floats) -> dict[str, Floa
         block.name: np.maximum(part, 0.0)
         for block, part in zip(blocks, np.split(duals, ends[:-1]), strict=True)
     }
+
+
+# ---------------------------------------------------------------- programs of any kind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """Minimise cost @ x with below @ x <= most, equal @ x == exact, lower <= x <= upper.
+
+    Matrices are (rows, C), dense; everything else is a vector.
+    """
+
+    cost: Floats
+    below: Floats
+    most: Floats
+    equal: Floats
+    exact: Floats
+    lower: Floats
+    upper: Floats
+
+
+class RealOptimum(NamedTuple):
+    """An optimum over real x; prices are duals: below's >= 0, equal's of either sign."""
+
+    objective: float
+    x: Floats
+    below_price: Floats
+    equal_price: Floats
+
+
+class IntegerOptimum(NamedTuple):
+    """The best x found with whole numbers, and what the solver proved cannot be beaten."""
+
+    objective: float
+    bound: float
+    x: Floats
+
+
+def minimise(program: Program) -> RealOptimum | None:
+    """The optimum over real x; None if there is none.
+
+    Raises SolverFailed when HiGHS stops without an answer.
+    """
+    answer = linprog(
+        program.cost,
+        A_ub=program.below,
+        b_ub=program.most,
+        A_eq=program.equal,
+        b_eq=program.exact,
+        bounds=np.column_stack([program.lower, program.upper]),
+        method="highs-ds",
+    )
+    if answer.status == _INFEASIBLE:
+        return None
+    if answer.status != _OPTIMAL:
+        raise SolverFailed(f"a linear program has no answer: {answer.message}")
+    return RealOptimum(
+        objective=float(answer.fun),
+        x=np.asarray(answer.x),
+        below_price=np.maximum(-answer.ineqlin.marginals, 0.0),
+        equal_price=np.asarray(answer.eqlin.marginals),
+    )
+
+
+def minimise_whole(
+    program: Program, whole: Mask, *, relative_gap: float, time_limit_s: float
+) -> IntegerOptimum | None:
+    """The best x whose `whole` entries (mask over columns) are integers; None if infeasible.
+
+    Raises SolverFailed when the time passes without any solution.
+    """
+    answer = _milp_quietly(
+        program.cost,
+        constraints=[
+            LinearConstraint(sparse.csc_array(program.below), -np.inf, program.most),
+            LinearConstraint(sparse.csc_array(program.equal), program.exact, program.exact),
+        ],
+        bounds=Bounds(program.lower, program.upper),
+        integrality=whole.astype(np.int64),
+        options={"mip_rel_gap": relative_gap, "time_limit": time_limit_s},
+    )
+    if answer.x is None:
+        if answer.status == _INFEASIBLE:
+            return None
+        raise SolverFailed(f"nothing was found within {time_limit_s:g} s ({answer.message})")
+    x = np.where(whole, np.round(answer.x), answer.x)
+    return IntegerOptimum(float(answer.fun), float(answer.mip_dual_bound), x)
