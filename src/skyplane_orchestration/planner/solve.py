@@ -342,7 +342,8 @@ def minimise(program: Program) -> RealOptimum | None:
 
     Raises SolverFailed when HiGHS stops without an answer.
     """
-    answer = linprog(
+    # As above: the stubs know no array of bounds.
+    answer = linprog(  # type: ignore[call-overload]
         program.cost,
         A_ub=program.below,
         b_ub=program.most,
