@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.report import Case
-from skyplane_orchestration.grid_rules import billed_price
+from skyplane_orchestration.grids.prices import billed_price
 from skyplane_orchestration.grids import FROM_TABLE, Grid, load_grid
 
 #: Beside the repository; it is no part of it.

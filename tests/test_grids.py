@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from skyplane_orchestration.errors import GridInvalid, UnknownRegion
-from skyplane_orchestration.grid_rules import GridRegion, billed_price, edge_price
+from skyplane_orchestration.grid_rules import GridRegion
+from skyplane_orchestration.grids.prices import billed_price
 from skyplane_orchestration.grids import Grid, load_grid, pairwise_distance_km
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
@@ -208,16 +209,6 @@ def test_a_region_that_nobody_knows_needs_prices_and_limits_and_then_is_fine(
     unknown = {"throughput.csv": "src,dst,gbps\naws:mars-1,aws:us-east-1,2\n"}
     with pytest.raises(GridInvalid, match=r"aws:mars-1.*price\.csv"):
         load_grid(write_grid(tmp_path, unknown))
-
-
-def test_an_agreement_of_the_user_overrides_the_rules(shipped: Grid) -> None:
-    document = {
-        **shipped.price_document,
-        "overrides": [{"edge": "gcp:europe-*>aws:eu-*", "usd_per_gb": 0.0, "reason": "free"}],
-    }
-    europe, frankfurt = GridRegion("gcp:europe-west1"), GridRegion("aws:eu-central-1")
-    assert edge_price(document, europe, frankfurt) == (0.0, "override")
-    assert edge_price(document, europe, GridRegion("aws:us-east-1")).source == "rules"
 
 
 def test_distance_is_great_circle() -> None:

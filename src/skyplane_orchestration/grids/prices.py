@@ -1,0 +1,168 @@
+"""Egress prices by rule: as billed first, converted to USD per GB only after that.
+
+`applied_rule` says which entry of price_rules.yaml an edge falls under, so that prices can
+be compared with a published table digit by digit, and explained edge by edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from skyplane_orchestration.errors import GridInvalid
+from skyplane_orchestration.grid_rules import GridRegion
+from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
+
+FROM_RULES = "rules"
+FROM_OVERRIDE = "override"
+
+Rules = Mapping[str, Any]
+
+
+class EdgePrice(NamedTuple):
+    """USD per GB (1e9 bytes), and who said so."""
+
+    usd_per_gb: float
+    source: str
+
+
+class Billed(NamedTuple):
+    """USD per billed unit, the entry that says so, and whether it is an internet price."""
+
+    usd: float
+    rule: str
+    is_internet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedRule:
+    """The rule behind one price.
+
+    Attributes:
+        usd_per_gb: after conversion.
+        billed_usd, unit: as the cloud bills it, per GiB (2**30 bytes) or GB.
+        rule: the entry of price_rules.yaml, in words.
+        as_of, source: of the price list behind it.
+    """
+
+    usd_per_gb: float
+    billed_usd: float
+    unit: str
+    rule: str
+    as_of: str
+    source: str
+
+
+PricedBy = Callable[[Rules, GridRegion, GridRegion], Billed]
+
+
+def _by_source_class(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
+    price = float(rules["classes"][src.price_class]["inter"])
+    return Billed(price, f"class {src.price_class} to any other region")
+
+
+def _max_of_class_rates(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
+    pair = f"{src.price_class}>{dst.price_class}"
+    special = rules["class_pairs"].get(pair)
+    if special is not None:
+        return Billed(float(special), f"class pair {pair}")
+    rates = rules["class_rates"]
+    dearer = max(src.price_class, dst.price_class, key=lambda name: float(rates[name]))
+    return Billed(float(rates[dearer]), f"class {dearer}, the dearer of {pair}")
+
+
+def _intra_inter_by_source(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
+    kind = "intra" if src.price_class == dst.price_class else "inter"
+    where = "inside its continent" if kind == "intra" else "to another continent"
+    price = float(rules["classes"][src.price_class][kind])
+    return Billed(price, f"class {src.price_class} {where}")
+
+
+def _internet_by_class(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
+    price = float(rules["classes"][src.price_class]["internet"][0])
+    return Billed(price, f"class {src.price_class} to the internet, first tier", is_internet=True)
+
+
+def _internet_by_both_ends(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
+    by_country = rules["internet_by_country"]
+    country = dst.country if dst.country in by_country else "default"
+    there = Billed(
+        float(by_country[country][0]),
+        f"internet to {'any other country' if country == 'default' else country}, first tier",
+        is_internet=True,
+    )
+    tiers = (rules.get("internet_by_source_class") or {}).get(src.price_class)
+    if tiers is None or float(tiers[0]) < there.usd:
+        return there
+    rule = f"internet out of class {src.price_class}, first tier"
+    return Billed(float(tiers[0]), rule, is_internet=True)
+
+
+_INTER_REGION: Mapping[str, PricedBy] = {
+    "by_source_class": _by_source_class,
+    "max_of_class_rates": _max_of_class_rates,
+    "intra_inter_by_source": _intra_inter_by_source,
+}
+_INTERNET: Mapping[str, PricedBy] = {
+    "by_source_class": _internet_by_class,
+    "by_both_ends": _internet_by_both_ends,
+}
+
+
+def billed_by(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
+    """What one cloud bills for bytes that leave `src` for `dst`, and by which entry.
+
+    Order: same region (0), pairs, the cloud's inter-region rule, internet (first tier).
+    `dst` may lie in another cloud or outside of every cloud.
+    """
+    if src.tag == dst.tag:
+        return Billed(0.0, "same region")
+    if src.cloud == dst.cloud:
+        pair = f"{src.name}>{dst.name}"
+        if pair in rules["pairs"]:
+            return Billed(float(rules["pairs"][pair]), f"pair {pair}")
+        return _INTER_REGION[rules["inter_region"]](rules, src, dst)
+    return _INTERNET[rules["internet"]](rules, src, dst)
+
+
+def billed_price(rules: Rules, src: GridRegion, dst: GridRegion) -> float:
+    """USD per billed unit of one cloud's rules (`billed_by` without the rule's name)."""
+    return billed_by(rules, src, dst).usd
+
+
+def applied_rule(document: Rules, src: GridRegion, dst: GridRegion) -> AppliedRule:
+    """The rule of one edge by the whole document.
+
+    Traffic out of a place without a cloud is free (it is not this document's to price).
+    Raises GridInvalid when the document has no rule for the source's cloud or class.
+    """
+    rules = document["clouds"].get(src.cloud)
+    if rules is None:
+        if src.cloud == "local":
+            return AppliedRule(0.0, 0.0, "GB", "out of a place without a cloud", "", "")
+        raise GridInvalid(f"price_rules.yaml has no rules for {src.cloud!r} ({src.tag})")
+    try:
+        billed = billed_by(rules, src, dst)
+    except KeyError as error:
+        raise GridInvalid(
+            f"price_rules.yaml has no entry {error} needed for {src.tag} -> {dst.tag};"
+            " give the regions a price_class, or the grid a price.csv"
+        ) from error
+    unit = rules["unit"]
+    if unit not in ("GiB", "GB"):
+        raise GridInvalid(f"price_rules.yaml: unit of {src.cloud} is {unit!r}, use GiB or GB")
+    prefix = "internet_" if billed.is_internet and "internet_as_of" in rules else ""
+    return AppliedRule(
+        usd_per_gb=usd_per_gib_to_usd_per_gb(billed.usd) if unit == "GiB" else billed.usd,
+        billed_usd=billed.usd,
+        unit=unit,
+        rule=billed.rule,
+        as_of=str(rules.get(f"{prefix}as_of", "")),
+        source=str(rules.get(f"{prefix}source", "")),
+    )
+
+
+def edge_price(document: Rules, src: GridRegion, dst: GridRegion) -> EdgePrice:
+    """Price of one edge by rule, in USD per GB. Raises as `applied_rule`."""
+    return EdgePrice(applied_rule(document, src, dst).usd_per_gb, FROM_RULES)

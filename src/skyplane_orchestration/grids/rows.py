@@ -1,0 +1,166 @@
+"""Rows of a grid's CSV files, checked cell by cell; a bad one is blamed by file and row.
+
+Readers work strictly (the first bad row is raised) or collect every bad row, by the
+`Findings` they are given.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from importlib.resources.abc import Traversable
+
+from skyplane_orchestration.errors import GridInvalid, InvalidLocation
+from skyplane_orchestration.region import parse_region_tag
+
+
+class BadRow(GridInvalid):
+    """A row that cannot be used; `file`, `row` (1 = the header) and `text` say why."""
+
+    # For an error that came as plain data from another process.
+    file: str = ""
+    row: int = 0
+    text: str = ""
+
+    def __init__(self, message: str, *, file: str = "", row: int = 0, text: str = "") -> None:
+        super().__init__(message)
+        self.file = file
+        self.row = row
+        self.text = text or message
+
+
+def bad_row(file: str, row: int, text: str) -> BadRow:
+    return BadRow(f"{file} row {row}: {text}", file=file, row=row, text=text)
+
+
+class Findings:
+    """Bad rows met while reading: raised at once, or collected when not strict."""
+
+    def __init__(self, *, is_strict: bool = True) -> None:
+        self.is_strict = is_strict
+        self.errors: list[GridInvalid] = []
+
+    def report(self, error: GridInvalid) -> None:
+        """One finding. Raises it when strict."""
+        if self.is_strict:
+            raise error
+        self.errors.append(error)
+
+    @contextmanager
+    def catching(self) -> Iterator[None]:
+        """What goes wrong inside is one finding; the reader goes on with the next row."""
+        try:
+            yield
+        except GridInvalid as error:
+            self.report(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a CSV file; `number` is its line, the header being 1."""
+
+    file: str
+    number: int
+    cells: Mapping[str, str]
+
+    def __getitem__(self, column: str) -> str:
+        return self.cells[column]
+
+    def get(self, column: str) -> str:
+        """The cell, "" when the file has no such column."""
+        return self.cells.get(column) or ""
+
+    def bad(self, text: str) -> BadRow:
+        return bad_row(self.file, self.number, text)
+
+    def quantity(self, column: str, *, low: float = 0.0) -> float:
+        """A finite number from `low` up."""
+        text = self.cells[column].strip()
+        try:
+            # Python would read 1_0 as ten; nobody writes that into a CSV file on purpose.
+            value = math.nan if "_" in text else float(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and value >= low):
+            raise self.bad(f"{column} is {self[column]!r}, not a number from {low:g} up")
+        return value
+
+    def optional_quantity(self, column: str) -> float | None:
+        return self.quantity(column) if self.get(column).strip() else None
+
+    def whole(self, column: str, *, low: int = 0) -> int:
+        value = self.quantity(column, low=low)
+        if value != int(value):
+            raise self.bad(f"{column} is {self[column]!r}, not a whole number")
+        return int(value)
+
+    def tag(self, column: str) -> str:
+        """A region tag."""
+        try:
+            return parse_region_tag(self[column]).tag
+        except InvalidLocation as error:
+            raise self.bad(str(error)) from error
+
+    def day(self, column: str) -> str:
+        """A date as YYYY-MM-DD, or "" where there is none."""
+        text = self.get(column).strip()
+        if text and not is_day(text):
+            raise self.bad(f"{column} is {text!r}, not a date like 2026-11-20")
+        return text
+
+
+def is_day(text: str) -> bool:
+    """Whether `text` is a date as YYYY-MM-DD."""
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def read_text(file: Traversable, name: str) -> str:
+    """The text of a file. Raises GridInvalid when it is none, or cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise GridInvalid(f"{name} is not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise GridInvalid(f"{name} cannot be read: {error.strerror}") from error
+
+
+def read_rows(
+    directory: Traversable, name: str, columns: Sequence[str], findings: Findings
+) -> Iterator[Row]:
+    """Rows of `directory/name`; nothing when the file is missing."""
+    file = directory / name
+    if file.is_file():
+        text = ""
+        with findings.catching():
+            text = read_text(file, name)
+        if text or findings.is_strict:
+            yield from rows_of(text, name, columns, findings)
+
+
+def rows_of(text: str, name: str, columns: Sequence[str], findings: Findings) -> Iterator[Row]:
+    """Rows of CSV text whose header has at least `columns`."""
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = list(reader.fieldnames or ())
+        missing = [column for column in columns if column not in header]
+        twice = sorted({column for column in header if header.count(column) > 1})
+        if missing or twice:
+            what = f"lacks {', '.join(missing)}" if missing else f"has {twice[0]!r} twice"
+            findings.report(bad_row(name, 1, f"the header {what}"))
+            return
+        for cells in reader:
+            row = Row(name, reader.line_num, cells)
+            if None in cells or None in cells.values():
+                findings.report(row.bad("the number of fields differs from the header"))
+            else:
+                yield row
+    except csv.Error as error:
+        findings.report(bad_row(name, reader.line_num, f"it is not CSV: {error}"))

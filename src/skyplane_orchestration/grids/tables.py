@@ -1,0 +1,213 @@
+"""The CSV files of a grid directory: regions, matrices of values by pair, limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skyplane_orchestration.errors import GridInvalid
+from skyplane_orchestration.grid_rules import Floats, GridRegion
+from skyplane_orchestration.grids.rows import Findings, Row, read_rows
+from skyplane_orchestration.grids.values import (
+    FROM_TABLE,
+    InstanceType,
+    Mask,
+    Names,
+    StorageLimit,
+    VcpuQuota,
+)
+from skyplane_orchestration.region import KNOWN_CLOUDS
+
+FROM_SHIPPED = "shipped"
+
+_TYPE_COLUMNS = (
+    "cloud",
+    "instance_type",
+    "vcpus",
+    "egress_gbps",
+    "ingress_gbps",
+    "connection_limit",
+    "usd_per_hour",
+    "instance_limit",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matrix:
+    """Values by ordered pair, arrays (V, V); `known` marks the pairs that the file gives."""
+
+    values: Floats
+    known: Mask
+    as_of: Names
+    samples: NDArray[np.int64]
+
+
+def shipped_files() -> Traversable:
+    return files("skyplane_grids")
+
+
+def read_matrix(
+    directory: Traversable,
+    name: str,
+    column: str,
+    index: Mapping[str, int],
+    findings: Findings,
+) -> Matrix:
+    """A file of src, dst and one value, with samples and as_of where it has them."""
+    shape = (len(index), len(index))
+    values = np.full(shape, np.nan)
+    known = np.zeros(shape, dtype=bool)
+    as_of = np.full(shape, "", dtype="<U10")
+    samples = np.zeros(shape, dtype=np.int64)
+    for row in read_rows(directory, name, ("src", "dst", column), findings):
+        with findings.catching():
+            pair = _pair(row, index)
+            if known[pair]:
+                raise row.bad(f"{row['src']} -> {row['dst']} stands there twice")
+            values[pair] = row.quantity(column)
+            as_of[pair] = row.day("as_of")
+            if row.get("samples"):
+                samples[pair] = row.whole("samples", low=1)
+            known[pair] = True
+    return Matrix(values, known, as_of, samples)
+
+
+def _pair(row: Row, index: Mapping[str, int]) -> tuple[int, int]:
+    for end in ("src", "dst"):
+        if row[end] not in index:
+            raise row.bad(f"{end} {row[end]!r} is not a region of this grid")
+    if row["src"] == row["dst"]:
+        raise row.bad(f"src and dst are both {row['src']!r}")
+    return index[row["src"]], index[row["dst"]]
+
+
+# ---------------------------------------------------------------- regions
+
+
+def read_regions(
+    directory: Traversable, findings: Findings, *, is_on_shipped: bool = False
+) -> tuple[GridRegion, ...]:
+    """regions.csv, or the base's, or those that throughput.csv names; gaps are filled."""
+    strict = Findings()
+    known = {
+        row["region"]: row
+        for row in read_rows(shipped_files(), "regions.csv", ("region", "price_class"), strict)
+    }
+    found: dict[str, GridRegion] = {}
+    for row in read_rows(directory, "regions.csv", ("region",), findings):
+        with findings.catching():
+            tag = row.tag("region")
+            if tag in found:
+                raise row.bad(f"{tag} stands there twice")
+            shipped = known[tag].cells if tag in known else {}
+            given = {column: cell for column, cell in row.cells.items() if cell}
+            found[tag] = _region(tag, Row(row.file, row.number, {**shipped, **given}))
+    if not found and is_on_shipped:
+        found = {tag: _region(tag, row) for tag, row in known.items()}
+    if not found:
+        for row in read_rows(directory, "throughput.csv", ("src", "dst"), findings):
+            with findings.catching():
+                for tag in (row.tag("src"), row.tag("dst")):
+                    found.setdefault(tag, _region(tag, known.get(tag, Row(row.file, 0, {}))))
+    if not found:
+        raise GridInvalid("the grid has no region: give it a regions.csv or a throughput.csv")
+    return tuple(found.values())
+
+
+def _region(tag: str, row: Row) -> GridRegion:
+    return GridRegion(
+        tag=tag,
+        city=row.get("city"),
+        country=row.get("country"),
+        latitude=_degrees(row, "latitude", 90.0),
+        longitude=_degrees(row, "longitude", 180.0),
+        price_class=row.get("price_class"),
+        price_verified=(row.get("price_verified") or "yes") == "yes",
+        state=row.get("state"),
+    )
+
+
+def _degrees(row: Row, column: str, limit: float) -> float:
+    """A coordinate; nan when the grid does not say where the region is."""
+    if not row.get(column):
+        return math.nan
+    degrees = row.quantity(column, low=-limit)
+    if degrees > limit:
+        raise row.bad(f"{column} is {degrees:g}, above {limit:g} degrees")
+    return degrees
+
+
+# ---------------------------------------------------------------- limits
+
+
+def read_types(directory: Traversable, findings: Findings) -> tuple[InstanceType, ...]:
+    """limits.csv; a cloud that it does not name keeps the shipped types."""
+    own: list[InstanceType] = []
+    for row in read_rows(directory, "limits.csv", _TYPE_COLUMNS, findings):
+        with findings.catching():
+            kind = _instance_type(row, FROM_TABLE)
+            if any((kind.cloud, kind.name) == (one.cloud, one.name) for one in own):
+                raise row.bad(f"{kind.cloud} {kind.name} stands there twice")
+            own.append(kind)
+    named = {kind.cloud for kind in own}
+    shipped = [
+        _instance_type(row, FROM_SHIPPED)
+        for row in read_rows(shipped_files(), "limits.csv", _TYPE_COLUMNS, Findings())
+    ]
+    return (*own, *(kind for kind in shipped if kind.cloud not in named))
+
+
+def _instance_type(row: Row, provenance: str) -> InstanceType:
+    if row["cloud"] not in KNOWN_CLOUDS:
+        raise row.bad(f"unknown cloud {row['cloud']!r}; use one of {', '.join(KNOWN_CLOUDS)}")
+    if not row["instance_type"]:
+        raise row.bad("instance_type is empty")
+    return InstanceType(
+        cloud=row["cloud"],
+        name=row["instance_type"],
+        vcpus=row.whole("vcpus"),
+        egress_gbps=row.quantity("egress_gbps"),
+        ingress_gbps=row.quantity("ingress_gbps"),
+        connection_limit=row.whole("connection_limit", low=1),
+        usd_per_hour=row.quantity("usd_per_hour"),
+        instance_limit=row.whole("instance_limit"),
+        as_of=row.day("as_of"),
+        source=row.get("source"),
+        provenance=provenance,
+    )
+
+
+def read_storage(directory: Traversable, findings: Findings) -> tuple[StorageLimit, ...]:
+    """storage.csv, in its order; an empty rate is no limit."""
+    found: list[StorageLimit] = []
+    columns = ("cloud_or_region_glob", "read_gbps", "write_gbps")
+    for row in read_rows(directory, "storage.csv", columns, findings):
+        with findings.catching():
+            if not row[columns[0]]:
+                raise row.bad(f"{columns[0]} is empty")
+            found.append(
+                StorageLimit(
+                    row[columns[0]],
+                    row.optional_quantity("read_gbps"),
+                    row.optional_quantity("write_gbps"),
+                    row.day("as_of"),
+                )
+            )
+    return tuple(found)
+
+
+def read_quotas(directory: Traversable, findings: Findings) -> tuple[VcpuQuota, ...]:
+    """quotas.csv, in its order."""
+    found: list[VcpuQuota] = []
+    for row in read_rows(directory, "quotas.csv", ("region_glob", "vcpus"), findings):
+        with findings.catching():
+            if not row["region_glob"]:
+                raise row.bad("region_glob is empty")
+            found.append(VcpuQuota(row["region_glob"], row.whole("vcpus"), row.day("as_of")))
+    return tuple(found)
