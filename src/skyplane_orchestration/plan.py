@@ -59,10 +59,18 @@ class InstanceGroup:
 
 @dataclass(frozen=True, slots=True)
 class PlanCost:
-    """Predicted cost. `usd_per_gb` is egress plus instances, as in (4a), without requests.
+    """Predicted cost. `usd_per_gb` is egress plus instances as in (4a), and nothing else.
 
     The sums in USD are None when the plan was made without a volume; `request_usd` is
     None as well when the number of objects is not known.
+
+    Attributes:
+        egress_usd: every hop of every byte.
+        instance_usd: instances while bytes move.
+        request_usd: reads, writes and listings of the objects.
+        total_usd: all five items together; unknown requests count as none.
+        boot_usd: instances while they come up: all wait for the slowest cloud.
+        minimum_billing_usd: what clouds charge beyond that for a short life.
     """
 
     egress_usd: float | None
@@ -70,6 +78,8 @@ class PlanCost:
     request_usd: float | None
     total_usd: float | None
     usd_per_gb: float
+    boot_usd: float | None = None
+    minimum_billing_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,9 @@ class SolverReport:
     Attributes:
         status: `optimal`, or `feasible` when a limit stopped the search at `gap`.
         gap: proven relative distance between the plan's objective and the bound.
-        bound: proven bound on the objective, in the objective's own unit.
+        bound: proven bound on the objective, in its own unit: Gbit/s for the most
+            throughput; else USD for the job, or USD per GB (4a) without a volume and for
+            `exactly`.
         solve_s: wall seconds spent planning.
     """
 

@@ -115,8 +115,8 @@ class PlanProblem:
         """The same problem for another range of throughput."""
         return replace(self, goal_gbps=goal_gbps, most_gbps=most_gbps)
 
-    def with_overhead(self, factor: float) -> PlanProblem:
-        """The same problem with every instance price times `factor`.
+    def with_overhead(self, factor: float | Floats) -> PlanProblem:
+        """The same problem with every instance price times `factor`: one, or (V,) by region.
 
         Instances that are paid for longer than they move bytes (boot, minimum billing) cost
         `factor` = paid seconds / seconds of transfer as much per second of transfer.
