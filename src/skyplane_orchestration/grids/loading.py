@@ -164,19 +164,23 @@ def read_grid(directory: Traversable, findings: Findings) -> Grid:
     )
     for array in (grid.throughput_gbps, grid.rtt_ms, rate.known, rtt.known, price, source):
         array.setflags(write=False)
+    agreed: tuple[PriceOverride, ...] = ()
     with findings.catching():
-        return with_overrides(grid, _own_overrides(directory, document))
-    return grid
+        agreed = _own_overrides(directory, document, grid.tags)
+    return with_overrides(grid, agreed)
 
 
 def _own_overrides(
-    directory: Traversable, document: Mapping[str, Any]
+    directory: Traversable, document: Mapping[str, Any], tags: Sequence[str]
 ) -> tuple[PriceOverride, ...]:
+    """What the grid itself says of agreed prices. Raises GridInvalid."""
     found: list[PriceOverride] = []
     for name in OVERRIDE_FILES:
         if (directory / name).is_file():
             found.extend(read_overrides(directory / name))
-    return (*found, *overrides_of(document.get("overrides"), PRICE_FILE))
+    found.extend(overrides_of(document.get("overrides"), PRICE_FILE))
+    require_edges(found, tags)
+    return tuple(found)
 
 
 # ---------------------------------------------------------------- completion
