@@ -1,0 +1,200 @@
+"""One source, several destinations: what is to be solved, as arrays over region pairs.
+
+Bytes are replicated on the way: an edge carries each byte at most once, whatever number of
+destinations lies behind it. What moves is therefore not paths but distribution trees
+(arborescences rooted at the source that reach every destination), each with a rate x_T:
+
+    sum x_T = G        F_uv = sum of x_T over the trees with the edge uv
+
+and (4b), (4f) to (4j) hold for F as they do for one destination, at the ends too: a
+destination that forwards pays for it with its own egress, connections and instances. With
+one destination trees are paths, and the model is the paper's.
+
+Units are those of `problem`: Gbit/s, USD per Gbit, USD per instance-second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from skyplane_orchestration.errors import ConfigurationInvalid, PlanInfeasible
+from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.job import ANY_REGION, NO_LIMITS, Limits, Policy
+from skyplane_orchestration.planner.problem import (
+    MEASURED_CONNECTIONS,
+    Floats,
+    Ints,
+    Mask,
+    matches,
+    quota_of,
+)
+from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_hour_to_usd_per_s
+
+#: Every subset of the destinations is looked at; beyond this many there are too many.
+MOST_DESTINATIONS = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MulticastProblem:
+    """One source, k destinations, a throughput floor, and the regions that may help.
+
+    Attributes:
+        tags, types: (V,) region tags and the instance type of each; `src` and the entries
+            of `destinations` (k,) index them.
+        connections_per_gbps: (V, V) connections that one Gbit/s takes, 64 / l_uv; infinite
+            where there is no edge, into the source, and on the diagonal.
+        usd_per_gbit: (V, V) egress price.
+        egress_gbps, ingress_gbps, connection_limit, usd_per_s, quota: (V,) per region.
+        goal_gbps, most_gbps: range of the throughput.
+        max_relays: most relay regions, or None.
+    """
+
+    tags: tuple[str, ...]
+    types: tuple[InstanceType, ...]
+    src: int
+    destinations: Ints
+    connections_per_gbps: Floats
+    usd_per_gbit: Floats
+    egress_gbps: Floats
+    ingress_gbps: Floats
+    connection_limit: Floats
+    usd_per_s: Floats
+    quota: Floats
+    goal_gbps: float
+    most_gbps: float
+    max_relays: int | None = None
+
+    @property
+    def region_count(self) -> int:
+        return len(self.tags)
+
+    @property
+    def usable(self) -> Mask:
+        """(V, V) True where there is an edge."""
+        return np.isfinite(self.connections_per_gbps)
+
+    @property
+    def relays(self) -> Mask:
+        """(V,) True for every region that is neither source nor destination."""
+        mask = np.ones(self.region_count, dtype=bool)
+        mask[self.src] = False
+        mask[self.destinations] = False
+        return mask
+
+    @property
+    def capacity(self) -> Floats:
+        """(4, V) what one instance can do: ingress, egress, connections in, out (4f to 4i)."""
+        return np.array(
+            [self.ingress_gbps, self.egress_gbps, self.connection_limit, self.connection_limit]
+        )
+
+    def with_goal(self, goal_gbps: float, most_gbps: float) -> MulticastProblem:
+        """The same problem for another range of throughput."""
+        return replace(self, goal_gbps=goal_gbps, most_gbps=most_gbps)
+
+    def with_instances(self, count: Floats) -> MulticastProblem:
+        """The same problem where a region has at most so many instances (V,)."""
+        closed = count < 1
+        connections = self.connections_per_gbps.copy()
+        connections[closed, :] = np.inf
+        connections[:, closed] = np.inf
+        return replace(self, quota=count, connections_per_gbps=connections)
+
+
+def build_multicast_problem(
+    grid: Grid,
+    src: str,
+    destinations: Sequence[str],
+    *,
+    goal_gbps: float,
+    limits: Limits = NO_LIMITS,
+    policy: Policy = ANY_REGION,
+) -> MulticastProblem:
+    """The problem of one source and several destinations on one grid.
+
+    Each cloud has one instance type, the chosen or the grid's first. The stores at the ends
+    cap the rate: a byte is read once, and written once at every destination.
+
+    Raises UnknownRegion, ConfigurationInvalid for destinations that are none, twice there,
+    too many or the source itself, PlanInfeasible when the policy excludes an end.
+    """
+    _refuse_bad_ends(grid, src, destinations)
+    ends = [grid.index_of(tag) for tag in (src, *destinations)]
+    _refuse_excluded_ends((src, *destinations), policy.exclude)
+    kept = [
+        number
+        for number, tag in enumerate(grid.tags)
+        if number in ends or (limits.max_relays != 0 and _may_relay(tag, policy))
+    ]
+    types = [
+        grid.instance_type(cloud, limits.instance_types.get(cloud))
+        for cloud in (grid.regions[number].cloud for number in kept)
+    ]
+    quota = np.array([float(_quota(kind, limits)) for kind in types])
+    position = [kept.index(number) for number in ends]
+    rate = grid.throughput_gbps[np.ix_(kept, kept)] * (1.0 - limits.safety_margin)
+    usable = (rate > 0) & (quota > 0)[:, None] & (quota > 0)[None, :]
+    usable[:, position[0]] = False
+    np.fill_diagonal(usable, False)
+    connections = np.full(rate.shape, np.inf)
+    connections[usable] = MEASURED_CONNECTIONS / rate[usable]
+    egress = np.array([kind.egress_gbps for kind in types])
+    ingress = np.array([kind.ingress_gbps for kind in types])
+    caps = [
+        float((egress * quota)[position[0]]),
+        *(float((ingress * quota)[end]) for end in position[1:]),
+        *(cap for cap in (limits.source_read_gbps, limits.destination_write_gbps) if cap),
+    ]
+    return MulticastProblem(
+        tags=tuple(grid.tags[number] for number in kept),
+        types=tuple(types),
+        src=position[0],
+        destinations=np.array(position[1:], dtype=np.int64),
+        connections_per_gbps=connections,
+        usd_per_gbit=usd_per_gb_to_usd_per_gbit(1.0) * grid.usd_per_gb[np.ix_(kept, kept)],
+        egress_gbps=egress,
+        ingress_gbps=ingress,
+        connection_limit=np.array([float(kind.connection_limit) for kind in types]),
+        usd_per_s=np.array([usd_per_hour_to_usd_per_s(kind.usd_per_hour) for kind in types]),
+        quota=quota,
+        goal_gbps=goal_gbps,
+        most_gbps=min(caps),
+        max_relays=limits.max_relays,
+    )
+
+
+def _quota(kind: InstanceType, limits: Limits) -> int:
+    """Most instances in one region: by their number, and by their vCPUs where those are bound."""
+    count = quota_of(kind, limits)
+    vcpus = limits.vcpu_quota.get(kind.cloud)
+    return count if vcpus is None else min(count, vcpus // kind.vcpus)
+
+
+def _may_relay(tag: str, policy: Policy) -> bool:
+    return not matches(tag, policy.exclude) and (not policy.allow or matches(tag, policy.allow))
+
+
+def _refuse_bad_ends(grid: Grid, src: str, destinations: Sequence[str]) -> None:
+    for tag in (src, *destinations):
+        grid.index_of(tag)
+    if not 1 <= len(destinations) <= MOST_DESTINATIONS:
+        raise ConfigurationInvalid(
+            f"give 1 to {MOST_DESTINATIONS} destinations, not {len(destinations)}"
+        )
+    twice = [tag for tag in dict.fromkeys(destinations) if destinations.count(tag) > 1]
+    if twice:
+        raise ConfigurationInvalid(f"destination {', '.join(twice)} is given more than once")
+    if src in destinations:
+        raise ConfigurationInvalid(f"{src} is the source and cannot be a destination as well")
+
+
+def _refuse_excluded_ends(ends: Sequence[str], exclude: Sequence[str]) -> None:
+    for tag in ends:
+        if matches(tag, exclude):
+            raise PlanInfeasible(
+                f"{tag} is an end of the transfer and excluded; a transfer cannot avoid its ends",
+                binding=("policy",),
+            )
