@@ -140,6 +140,11 @@ def add_grid(parser: Parser) -> None:
     parser.add_argument(
         "--grid", default="shipped", metavar="NAME|DIR", help="grid to plan on (default: shipped)"
     )
+    parser.add_argument(
+        "--price-overrides",
+        metavar="FILE",
+        help="agreed egress prices (.csv, .yaml): edge SRC>DST in globs, usd_per_gb or usd_per_gib",
+    )
 
 
 def add_selection(parser: Parser) -> None:

@@ -37,6 +37,7 @@ def open_client(options: argparse.Namespace, *, run: str = "", grid: str = "ship
         identity=RunIdentity(options.deployment, OWNER, run or uuid.uuid4().hex),
         provisioner=LocalProvisioner(LocalOptions(run_root=options.run_root)),
         grid=grid,
+        price_overrides=getattr(options, "price_overrides", None),
         times=_times_from(options),
     )
 
