@@ -27,7 +27,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.identity import RunIdentity
-from skyplane_orchestration.job import NO_LIMITS, Limits, MinimizeCost, Objective, TransferJob
+from skyplane_orchestration.job import NO_LIMITS, Limits, Objective, TransferJob
 from skyplane_orchestration.outcome import TransferStatus, result_of
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.provision.base import (
@@ -36,7 +36,6 @@ from skyplane_orchestration.provision.base import (
     SweepReport,
     TeardownReport,
 )
-from skyplane_orchestration.region import parse_region_tag
 from skyplane_orchestration.result import TransferResult
 from skyplane_orchestration.sessions import FleetSessions
 from skyplane_orchestration.steering import Steering, SubmittedTransfer
@@ -82,6 +81,7 @@ class Client:
         secret: what all workers of the deployment share; the file
             `~/.config/skyplane-orch/secret`, made on first use, when None.
         grid: name or directory of the grid to plan on.
+        price_overrides: file of agreed egress prices, before all that the grid says.
         credentials: resolves `credential_ref`s.
         times: leases of the fleets that it provisions.
         poll_s: pause between two looks at a running transfer.
@@ -95,6 +95,7 @@ class Client:
         provisioner: Provisioner | None = None,
         secret: FleetSecret | None = None,
         grid: str | Path = "shipped",
+        price_overrides: str | Path | None = None,
         credentials: CredentialSources | None = None,
         times: FleetTimes | None = None,
         poll_s: float = _POLL_S,
@@ -104,6 +105,7 @@ class Client:
         self._provisioner = provisioner
         self._secret = secret
         self._grid_name = grid
+        self._price_overrides = price_overrides
         self._grid: Grid | None = None
         self._credentials = credentials or CredentialSources()
         self._times = times or FleetTimes()
@@ -117,10 +119,10 @@ class Client:
         """The grid, loaded on first use.
 
         Raises:
-            GridInvalid: its files are broken.
+            GridInvalid: its files are broken, or the file of agreed prices is.
         """
         if self._grid is None:
-            self._grid = load_grid(self._grid_name)
+            self._grid = load_grid(self._grid_name, price_overrides=self._price_overrides)
         return self._grid
 
     def plan(self, job: TransferJob) -> TransferPlan:
@@ -136,25 +138,36 @@ class Client:
         """
         from skyplane_orchestration import planner
 
-        job = survey.locate(job, self._credentials)
-        notes: tuple[str, ...] = ()
-        volume_gb, objects = job.volume_gb, job.objects
-        if volume_gb is None:
-            volume = survey.measure(job, self._credentials)
-            volume_gb, objects = volume.size_gb or None, volume.objects
-            if volume.is_capped:
-                notes = (f"the listing stopped at {volume.objects} objects; there is more to move",)
+        job, notes = self.measured(job)
         ends = job.source.region, job.destination.region
         plan = planner.plan(
             self.grid,
             *ends,
             job.objective or self.default_objective(*ends, job.limits),
-            volume_gb=volume_gb,
-            objects=objects,
+            volume_gb=job.volume_gb,
+            objects=job.objects,
             limits=job.limits,
             policy=job.policy,
         )
         return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
+
+    def measured(self, job: TransferJob) -> tuple[TransferJob, tuple[str, ...]]:
+        """The job with its regions, volume and number of objects, and what limits these.
+
+        The source is listed (up to a cap) where no volume is given.
+
+        Raises:
+            EmptySource: there is nothing to copy.
+            StoreError: an end is missing, closed to us, or does not answer.
+        """
+        job = survey.locate(job, self._credentials)
+        if job.volume_gb is not None:
+            return job, ()
+        volume = survey.measure(job, self._credentials)
+        job = replace(job, volume_gb=volume.size_gb or None, objects=volume.objects)
+        if not volume.is_capped:
+            return job, ()
+        return job, (f"the listing stopped at {volume.objects} objects; there is more to move",)
 
     def default_objective(
         self, source: str, destination: str, limits: Limits = NO_LIMITS
@@ -166,11 +179,7 @@ class Client:
         """
         from skyplane_orchestration import planner
 
-        ends = (parse_region_tag(source), parse_region_tag(destination))
-        if source == destination or any(end.is_local for end in ends):
-            return MinimizeCost(1.0)
-        direct = planner.direct(self.grid, source, destination, 1, limits=limits)
-        return MinimizeCost(direct.throughput_gbps)
+        return planner.default_objective(self.grid, source, destination, limits)
 
     def preview(self, job: TransferJob) -> list[Selection]:
         """What a transfer would do with each object now; writes nothing.

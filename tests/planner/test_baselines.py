@@ -1,11 +1,18 @@
+"""The baselines: what they carry, and that limits and policy hold for them too."""
+
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 
 from skyplane_orchestration.errors import PlanInfeasible, UnknownRegion
-from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import Limits
-from skyplane_orchestration.planner import best_relay, direct, violations
+from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.job import Limits, MinimizeCost, Policy
+from skyplane_orchestration.planner import best_relay, default_objective, direct, violations
+
+if TYPE_CHECKING:
+    from tests.planner.conftest import GridOf
 
 S, T, R = "aws:s", "gcp:t", "azure:r"
 
@@ -47,3 +54,52 @@ def test_no_edge_and_no_region_are_refused(triangle: Grid) -> None:
         direct(triangle, R, S)
     with pytest.raises(UnknownRegion):
         direct(triangle, S, "aws:nowhere")
+
+
+def test_a_region_that_may_have_fewer_instances_has_fewer(small_grid: GridOf) -> None:
+    few = InstanceType("gcp", "gcp-few", 4, 5.0, 10.0, 64, 3.6, 2)
+    grid = small_grid({(S, T): (2.5, 0.1)}, types=[few])
+    answer = direct(grid, S, T, 3)
+    assert {tag: group.count for tag, group in answer.instances.items()} == {S: 3, T: 2}
+    assert answer.edges[0].connections == 128
+    assert answer.throughput_gbps == pytest.approx(5.0)
+    assert violations(answer, grid) == []
+
+
+def test_the_limits_of_a_job_bound_a_baseline(triangle: Grid) -> None:
+    limits = Limits(instance_limit=1)
+    answer = best_relay(triangle, S, T, 8, limits=limits)
+    assert {group.count for group in answer.instances.values()} == {1}
+    assert answer.throughput_gbps == pytest.approx(5.0)
+    assert violations(answer, triangle, limits) == []
+    assert best_relay(triangle, S, T, 2, limits=Limits(max_relays=0)).relays == ()
+    slow = Limits(source_read_gbps=4.0, destination_write_gbps=3.0)
+    assert direct(triangle, S, T, 8, limits=slow).throughput_gbps == pytest.approx(3.0)
+    careful = direct(triangle, S, T, 2, limits=Limits(safety_margin=0.2))
+    assert careful.throughput_gbps == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("policy", [Policy(exclude=("azure:*",)), Policy(allow=("aws:*",))])
+def test_a_region_that_the_policy_bars_is_no_relay(triangle: Grid, policy: Policy) -> None:
+    assert best_relay(triangle, S, T, 2, policy=policy).relays == ()
+
+
+def test_the_best_relay_is_the_fastest_of_all_chains_of_one(measured: Grid) -> None:
+    ends = "azure:eastus", "aws:ap-northeast-1"
+    tags = [tag for tag in measured.tags if tag not in ends]
+    chosen = best_relay(measured, *ends, 4)
+
+    def through(tag: str) -> float:
+        rest = Policy(exclude=tuple(other for other in tags if other != tag))
+        return best_relay(measured, *ends, 4, policy=rest).throughput_gbps
+
+    assert chosen.throughput_gbps == max(through(tag) for tag in tags)
+    assert len(chosen.relays) == 1
+
+
+def test_without_an_objective_the_rate_of_the_direct_path_counts(triangle: Grid) -> None:
+    assert default_objective(triangle, S, T) == MinimizeCost(2.5)
+    assert default_objective(triangle, S, S) == MinimizeCost(1.0)
+    assert default_objective(triangle, "local:here", T) == MinimizeCost(1.0)
+    with pytest.raises(PlanInfeasible):
+        default_objective(triangle, R, S)

@@ -6,16 +6,26 @@ Both fill whole instances and ignore the price, as their users would.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from skyplane_orchestration.errors import PlanInfeasible
-from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import NO_LIMITS, Limits
+from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.job import (
+    ANY_REGION,
+    NO_LIMITS,
+    Limits,
+    MinimizeCost,
+    Policy,
+)
 from skyplane_orchestration.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.assemble import Request, assemble
 from skyplane_orchestration.planner.decode import Overlay
-from skyplane_orchestration.planner.problem import MEASURED_CONNECTIONS
+from skyplane_orchestration.planner.problem import MEASURED_CONNECTIONS, may_relay, quota_of
+from skyplane_orchestration.region import parse_region_tag
+
+#: The rate that is asked for where no edge is crossed, so that no path gives one.
+_RATE_WITHOUT_EDGES_GBPS = 1.0
 
 
 def direct(
@@ -30,12 +40,13 @@ def direct(
 ) -> TransferPlan:
     """The direct path with `instances` at each end, every connection in use.
 
+    Args:
+        instances: per region; fewer where the limits allow no more.
+
     Raises UnknownRegion, and PlanInfeasible when the grid has no such edge.
     """
-    request = Request(
-        src, dst, {"kind": "direct", "instances": instances}, volume_gb, objects, limits.chunk_mib
-    )
-    return _chain(grid, request, (src, dst), instances, limits.instance_types)
+    request = _request("direct", src, dst, instances, volume_gb, objects, limits)
+    return _chain(grid, request, (src, dst), instances, limits)
 
 
 def best_relay(
@@ -47,44 +58,100 @@ def best_relay(
     *,
     objects: int | None = None,
     limits: Limits = NO_LIMITS,
+    policy: Policy = ANY_REGION,
 ) -> TransferPlan:
-    """The fastest way over at most one relay, whatever it costs (RON); ties stay direct."""
-    request = Request(
-        src, dst, {"kind": "ron", "instances": instances}, volume_gb, objects, limits.chunk_mib
-    )
-    chosen = limits.instance_types
-    best: tuple[float, tuple[str, ...]] = (
-        _rate(grid, (src, dst), instances, chosen),
-        (src, dst),
-    )
-    for relay in grid.tags:
-        if relay not in (src, dst):
-            regions = (src, relay, dst)
-            rate = _rate(grid, regions, instances, chosen)
-            if rate > best[0]:
-                best = rate, regions
-    return _chain(grid, request, best[1], instances, chosen)
+    """The fastest way over at most one relay, whatever it costs; ties stay direct.
+
+    This is the path selection of RON as in section 7.6 of the paper: one relay for all of
+    the flow, chosen by throughput. Only regions that the policy allows are tried.
+
+    Args:
+        instances: per region; fewer where the limits allow no more.
+
+    Raises UnknownRegion, and PlanInfeasible when the grid has no such way.
+    """
+    request = _request("ron", src, dst, instances, volume_gb, objects, limits)
+    best: tuple[str, ...] = (src, dst)
+    best_gbps = _rate_gbps(grid, best, instances, limits)
+    relays = grid.tags if limits.max_relays != 0 else ()
+    for relay in relays:
+        if relay in (src, dst) or not may_relay(relay, policy):
+            continue
+        rate = _rate_gbps(grid, (src, relay, dst), instances, limits)
+        if rate > best_gbps:
+            best_gbps, best = rate, (src, relay, dst)
+    return _chain(grid, request, best, instances, limits)
 
 
-def _rate(grid: Grid, regions: tuple[str, ...], instances: int, chosen: Mapping[str, str]) -> float:
-    """Gbit/s of a chain of regions with as many instances in each."""
-    types = [grid.instance_type(tag.partition(":")[0], _named(tag, chosen)) for tag in regions]
-    hops = list(pairwise(regions))
-    limits = [
-        *(
-            float(grid.throughput_gbps[grid.index_of(tail), grid.index_of(head)])
-            * min(one.connection_limit, other.connection_limit)
-            / MEASURED_CONNECTIONS
-            for (tail, head), one, other in zip(hops, types, types[1:], strict=False)
-        ),
-        *(kind.egress_gbps for kind in types[:-1]),
-        *(kind.ingress_gbps for kind in types[1:]),
-    ]
-    return min(limits) * instances
+def default_objective(grid: Grid, src: str, dst: str, limits: Limits = NO_LIMITS) -> MinimizeCost:
+    """At least the rate of the direct path with one instance at each end (region tags).
+
+    Raises UnknownRegion, and PlanInfeasible when there is no such path.
+    """
+    if crosses_no_edge(src, dst):
+        return MinimizeCost(_RATE_WITHOUT_EDGES_GBPS)
+    return MinimizeCost(direct(grid, src, dst, 1, limits=limits).throughput_gbps)
 
 
-def _named(tag: str, chosen: Mapping[str, str]) -> str | None:
-    return chosen.get(tag.partition(":")[0])
+def crosses_no_edge(src: str, dst: str) -> bool:
+    """True inside one region, and where an end is a place without a cloud."""
+    return src == dst or any(parse_region_tag(end).is_local for end in (src, dst))
+
+
+def most_instances(grid: Grid, tag: str, limits: Limits = NO_LIMITS) -> int:
+    """How many instances of the chosen type one region may have."""
+    return quota_of(_type_of(grid, tag, limits), limits)
+
+
+def _request(
+    kind: str,
+    src: str,
+    dst: str,
+    instances: int,
+    volume_gb: float | None,
+    objects: int | None,
+    limits: Limits,
+) -> Request:
+    objective = {"kind": kind, "instances": instances}
+    return Request(src, dst, objective, volume_gb, objects, limits.chunk_mib)
+
+
+def _type_of(grid: Grid, tag: str, limits: Limits) -> InstanceType:
+    cloud = tag.partition(":")[0]
+    return grid.instance_type(cloud, limits.instance_types.get(cloud))
+
+
+def _counts(
+    grid: Grid, regions: tuple[str, ...], instances: int, limits: Limits
+) -> Mapping[str, int]:
+    return {tag: min(instances, most_instances(grid, tag, limits)) for tag in regions}
+
+
+def _connections(
+    grid: Grid, regions: tuple[str, ...], counts: Mapping[str, int], limits: Limits
+) -> Mapping[tuple[str, str], int]:
+    """As many per hop as the end with fewer allows, (4h) and (4i)."""
+    most = {tag: _type_of(grid, tag, limits).connection_limit * counts[tag] for tag in regions}
+    return {(tail, head): min(most[tail], most[head]) for tail, head in pairwise(regions)}
+
+
+def _rate_gbps(grid: Grid, regions: tuple[str, ...], instances: int, limits: Limits) -> float:
+    """What a chain of regions carries: the least of (4b), (4f), (4g) and the stores' limits."""
+    counts = _counts(grid, regions, instances, limits)
+    return min(_bounds_gbps(grid, regions, counts, limits))
+
+
+def _bounds_gbps(
+    grid: Grid, regions: tuple[str, ...], counts: Mapping[str, int], limits: Limits
+) -> Iterator[float]:
+    for (tail, head), count in _connections(grid, regions, counts, limits).items():
+        rate = float(grid.throughput_gbps[grid.index_of(tail), grid.index_of(head)])
+        yield rate * (1 - limits.safety_margin) * count / MEASURED_CONNECTIONS
+        yield _type_of(grid, tail, limits).egress_gbps * counts[tail]
+        yield _type_of(grid, head, limits).ingress_gbps * counts[head]
+    for store_gbps in (limits.source_read_gbps, limits.destination_write_gbps):
+        if store_gbps is not None:
+            yield store_gbps
 
 
 def _chain(
@@ -92,28 +159,24 @@ def _chain(
     request: Request,
     regions: tuple[str, ...],
     instances: int,
-    chosen: Mapping[str, str],
+    limits: Limits,
 ) -> TransferPlan:
     started = time.perf_counter()
-    rate = _rate(grid, regions, instances, chosen)
+    rate = _rate_gbps(grid, regions, instances, limits)
     if rate <= 0:
         raise PlanInfeasible(
             f"grid {grid.name!r} has no edge {' -> '.join(regions)}",
             binding=("no_route",),
             most_gbps=0.0,
         )
-    types = {tag: grid.instance_type(tag.partition(":")[0], _named(tag, chosen)) for tag in regions}
-    hops = list(pairwise(regions))
-    connections = {
-        (tail, head): min(types[tail].connection_limit, types[head].connection_limit) * instances
-        for tail, head in hops
-    }
+    counts = _counts(grid, regions, instances, limits)
     overlay = Overlay(
         throughput_gbps=rate,
         paths={regions: rate},
-        flows=dict.fromkeys(hops, rate),
-        connections=connections,
-        instances=dict.fromkeys(regions, instances),
+        flows=dict.fromkeys(pairwise(regions), rate),
+        connections=dict(_connections(grid, regions, counts, limits)),
+        instances=dict(counts),
     )
+    types = {tag: _type_of(grid, tag, limits) for tag in regions}
     report = SolverReport("baseline", 0.0, 0.0, time.perf_counter() - started)
     return assemble(grid, request, overlay, types, binding=(), solver=report)

@@ -1,24 +1,41 @@
-"""`compare`: the optimal plan beside what there is without an optimiser."""
+"""`compare`: the optimal plans beside the baselines and the clouds' own services."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.outcome import SUCCESS, refusing
 from skyplane_orchestration.cli.session import open_client
 from skyplane_orchestration.cli.terminal import Terminal
-from skyplane_orchestration.cli.verbs.plan import make_plan
-from skyplane_orchestration.errors import PlanInfeasible
+from skyplane_orchestration.cli.verbs.plan import (
+    are_places,
+    as_object_or_prefix,
+    job_from,
+    require_plain_regions,
+)
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
-    from skyplane_orchestration.plan import TransferPlan
+    from skyplane_orchestration.location import Location
+    from skyplane_orchestration.planner import Comparison
+    from skyplane_orchestration.planner.compare import Way
+
+#: Where files are: outside of every cloud.
+_HERE: Final = "local:this-machine"
+_COLUMNS: Final = (
+    "way", ">Gbit/s", ">time", ">egress", ">instances", ">requests", ">service", ">total",
+    ">USD per GB", "relays",
+)  # fmt: skip
 
 
 def add(verbs: arguments.Subparsers) -> None:
-    parser = verbs.add_parser("compare", help="the plan beside the direct path and one relay")
+    parser = verbs.add_parser(
+        "compare", help="the plan beside the direct path, one relay and the clouds' services"
+    )
     arguments.add_ends(parser, "a URL, a path or a region tag such as aws:us-east-1")
     arguments.add_objective(parser)
     arguments.add_limits(parser)
@@ -30,63 +47,93 @@ def add(verbs: arguments.Subparsers) -> None:
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     with refusing():
         client = open_client(options, grid=options.grid)
-        optimal = make_plan(options, client)
-        plans = {"optimal": optimal, **_baselines(client, optimal, options)}
+        comparison = _comparison(options, client)
     if terminal.is_json:
-        terminal.write_json({name: plan and plan.to_dict() for name, plan in plans.items()})
+        terminal.write_json(comparison.to_dict())
         return SUCCESS
+    from rich.text import Text
+
     from skyplane_orchestration.cli.render import table
 
-    columns = ("way", ">Gbit/s", ">USD per GB", ">instances", ">s", ">USD", "relays")
-    rows = [_row(name, plan) for name, plan in plans.items()]
-    terminal.answer({}, table(columns, rows))
+    columns, rows = _without_empty_columns(_COLUMNS, [_row(way) for way in comparison.ways])
+    remarks = (Text(line) for line in _remarks(client, comparison))
+    terminal.answer({}, table(columns, rows), Text(), *remarks)
     return SUCCESS
 
 
-def _baselines(
-    client: Client, optimal: TransferPlan, options: argparse.Namespace
-) -> dict[str, TransferPlan | None]:
-    """With one instance, and with as many as the optimal plan has at the source.
+def _comparison(options: argparse.Namespace, client: Client) -> Comparison:
+    """Raises SkyplaneError where there is no plan for what was asked."""
+    from skyplane_orchestration import planner
 
-    None where the grid has no such edge; nothing at all where no edge is needed.
-    """
-    from skyplane_orchestration.planner import best_relay, direct
-
-    if not optimal.edges:
-        return {}
-    count = optimal.instances[optimal.src].count
-    found: dict[str, TransferPlan | None] = {}
-    for name, way, instances in (
-        ("direct_single", direct, 1),
-        ("direct", direct, count),
-        ("best_relay", best_relay, count),
-    ):
-        try:
-            found[name] = way(
-                client.grid,
-                optimal.src,
-                optimal.dst,
-                instances,
-                optimal.volume_gb,
-                objects=options.objects,
-                limits=arguments.limits_from(options),
-            )
-        except PlanInfeasible:
-            found[name] = None
-    return found
-
-
-def _row(name: str, plan: TransferPlan | None) -> tuple[Any, ...]:
-    name = name.replace("_", " ")
-    if plan is None:
-        return (name, "no route", "", "", "", "", "")
-    seconds, total = plan.transfer_s, plan.cost.total_usd
-    return (
-        name,
-        f"{plan.throughput_gbps:.2f}",
-        f"{plan.cost.usd_per_gb:.4f}",
-        plan.instance_count,
-        "" if seconds is None else f"{seconds:.1f}",
-        "" if total is None else f"{total:.2f}",
-        ", ".join(plan.relays) or "none",
+    limits = arguments.limits_from(options)
+    policy = arguments.policy_from(options, client.grid.tags)
+    objective = arguments.objective_from(options)
+    src, dst, volume_gb, objects = options.src, options.dst, options.volume_gb, options.objects
+    notes: tuple[str, ...] = ()
+    if are_places(options):
+        job, notes = as_object_or_prefix(job_from(options, client), client.measured)
+        src, dst = _region_of(job.source), _region_of(job.destination)
+        volume_gb, objects = job.volume_gb, job.objects
+    else:
+        require_plain_regions(options)
+    found = planner.compare(
+        client.grid,
+        src,
+        dst,
+        objective,
+        volume_gb=volume_gb,
+        objects=objects,
+        limits=limits,
+        policy=policy,
     )
+    return replace(found, notes=(*found.notes, *notes))
+
+
+def _region_of(location: Location) -> str:
+    """Where an end is, as a service sees it: a file is in no cloud."""
+    return _HERE if location.kind == "file" else location.region
+
+
+# ---------------------------------------------------------------- for people
+
+
+def _row(way: Way) -> tuple[str, ...]:
+    from skyplane_orchestration.cli.render import duration, usd
+
+    if way.reason:
+        return (way.title, "none", *[""] * (len(_COLUMNS) - 2))
+    amounts = (
+        way.egress_usd,
+        way.instance_usd,
+        way.request_usd,
+        way.service_usd,
+        way.total_usd,
+    )
+    rate = way.throughput_gbps
+    return (
+        way.title,
+        "unpublished" if rate is None else f"{rate:.2f}",
+        "" if way.transfer_s is None else duration(way.transfer_s),
+        *("" if amount is None else usd(amount) for amount in amounts),
+        "" if way.usd_per_gb is None else f"{way.usd_per_gb:.4f}",
+        ", ".join(way.relays),
+    )
+
+
+def _without_empty_columns(
+    columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
+    used = [index for index in range(len(columns)) if any(row[index] for row in rows)]
+    return [columns[index] for index in used], [[row[index] for index in used] for row in rows]
+
+
+def _remarks(client: Client, comparison: Comparison) -> Iterable[str]:
+    """A line per way: why there is none, or what it is and what is not counted."""
+    for way in comparison.ways:
+        words = way.reason or "; ".join(way.notes)
+        if words:
+            yield f"{way.title}: {words}"
+    yield "USD per GB is egress, instances and fees per GB, without requests and fees per run"
+    grid = client.grid
+    yield f"grid: {grid.name} of {grid.as_of}"
+    yield from comparison.notes

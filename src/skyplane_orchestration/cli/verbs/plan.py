@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.outcome import SUCCESS, refusing
@@ -18,6 +19,8 @@ from skyplane_orchestration.location import is_url_or_path
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.plan import TransferPlan
+
+Answer = TypeVar("Answer")
 
 
 def add(verbs: arguments.Subparsers) -> None:
@@ -92,7 +95,12 @@ def are_places(options: argparse.Namespace) -> bool:
 
 
 def _between_places(options: argparse.Namespace, client: Client) -> TransferPlan:
-    job = TransferJob(
+    return as_object_or_prefix(job_from(options, client), client.plan)
+
+
+def job_from(options: argparse.Namespace, client: Client) -> TransferJob:
+    """The job of a verb that plans between two places. Raises ConfigurationInvalid."""
+    return TransferJob(
         source=arguments.location_from(options, "src"),
         destination=arguments.location_from(options, "dst"),
         objective=arguments.objective_from(options),
@@ -101,12 +109,15 @@ def _between_places(options: argparse.Namespace, client: Client) -> TransferPlan
         volume_gb=options.volume_gb,
         objects=options.objects,
     )
+
+
+def as_object_or_prefix(job: TransferJob, ask: Callable[[TransferJob], Answer]) -> Answer:
+    """What is below SRC, or SRC as an object itself where nothing lies below it."""
     try:
-        return client.plan(job)
+        return ask(job)
     except EmptySource:
-        # Nothing lies below SRC; it may be an object itself.
         try:
-            return client.plan(replace(job, recursive=False))
+            return ask(replace(job, recursive=False))
         except NotFound:
             pass
         raise
