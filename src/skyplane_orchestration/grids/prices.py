@@ -85,17 +85,15 @@ def _internet_by_class(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed
 
 
 def _internet_by_both_ends(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
-    by_country = rules["internet_by_country"]
-    country = dst.country if dst.country in by_country else "default"
-    there = Billed(
-        float(by_country[country][0]),
-        f"internet to {'any other country' if country == 'default' else country}, first tier",
-        is_internet=True,
-    )
-    tiers = (rules.get("internet_by_source_class") or {}).get(src.price_class)
-    if tiers is None or float(tiers[0]) < there.usd:
-        return there
-    rule = f"internet out of class {src.price_class}, first tier"
+    """The dearer of what the destination's country and the source's country say."""
+    by_destination = rules["internet_by_destination"]
+    country = dst.country if dst.country in by_destination else "default"
+    to = "any other country" if country == "default" else country
+    there = float(by_destination[country][0])
+    tiers = (rules.get("internet_by_source") or {}).get(src.country)
+    if tiers is None or float(tiers[0]) < there:
+        return Billed(there, f"internet to {to}, first tier", is_internet=True)
+    rule = f"internet out of {src.country}, first tier"
     return Billed(float(tiers[0]), rule, is_internet=True)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.outcome import BAD_INPUT, SUCCESS, refusing
 from skyplane_orchestration.cli.terminal import Terminal, complain
-from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.errors import ConfigurationInvalid, GridInvalid
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
@@ -215,14 +215,17 @@ def _validate(options: argparse.Namespace, terminal: Terminal) -> int:
         terminal.write_json(_audit_document(audit))
     else:
         _print_audit(options.name, audit, terminal)
-    return SUCCESS if audit.is_valid else BAD_INPUT
+    if audit.is_valid:
+        return SUCCESS
+    complain(f"{options.name} is no valid grid: {len(audit.errors)} errors")
+    return BAD_INPUT
 
 
 def _audit_document(audit: Audit) -> dict[str, Any]:
     document: dict[str, Any] = {"valid": audit.is_valid}
     if audit.errors:
         # As every refusal of the command has it: the first one.
-        document["error"] = {"code": "grid-invalid", "message": audit.errors[0].message}
+        document["error"] = GridInvalid(audit.errors[0].message).to_dict()
     for name, found in (("errors", audit.errors), ("warnings", audit.warnings)):
         document[f"{name}_found"] = len(found)
         document[name] = [
@@ -244,8 +247,6 @@ def _print_audit(name: Path, audit: Audit, terminal: Terminal) -> None:
         size = len(audit.grid.tags)
         lines.append(f"{name}: valid, {size} regions, {size * (size - 1)} edges")
     terminal.answer({}, *(Text(line) for line in lines))
-    if not audit.is_valid:
-        complain(f"{name} is no valid grid: {len(audit.errors)} errors")
 
 
 def _import(options: argparse.Namespace, terminal: Terminal) -> int:
