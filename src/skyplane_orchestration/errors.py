@@ -105,19 +105,34 @@ class PlanInfeasible(PlanError):
         message: what was asked and what binds, in words.
         binding: names of the constraints that bind.
         most_gbps: the largest throughput that is possible, where that is the question.
+        least_usd, least_usd_per_gb: the smallest price that is, for the job or per GB.
+        least_s: the earliest deadline that is. A second request for any of these is met.
     """
 
     code = "plan-infeasible"
     # For an error that came as plain data from another process.
     binding: tuple[str, ...] = ()
     most_gbps: float | None = None
+    least_usd: float | None = None
+    least_usd_per_gb: float | None = None
+    least_s: float | None = None
 
     def __init__(
-        self, message: str, *, binding: tuple[str, ...] = (), most_gbps: float | None = None
+        self,
+        message: str,
+        *,
+        binding: tuple[str, ...] = (),
+        most_gbps: float | None = None,
+        least_usd: float | None = None,
+        least_usd_per_gb: float | None = None,
+        least_s: float | None = None,
     ) -> None:
         super().__init__(message)
         self.binding = binding
         self.most_gbps = most_gbps
+        self.least_usd = least_usd
+        self.least_usd_per_gb = least_usd_per_gb
+        self.least_s = least_s
 
 
 class SolverFailed(PlanError):

@@ -4,7 +4,8 @@ import pytest
 
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.job import Limits, MinimizeCost
-from skyplane_orchestration.planner import costs, direct, plan
+from skyplane_orchestration.planner import billing, costs, direct, plan
+from skyplane_orchestration.planner.billing import BILLING
 
 
 def test_a_million_small_objects_cost_what_their_requests_do(shipped: Grid) -> None:
@@ -32,8 +33,10 @@ def test_sums_need_a_volume_and_requests_a_count(triangle: Grid) -> None:
     assert known.egress_usd is not None
     assert known.instance_usd is not None
     assert known.request_usd is not None
+    assert known.boot_usd is not None
+    assert known.minimum_billing_usd == 0
     assert known.total_usd == pytest.approx(
-        known.egress_usd + known.instance_usd + known.request_usd
+        known.egress_usd + known.instance_usd + known.boot_usd + known.request_usd
     )
     assert known.usd_per_gb == pytest.approx((known.egress_usd + known.instance_usd) / 10)
     assert known.usd_per_gb == pytest.approx(bare.usd_per_gb)
@@ -47,8 +50,8 @@ def test_a_relayed_byte_pays_at_every_hop(triangle: Grid) -> None:
 
 
 def test_a_plan_waits_for_its_slowest_cloud(triangle: Grid) -> None:
-    slow, fast = costs.PROVISION_S["azure"], costs.PROVISION_S["aws"]
+    slow, fast = BILLING["azure"].provision_s, BILLING["aws"].provision_s
     assert slow > fast
-    assert costs.provision_s(["aws:s", "gcp:t", "azure:r"]) == slow
+    assert billing.provision_s(["aws:s", "gcp:t", "azure:r"]) == slow
     assert direct(triangle, "aws:s", "gcp:t").provision_s == fast
-    assert costs.provision_s(["local:a"]) == 2
+    assert billing.provision_s(["local:a"]) == 2

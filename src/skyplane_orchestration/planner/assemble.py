@@ -15,7 +15,7 @@ from skyplane_orchestration.plan import (
     SolverReport,
     TransferPlan,
 )
-from skyplane_orchestration.planner import costs
+from skyplane_orchestration.planner import billing, costs
 from skyplane_orchestration.planner.decode import Overlay
 from skyplane_orchestration.units import gb_to_gbit
 
@@ -78,10 +78,11 @@ def assemble(
         throughput_gbps=rate,
         volume_gb=volume,
         transfer_s=None if volume is None else gb_to_gbit(volume) / rate,
-        provision_s=costs.provision_s(overlay.instances),
+        provision_s=billing.provision_s(overlay.instances),
         cost=costs.itemised(
             per_gb if egress_usd_per_gb is None else egress_usd_per_gb,
-            costs.instance_usd_per_gb(overlay, types),
+            overlay,
+            types,
             volume,
             requests_usd(grid, request),
         ),

@@ -1,33 +1,25 @@
-"""What a plan costs, item by item, and how long its gateways take to come up."""
+"""What a plan costs, item by item."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.plan import PlanCost
+from skyplane_orchestration.planner import billing
 from skyplane_orchestration.planner.decode import Overlay
 from skyplane_orchestration.units import (
     gb_to_bytes,
+    gb_to_gbit,
     mib_to_bytes,
     usd_per_gbit_to_usd_per_gb,
     usd_per_hour_to_usd_per_s,
 )
 
-#: Estimated seconds from the first API call until the gateways of a cloud answer: boot
-#: (EC2 about 30 s, GCE 20 to 40 s, Azure 40 to 90 s) plus fetching and starting the gateway.
-#: Regions come up side by side, so a plan waits for its slowest cloud.
-PROVISION_S: Mapping[str, float] = {"aws": 75.0, "gcp": 75.0, "azure": 120.0, "local": 2.0}
-
 REQUESTS_PER_PRICE = 1000
 LISTED_PER_REQUEST = 1000
 _MULTIPART_EXTRA_WRITES = 2
-
-
-def provision_s(regions: Iterable[str]) -> float:
-    """Estimated seconds until gateways in all of these regions answer."""
-    return max(PROVISION_S[tag.partition(":")[0]] for tag in regions)
 
 
 def egress_usd_per_gb(grid: Grid, overlay: Overlay) -> float:
@@ -74,18 +66,39 @@ def request_usd(
 
 def itemised(
     egress_per_gb: float,
-    instance_per_gb: float,
+    overlay: Overlay,
+    types: Mapping[str, InstanceType],
     volume_gb: float | None,
     requests_usd: float | None,
+    *,
+    wait_s: float | None = None,
 ) -> PlanCost:
-    """The cost of a plan; sums in USD only when the volume is known."""
-    per_gb = egress_per_gb + instance_per_gb
+    """The cost of an overlay; sums in USD only when the volume is known.
+
+    Args:
+        egress_per_gb: USD per GB that arrives.
+        types: region tag -> instance type, at least of the overlay's regions.
+        requests_usd: price of all requests, None where not known.
+        wait_s: seconds until the slowest gateway answers; None for the overlay's own clouds.
+    """
+    per_gb = egress_per_gb + instance_usd_per_gb(overlay, types)
     if volume_gb is None:
         return PlanCost(None, None, requests_usd, None, per_gb)
+    transfer_s = gb_to_gbit(volume_gb) / overlay.throughput_gbps
+    wait_s = billing.provision_s(overlay.instances) if wait_s is None else wait_s
+    moving, boot, minimum = 0.0, 0.0, 0.0
+    for tag, count in overlay.instances.items():
+        usd_per_s = count * usd_per_hour_to_usd_per_s(types[tag].usd_per_hour)
+        moving += usd_per_s * transfer_s
+        boot += usd_per_s * wait_s
+        minimum += usd_per_s * (billing.billed_s(tag, transfer_s, wait_s) - wait_s - transfer_s)
+    egress = egress_per_gb * volume_gb
     return PlanCost(
-        egress_usd=egress_per_gb * volume_gb,
-        instance_usd=instance_per_gb * volume_gb,
+        egress_usd=egress,
+        instance_usd=moving,
         request_usd=requests_usd,
-        total_usd=per_gb * volume_gb + (requests_usd or 0.0),
+        total_usd=egress + moving + boot + minimum + (requests_usd or 0.0),
         usd_per_gb=per_gb,
+        boot_usd=boot,
+        minimum_billing_usd=max(minimum, 0.0),
     )

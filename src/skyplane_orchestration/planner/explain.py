@@ -1,65 +1,116 @@
-"""In words: which limits bind, and why there is no plan."""
+"""In words: which limits bind, and why there is no plan and what would do.
+
+Figures in a refusal are rounded so that a second request for them is accepted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import InstanceType
+from skyplane_orchestration.job import Limits
 from skyplane_orchestration.planner.decode import Overlay
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search import largest_throughput
+from skyplane_orchestration.planner.solve import Relaxation
+
+Names = tuple[str, ...]
 
 THROUGHPUT_FLOOR = "throughput_floor"
 INSTANCE_QUOTA = "instance_quota"
+VCPU_QUOTA = "vcpu_quota"
+STORAGE_READ = "storage_read"
+STORAGE_WRITE = "storage_write"
 POLICY = "policy"
+POLICY_MAX_JOB_USD = "policy max_job_usd"
 NO_ROUTE = "no_route"
 DEADLINE = "deadline"
 COST_CEILING = "cost_ceiling"
 
 _TIGHT = 1e-4
 _WORTH = 1e-6
+#: Significant digits of a figure that a second request may use, and the solver's noise.
+_DIGITS = 5
+_NOISE = 1e-9
+
+
+def rounded_down(value: float) -> float:
+    """A figure that is reached: at most `value`, in five significant digits."""
+    scale = _scale(value)
+    return math.floor(value * scale * (1 + _NOISE)) / scale if value > 0 else 0.0
+
+
+def rounded_up(value: float) -> float:
+    """A figure that suffices: at least `value`, in five significant digits."""
+    scale = _scale(value)
+    return math.ceil(value * scale * (1 - _NOISE)) / scale if value > 0 else 0.0
+
+
+def _scale(value: float) -> float:
+    return float(10.0 ** (_DIGITS - 1 - math.floor(math.log10(value)))) if value > 0 else 1.0
+
+
+# ---------------------------------------------------------------- what binds
 
 
 def binding_limits(
-    overlay: Overlay, types: Mapping[str, InstanceType], quota: Mapping[str, int], goal_gbps: float
+    overlay: Overlay, types: Mapping[str, InstanceType], limits: Limits, ends: tuple[str, str]
 ) -> tuple[str, ...]:
-    """Names of the limits that the overlay has used up: `limit region`, and the floor itself.
+    """Names of the limits that the overlay has used up: `limit region`.
 
     A region's rate and connection limits grow with its instances, so they bind only where
-    the quota allows no more of them.
+    its quota allows no more of them.
     """
     names: list[str] = []
-    if overlay.throughput_gbps <= goal_gbps * (1 + _TIGHT):
-        names.append(THROUGHPUT_FLOOR)
+    for name, tag, most in (
+        (STORAGE_READ, ends[0], limits.source_read_gbps),
+        (STORAGE_WRITE, ends[1], limits.destination_write_gbps),
+    ):
+        if most is not None and overlay.throughput_gbps >= most * (1 - _TIGHT):
+            names.append(f"{name} {tag}")
     for tag, count in overlay.instances.items():
-        if count < quota[tag]:
-            continue
-        kind = types[tag]
-        outward = [edge for edge in overlay.flows if edge[0] == tag]
-        inward = [edge for edge in overlay.flows if edge[1] == tag]
-        uses = {
-            "egress_limit": (sum(overlay.flows[e] for e in outward), kind.egress_gbps),
-            "ingress_limit": (sum(overlay.flows[e] for e in inward), kind.ingress_gbps),
-            "connection_limit_out": (
-                sum(overlay.connections[e] for e in outward),
-                kind.connection_limit,
-            ),
-            "connection_limit_in": (
-                sum(overlay.connections[e] for e in inward),
-                kind.connection_limit,
-            ),
-        }
-        tight = [
-            f"{name} {tag}"
-            for name, (used, each) in uses.items()
-            if used >= each * count * (1 - _TIGHT)
-        ]
-        names.extend([f"{INSTANCE_QUOTA} {tag}", *tight] if tight else [])
+        quota, most_here = quota_at(types[tag], limits)
+        tight = list(_tight(overlay, tag, types[tag], limits)) if count >= most_here else []
+        names.extend([f"{quota} {tag}", *tight] if tight else [])
     return tuple(names)
 
 
-def infeasible(problem: PlanProblem) -> PlanInfeasible:
+def quota_at(kind: InstanceType, limits: Limits) -> tuple[str, int]:
+    """Which quota stops more instances of this type in a region, and how many it allows."""
+    by_count = kind.instance_limit if limits.instance_limit is None else limits.instance_limit
+    vcpus = limits.vcpu_quota.get(kind.cloud)
+    if vcpus is not None and vcpus // kind.vcpus < by_count:
+        return VCPU_QUOTA, vcpus // kind.vcpus
+    return INSTANCE_QUOTA, by_count
+
+
+def _tight(overlay: Overlay, tag: str, kind: InstanceType, limits: Limits) -> Iterator[str]:
+    outward = [edge for edge in overlay.flows if edge[0] == tag]
+    inward = [edge for edge in overlay.flows if edge[1] == tag]
+    counted_on = 1 - limits.safety_margin
+    uses = {
+        "egress_limit": (sum(overlay.flows[e] for e in outward), kind.egress_gbps * counted_on),
+        "ingress_limit": (sum(overlay.flows[e] for e in inward), kind.ingress_gbps * counted_on),
+        "connection_limit_out": (
+            sum(overlay.connections[e] for e in outward),
+            kind.connection_limit,
+        ),
+        "connection_limit_in": (
+            sum(overlay.connections[e] for e in inward),
+            kind.connection_limit,
+        ),
+    }
+    for name, (used, each) in uses.items():
+        if used >= each * overlay.instances[tag] * (1 - _TIGHT):
+            yield f"{name} {tag}"
+
+
+# ---------------------------------------------------------------- why there is no plan
+
+
+def infeasible(problem: PlanProblem, limits: Limits) -> PlanInfeasible:
     """The error for a goal that nothing reaches: what binds, and how much would go."""
     src, dst = problem.tags[problem.src], problem.tags[problem.dst]
     largest = largest_throughput(problem)
@@ -70,30 +121,74 @@ def infeasible(problem: PlanProblem) -> PlanInfeasible:
             binding=(NO_ROUTE,),
             most_gbps=0.0,
         )
-    integers, relaxed = largest
+    most = rounded_down(largest[0].throughput_gbps)
+    names, words = _what_holds(problem, largest[1], limits)
+    return PlanInfeasible(
+        f"no plan moves {problem.goal_gbps:g} Gbit/s from {src} to {dst}; the most is"
+        f" {most:g} Gbit/s. What binds: {words}. Ask for less, raise the limits,"
+        " choose larger instance types, or let more regions relay",
+        binding=names,
+        most_gbps=most,
+    )
+
+
+def _what_holds(
+    problem: PlanProblem, relaxed: Relaxation, limits: Limits
+) -> tuple[tuple[str, ...], str]:
+    """Names of what stops more throughput, and the same in words, from the relaxation's duals."""
     tight = [
         (name, tag)
         for name, prices in relaxed.region_price.items()
         for tag, price in zip(problem.tags, prices, strict=False)
         if len(prices) == problem.region_count and price > _WORTH
     ]
-    regions = list(dict.fromkeys(tag for _, tag in tight))
-    limits = {tag: int(count) for tag, count in zip(problem.tags, problem.quota, strict=True)}
-    most = _rounded_down(integers.throughput_gbps)
-    held = ", ".join(f"{name} of {tag} ({limits[tag]} instances)" for name, tag in tight)
+    kinds = dict(zip(problem.tags, problem.types, strict=True))
+    quotas = {tag: quota_at(kinds[tag], limits) for _, tag in tight}
+    words = ", ".join(f"{name} of {tag} ({quotas[tag][1]} instances)" for name, tag in tight)
+    return (
+        *(f"{name} {tag}" for name, tag in tight),
+        *(f"{quota} {tag}" for tag, (quota, _) in quotas.items()),
+    ), words
+
+
+def too_late(ends: tuple[str, str], asked_s: float, least_s: float, names: Names) -> PlanInfeasible:
+    """The error for a deadline that nothing meets.
+
+    Args:
+        least_s: the earliest deadline that is met.
+        names: what binds beside the deadline.
+    """
+    least = rounded_up(least_s)
     return PlanInfeasible(
-        f"no plan moves {problem.goal_gbps:g} Gbit/s from {src} to {dst}; the most is"
-        f" {most:g} Gbit/s. What binds: {held}. Ask for less, raise the instance limit,"
-        " choose larger instance types, or let more regions relay",
-        binding=(
-            *(f"{name} {tag}" for name, tag in tight),
-            *(f"{INSTANCE_QUOTA} {tag}" for tag in regions),
-        ),
-        most_gbps=most,
+        f"no plan from {ends[0]} to {ends[1]} is done in {asked_s:g} s, with the time that"
+        f" gateways take to come up; the earliest deadline is {least:g} s. Allow more time or"
+        " raise the limits",
+        binding=(DEADLINE, *names),
+        least_s=least,
     )
 
 
-def _rounded_down(gbps: float) -> float:
-    """A rate that a second request for it reaches: a hair below the solver's."""
-    digits = 10**4
-    return int(gbps * digits) / digits
+def too_dear_per_gb(ends: tuple[str, str], asked: float, least_usd_per_gb: float) -> PlanInfeasible:
+    """The error for a price per GB that every plan exceeds."""
+    least = rounded_up(least_usd_per_gb)
+    return PlanInfeasible(
+        f"no plan from {ends[0]} to {ends[1]} costs {asked:g} USD per GB or less;"
+        f" the cheapest costs {least:g} USD per GB. Raise the ceiling",
+        binding=(COST_CEILING,),
+        least_usd_per_gb=least,
+    )
+
+
+def too_dear(
+    ends: tuple[str, str], asked_usd: float, least_usd: float, *, is_policy: bool
+) -> PlanInfeasible:
+    """The error for a total that every plan exceeds: the objective's ceiling, or the policy's."""
+    least = rounded_up(least_usd)
+    whose = f"{POLICY_MAX_JOB_USD} is {asked_usd:g}" if is_policy else f"{asked_usd:g} is allowed"
+    return PlanInfeasible(
+        f"no plan from {ends[0]} to {ends[1]} that does what is asked costs so little in USD:"
+        f" {whose}, the cheapest costs {least:g} USD with boot, minimum billing and requests."
+        f" Raise the {'policy' if is_policy else 'ceiling'} or move less",
+        binding=(POLICY_MAX_JOB_USD if is_policy else COST_CEILING,),
+        least_usd=least,
+    )

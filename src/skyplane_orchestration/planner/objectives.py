@@ -1,0 +1,349 @@
+"""Objectives in USD for the whole job: what is billed beyond (4a) depends on the rate.
+
+An instance at rate G is paid for `max(wait + VOL / G, minimum)` seconds. Per Gbit that is
+its price times `overhead(G) / G`, and the overhead never falls as G rises. So on an interval
+of rates the overhead at the lower end makes every plan look as cheap as it is or cheaper:
+a bound. The overhead at the upper end makes it as dear as it is or dearer: what keeps a
+ceiling then keeps it in truth. Intervals are cut until both agree (branch and bound on the
+rate); every solve is one of `search`, and what is left between the two is reported.
+
+`wait` is the slowest cloud of the plan. The problem is solved once as if every plan waited
+only for its ends; when the answer uses a slower cloud, once for each distinct wait, with the
+clouds that are at most that slow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Final
+
+import numpy as np
+
+from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.planner import billing, costs
+from skyplane_orchestration.planner.decode import Overlay, decode
+from skyplane_orchestration.planner.problem import PlanProblem
+from skyplane_orchestration.planner.search import OPTIMAL_GAP, Found, cheapest, fastest
+from skyplane_orchestration.units import gb_to_gbit, usd_per_gb_to_usd_per_gbit
+
+#: Most solves per wait: what is open then is reported as the gap.
+ROUNDS: Final = 9
+#: Rates nearer than this (relative) are one.
+SAME_RATE: Final = 1e-4
+#: Where between its ends a rate is looked at in turn, and what three looks should leave of it.
+_PLACES: Final = (0.0, 1.0, 0.5)
+_LITTLE: Final = 0.9
+#: Shares by which a ceiling is lowered when the solver's tolerance oversteps it.
+_SHRINK: Final = (0.0, 1e-6, 1e-5, 1e-4)
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What a job is charged for.
+
+    Attributes:
+        volume_gb: GB (1e9 bytes) to move, above zero.
+        requests_usd: price of all requests.
+    """
+
+    grid: Grid
+    volume_gb: float
+    requests_usd: float = 0.0
+
+    @property
+    def volume_gbit(self) -> float:
+        return gb_to_gbit(self.volume_gb)
+
+    def usd(self, usd_per_gbit: float) -> float:
+        """USD for the job from USD per Gbit of egress and instances."""
+        return usd_per_gbit * self.volume_gbit + self.requests_usd
+
+    def usd_per_gbit(self, usd: float) -> float:
+        """What is left per Gbit for egress and instances when the requests are paid."""
+        return (usd - self.requests_usd) / self.volume_gbit
+
+    def dearer(self, problem: PlanProblem, gbps: float, wait_s: float) -> PlanProblem:
+        """The problem with instances at the price that they have at this rate."""
+        transfer_s = self.volume_gbit / gbps if gbps > 0 else math.inf
+        return problem.with_overhead(billing.overhead(problem.tags, transfer_s, wait_s))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A plan as it would be built.
+
+    Attributes:
+        types: region tag -> instance type, at least of the overlay's regions.
+        usd_per_gb: (4a).
+        total_usd: all items for the job, at the wait that it was priced for; None without a
+            volume.
+    """
+
+    overlay: Overlay
+    types: dict[str, InstanceType]
+    usd_per_gb: float
+    total_usd: float | None
+
+    @property
+    def gbps(self) -> float:
+        return self.overlay.throughput_gbps
+
+    @property
+    def usd(self) -> float:
+        """The total; for candidates of a search that has a bill."""
+        return math.inf if self.total_usd is None else self.total_usd
+
+    @property
+    def wait_s(self) -> float:
+        return billing.provision_s(self.overlay.instances)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """A candidate, and the proven bound on its objective (see `SolverReport.bound`)."""
+
+    candidate: Candidate
+    bound: float
+
+
+#: Solves a problem for plans that wait so many seconds.
+Solve = Callable[[PlanProblem, float], Answer | None]
+
+
+def candidate_of(
+    grid: Grid, found: Found, bill: Bill | None, wait_s: float | None = None
+) -> Candidate:
+    """What the integers are once they are decoded, and what that costs.
+
+    Args:
+        wait_s: what it is taken to wait for its gateways; None for what it does wait.
+    """
+    overlay = decode(found.integers)
+    problem = found.integers.problem
+    types = dict(zip(problem.tags, problem.types, strict=True))
+    cost = costs.itemised(
+        costs.egress_usd_per_gb(grid, overlay),
+        overlay,
+        types,
+        bill.volume_gb if bill else None,
+        bill.requests_usd if bill else None,
+        wait_s=wait_s,
+    )
+    return Candidate(overlay, types, cost.usd_per_gb, cost.total_usd)
+
+
+def waits_of(problem: PlanProblem) -> list[float]:
+    """The distinct seconds that a plan may have to wait for its gateways, ascending."""
+    least = billing.provision_s((problem.tags[problem.src], problem.tags[problem.dst]))
+    return sorted({max(least, billing.provision_s((tag,))) for tag in problem.tags})
+
+
+def within_wait(problem: PlanProblem, wait_s: float) -> PlanProblem:
+    """The problem with only the clouds that are up in `wait_s`."""
+    quick = np.array([billing.provision_s((tag,)) <= wait_s for tag in problem.tags])
+    return problem if quick.all() else problem.with_regions(quick)
+
+
+def over_waits(problem: PlanProblem, solve: Solve, *, larger_is_better: bool) -> Answer | None:
+    """The best over all waits; None when there is no plan."""
+    waits = waits_of(problem)
+    free = solve(problem, waits[0])
+    if free is None or free.candidate.wait_s <= waits[0]:
+        return free
+    answers = [solve(within_wait(problem, wait_s), wait_s) for wait_s in waits]
+    there = [answer for answer in answers if answer is not None]
+    if not there:
+        return None
+    if larger_is_better:
+        best = max(there, key=lambda one: one.candidate.gbps)
+        return Answer(best.candidate, min(free.bound, max(one.bound for one in there)))
+    best = min(there, key=lambda one: one.candidate.usd)
+    return Answer(best.candidate, max(free.bound, min(one.bound for one in there)))
+
+
+# ---------------------------------------------------------------- the least cost
+
+
+def least_usd(problem: PlanProblem, bill: Bill, wait_s: float, proof_s: float) -> Answer | None:
+    """The plan with the least total at any rate from the goal up; None without one.
+
+    Every plan is taken to wait `wait_s`. The bound in the answer is in USD.
+    """
+    best: Candidate | None = None
+    open_intervals = [(0.0, problem.goal_gbps, problem.most_gbps)]
+    closed: list[float] = []
+    for _ in range(ROUNDS):
+        if not open_intervals:
+            break
+        known, low, high = heappop(open_intervals)
+        if best is not None and known >= best.usd * (1 - OPTIMAL_GAP):
+            heappush(open_intervals, (known, low, high))
+            break
+        part = bill.dearer(problem.with_goal(low, high), low, wait_s)
+        found = cheapest(part, exactly=False, proof_s=proof_s)
+        if found is None:
+            continue
+        candidate = candidate_of(bill.grid, found, bill, wait_s)
+        if best is None or candidate.usd < best.usd:
+            best = candidate
+        bound = max(known, bill.usd(found.bound))
+        cut = _cut(candidate, bill, wait_s, low, best.usd)
+        if cut is None or bound >= best.usd * (1 - OPTIMAL_GAP):
+            closed.append(bound)
+        else:
+            heappush(open_intervals, (bound, low, cut))
+            heappush(open_intervals, (bound, cut, high))
+    if best is None:
+        return None
+    return Answer(best, min(best.usd, *closed, *(known for known, _, _ in open_intervals)))
+
+
+def _cut(
+    candidate: Candidate, bill: Bill, wait_s: float, low_gbps: float, best_usd: float
+) -> float | None:
+    """Where to cut an interval: just where its upper part should be closed by its bound.
+
+    These instances at any rate from the cut up then look no cheaper than the best plan does.
+    None when the answer already is at the lower end, where the bound is the truth.
+    """
+    rate = candidate.gbps
+    if rate <= low_gbps * (1 + SAME_RATE):
+        return None
+    egress = costs.egress_usd_per_gb(bill.grid, candidate.overlay) * bill.volume_gb
+    moving = candidate.usd_per_gb * bill.volume_gb - egress
+    if moving <= 0 or wait_s <= 0:
+        return None
+    factor = (best_usd * (1 - OPTIMAL_GAP / 2) - bill.requests_usd - egress) / moving
+    cut = (factor - 1) * bill.volume_gbit / wait_s
+    if not low_gbps * (1 + SAME_RATE) < cut < rate:
+        cut = math.sqrt(low_gbps * rate)
+    return cut
+
+
+# ---------------------------------------------------------------- the most throughput
+
+
+def most_gbps_for_usd(
+    problem: PlanProblem, bill: Bill, usd: float, wait_s: float, proof_s: float
+) -> Answer | None:
+    """The fastest plan whose total is at most `usd`; None when there is none.
+
+    Every plan is taken to wait `wait_s`. The bound in the answer is in Gbit/s.
+    """
+    search = _UnderCeiling(problem, bill, usd, wait_s, proof_s)
+    if not search.try_at(0.0):
+        return None
+    if not search.is_done:
+        search.try_at(search.most)
+    if search.best is None:
+        any_rate = problem.with_goal(problem.goal_gbps, max(search.most, problem.goal_gbps))
+        least = least_usd(any_rate, bill, wait_s, proof_s)
+        if least is None or least.candidate.usd > usd:
+            return None
+        search.best = least.candidate
+    search.close()
+    return Answer(search.best, max(search.most, search.best.gbps))
+
+
+class _UnderCeiling:
+    """Both ends of the rate that a total allows, and the steps that bring them together."""
+
+    def __init__(
+        self, problem: PlanProblem, bill: Bill, usd: float, wait_s: float, proof_s: float
+    ) -> None:
+        self._problem = problem
+        self._bill = bill
+        self._usd = usd
+        self._wait_s = wait_s
+        self._proof_s = proof_s
+        self.best: Candidate | None = None
+        #: No plan under the ceiling is faster.
+        self.most = problem.most_gbps
+
+    @property
+    def least(self) -> float:
+        return 0.0 if self.best is None else self.best.gbps
+
+    @property
+    def is_done(self) -> bool:
+        return self.best is not None and self.most <= self.least * (1 + OPTIMAL_GAP)
+
+    def close(self) -> None:
+        """Try the lower end (which bounds), the upper (what it finds keeps the ceiling) and
+        the middle in turn; stop when all three together bring little."""
+        for _ in range(ROUNDS // len(_PLACES)):
+            width = self.most - self.least
+            for share in _PLACES:
+                if not self.is_done:
+                    self.try_at(self.least + share * (self.most - self.least))
+            if self.is_done or self.most - self.least > _LITTLE * width:
+                break
+
+    def try_at(self, gbps: float) -> bool:
+        """Ask with the overhead of this rate; False when there is no plan at all.
+
+        A plan at this rate or above has this overhead or a larger one, so none is faster
+        than the answer's bound, or than this rate. One at this rate or below keeps the
+        ceiling in truth.
+        """
+        found = self._fastest(gbps, self.most, 0.0)
+        if found is None:
+            self.most = min(self.most, gbps) if gbps > 0 else 0.0
+            return False
+        self._consider(found)
+        self.most = min(self.most, max(gbps, found.bound))
+        if self.least < min(gbps, found.integers.throughput_gbps):
+            for shrink in _SHRINK:
+                below = self._fastest(gbps, gbps, shrink)
+                if below is None or self._consider(below):
+                    break
+        return True
+
+    def _fastest(self, gbps: float, most_gbps: float, shrink: float) -> Found | None:
+        price = self._bill.usd_per_gbit(self._usd) * (1 - shrink)
+        if price <= 0:
+            return None
+        part = self._problem.with_goal(min(self._problem.goal_gbps, most_gbps), most_gbps)
+        return fastest(self._bill.dearer(part, gbps, self._wait_s), price, proof_s=self._proof_s)
+
+    def _consider(self, found: Found) -> bool:
+        """Keep it if it is under the ceiling and faster; whether it is under the ceiling."""
+        candidate = candidate_of(self._bill.grid, found, self._bill, self._wait_s)
+        if candidate.usd > self._usd:
+            return False
+        if candidate.gbps > self.least:
+            self.best = candidate
+        return True
+
+
+def most_gbps_for_price(
+    problem: PlanProblem, grid: Grid, usd_per_gb: float, bill: Bill | None, proof_s: float
+) -> Answer | None:
+    """The fastest plan whose price (4a) is at most `usd_per_gb`, then the cheapest such.
+
+    One integer program, since cost <= price x G is linear when G is a variable. The bound in
+    the answer is in Gbit/s.
+    """
+    price = usd_per_gb_to_usd_per_gbit(usd_per_gb)
+    # A hair above the ceiling, the solver's tolerance cannot hide a plan from the bound.
+    above = fastest(problem, price * (1 + _SHRINK[1]), proof_s=proof_s)
+    if above is None:
+        return None
+    candidate = candidate_of(grid, above, bill)
+    for shrink in _SHRINK:
+        if candidate.usd_per_gb <= usd_per_gb:
+            return Answer(candidate, max(above.bound, candidate.gbps))
+        found = fastest(problem, price * (1 - shrink), proof_s=proof_s)
+        if found is None:
+            break
+        candidate = candidate_of(grid, found, bill)
+    least = cheapest(problem, exactly=False, proof_s=0.0)
+    if least is None:
+        return None
+    candidate = candidate_of(grid, least, bill)
+    if candidate.usd_per_gb > usd_per_gb:
+        return None
+    return Answer(candidate, max(above.bound, candidate.gbps))
