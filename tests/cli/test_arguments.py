@@ -57,7 +57,7 @@ def test_numbers_that_cannot_be_meant(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "clue"),
     [
-        ("--min-throughput-gbps ten", "--min-throughput-gbps: invalid float value: 'ten'"),
+        ("--min-throughput-gbps ten", "--min-throughput-gbps: 'ten' is not a number"),
         ("--min-throughput-gbps 1 --deadline-s 1", "not allowed with"),
         ("--min-through 1", "unrecognized arguments"),
         ("--instance-type m5.large", "NAME=VALUE"),

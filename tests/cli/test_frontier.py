@@ -99,7 +99,7 @@ def test_the_plot_has_every_plan_and_both_marks(answer: Answer, tmp_path: Path) 
         ((SRC, DST, "--points", "few"), "2 to 200"),
         ((SRC, "aws:eu-west-99"), "did you mean aws:eu-west-"),
         ((SRC, DST, "--volume-gb", "nan"), "--volume-gb"),
-        ((SRC, DST, "--instance-limit", "0"), "instance_limit"),
+        ((SRC, DST, "--instance-limit", "0"), "--instance-limit"),
         ((SRC, DST, "--exclude", "aws:nowhere-*"), "--exclude"),
         ((SRC, DST, "--dst-region", DST), "--dst-region"),
         ((SRC, DST, "--plot", "/nowhere/chart.svg"), "/nowhere/chart.svg"),

@@ -85,7 +85,7 @@ def test_files_are_planned_by_what_is_there(answer: Answer, tmp_path: Path) -> N
         ((SRC, DST, "--max-cost-usd", "5"), "configuration-invalid", "volume"),
         ((SRC, DST, "--volume-gb", "-1"), "configuration-invalid", "--volume-gb"),
         ((SRC, DST, "--objects", "-1"), "configuration-invalid", "--objects"),
-        ((SRC, DST, "--instance-limit", "0"), "configuration-invalid", "instance_limit"),
+        ((SRC, DST, "--instance-limit", "0"), "configuration-invalid", "--instance-limit"),
         ((SRC, DST, "--instance-type", "aws=huge"), "grid-invalid", "it has: "),
         ((SRC, DST, "--src-endpoint", "http://x"), "configuration-invalid", "--src-endpoint"),
         ((SRC, DST, "--grid", "/nowhere"), "grid-invalid", "/nowhere"),

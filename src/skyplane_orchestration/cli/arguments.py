@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -22,6 +23,7 @@ from skyplane_orchestration.job import (
     Verification,
 )
 from skyplane_orchestration.location import Location
+from skyplane_orchestration.region import KNOWN_CLOUDS
 
 #: argparse's name for `parser.add_subparsers()`.
 Subparsers = Any
@@ -49,6 +51,38 @@ def pair(text: str) -> tuple[str, str]:
     if not (name and equals and value):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
     return name, value
+
+
+def number_above_zero(text: str) -> float:
+    """A finite number; the option that it belongs to stands in argparse's message."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero")
+    return value
+
+
+def whole_number_from(least: int) -> Callable[[str], int]:
+    """The type of an option that counts something."""
+
+    def whole_number(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and int(text) >= least):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} up")
+        return int(text)
+
+    return whole_number
+
+
+def instance_type(text: str) -> tuple[str, str]:
+    """`CLOUD=TYPE` -> (CLOUD, TYPE); a cloud that nobody knows would be ignored silently."""
+    cloud, name = pair(text)
+    if cloud not in KNOWN_CLOUDS:
+        raise argparse.ArgumentTypeError(
+            f"unknown cloud {cloud!r}; use one of {', '.join(KNOWN_CLOUDS)}"
+        )
+    return cloud, name
 
 
 # ---------------------------------------------------------------- what is asked for
@@ -99,10 +133,18 @@ def add_objective(parser: Parser) -> None:
         "objective", "one of these; default: the cheapest plan at the rate of the direct path"
     )
     one = group.add_mutually_exclusive_group()
-    one.add_argument("--min-throughput-gbps", type=float, metavar="X", help="cheapest at X Gbit/s")
-    one.add_argument("--max-usd-per-gb", type=float, metavar="Y", help="fastest for Y USD per GB")
-    one.add_argument("--max-cost-usd", type=float, metavar="Z", help="fastest for Z USD in all")
-    one.add_argument("--deadline-s", type=float, metavar="S", help="cheapest within S seconds")
+    one.add_argument(
+        "--min-throughput-gbps", type=number_above_zero, metavar="X", help="cheapest at X Gbit/s"
+    )
+    one.add_argument(
+        "--max-usd-per-gb", type=number_above_zero, metavar="Y", help="fastest for Y USD per GB"
+    )
+    one.add_argument(
+        "--max-cost-usd", type=number_above_zero, metavar="Z", help="fastest for Z USD in all"
+    )
+    one.add_argument(
+        "--deadline-s", type=number_above_zero, metavar="S", help="cheapest within S seconds"
+    )
     group.add_argument(
         "--exactly", action="store_true", help="plan at X itself, even where faster is cheaper"
     )
@@ -110,11 +152,17 @@ def add_objective(parser: Parser) -> None:
 
 def add_limits(parser: Parser) -> None:
     group = parser.add_argument_group("limits")
-    group.add_argument("--volume-gb", type=float, metavar="V", help="GB (1e9 B) to plan for")
-    group.add_argument("--objects", type=int, metavar="N", help="number of objects to plan for")
-    group.add_argument("--instance-limit", type=int, metavar="N", help="most instances per region")
     group.add_argument(
-        "--instance-type", action="append", default=[], type=pair, metavar="CLOUD=TYPE"
+        "--volume-gb", type=number_above_zero, metavar="V", help="GB (1e9 B) to plan for"
+    )
+    group.add_argument(
+        "--objects", type=whole_number_from(0), metavar="N", help="number of objects to plan for"
+    )
+    group.add_argument(
+        "--instance-limit", type=whole_number_from(1), metavar="N", help="most instances per region"
+    )
+    group.add_argument(
+        "--instance-type", action="append", default=[], type=instance_type, metavar="CLOUD=TYPE"
     )
     group.add_argument(
         "--exclude",
@@ -132,7 +180,9 @@ def add_limits(parser: Parser) -> None:
         metavar="GLOB,...",
         help="regions that alone may relay",
     )
-    group.add_argument("--relays", type=int, metavar="K", help="most relay regions")
+    group.add_argument(
+        "--relays", type=whole_number_from(0), metavar="K", help="most relay regions"
+    )
     add_grid(parser)
 
 

@@ -70,7 +70,7 @@ def _comparison(options: argparse.Namespace, client: Client) -> Comparison:
     objective = arguments.objective_from(options)
     src, dst, volume_gb, objects = options.src, options.dst, options.volume_gb, options.objects
     notes: tuple[str, ...] = ()
-    if are_places(options):
+    if are_places(options, client.grid.tags):
         job, notes = as_object_or_prefix(job_from(options, client), client.measured)
         src, dst = _region_of(job.source), _region_of(job.destination)
         volume_gb, objects = job.volume_gb, job.objects

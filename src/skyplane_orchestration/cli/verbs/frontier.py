@@ -70,9 +70,9 @@ def _points(text: str) -> int:
     return int(text)
 
 
-def _ends(options: argparse.Namespace) -> tuple[str, str]:
+def _ends(options: argparse.Namespace, client: Client) -> tuple[str, str]:
     """The region tags of both ends; a bucket is asked for its region where none is given."""
-    if not are_places(options):
+    if not are_places(options, client.grid.tags):
         require_plain_regions(options)
         return options.src, options.dst
     from skyplane_orchestration.credentials import CredentialSources
@@ -92,7 +92,7 @@ def _frontier(options: argparse.Namespace, client: Client) -> tuple[TransferPlan
     """Raises SkyplaneError where there is no plan at all."""
     from skyplane_orchestration import planner
 
-    src, dst = _ends(options)
+    src, dst = _ends(options, client)
     limits = arguments.limits_from(options)
     policy = arguments.policy_from(options, client.grid.tags)
     return planner.frontier(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -12,9 +12,15 @@ from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.outcome import SUCCESS, refusing
 from skyplane_orchestration.cli.session import open_client, require_writable
 from skyplane_orchestration.cli.terminal import Terminal
-from skyplane_orchestration.errors import ConfigurationInvalid, EmptySource, NotFound
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    EmptySource,
+    NotFound,
+    UnknownRegion,
+)
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.location import is_url_or_path
+from skyplane_orchestration.region import nearest_names, parse_region_tag
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -76,22 +82,42 @@ def make_plan(options: argparse.Namespace, client: Client) -> TransferPlan:
 
     Raises SkyplaneError where there is none.
     """
-    if are_places(options):
+    if are_places(options, client.grid.tags):
         return _between_places(options, client)
     return _between_regions(options, client)
 
 
-def are_places(options: argparse.Namespace) -> bool:
+def are_places(options: argparse.Namespace, regions: Sequence[str]) -> bool:
     """True for two URLs or paths, False for two region tags.
 
-    Raises ConfigurationInvalid for one of each.
+    Raises ConfigurationInvalid for one of each, and for a word that must be a mistyped tag.
     """
-    places = [is_url_or_path(options.src), is_url_or_path(options.dst)]
-    if any(places) != all(places):
-        raise ConfigurationInvalid(
-            "SRC and DST must be two places (URLs, paths) or two region tags"
+    ends = (options.src, options.dst)
+    places = [is_url_or_path(end) for end in ends]
+    if all(places):
+        _refuse_mistyped_region(options.src, regions)
+        return True
+    for end, is_place in zip(ends, places, strict=True):
+        if is_place:
+            _refuse_mistyped_region(end, regions)
+            raise ConfigurationInvalid(
+                "SRC and DST must be two places (URLs, paths) or two region tags, such as"
+                f" aws:us-east-1; {end!r} is a place"
+            )
+    return False
+
+
+def _refuse_mistyped_region(text: str, regions: Sequence[str]) -> None:
+    """Raise InvalidLocation for a word that is no path here and looks like a region."""
+    if "/" in text or text.startswith((".", "~")) or Path(text).exists():
+        return
+    if ":" in text:
+        parse_region_tag(text)
+    near = nearest_names(text, regions)
+    if near:
+        raise UnknownRegion(
+            f"{text!r} is no region tag, and no path here; did you mean {' or '.join(near)}?"
         )
-    return all(places)
 
 
 def _between_places(options: argparse.Namespace, client: Client) -> TransferPlan:
@@ -145,14 +171,8 @@ def _between_regions(options: argparse.Namespace, client: Client) -> TransferPla
 
 
 def require_plain_regions(options: argparse.Namespace) -> None:
-    """Refuse, for two region tags, what completes a URL and figures that a job would refuse."""
+    """Refuse, for two region tags, what completes a URL."""
     for name in ("region", "endpoint", "credentials", "option"):
         for end in ("src", "dst"):
             if getattr(options, f"{end}_{name}"):
                 raise ConfigurationInvalid(f"--{end}-{name} belongs to a URL, not to a region tag")
-    if options.volume_gb is not None and not 0 < options.volume_gb < float("inf"):
-        raise ConfigurationInvalid(
-            f"--volume-gb must be a number above zero, not {options.volume_gb:g}"
-        )
-    if options.objects is not None and options.objects < 0:
-        raise ConfigurationInvalid(f"--objects cannot be negative: {options.objects}")

@@ -1,0 +1,147 @@
+"""What the planning verbs refuse: one clear line on stderr, exit 2, nothing on stdout.
+
+With --json the same line, and one object on stdout that says it again.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from skyplane_orchestration.cli.main import main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
+ENDS = f"{SRC} {DST}"
+ALL = ("plan", "frontier", "compare")
+WITH_GOAL = ("plan", "compare")
+
+#: (verbs, arguments, what the line must say); {name} is one of the places below.
+TABLE: list[tuple[tuple[str, ...], str, str]] = [
+    # ---- names
+    (ALL, f"aws:eu-west-99 {DST}", "did you mean aws:eu-west-"),
+    (ALL, f"{SRC} aws:eu-wst-3", "aws:eu-west-3"),
+    (ALL, f"{SRC} paris", "'paris' is a place"),
+    (ALL, f"{SRC} aws:", "region name"),
+    (ALL, f"{SRC} oci:eu-frankfurt-1", "unknown cloud 'oci'"),
+    (ALL, SRC, "DST"),
+    (ALL, "", "SRC"),
+    (ALL, f"{ENDS} {SRC}", "unrecognized arguments"),
+    (ALL, f"{ENDS} --grid nowhere", "no grid 'nowhere'"),
+    (ALL, f"{ENDS} --grid {{missing}}", "no grid"),
+    (ALL, f"{ENDS} --grid {{empty}}", "the grid has no region"),
+    (ALL, f"{ENDS} --grid {{broken}}", "throughput.csv row 2"),
+    (ALL, f"{ENDS} --grid {{unpriced}}", "price"),
+    (ALL, f"{ENDS} --grid {{unclassed}}", "price_class"),
+    (ALL, f"{ENDS} --price-overrides {{missing}}", "missing"),
+    (ALL, f"{ENDS} --instance-type aws=huge", "it has: "),
+    (ALL, f"{ENDS} --instance-type aws", "NAME=VALUE"),
+    (ALL, f"{ENDS} --instance-type oci=big", "oci"),
+    (ALL, f"{ENDS} --exclude aws:us-est-1", "aws:us-east-1"),
+    (ALL, f"{ENDS} --allow mars:*", "--allow"),
+    (ALL, f"{ENDS} --exclude {SRC}", "a transfer cannot avoid its ends"),
+    (ALL, f"{ENDS} --frobnicate", "--frobnicate"),
+    # ---- places
+    (ALL, f"{SRC} s3://bucket/", "two places"),
+    (ALL, f"{{tmp}} {DST}", "two places"),
+    (ALL, f"{ENDS} --src-region {SRC}", "--src-region"),
+    (ALL, f"{ENDS} --dst-endpoint http://127.0.0.1:1", "--dst-endpoint"),
+    (ALL, f"ftp://host/x s3://b/ --dst-region {DST}", "scheme"),
+    (("plan", "compare"), f"{{empty}} s3://b/x/ --dst-region {DST}", "no objects under"),
+    # ---- numbers
+    *[
+        (ALL, f"{ENDS} {option}={bad}", option)
+        for option in ("--volume-gb", "--objects", "--instance-limit", "--relays")
+        for bad in ("-1", "nan", "inf", "many", "")
+    ],
+    (ALL, f"{ENDS} --volume-gb 0", "--volume-gb"),
+    (ALL, f"{ENDS} --instance-limit 0", "instance"),
+    (ALL, f"{ENDS} --instance-limit 1.5", "--instance-limit"),
+    *[
+        (WITH_GOAL, f"{ENDS} {option}={bad} --volume-gb 1", option)
+        for option in (
+            "--min-throughput-gbps",
+            "--max-usd-per-gb",
+            "--max-cost-usd",
+            "--deadline-s",
+        )
+        for bad in ("-1", "0", "nan", "inf", "many", "")
+    ],
+    *[(("frontier",), f"{ENDS} --points {bad}", "--points") for bad in ("1", "-3", "x", "1e3")],
+    # ---- what cannot be had
+    (WITH_GOAL, f"{ENDS} --min-throughput-gbps 1e6 --relays 0", "the most is"),
+    (WITH_GOAL, f"{ENDS} --min-throughput-gbps 1e6 --relays 0", "8 instances"),
+    (WITH_GOAL, f"{ENDS} --max-usd-per-gb 1e-6", "the cheapest costs"),
+    (WITH_GOAL, f"{ENDS} --max-cost-usd 1e-6 --volume-gb 100", "cost"),
+    (WITH_GOAL, f"{ENDS} --max-cost-usd 5", "needs a volume"),
+    (WITH_GOAL, f"{ENDS} --deadline-s 600", "needs a volume"),
+    (WITH_GOAL, f"{ENDS} --deadline-s 20 --volume-gb 1", "gateways take about"),
+    (WITH_GOAL, f"{ENDS} --deadline-s 200 --volume-gb 1e6 --relays 0", "the most is"),
+    (WITH_GOAL, f"{ENDS} --exactly", "--exactly belongs to --min-throughput-gbps"),
+    (WITH_GOAL, f"{ENDS} --max-usd-per-gb 1 --deadline-s 5", "not allowed with"),
+    (("frontier",), f"{ENDS} --max-usd-per-gb 1", "--max-usd-per-gb"),
+    # ---- where to write
+    (("plan", "frontier"), f"{ENDS} --plot {{missing}}/map.svg", "missing/map.svg"),
+    (("plan", "frontier"), f"{ENDS} --plot {{tmp}}", "cannot be written"),
+    (("plan", "frontier"), f"{ENDS} --plot", "--plot"),
+    # ---- grids
+    (("grid",), "", "ACTION"),
+    (("grid",), "burn", "burn"),
+    (("grid list",), "{missing}", "no grid"),
+    (("grid show",), "", "NAME|DIR"),
+    (("grid show",), "nowhere", "no grid 'nowhere'"),
+    (("grid show",), "{broken}", "throughput.csv row 2"),
+    (("grid show",), f"shipped {SRC}", "two ends"),
+    (("grid show",), f"shipped {SRC} aws:eu-wst-3", "aws:eu-west-3"),
+    (("grid show", "grid list"), "{empty}", "the grid has no region"),
+    (("grid validate",), "{missing}", "no grid"),
+    (("grid import",), "{missing}", "--out"),
+    (("grid import",), "{missing} --out {tmp}/new", "missing"),
+    (("grid import",), "{empty} --out {tmp}/new", "empty"),
+]
+
+ROWS = [(f"{verb} {arguments}", clue) for verbs, arguments, clue in TABLE for verb in verbs]
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Directories to be named in a command; a refused command leaves them as they are."""
+    for name in ("empty", "broken", "unpriced", "unclassed"):
+        (tmp_path / name).mkdir()
+    pair = f"src,dst,gbps\n{SRC},{DST},%s\n"
+    (tmp_path / "broken" / "throughput.csv").write_text(pair % "fast")
+    (tmp_path / "unpriced" / "throughput.csv").write_text(pair % 3)
+    (tmp_path / "unpriced" / "price_rules.yaml").write_text("clouds: {gcp: {}}\n")
+    (tmp_path / "unclassed" / "regions.csv").write_text(
+        f"region,price_class\n{SRC},NOSUCH\n{DST},NOSUCH\n"
+    )
+    before = sorted(tmp_path.rglob("*"))
+    yield {"tmp": str(tmp_path), **{path.name: str(path) for path in tmp_path.iterdir()}} | {
+        "missing": str(tmp_path / "missing")
+    }
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(("command", "clue"), ROWS, ids=[f"{row[0]}: {row[1]}" for row in ROWS])
+def test_bad_input_is_refused_in_one_line(
+    places: dict[str, str], capsys: pytest.CaptureFixture[str], command: str, clue: str
+) -> None:
+    words = [word.format(**places) for word in command.split()]
+    code = main(words)
+    said = capsys.readouterr()
+    assert (code, said.out) == (2, ""), said.err
+    assert said.err.count("\n") == 1, said.err
+    assert said.err.startswith("skyplane-orch: ")
+    assert clue in said.err
+    assert "Traceback" not in said.err
+    assert main([*words, "--json"]) == 2
+    twice = capsys.readouterr()
+    assert twice.err == said.err
+    error = json.loads(twice.out)["error"]
+    assert said.err == f"skyplane-orch: {' '.join(error['message'].split())}\n"
+    assert error["is_permanent"] is True
