@@ -6,6 +6,7 @@ With --json the same line, and one object on stdout that says it again.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,8 +81,8 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (WITH_GOAL, f"{ENDS} --max-cost-usd 1e-6 --volume-gb 100", "cost"),
     (WITH_GOAL, f"{ENDS} --max-cost-usd 5", "needs a volume"),
     (WITH_GOAL, f"{ENDS} --deadline-s 600", "needs a volume"),
-    (WITH_GOAL, f"{ENDS} --deadline-s 20 --volume-gb 1", "gateways take about"),
-    (WITH_GOAL, f"{ENDS} --deadline-s 200 --volume-gb 1e6 --relays 0", "the most is"),
+    (WITH_GOAL, f"{ENDS} --deadline-s 20 --volume-gb 1", "the earliest deadline is"),
+    (WITH_GOAL, f"{ENDS} --deadline-s 200 --volume-gb 1e6 --relays 0", "the earliest deadline is"),
     (WITH_GOAL, f"{ENDS} --exactly", "--exactly belongs to --min-throughput-gbps"),
     (WITH_GOAL, f"{ENDS} --max-usd-per-gb 1 --deadline-s 5", "not allowed with"),
     (("frontier",), f"{ENDS} --max-usd-per-gb 1", "--max-usd-per-gb"),
@@ -145,3 +146,29 @@ def test_bad_input_is_refused_in_one_line(
     error = json.loads(twice.out)["error"]
     assert said.err == f"skyplane-orch: {' '.join(error['message'].split())}\n"
     assert error["is_permanent"] is True
+
+
+#: (the option, what cannot be had, the words before what can, more options, a bit too much).
+NAMED = [
+    ("--min-throughput-gbps", "1e6", "the most is ", "", 1.01),
+    ("--max-usd-per-gb", "1e-6", "the cheapest costs ", "", 0.99),
+    ("--max-cost-usd", "1e-6", "the cheapest costs ", "--volume-gb 100 --objects 1000", 0.99),
+    ("--deadline-s", "20", "the earliest deadline is ", "--volume-gb 500", 0.97),
+]
+
+
+@pytest.mark.parametrize(("option", "bad", "words", "more", "too_much"), NAMED)
+def test_what_the_line_names_can_be_had_and_no_more(
+    capsys: pytest.CaptureFixture[str],
+    option: str,
+    bad: str,
+    words: str,
+    more: str,
+    too_much: float,
+) -> None:
+    common = ["plan", SRC, DST, "--instance-limit", "2", "--relays", "1", *more.split(), option]
+    assert main([*common, bad]) == 2
+    named = re.search(rf"{words}([0-9.e+-]*[0-9])", capsys.readouterr().err)
+    assert named is not None
+    assert main([*common, named[1]]) == 0
+    assert main([*common, str(float(named[1]) * too_much)]) == 2
