@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +70,7 @@ def assemble(
     per_gb = costs.egress_usd_per_gb(grid, overlay)
     rate = overlay.throughput_gbps
     volume = request.volume_gb
-    edges = tuple(_edge(grid, overlay, tail, head) for tail, head in overlay.flows)
+    edges = tuple(plan_edge(grid, overlay, tail, head) for tail, head in overlay.flows)
     return TransferPlan(
         src=request.src,
         dst=request.dst,
@@ -94,17 +94,13 @@ def assemble(
         paths=tuple(PlanPath(regions, flow) for regions, flow in overlay.paths.items()),
         binding=binding,
         solver=solver,
-        grid=GridReference(
-            name=grid.name,
-            as_of=grid.as_of,
-            throughput=_one_or_mixed((edge.throughput for edge in edges), MODELLED),
-            prices=_one_or_mixed((edge.price for edge in edges), FROM_RULES),
-        ),
-        notes=_notes(grid, overlay),
+        grid=grid_reference(grid, edges),
+        notes=notes_on_prices(grid, overlay),
     )
 
 
-def _edge(grid: Grid, overlay: Overlay, tail: str, head: str) -> PlanEdge:
+def plan_edge(grid: Grid, overlay: Overlay, tail: str, head: str) -> PlanEdge:
+    """What an edge carries, what it could, and where these figures are from."""
     place = grid.index_of(tail), grid.index_of(head)
     return PlanEdge(
         src=tail,
@@ -118,12 +114,23 @@ def _edge(grid: Grid, overlay: Overlay, tail: str, head: str) -> PlanEdge:
     )
 
 
+def grid_reference(grid: Grid, edges: Sequence[PlanEdge]) -> GridReference:
+    """The grid, and what kind its figures over these edges are."""
+    return GridReference(
+        name=grid.name,
+        as_of=grid.as_of,
+        throughput=_one_or_mixed((edge.throughput for edge in edges), MODELLED),
+        prices=_one_or_mixed((edge.price for edge in edges), FROM_RULES),
+    )
+
+
 def _one_or_mixed(kinds: Iterable[str], none: str) -> str:
     found = set(kinds)
     return MIXED if len(found) > 1 else next(iter(found), none)
 
 
-def _notes(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
+def notes_on_prices(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
+    """Says which prices of the overlay are only taken to be a neighbour's."""
     guessed = sorted(
         {
             tag
