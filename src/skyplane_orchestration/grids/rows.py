@@ -138,10 +138,10 @@ def read_rows(
     """Rows of `directory/name`; nothing when the file is missing."""
     file = directory / name
     if file.is_file():
-        text = ""
+        text: str | None = None
         with findings.catching():
             text = read_text(file, name)
-        if text or findings.is_strict:
+        if text is not None:
             yield from rows_of(text, name, columns, findings)
 
 
