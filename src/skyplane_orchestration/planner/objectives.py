@@ -24,13 +24,18 @@ import numpy as np
 
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.planner import billing, costs
+from skyplane_orchestration.planner.bound import least_instances
 from skyplane_orchestration.planner.decode import Overlay, decode
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search import OPTIMAL_GAP, Found, cheapest, fastest
 from skyplane_orchestration.units import gb_to_gbit, usd_per_gb_to_usd_per_gbit
 
-#: Most solves per wait: what is open then is reported as the gap.
-ROUNDS: Final = 9
+#: Most solves per wait, and more of them where more time is given to a proof: what is open
+#: then is reported as the gap.
+ROUNDS: Final = 6
+_ROUNDS_PER_S: Final = 20
+#: A gap that is this many times what the solver itself left open is its own: no cut mends it.
+_ITS_OWN: Final = 1.25
 #: Rates nearer than this (relative) are one.
 SAME_RATE: Final = 1e-4
 #: Where between its ends a rate is looked at in turn, and what three looks should leave of it.
@@ -164,6 +169,10 @@ def over_waits(problem: PlanProblem, solve: Solve, *, larger_is_better: bool) ->
     return Answer(best.candidate, max(free.bound, min(one.bound for one in there)))
 
 
+def _rounds(proof_s: float) -> int:
+    return max(ROUNDS, int(_ROUNDS_PER_S * proof_s))
+
+
 # ---------------------------------------------------------------- the least cost
 
 
@@ -175,23 +184,22 @@ def least_usd(problem: PlanProblem, bill: Bill, wait_s: float, proof_s: float) -
     best: Candidate | None = None
     open_intervals = [(0.0, problem.goal_gbps, problem.most_gbps)]
     closed: list[float] = []
-    for _ in range(ROUNDS):
-        if not open_intervals:
+    for number in range(_rounds(proof_s)):
+        if not open_intervals or (best and _is_near(best, open_intervals[0][0], OPTIMAL_GAP)):
             break
         known, low, high = heappop(open_intervals)
-        if best is not None and known >= best.usd * (1 - OPTIMAL_GAP):
-            heappush(open_intervals, (known, low, high))
-            break
-        part = bill.dearer(problem.with_goal(low, high), low, wait_s)
-        found = cheapest(part, exactly=False, proof_s=proof_s)
+        part = problem.with_goal(low, high)
+        found = cheapest(bill.dearer(part, low, wait_s), exactly=False, proof_s=proof_s)
         if found is None:
             continue
         candidate = candidate_of(bill.grid, found, bill, wait_s)
         if best is None or candidate.usd < best.usd:
             best = candidate
         bound = max(known, bill.usd(found.bound))
+        if number == 0 and not _is_near(best, bound, max(OPTIMAL_GAP, _ITS_OWN * found.gap)):
+            bound = max(bound, _bound_by_ends(part, bill, wait_s, proof_s))
         cut = _cut(candidate, bill, wait_s, low, best.usd)
-        if cut is None or bound >= best.usd * (1 - OPTIMAL_GAP):
+        if cut is None or _is_near(best, bound, max(OPTIMAL_GAP, _ITS_OWN * found.gap)):
             closed.append(bound)
         else:
             heappush(open_intervals, (bound, low, cut))
@@ -199,6 +207,24 @@ def least_usd(problem: PlanProblem, bill: Bill, wait_s: float, proof_s: float) -
     if best is None:
         return None
     return Answer(best, min(best.usd, *closed, *(known for known, _, _ in open_intervals)))
+
+
+def _is_near(best: Candidate, bound_usd: float, gap: float) -> bool:
+    return bound_usd >= best.usd * (1 - gap)
+
+
+def _bound_by_ends(problem: PlanProblem, bill: Bill, wait_s: float, proof_s: float) -> float:
+    """Another bound in USD: (4a) at its least, and the wait of what the ends need at least.
+
+    For a job of a minute or two the wait is most of what instances cost, and it does not
+    fall with the rate: here it is counted whole, though for the ends alone.
+    """
+    found = cheapest(problem, exactly=False, proof_s=proof_s)
+    if found is None:
+        return 0.0
+    at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
+    usd_per_s = float(least_instances(at_goal) @ problem.usd_per_s)
+    return bill.usd(found.bound) + usd_per_s * wait_s
 
 
 def _cut(
@@ -262,6 +288,7 @@ class _UnderCeiling:
         self.best: Candidate | None = None
         #: No plan under the ceiling is faster.
         self.most = problem.most_gbps
+        self._own_gap = 0.0
 
     @property
     def least(self) -> float:
@@ -269,12 +296,13 @@ class _UnderCeiling:
 
     @property
     def is_done(self) -> bool:
-        return self.best is not None and self.most <= self.least * (1 + OPTIMAL_GAP)
+        gap = max(OPTIMAL_GAP, _ITS_OWN * self._own_gap)
+        return self.best is not None and self.most <= self.least * (1 + gap)
 
     def close(self) -> None:
         """Try the lower end (which bounds), the upper (what it finds keeps the ceiling) and
         the middle in turn; stop when all three together bring little."""
-        for _ in range(ROUNDS // len(_PLACES)):
+        for _ in range(_rounds(self._proof_s) // len(_PLACES)):
             width = self.most - self.least
             for share in _PLACES:
                 if not self.is_done:
@@ -293,6 +321,7 @@ class _UnderCeiling:
         if found is None:
             self.most = min(self.most, gbps) if gbps > 0 else 0.0
             return False
+        self._own_gap = found.bound / found.integers.throughput_gbps - 1
         self._consider(found)
         self.most = min(self.most, max(gbps, found.bound))
         if self.least < min(gbps, found.integers.throughput_gbps):
