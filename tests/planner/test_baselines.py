@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from skyplane_orchestration.errors import PlanInfeasible, UnknownRegion
 from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.grids.values import StorageLimit, VcpuQuota
 from skyplane_orchestration.job import Limits, MinimizeCost, Policy
 from skyplane_orchestration.planner import best_relay, default_objective, direct, violations
 
@@ -77,6 +79,9 @@ def test_the_limits_of_a_job_bound_a_baseline(triangle: Grid) -> None:
     assert direct(triangle, S, T, 8, limits=slow).throughput_gbps == pytest.approx(3.0)
     careful = direct(triangle, S, T, 2, limits=Limits(safety_margin=0.2))
     assert careful.throughput_gbps == pytest.approx(4.0)
+    # A plain type has 4 vCPUs: 9 of them are 2 instances.
+    few = direct(triangle, S, T, 8, limits=Limits(vcpu_quota={"gcp": 9}))
+    assert {tag: group.count for tag, group in few.instances.items()} == {S: 8, T: 2}
 
 
 @pytest.mark.parametrize("policy", [Policy(exclude=("azure:*",)), Policy(allow=("aws:*",))])
@@ -103,3 +108,13 @@ def test_without_an_objective_the_rate_of_the_direct_path_counts(triangle: Grid)
     assert default_objective(triangle, "local:here", T) == MinimizeCost(1.0)
     with pytest.raises(PlanInfeasible):
         default_objective(triangle, R, S)
+
+
+def test_what_a_grid_says_of_stores_and_quotas_bounds_a_baseline(triangle: Grid) -> None:
+    slow = replace(triangle, storage=(StorageLimit(S, 3.0, None), StorageLimit("gcp:*", None, 4.0)))
+    assert direct(slow, S, T, 8).throughput_gbps == pytest.approx(3.0)
+    assert direct(slow, S, T, 8, limits=Limits(source_read_gbps=9.0)).throughput_gbps == (
+        pytest.approx(4.0)
+    )
+    narrow = replace(triangle, quotas=(VcpuQuota(S, 4),))
+    assert best_relay(narrow, S, T, 2).instances[S].count == 1

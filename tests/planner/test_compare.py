@@ -82,6 +82,13 @@ def test_the_goal_and_the_ceiling_that_were_asked_for(triangle: Grid) -> None:
 
 
 def test_without_a_ceiling_it_is_a_quarter_above_the_cheapest(triangle: Grid) -> None:
+    found = compare(triangle, S, T, volume_gb=100, objects=10)
+    total = found.way("cheapest").total_usd
+    assert total is not None
+    assert found.ceiling == MaximizeThroughput(max_cost_usd=total * MORE_MONEY)
+    dearer = found.way("fastest_at_ceiling").total_usd
+    assert dearer is not None
+    assert dearer <= total * MORE_MONEY * (1 + 1e-6)
     found = compare(triangle, S, T)
     ceiling = price(found, "cheapest") * MORE_MONEY
     assert found.ceiling == MaximizeThroughput(max_usd_per_gb=ceiling)
@@ -113,6 +120,15 @@ def test_ron_costs_more_and_the_optimum_less_as_in_table_2(measured: Grid) -> No
     assert rate(found, "ron_n") > rate(found, "direct_n")
     assert price(found, "ron_n") > price(found, "direct_n") * 1.1
     assert price(found, "cheapest") < price(found, "ron_n")
+
+
+def test_the_items_of_every_way_add_up_to_its_total(shipped: Grid) -> None:
+    found = compare(shipped, "aws:us-east-1", "gcp:us-east4", volume_gb=50, objects=100)
+    for way in found.ways:
+        items = (way.egress_usd, way.instance_usd, way.request_usd, way.service_usd)
+        if way.total_usd is not None:
+            assert way.total_usd == pytest.approx(sum(item or 0.0 for item in items))
+    assert any(way.total_usd is not None for way in found.ways if way.kind == SERVICE)
 
 
 def test_services_stand_beside_them_with_the_same_columns(triangle: Grid, shipped: Grid) -> None:

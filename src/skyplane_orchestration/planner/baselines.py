@@ -21,8 +21,8 @@ from skyplane_orchestration.job import (
 from skyplane_orchestration.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.assemble import Request, assemble
 from skyplane_orchestration.planner.decode import Overlay
+from skyplane_orchestration.planner.places import crosses_no_edge
 from skyplane_orchestration.planner.problem import MEASURED_CONNECTIONS, may_relay, quota_of
-from skyplane_orchestration.region import parse_region_tag
 
 #: The rate that is asked for where no edge is crossed, so that no path gives one.
 _RATE_WITHOUT_EDGES_GBPS = 1.0
@@ -88,19 +88,17 @@ def default_objective(grid: Grid, src: str, dst: str, limits: Limits = NO_LIMITS
 
     Raises UnknownRegion, and PlanInfeasible when there is no such path.
     """
-    if crosses_no_edge(src, dst):
+    if crosses_no_edge(grid, src, dst):
         return MinimizeCost(_RATE_WITHOUT_EDGES_GBPS)
     return MinimizeCost(direct(grid, src, dst, 1, limits=limits).throughput_gbps)
 
 
-def crosses_no_edge(src: str, dst: str) -> bool:
-    """True inside one region, and where an end is a place without a cloud."""
-    return src == dst or any(parse_region_tag(end).is_local for end in (src, dst))
-
-
 def most_instances(grid: Grid, tag: str, limits: Limits = NO_LIMITS) -> int:
-    """How many instances of the chosen type one region may have."""
-    return quota_of(_type_of(grid, tag, limits), limits)
+    """How many instances of the chosen type one region may have, by number and by vCPUs."""
+    kind = _type_of(grid, tag, limits)
+    bounds = (limits.vcpu_quota.get(kind.cloud), grid.vcpu_quota(tag))
+    by_vcpus = [vcpus // kind.vcpus for vcpus in bounds if vcpus is not None]
+    return min([quota_of(kind, limits), *by_vcpus])
 
 
 def _request(
@@ -144,12 +142,17 @@ def _rate_gbps(grid: Grid, regions: tuple[str, ...], instances: int, limits: Lim
 def _bounds_gbps(
     grid: Grid, regions: tuple[str, ...], counts: Mapping[str, int], limits: Limits
 ) -> Iterator[float]:
+    counted_on = 1 - limits.safety_margin
     for (tail, head), count in _connections(grid, regions, counts, limits).items():
         rate = float(grid.throughput_gbps[grid.index_of(tail), grid.index_of(head)])
-        yield rate * (1 - limits.safety_margin) * count / MEASURED_CONNECTIONS
-        yield _type_of(grid, tail, limits).egress_gbps * counts[tail]
-        yield _type_of(grid, head, limits).ingress_gbps * counts[head]
-    for store_gbps in (limits.source_read_gbps, limits.destination_write_gbps):
+        yield rate * counted_on * count / MEASURED_CONNECTIONS
+        yield _type_of(grid, tail, limits).egress_gbps * counted_on * counts[tail]
+        yield _type_of(grid, head, limits).ingress_gbps * counted_on * counts[head]
+    for job_gbps, grid_gbps in (
+        (limits.source_read_gbps, grid.storage_limits(regions[0])[0]),
+        (limits.destination_write_gbps, grid.storage_limits(regions[-1])[1]),
+    ):
+        store_gbps = grid_gbps if job_gbps is None else job_gbps
         if store_gbps is not None:
             yield store_gbps
 

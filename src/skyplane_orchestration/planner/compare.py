@@ -23,15 +23,15 @@ from skyplane_orchestration.job import (
     Policy,
     objective_to_dict,
 )
-from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.plan import PlanCost, TransferPlan
 from skyplane_orchestration.planner.answer import LEAST_GBPS, PROOF_S, plan
 from skyplane_orchestration.planner.baselines import (
     best_relay,
-    crosses_no_edge,
     default_objective,
     direct,
     most_instances,
 )
+from skyplane_orchestration.planner.places import crosses_no_edge
 from skyplane_orchestration.planner.services import ServiceQuote, quote_services
 
 SCHEMA_VERSION: Final = 1
@@ -60,7 +60,8 @@ class Way:
         title: the same for people.
         throughput_gbps, transfer_s: None for a service: none publishes a rate.
         egress_usd, instance_usd, request_usd, service_usd, total_usd: for the volume; None
-            where it was not given, where there is none, or where it is not known.
+            where it was not given, where there is none, or where it is not known. Instances
+            are paid while they come up, while bytes move, and to their least billing.
         usd_per_gb: per GB (1e9 bytes), without requests and without fees per run.
         relays: regions between the ends.
         reason: why there is no such way; empty where there is.
@@ -164,7 +165,7 @@ def compare(
     Args:
         objective: the goal (a floor or a deadline) or the ceiling. Without a goal it is the
             rate of the direct path with one instance; without a ceiling it is `MORE_MONEY`
-            times the price of the cheapest plan.
+            times what the cheapest plan costs, in all where the volume is given.
         policy: regions that may relay, in the plans and in RON.
 
     Raises what `plan` raises for what was asked; a way that was not asked for and does not
@@ -214,7 +215,7 @@ def _goal(
     except PlanInfeasible:
         return MinimizeCost(LEAST_GBPS), "at any rate: there is no direct path to take one from"
     rate = f"at least {goal.min_throughput_gbps:.4g} Gbit/s"
-    if crosses_no_edge(src, dst):
+    if crosses_no_edge(grid, src, dst):
         return goal, rate
     return goal, f"{rate}, the rate of the direct path with one instance"
 
@@ -225,9 +226,13 @@ def _ceiling(objective: Objective | None, cheapest: TransferPlan) -> tuple[Maxim
         if objective.max_usd_per_gb is not None:
             return objective, f"for at most {objective.max_usd_per_gb:g} USD per GB"
         return objective, f"for at most {objective.max_cost_usd:g} USD in all"
-    price = cheapest.cost.usd_per_gb * MORE_MONEY
-    why = f"a quarter more than the cheapest: at most {price:.4g} USD per GB"
-    return MaximizeThroughput(max_usd_per_gb=price), why
+    words = "for a quarter more than the cheapest: at most"
+    total, per_gb = cheapest.cost.total_usd, cheapest.cost.usd_per_gb
+    if total is not None:
+        ceiling = MaximizeThroughput(max_cost_usd=total * MORE_MONEY)
+        return ceiling, f"{words} {ceiling.max_cost_usd:.4g} USD in all"
+    ceiling = MaximizeThroughput(max_usd_per_gb=per_gb * MORE_MONEY)
+    return ceiling, f"{words} {ceiling.max_usd_per_gb:.4g} USD per GB"
 
 
 def _fastest(
@@ -286,14 +291,27 @@ def _way_of_plan(name: str, title: str, found: TransferPlan, note: str = "") -> 
         throughput_gbps=found.throughput_gbps,
         transfer_s=found.transfer_s,
         egress_usd=cost.egress_usd,
-        instance_usd=cost.instance_usd,
+        instance_usd=_instance_usd(cost),
         request_usd=cost.request_usd,
         total_usd=cost.total_usd,
         usd_per_gb=cost.usd_per_gb,
         relays=found.relays,
-        notes=((note,) if note else ()) + found.notes,
+        notes=(*((note,) if note else ()), *_unproven(found), *found.notes),
         plan=found,
     )
+
+
+def _unproven(found: TransferPlan) -> tuple[str, ...]:
+    """How far the proven bound is, where the search ended before its proof."""
+    if found.solver.status != "feasible":
+        return ()
+    return (f"at most {found.solver.gap:.2%} short of the best there can be",)
+
+
+def _instance_usd(cost: PlanCost) -> float | None:
+    if cost.instance_usd is None:
+        return None
+    return cost.instance_usd + (cost.boot_usd or 0.0) + (cost.minimum_billing_usd or 0.0)
 
 
 def _way_of_quote(quote: ServiceQuote) -> Way:
