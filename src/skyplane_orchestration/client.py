@@ -125,11 +125,15 @@ class Client:
             self._grid = load_grid(self._grid_name, price_overrides=self._price_overrides)
         return self._grid
 
-    def plan(self, job: TransferJob) -> TransferPlan:
+    def plan(self, job: TransferJob, *, proof_s: float | None = None) -> TransferPlan:
         """The best plan for a job.
 
         Needs no cloud when the regions and `volume_gb` are given; otherwise the buckets
         are asked for their region and the source is listed (up to a cap).
+
+        Args:
+            proof_s: seconds for each attempt to prove that nothing is better; see
+                `planner.plan`.
 
         Raises:
             UnknownRegion, PlanInfeasible: no plan, and why.
@@ -148,6 +152,7 @@ class Client:
             objects=job.objects,
             limits=job.limits,
             policy=job.policy,
+            proof_s=planner.PROOF_S if proof_s is None else proof_s,
         )
         return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
 

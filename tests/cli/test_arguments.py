@@ -9,7 +9,14 @@ import pytest
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.arguments import Parser
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.job import Deadline, MaximizeThroughput, MinimizeCost, Objective, Policy
+from skyplane_orchestration.job import (
+    Deadline,
+    Limits,
+    MaximizeThroughput,
+    MinimizeCost,
+    Objective,
+    Policy,
+)
 
 REGIONS = ("aws:eu-west-1", "aws:us-east-1", "gcp:europe-west1")
 
@@ -62,6 +69,13 @@ def test_numbers_that_cannot_be_meant(text: str) -> None:
         ("--min-through 1", "unrecognized arguments"),
         ("--instance-type m5.large", "NAME=VALUE"),
         ("--conflict overwrite", "'replace-if-newer'"),
+        ("--vcpu-quota aws", "NAME=VALUE"),
+        ("--vcpu-quota aws=few", "--vcpu-quota: 'few' is not a whole number from 1"),
+        ("--vcpu-quota nimbus=4", "unknown cloud 'nimbus'"),
+        ("--safety-margin 1", "--safety-margin: '1' is not a share"),
+        ("--safety-margin -0.1", "--safety-margin"),
+        ("--source-read-gbps 0", "--source-read-gbps"),
+        ("--max-job-usd free", "--max-job-usd"),
         ("--verify --no-verify", "not allowed with"),
     ],
 )
@@ -88,6 +102,30 @@ def test_a_job_has_what_was_asked_for() -> None:
     assert (job.recursive, job.allow_empty, job.allow_failed) == (True, True, False)
     assert (limits.chunk_mib, limits.instance_limit, limits.max_relays) == (32, 3, 1)
     assert limits.instance_types == {"aws": "m5.large", "gcp": "n2-standard-4"}
+
+
+def test_limits_of_quota_stores_and_caution() -> None:
+    options = parsed(
+        "--vcpu-quota aws=32 --vcpu-quota gcp=8 --source-read-gbps 12.5"
+        " --destination-write-gbps 20 --safety-margin 0.1 --max-job-usd 40"
+    )
+    limits = arguments.limits_from(options)
+    assert limits.vcpu_quota == {"aws": 32, "gcp": 8}
+    assert (limits.source_read_gbps, limits.destination_write_gbps) == (12.5, 20.0)
+    assert limits.safety_margin == 0.1
+    assert arguments.policy_from(options, REGIONS) == Policy(max_job_usd=40.0)
+    assert arguments.limits_from(parsed("")) == Limits()
+
+
+@pytest.mark.parametrize("text", ["0", "0.0", "1e-3", "60"])
+def test_a_proof_may_take_no_time_or_much(text: str) -> None:
+    parser = Parser(prog="x")
+    arguments.add_proof(parser)
+    assert parser.parse_args(["--prove-s", text]).prove_s == float(text)
+    assert parser.parse_args([]).prove_s is None
+    for bad in ("-1", "nan", "inf", "soon"):
+        with pytest.raises(ConfigurationInvalid, match="from zero up"):
+            parser.parse_args(["--prove-s", bad])
 
 
 def test_a_policy_must_bite() -> None:

@@ -52,7 +52,12 @@ def test_every_argument_reaches_the_job() -> None:
         allow_failed=True,
         allow_regions=["aws:*"],
         exclude_regions=["aws:us-*"],
+        max_job_usd="40",
         instance_limit=2,
+        vcpu_quota={"aws": 32},
+        source_read_gbps="12.5",
+        destination_write_gbps=20,
+        safety_margin=0.1,
         chunk_mib=8,
     )
     assert job == TransferJob(
@@ -67,8 +72,15 @@ def test_every_argument_reaches_the_job() -> None:
         verify="reread",
         allow_empty=True,
         allow_failed=True,
-        policy=Policy(("aws:*",), ("aws:us-*",)),
-        limits=Limits(instance_limit=2, chunk_mib=8),
+        policy=Policy(("aws:*",), ("aws:us-*",), 40.0),
+        limits=Limits(
+            instance_limit=2,
+            chunk_mib=8,
+            vcpu_quota={"aws": 32},
+            source_read_gbps=12.5,
+            destination_write_gbps=20.0,
+            safety_margin=0.1,
+        ),
     )
 
 

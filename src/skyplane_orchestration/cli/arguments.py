@@ -55,13 +55,31 @@ def pair(text: str) -> tuple[str, str]:
 
 def number_above_zero(text: str) -> float:
     """A finite number; the option that it belongs to stands in argparse's message."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if not (math.isfinite(value) and value > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero")
     return value
+
+
+def number_from_zero(text: str) -> float:
+    value = _number(text)
+    if not (math.isfinite(value) and value >= 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from zero up")
+    return value
+
+
+def share(text: str) -> float:
+    value = _number(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to below 1")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def whole_number_from(least: int) -> Callable[[str], int]:
@@ -73,6 +91,12 @@ def whole_number_from(least: int) -> Callable[[str], int]:
         return int(text)
 
     return whole_number
+
+
+def vcpu_quota(text: str) -> tuple[str, int]:
+    """`CLOUD=N` -> (CLOUD, N)."""
+    cloud, count = instance_type(text)
+    return cloud, whole_number_from(1)(count)
 
 
 def instance_type(text: str) -> tuple[str, str]:
@@ -183,7 +207,41 @@ def add_limits(parser: Parser) -> None:
     group.add_argument(
         "--relays", type=whole_number_from(0), metavar="K", help="most relay regions"
     )
+    group.add_argument(
+        "--vcpu-quota",
+        action="append",
+        default=[],
+        type=vcpu_quota,
+        metavar="CLOUD=N",
+        help="most vCPUs per region of that cloud",
+    )
+    for end, verb in (("source", "read"), ("destination", "write")):
+        group.add_argument(
+            f"--{end}-{verb}-gbps",
+            type=number_above_zero,
+            metavar="X",
+            help=f"most that the {end}'s store lets {verb}",
+        )
+    group.add_argument(
+        "--safety-margin",
+        type=share,
+        default=0.0,
+        metavar="SHARE",
+        help="share of the grid's rates that is not counted on, such as 0.1",
+    )
+    group.add_argument(
+        "--max-job-usd", type=number_above_zero, metavar="Z", help="refuse what costs more in all"
+    )
     add_grid(parser)
+
+
+def add_proof(parser: Parser) -> None:
+    parser.add_argument(
+        "--prove-s",
+        type=number_from_zero,
+        metavar="S",
+        help="seconds for each attempt to prove that nothing is better (default: 0.2)",
+    )
 
 
 def add_grid(parser: Parser) -> None:
@@ -302,6 +360,10 @@ def limits_from(options: argparse.Namespace, *, chunk_mib: int | None = None) ->
         instance_types=dict(options.instance_type),
         max_relays=options.relays,
         chunk_mib=Limits().chunk_mib if chunk_mib is None else chunk_mib,
+        vcpu_quota=dict(options.vcpu_quota),
+        source_read_gbps=options.source_read_gbps,
+        destination_write_gbps=options.destination_write_gbps,
+        safety_margin=options.safety_margin,
     )
 
 
@@ -341,7 +403,7 @@ def job_from(
 
 
 def policy_from(options: argparse.Namespace, regions: Sequence[str]) -> Policy:
-    """The regions that may carry bytes.
+    """The regions that may carry bytes, and the most that a job may cost.
 
     Raises ConfigurationInvalid for a name or glob that is no region of the grid: a policy
     that does not bite would be found out by nobody.
@@ -357,4 +419,8 @@ def policy_from(options: argparse.Namespace, regions: Sequence[str]) -> Policy:
                     f"{option} {glob!r} is no region of the grid; {hint}"
                     " (objects are left out by --exclude-keys)"
                 )
-    return Policy(allow=tuple(options.allow), exclude=tuple(options.exclude))
+    return Policy(
+        allow=tuple(options.allow),
+        exclude=tuple(options.exclude),
+        max_job_usd=options.max_job_usd,
+    )

@@ -17,7 +17,7 @@ from skyplane_orchestration.units import (
 )
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.plan import TransferPlan
+    from skyplane_orchestration.plan import PlanCost, TransferPlan
     from skyplane_orchestration.result import TransferResult
 
 #: Rows of a dry run and failures of a result that a person is shown; JSON has all.
@@ -81,14 +81,12 @@ def plan_parts(plan: TransferPlan) -> tuple[Table | Text, ...]:
         rows += [
             ("volume", f"{plan.volume_gb:.4g} GB"),
             ("time", f"{duration(plan.transfer_s)}, after {duration(plan.provision_s)} to start"),
-            (
-                "cost",
-                f"{usd(cost.total_usd)} = egress {usd(cost.egress_usd)}"
-                f" + instances {usd(cost.instance_usd)} + requests {usd(cost.request_usd)}",
-            ),
+            ("cost", _items(cost)),
         ]
     if plan.binding:
         rows.append(("bound by", ", ".join(plan.binding)))
+    if plan.solver.status == "feasible":
+        rows.append(("proven", f"nothing is better by more than {plan.solver.gap:.2%}"))
     rows.append(
         ("grid", f"{plan.grid.name} of {plan.grid.as_of}, throughput {plan.grid.throughput}")
     )
@@ -102,6 +100,19 @@ def plan_parts(plan: TransferPlan) -> tuple[Table | Text, ...]:
     )
     notes = tuple(Text(f"note: {note}") for note in plan.notes)
     return (facts(rows), Text(), paths, Text(), instances, *notes)
+
+
+def _items(cost: PlanCost) -> str:
+    """The total and what it is made of; an item that costs nothing by nature is left out."""
+    items = [
+        ("egress", cost.egress_usd),
+        ("instances", cost.instance_usd),
+        ("boot", cost.boot_usd),
+        ("minimum billing", cost.minimum_billing_usd or None),
+    ]
+    named = [f"{name} {usd(amount)}" for name, amount in items if amount is not None]
+    requests = f"requests {usd(cost.request_usd)}"
+    return f"{usd(cost.total_usd)} = {' + '.join([*named, requests])}"
 
 
 def sentence_parts(sentences: Sequence[str]) -> tuple[Text, ...]:

@@ -51,7 +51,12 @@ class JobArguments(TypedDict, total=False):
     allow_failed: bool
     allow_regions: Sequence[str]
     exclude_regions: Sequence[str]
+    max_job_usd: Number
     instance_limit: int | None
+    vcpu_quota: Mapping[str, int]
+    source_read_gbps: Number
+    destination_write_gbps: Number
+    safety_margin: float
     chunk_mib: int
 
 
@@ -75,7 +80,9 @@ class SkyplaneJobOperator(SkyplaneOperator):
         recursive, include, exclude, conflict, publish_last, verify, allow_empty,
             allow_failed: see `TransferJob`.
         allow_regions, exclude_regions: globs of regions that may and may not carry bytes.
-        instance_limit, chunk_mib: see `Limits`.
+        max_job_usd: the plan of a job that costs more in all is refused.
+        instance_limit, vcpu_quota, source_read_gbps, destination_write_gbps, safety_margin,
+            chunk_mib: see `Limits`.
     """
 
     template_fields: Sequence[str] = (
@@ -93,6 +100,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         "max_usd_per_gb",
         "max_cost_usd",
         "deadline_s",
+        "max_job_usd",
         "include",
         "exclude",
         "publish_last",
@@ -128,7 +136,12 @@ class SkyplaneJobOperator(SkyplaneOperator):
         allow_failed: bool = False,
         allow_regions: Sequence[str] = (),
         exclude_regions: Sequence[str] = (),
+        max_job_usd: Number = None,
         instance_limit: int | None = None,
+        vcpu_quota: Mapping[str, int] | None = None,
+        source_read_gbps: Number = None,
+        destination_write_gbps: Number = None,
+        safety_margin: float = 0.0,
         chunk_mib: int = 16,
         **kwargs: Any,
     ) -> None:
@@ -157,7 +170,12 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.allow_failed = allow_failed
         self.allow_regions = allow_regions
         self.exclude_regions = exclude_regions
+        self.max_job_usd = max_job_usd
         self.instance_limit = instance_limit
+        self.vcpu_quota = dict(vcpu_quota or {})
+        self.source_read_gbps = source_read_gbps
+        self.destination_write_gbps = destination_write_gbps
+        self.safety_margin = safety_margin
         self.chunk_mib = chunk_mib
 
     def transfer_job(self) -> TransferJob:
@@ -183,8 +201,21 @@ class SkyplaneJobOperator(SkyplaneOperator):
             verify=self.verify,
             allow_empty=self.allow_empty,
             allow_failed=self.allow_failed,
-            limits=Limits(instance_limit=self.instance_limit, chunk_mib=self.chunk_mib),
-            policy=Policy(_texts(self.allow_regions), _texts(self.exclude_regions)),
+            limits=Limits(
+                instance_limit=self.instance_limit,
+                chunk_mib=self.chunk_mib,
+                vcpu_quota=self.vcpu_quota,
+                source_read_gbps=_number("source_read_gbps", self.source_read_gbps),
+                destination_write_gbps=_number(
+                    "destination_write_gbps", self.destination_write_gbps
+                ),
+                safety_margin=self.safety_margin,
+            ),
+            policy=Policy(
+                _texts(self.allow_regions),
+                _texts(self.exclude_regions),
+                _number("max_job_usd", self.max_job_usd),
+            ),
         )
 
     def _end(self, side: str) -> Location:

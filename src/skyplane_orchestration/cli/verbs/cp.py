@@ -41,6 +41,7 @@ def _add(verbs: arguments.Subparsers, name: str, what: str) -> arguments.Parser:
     arguments.add_selection(parser)
     arguments.add_objective(parser)
     arguments.add_limits(parser)
+    arguments.add_proof(parser)
     arguments.add_deployment(parser)
     arguments.add_run(parser)
     arguments.add_times(parser)
@@ -56,7 +57,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         if options.dry_run:
             return _dry_run(job, client, terminal)
         check_destination(client, job)
-        plan = client.plan(job)
+        plan = client.plan(job, proof_s=options.prove_s)
     terminal.say(
         f"plan: {plan.throughput_gbps:.2f} Gbit/s over {len(plan.paths)} paths,"
         f" {plan.cost.usd_per_gb:.4f} USD per GB"

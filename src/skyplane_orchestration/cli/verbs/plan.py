@@ -34,6 +34,7 @@ def add(verbs: arguments.Subparsers) -> None:
     arguments.add_ends(parser, "a URL, a path or a region tag such as aws:us-east-1")
     arguments.add_objective(parser)
     arguments.add_limits(parser)
+    arguments.add_proof(parser)
     arguments.add_deployment(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the plan on a map")
     parser.add_argument(
@@ -121,7 +122,10 @@ def _refuse_mistyped_region(text: str, regions: Sequence[str]) -> None:
 
 
 def _between_places(options: argparse.Namespace, client: Client) -> TransferPlan:
-    return as_object_or_prefix(job_from(options, client), client.plan)
+    def ask(job: TransferJob) -> TransferPlan:
+        return client.plan(job, proof_s=options.prove_s)
+
+    return as_object_or_prefix(job_from(options, client), ask)
 
 
 def job_from(options: argparse.Namespace, client: Client) -> TransferJob:
@@ -167,6 +171,7 @@ def _between_regions(options: argparse.Namespace, client: Client) -> TransferPla
         objects=options.objects,
         limits=limits,
         policy=policy,
+        proof_s=planner.PROOF_S if options.prove_s is None else options.prove_s,
     )
 
 
