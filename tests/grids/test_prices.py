@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
+import yaml
 
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grid_rules import GridRegion
@@ -50,6 +54,41 @@ def test_every_edge_of_the_shipped_grid_has_a_dated_rule_with_a_source() -> None
                 assert 0.01 <= found.billed_usd <= 0.2
                 assert found.as_of
                 assert found.source
+
+
+def test_pricing_by_groups_is_pricing_edge_by_edge() -> None:
+    grid = load_grid()
+    one_by_one = [
+        [
+            0.0 if src is dst else edge_price(grid.price_document, src, dst).usd_per_gb
+            for dst in grid.regions
+        ]
+        for src in grid.regions
+    ]
+    assert (grid.usd_per_gb == np.array(one_by_one)).all()
+
+
+def test_the_cells_are_those_of_the_facts(shared_dir: Path) -> None:
+    facts = yaml.safe_load((shared_dir / "facts" / "price_rules.yaml").read_text(encoding="utf-8"))
+    ours = load_grid().price_document["clouds"]
+    aws = {
+        name: {"inter": row["inter"], "inet": row["internet"]}
+        for name, row in ours["aws"]["classes"].items()
+    }
+    assert (aws, ours["aws"]["pairs"]) == (facts["aws"]["classes"], facts["aws"]["pairs"])
+    assert ours["gcp"]["class_pairs"] == facts["gcp"]["class_pairs"]
+    assert ours["gcp"]["class_rates"] == facts["gcp"]["class_rate"]
+    premium = facts["gcp"]["inet_premium_by_dst"]
+    assert ours["gcp"]["internet_by_destination"].items() >= premium.items()
+    azure = facts["azure"]
+    assert ours["azure"]["classes"] == {
+        name: {
+            "intra": row["intra"],
+            "inter": row["inter"],
+            "internet": azure["inet_premium_by_zone"][row["zone"]],
+        }
+        for name, row in azure["classes"].items()
+    }
 
 
 def test_inside_a_region_and_out_of_this_machine_nothing_is_billed() -> None:

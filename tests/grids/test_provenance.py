@@ -73,10 +73,23 @@ def test_an_agreed_price_names_the_agreement(write_grid: WriteGrid) -> None:
     assert (price["source"], price["as_of"]) == ("contract", "2026-04-04")
 
 
-def test_a_guess_is_called_one(write_grid: WriteGrid) -> None:
-    grid = load_grid()
-    assert edge_facts(grid, "aws:us-east-1", "aws:us-east-2")["price"]["verified"]
-    assert not edge_facts(grid, "aws:sa-west-1", "aws:us-east-1")["price"]["verified"]
+@pytest.mark.parametrize(
+    ("src", "dst", "verified"),
+    [
+        ("aws:us-east-1", "aws:us-east-2", True),
+        # AWS goes by the source alone.
+        ("aws:us-east-1", "aws:sa-west-1", True),
+        ("aws:sa-west-1", "aws:us-east-1", False),
+        ("gcp:us-east1", "gcp:me-west1", False),
+        ("gcp:us-east1", "gcp:us-west1", True),
+        # Its class is a guess, its internet price is not.
+        ("gcp:me-west1", "aws:us-east-1", True),
+        ("gcp:asia-northeast3", "aws:us-east-1", False),
+        ("azure:chilecentral", "azure:eastus", False),
+    ],
+)
+def test_a_guess_is_called_one_where_it_decides(src: str, dst: str, verified: bool) -> None:
+    assert edge_facts(load_grid(), src, dst)["price"]["verified"] is verified
 
 
 def test_counts_cover_every_value(write_grid: WriteGrid) -> None:

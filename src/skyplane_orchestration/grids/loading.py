@@ -21,13 +21,7 @@ import yaml
 from numpy.typing import NDArray
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grid_rules import (
-    Floats,
-    GridRegion,
-    modelled_rtt_ms,
-    modelled_throughput_gbps,
-    pairwise_distance_km,
-)
+from skyplane_orchestration.grid_rules import Floats, GridRegion
 from skyplane_orchestration.grids.overrides import (
     OVERRIDE_FILES,
     PriceOverride,
@@ -35,7 +29,7 @@ from skyplane_orchestration.grids.overrides import (
     read_overrides,
     require_edges,
 )
-from skyplane_orchestration.grids.prices import edge_price
+from skyplane_orchestration.grids.prices import prices_by_rule
 from skyplane_orchestration.grids.rows import Findings, read_text
 from skyplane_orchestration.grids.tables import (
     Matrix,
@@ -55,10 +49,14 @@ from skyplane_orchestration.grids.values import (
     InstanceType,
     Mask,
 )
+from skyplane_orchestration.throughput_model import modelled_rtt_ms, modelled_throughput_gbps
 
 SHIPPED = "shipped"
 MODEL_FILE = "throughput_model.json"
 PRICE_FILE = "price_rules.yaml"
+
+#: The same in C is ten times as fast; not every installation has it.
+_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Overrides = str | Path | Sequence[PriceOverride]
 
@@ -137,7 +135,7 @@ def read_grid(directory: Traversable, findings: Findings) -> Grid:
     rate = read_matrix(directory, "throughput.csv", "gbps", index, findings)
     listed = read_matrix(directory, "price.csv", "usd_per_gb", index, findings)
     model = read_json(directory, MODEL_FILE) or read_json(shipped_files(), MODEL_FILE) or {}
-    rtt_ms = np.where(rtt.known, rtt.values, modelled_rtt_ms(model, pairwise_distance_km(regions)))
+    rtt_ms = np.where(rtt.known, rtt.values, modelled_rtt_ms(model, regions))
     document = _read_price_rules(directory)
     price, source = _complete_prices(listed, regions, document)
     grid = Grid(
@@ -162,7 +160,8 @@ def read_grid(directory: Traversable, findings: Findings) -> Grid:
         quotas=read_quotas(directory, findings),
         input=about.get("input") or {},
     )
-    for array in (grid.throughput_gbps, grid.rtt_ms, rate.known, rtt.known, price, source):
+    told = (rate.known, rtt.known, rate.as_of, rtt.as_of, listed.as_of, rate.samples)
+    for array in (grid.throughput_gbps, grid.rtt_ms, price, source, *told):
         array.setflags(write=False)
     agreed: tuple[PriceOverride, ...] = ()
     with findings.catching():
@@ -197,12 +196,12 @@ def _complete_rates(
         return rate.values
     modelled = modelled_throughput_gbps(model, [region.cloud for region in regions], rtt_ms)
     completed: Floats = np.where(
-        rate.known, rate.values, np.minimum(modelled, _pair_caps(regions, types))
+        rate.known, rate.values, np.minimum(modelled, pair_caps(regions, types))
     )
     return completed
 
 
-def _pair_caps(regions: Sequence[GridRegion], types: Sequence[InstanceType]) -> Floats:
+def pair_caps(regions: Sequence[GridRegion], types: Sequence[InstanceType]) -> Floats:
     """What a pair of default instances can do at most, so that a modelled rate is honest."""
     egress: dict[str, float] = {}
     ingress: dict[str, float] = {}
@@ -219,13 +218,11 @@ def _complete_prices(
     listed: Matrix, regions: Sequence[GridRegion], document: Mapping[str, Any]
 ) -> tuple[Floats, NDArray[np.str_]]:
     """Prices by table, else by rule; raises GridInvalid where there is neither."""
-    price = listed.values.copy()
     source = np.where(listed.known, FROM_TABLE, FROM_RULES).astype("<U8")
     missing = ~listed.known
     np.fill_diagonal(missing, False)
+    price = np.where(listed.known, listed.values, prices_by_rule(document, regions, missing))
     np.fill_diagonal(price, 0.0)
-    for row, column in np.argwhere(missing):
-        price[row, column] = edge_price(document, regions[row], regions[column]).usd_per_gb
     return price, source
 
 
@@ -251,7 +248,7 @@ def _read_price_rules(directory: Traversable) -> Mapping[str, Any]:
     if not file.is_file():
         file = shipped_files() / PRICE_FILE
     try:
-        loaded = yaml.safe_load(read_text(file, PRICE_FILE))
+        loaded = yaml.load(read_text(file, PRICE_FILE), Loader=_YAML)
     except yaml.YAMLError as error:
         raise GridInvalid(f"{PRICE_FILE} is not YAML: {error}") from error
     if not isinstance(loaded, dict) or not isinstance(loaded.get("clouds"), dict):

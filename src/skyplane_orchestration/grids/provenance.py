@@ -128,8 +128,7 @@ def _price_facts(grid: Grid, place: tuple[int, int]) -> dict[str, Any]:
     if provenance == FROM_RULES:
         rule = applied_rule(grid.price_document, src, dst)
         facts |= {"billed_usd": rule.billed_usd, "unit": rule.unit}
-        facts |= {"rule": rule.rule, "source": rule.source}
-        facts["verified"] = src.price_verified and dst.price_verified
+        facts |= {"rule": rule.rule, "source": rule.source, "verified": rule.is_verified}
     return facts
 
 

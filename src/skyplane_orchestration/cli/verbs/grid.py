@@ -159,7 +159,7 @@ def _print_edge(edge: dict[str, Any], terminal: Terminal) -> None:
 
     rate, trip, price = edge["rate"], edge["round_trip"], edge["price"]
     samples = f", {rate['samples']} samples" if rate["samples"] else ""
-    doubt = "" if price["verified"] else "; the price class of an end is a guess"
+    doubt = "" if price["verified"] else " (not verified)"
     rows = [
         ("edge", f"{edge['src']} -> {edge['dst']}"),
         ("distance", _or_unknown(edge["distance_km"], "km")),
