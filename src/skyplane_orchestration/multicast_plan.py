@@ -43,17 +43,20 @@ class PlanTree:
 
 @dataclass(frozen=True, slots=True)
 class SeparateTransfers:
-    """What one plan per destination would cost, each at the same rate.
+    """What one plan per destination would cost, each at the same rate and by itself.
 
     Attributes:
         usd_per_gb: destination -> price of its own plan; None where it has none.
         total_usd_per_gb: their sum, per GB of source data; None when one has no plan.
-        saving_usd_per_gb: that sum less the price of the shared plan.
+        saving_usd_per_gb: that sum less the price of the shared plan. Below zero it says
+            what the quotas cost: then `fits_quotas` is False.
+        fits_quotas: whether the quotas allow the instances of all these plans at once.
     """
 
     usd_per_gb: Mapping[str, float | None]
     total_usd_per_gb: float | None
     saving_usd_per_gb: float | None
+    fits_quotas: bool
 
 
 @dataclass(frozen=True, slots=True)

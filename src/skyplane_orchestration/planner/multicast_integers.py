@@ -120,7 +120,9 @@ class _IntegerRows:
         lower = np.zeros(self.constant + 1)
         lower[self.throughput], lower[self.constant] = aim.low_gbps, 1.0
         whole: Mask = np.zeros(self.constant + 1, dtype=bool)
-        whole[self.connections] = whole[self.relaying] = True
+        whole[self.connections] = True
+        # Counting relays slows the solver, so a rough answer does it only where it must.
+        whole[self.relaying] = counted or self.problem.max_relays is not None
         # Instances that cost nothing here may be rounded up afterwards: quotas are whole.
         whole[self.instances] = aim.counts_money
         upper = self._upper(aim.high_gbps)

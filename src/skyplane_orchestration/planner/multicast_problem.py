@@ -15,7 +15,7 @@ Units are those of `problem`: Gbit/s, USD per Gbit, USD per instance-second.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,12 +23,20 @@ import numpy as np
 from skyplane_orchestration.errors import ConfigurationInvalid, PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.job import ANY_REGION, NO_LIMITS, Limits, Policy
+from skyplane_orchestration.planner.explain import (
+    INSTANCE_QUOTA,
+    POLICY,
+    STORAGE_READ,
+    STORAGE_WRITE,
+    VCPU_QUOTA,
+)
 from skyplane_orchestration.planner.problem import (
     MEASURED_CONNECTIONS,
     Floats,
     Ints,
     Mask,
     matches,
+    may_relay,
     quota_of,
 )
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_hour_to_usd_per_s
@@ -48,6 +56,8 @@ class MulticastProblem:
             where there is no edge, into the source, and on the diagonal.
         usd_per_gbit: (V, V) egress price.
         egress_gbps, ingress_gbps, connection_limit, usd_per_s, quota: (V,) per region.
+        quota_names: (V,) which quota that is, of instances or of vCPUs.
+        store_gbps: `storage_read TAG` or `storage_write TAG` -> the most that store does.
         goal_gbps, most_gbps: range of the throughput.
         max_relays: most relay regions, or None.
     """
@@ -63,6 +73,8 @@ class MulticastProblem:
     connection_limit: Floats
     usd_per_s: Floats
     quota: Floats
+    quota_names: tuple[str, ...]
+    store_gbps: Mapping[str, float]
     goal_gbps: float
     most_gbps: float
     max_relays: int | None = None
@@ -95,6 +107,10 @@ class MulticastProblem:
         """The same problem for another range of throughput."""
         return replace(self, goal_gbps=goal_gbps, most_gbps=most_gbps)
 
+    def with_overhead(self, factor: Floats) -> MulticastProblem:
+        """The same problem with each region's instance price times `factor` (V,)."""
+        return replace(self, usd_per_s=self.usd_per_s * factor)
+
     def with_instances(self, count: Floats) -> MulticastProblem:
         """The same problem where a region has at most so many instances (V,)."""
         closed = count < 1
@@ -116,7 +132,8 @@ def build_multicast_problem(
     """The problem of one source and several destinations on one grid.
 
     Each cloud has one instance type, the chosen or the grid's first. The stores at the ends
-    cap the rate: a byte is read once, and written once at every destination.
+    cap the rate: a byte is read once, and written once at every destination. The safety margin
+    comes off every rate of the grid, of edges and of instances.
 
     Raises UnknownRegion, ConfigurationInvalid for destinations that are none, twice there,
     too many or the source itself, PlanInfeasible when the policy excludes an end.
@@ -127,26 +144,32 @@ def build_multicast_problem(
     kept = [
         number
         for number, tag in enumerate(grid.tags)
-        if number in ends or (limits.max_relays != 0 and _may_relay(tag, policy))
+        if number in ends or (limits.max_relays != 0 and may_relay(tag, policy))
     ]
     types = [
         grid.instance_type(cloud, limits.instance_types.get(cloud))
         for cloud in (grid.regions[number].cloud for number in kept)
     ]
-    quota = np.array([float(_quota(kind, limits)) for kind in types])
+    quotas = [
+        _quota(grid, grid.tags[number], kind, limits)
+        for number, kind in zip(kept, types, strict=True)
+    ]
+    quota = np.array([float(count) for _, count in quotas])
     position = [kept.index(number) for number in ends]
-    rate = grid.throughput_gbps[np.ix_(kept, kept)] * (1.0 - limits.safety_margin)
+    counted_on = 1.0 - limits.safety_margin
+    rate = grid.throughput_gbps[np.ix_(kept, kept)] * counted_on
     usable = (rate > 0) & (quota > 0)[:, None] & (quota > 0)[None, :]
     usable[:, position[0]] = False
     np.fill_diagonal(usable, False)
     connections = np.full(rate.shape, np.inf)
     connections[usable] = MEASURED_CONNECTIONS / rate[usable]
-    egress = np.array([kind.egress_gbps for kind in types])
-    ingress = np.array([kind.ingress_gbps for kind in types])
+    egress = np.array([kind.egress_gbps * counted_on for kind in types])
+    ingress = np.array([kind.ingress_gbps * counted_on for kind in types])
+    stores = _store_caps(grid, src, destinations, limits)
     caps = [
         float((egress * quota)[position[0]]),
         *(float((ingress * quota)[end]) for end in position[1:]),
-        *(cap for cap in (limits.source_read_gbps, limits.destination_write_gbps) if cap),
+        *stores.values(),
     ]
     return MulticastProblem(
         tags=tuple(grid.tags[number] for number in kept),
@@ -160,21 +183,33 @@ def build_multicast_problem(
         connection_limit=np.array([float(kind.connection_limit) for kind in types]),
         usd_per_s=np.array([usd_per_hour_to_usd_per_s(kind.usd_per_hour) for kind in types]),
         quota=quota,
+        quota_names=tuple(name for name, _ in quotas),
+        store_gbps=stores,
         goal_gbps=goal_gbps,
         most_gbps=min(caps),
         max_relays=limits.max_relays,
     )
 
 
-def _quota(kind: InstanceType, limits: Limits) -> int:
-    """Most instances in one region: by their number, and by their vCPUs where those are bound."""
+def _quota(grid: Grid, tag: str, kind: InstanceType, limits: Limits) -> tuple[str, int]:
+    """Most instances in one region, by their number or by their vCPUs, and which it is."""
     count = quota_of(kind, limits)
-    vcpus = limits.vcpu_quota.get(kind.cloud)
-    return count if vcpus is None else min(count, vcpus // kind.vcpus)
+    bounds = (limits.vcpu_quota.get(kind.cloud), grid.vcpu_quota(tag))
+    by_vcpus = min((vcpus // kind.vcpus for vcpus in bounds if vcpus is not None), default=count)
+    return (VCPU_QUOTA, by_vcpus) if by_vcpus < count else (INSTANCE_QUOTA, count)
 
 
-def _may_relay(tag: str, policy: Policy) -> bool:
-    return not matches(tag, policy.exclude) and (not policy.allow or matches(tag, policy.allow))
+def _store_caps(
+    grid: Grid, src: str, destinations: Sequence[str], limits: Limits
+) -> dict[str, float]:
+    """What the stores at the ends can do: the job's word, else the grid's."""
+    read = limits.source_read_gbps or grid.storage_limits(src)[0]
+    found = {} if read is None else {f"{STORAGE_READ} {src}": read}
+    for tag in destinations:
+        write = limits.destination_write_gbps or grid.storage_limits(tag)[1]
+        if write is not None:
+            found[f"{STORAGE_WRITE} {tag}"] = write
+    return found
 
 
 def _refuse_bad_ends(grid: Grid, src: str, destinations: Sequence[str]) -> None:
@@ -196,5 +231,5 @@ def _refuse_excluded_ends(ends: Sequence[str], exclude: Sequence[str]) -> None:
         if matches(tag, exclude):
             raise PlanInfeasible(
                 f"{tag} is an end of the transfer and excluded; a transfer cannot avoid its ends",
-                binding=("policy",),
+                binding=(POLICY,),
             )

@@ -70,9 +70,12 @@ def cheapest(problem: MulticastProblem, *, exactly: bool, proof_s: float) -> Fou
         return None
     bound = max(relaxed.bound, 0.0) / unit / goal
     target = problem.with_goal(goal, goal) if exactly else problem
-    best = _cheapest_over(target, pool, _best_trees(pool, relaxed), unit, bound)
-    if best is None and not pool.is_complete:
-        best = _cheapest_over(target, pool, np.arange(len(pool.trees)), unit, bound)
+    best = None
+    with suppress(SolverFailed):
+        best = _cheapest_over(target, pool, _best_trees(pool, relaxed), unit, bound)
+    if best is None:
+        everything = np.arange(len(pool.trees))
+        best = _cheapest_over(target, pool, everything, unit, bound, seconds=PATIENCE_S)
     if best is None:
         return None
     best = _suited(target, pool, relaxed, unit, best, bound, proof_s)
@@ -222,7 +225,12 @@ def _solved(
 
 
 def _cheapest_over(
-    problem: MulticastProblem, pool: Pool, chosen: Ints, unit: float, bound: float
+    problem: MulticastProblem,
+    pool: Pool,
+    chosen: Ints,
+    unit: float,
+    bound: float,
+    seconds: float = GOOD_TIME_S,
 ) -> Found | None:
     """The cheapest integers per Gbit over the chosen trees, and the bound over these.
 
@@ -236,7 +244,7 @@ def _cheapest_over(
     price, proven = bound, bound
     for _ in range(1 if low == high else RATIO_STEPS):
         aim = Aim(unit, 0.0 if low == high else unit * price, low, high)
-        answer = _solved(problem, pool, aim, chosen, counted=counted, gap=gap)
+        answer = _solved(problem, pool, aim, chosen, counted=counted, gap=gap, seconds=seconds)
         if answer is None:
             break
         proven = answer.bound / unit / low
