@@ -1,0 +1,177 @@
+"""What planning on modelled rates costs, judged by a grid that was measured.
+
+For each of the seed's ordered pairs of regions:
+
+1. The model is fitted to the measured grid without any rate or round trip at either end.
+2. A grid is made of the same regions, prices and instance types; all its rates are modelled.
+3. On it the most throughput is planned for a price: a ceiling of 1.02 to 1.8 times (drawn
+   too) the price of the cheapest plan on that grid, then the cheapest such plan.
+4. The measured grid says how much flow gets through the plan's edges and its instances. What
+   flows where, and how connections are shared, may change; no edge and no instance may join.
+5. That is divided by the most that any plan on the measured grid gets at no higher price per
+   GB than the plan really has there, its instances paid whether used or not.
+
+All of it on the relaxation, in which every rate scales with the instance limit: the share is
+the same for any limit that is equal everywhere. The share is never above 1, because the plan
+itself is among those that it is compared with.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bench.cross_validation import Mask, modelled_grid, unseen
+from bench.fit_throughput_model import fit
+from bench.report import Case
+from skyplane_orchestration.errors import SolverFailed
+from skyplane_orchestration.grid_rules import Floats
+from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.planner.formulation import (
+    columns_of,
+    cost_ceiling,
+    cost_per_second,
+)
+from skyplane_orchestration.planner.problem import PlanProblem, build_problem
+from skyplane_orchestration.planner.solve import HOP_WEIGHT, Relaxation, relax
+
+SEED = 20220129
+PAIRS = 200
+#: A ceiling as a multiple of the price of the cheapest plan at any rate.
+CEILING_SHARES = (1.02, 1.8)
+FLOOR_MEDIAN, GOAL_MEDIAN = 0.96, 0.98
+FLOOR_TENTH, GOAL_TENTH = 0.82, 0.88
+#: A rate at which no limit binds: a plan there is the cheapest at any rate.
+LEAST_GBPS = 0.1
+#: Flows below this (Gbit/s) are no edge of a plan.
+LEAST_FLOW_GBPS = 1e-6
+#: What a rate may give away so that the cheapest plan at it is feasible in floating point.
+TIE = 1e-8
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One ordered pair and the ceiling, as a multiple of the cheapest price."""
+
+    src: str
+    dst: str
+    ceiling_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What became of one plan: promised by the model, reached and the best on the measured."""
+
+    job: Job
+    planned_gbps: float
+    reached_gbps: float
+    best_gbps: float
+
+    @property
+    def share(self) -> float:
+        return self.reached_gbps / self.best_gbps
+
+
+def seeded_jobs(tags: Sequence[str], count: int = PAIRS, seed: int = SEED) -> list[Job]:
+    """The first `count` jobs of the seed's sequence."""
+    chooser = random.Random(seed)
+    low, high = CEILING_SHARES
+    jobs = []
+    for _ in range(count):
+        src, dst = chooser.sample(tags, 2)
+        jobs.append(Job(src, dst, low + chooser.random() * (high - low)))
+    return jobs
+
+
+def held_out_grid(measured: Grid, *tags: str) -> Grid:
+    """The measured grid with every rate modelled, fitted without what touches the regions."""
+    held: Mask = np.isin(measured.tags, tags)
+    return modelled_grid(measured, fit(unseen(measured, held)))
+
+
+def most_flow(problem: PlanProblem) -> Floats:
+    """Costs for the most throughput, by short paths where there is a choice."""
+    columns = columns_of(problem)
+    cost = np.zeros(columns.count)
+    cost[columns.flow] = HOP_WEIGHT
+    cost[columns.throughput] = -1.0
+    return cost
+
+
+def most_for_price(problem: PlanProblem, usd_per_gbit: float) -> Relaxation:
+    """The most throughput at no more than the price per Gbit."""
+    return _solved(relax(problem, most_flow(problem), extra=[cost_ceiling(problem, usd_per_gbit)]))
+
+
+def planned(problem: PlanProblem, ceiling_share: float) -> Relaxation:
+    """The plan: the fastest at the ceiling, and the cheapest of these."""
+    slowly = problem.with_goal(LEAST_GBPS, LEAST_GBPS)
+    least = _solved(relax(slowly, cost_per_second(slowly))).objective / LEAST_GBPS
+    rate = most_for_price(problem, least * ceiling_share).throughput_gbps * (1 - TIE)
+    at_rate = problem.with_goal(rate, rate)
+    return _solved(relax(at_rate, cost_per_second(at_rate)))
+
+
+def reached(truth: PlanProblem, plan: Relaxation, plan_problem: PlanProblem) -> tuple[float, float]:
+    """Gbit/s through the plan's edges and instances on another grid, and USD per Gbit of it."""
+    used = plan.flow_gbps > LEAST_FLOW_GBPS
+    edges = set(zip(plan_problem.tail[used], plan_problem.head[used], strict=True))
+    kept = [edge in edges for edge in zip(truth.tail, truth.head, strict=True)]
+    own = replace(truth.with_edges(np.array(kept)), quota=np.maximum(plan.instances, 0.0))
+    found = _solved(relax(own, most_flow(own), instances_at_least=own.quota))
+    usd_per_s = found.flow_gbps @ own.usd_per_gbit + own.quota @ own.usd_per_s
+    return found.throughput_gbps, float(usd_per_s) / found.throughput_gbps
+
+
+def judge(measured: Grid, planned_on: Grid, job: Job) -> Judged:
+    """Plans one job on one grid and says what the plan is worth on the measured one.
+
+    Raises SolverFailed when there is no way from source to sink.
+    """
+    problem = build_problem(planned_on, job.src, job.dst, goal_gbps=0.0)
+    truth = build_problem(measured, job.src, job.dst, goal_gbps=0.0)
+    plan = planned(problem, job.ceiling_share)
+    reached_gbps, usd_per_gbit = reached(truth, plan, problem)
+    best = most_for_price(truth, usd_per_gbit)
+    return Judged(job, plan.throughput_gbps, reached_gbps, max(best.throughput_gbps, reached_gbps))
+
+
+def regrets(
+    measured: Grid,
+    jobs: Sequence[Job],
+    grid_for: Callable[[Grid, str, str], Grid] = held_out_grid,
+) -> list[Judged]:
+    """Every job planned on the grid that `grid_for` gives for its ends."""
+    return [judge(measured, grid_for(measured, job.src, job.dst), job) for job in jobs]
+
+
+def regret_cases(measured: Grid, count: int | None = None) -> list[Case]:
+    """Median and tenth percentile over the seed's pairs, or over the first `count` of them."""
+    found = regrets(measured, seeded_jobs(measured.tags, count or PAIRS))
+    shares = np.array([one.share for one in found])
+    what = f"of {len(found)} pairs, both ends held out: flow over the best at no higher price"
+    return [
+        Case(
+            f"regret: median {what}",
+            float(np.median(shares)),
+            "of the best",
+            floor=FLOOR_MEDIAN,
+            goal=GOAL_MEDIAN,
+        ),
+        Case(
+            f"regret: tenth percentile {what}",
+            float(np.quantile(shares, 0.1)),
+            "of the best",
+            floor=FLOOR_TENTH,
+            goal=GOAL_TENTH,
+        ),
+    ]
+
+
+def _solved(found: Relaxation | None) -> Relaxation:
+    if found is None:
+        raise SolverFailed("the regret of a plan cannot be told: no way from source to sink")
+    return found
