@@ -60,6 +60,14 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
         for option in ("--volume-gb", "--objects", "--instance-limit", "--relays")
         for bad in ("-1", "nan", "inf", "many", "")
     ],
+    *[
+        (ALL, f"{ENDS} {option}={bad}", option)
+        for option in ("--source-read-gbps", "--destination-write-gbps", "--max-job-usd")
+        for bad in ("-1", "0", "nan", "many")
+    ],
+    *[(ALL, f"{ENDS} --safety-margin={bad}", "--safety-margin") for bad in ("-0.1", "1", "nan")],
+    *[(ALL, f"{ENDS} --vcpu-quota {bad}", "--vcpu-quota") for bad in ("aws=0", "aws", "oci=4")],
+    *[(WITH_GOAL, f"{ENDS} --prove-s={bad}", "--prove-s") for bad in ("-1", "inf", "x")],
     (ALL, f"{ENDS} --volume-gb 0", "--volume-gb"),
     (ALL, f"{ENDS} --instance-limit 0", "instance"),
     (ALL, f"{ENDS} --instance-limit 1.5", "--instance-limit"),
@@ -83,6 +91,9 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (WITH_GOAL, f"{ENDS} --deadline-s 600", "needs a volume"),
     (WITH_GOAL, f"{ENDS} --deadline-s 20 --volume-gb 1", "the earliest deadline is"),
     (WITH_GOAL, f"{ENDS} --deadline-s 200 --volume-gb 1e6 --relays 0", "the earliest deadline is"),
+    (WITH_GOAL, f"{ENDS} --max-job-usd 5", "needs a volume"),
+    (WITH_GOAL, f"{ENDS} --max-job-usd 1e-3 --volume-gb 100 --relays 0", "the cheapest costs"),
+    (("plan",), f"{ENDS} --vcpu-quota aws=1 --relays 0", "raise the vCPU quota"),
     (WITH_GOAL, f"{ENDS} --exactly", "--exactly belongs to --min-throughput-gbps"),
     (WITH_GOAL, f"{ENDS} --max-usd-per-gb 1 --deadline-s 5", "not allowed with"),
     (("frontier",), f"{ENDS} --max-usd-per-gb 1", "--max-usd-per-gb"),

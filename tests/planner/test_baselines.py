@@ -51,6 +51,12 @@ def test_a_bigger_instance_lifts_its_limit(shipped: Grid) -> None:
     assert big.instances[pair[0]].type == "Standard_D32_v5"
 
 
+def test_a_quota_below_one_instance_is_named(triangle: Grid) -> None:
+    with pytest.raises(PlanInfeasible, match="no instance of gcp-plain") as caught:
+        direct(triangle, S, T, limits=Limits(vcpu_quota={"gcp": 3}))
+    assert caught.value.binding == (f"vcpu_quota {T}",)
+
+
 def test_no_edge_and_no_region_are_refused(triangle: Grid) -> None:
     with pytest.raises(PlanInfeasible, match="no edge"):
         direct(triangle, R, S)

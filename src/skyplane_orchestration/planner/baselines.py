@@ -21,6 +21,7 @@ from skyplane_orchestration.job import (
 from skyplane_orchestration.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.assemble import Request, assemble
 from skyplane_orchestration.planner.decode import Overlay
+from skyplane_orchestration.planner.explain import quota_at
 from skyplane_orchestration.planner.places import crosses_no_edge
 from skyplane_orchestration.planner.problem import MEASURED_CONNECTIONS, may_relay, quota_of
 
@@ -166,13 +167,14 @@ def _chain(
 ) -> TransferPlan:
     started = time.perf_counter()
     rate = _rate_gbps(grid, regions, instances, limits)
+    counts = _counts(grid, regions, instances, limits)
+    _require_instances(grid, counts, limits)
     if rate <= 0:
         raise PlanInfeasible(
             f"grid {grid.name!r} has no edge {' -> '.join(regions)}",
             binding=("no_route",),
             most_gbps=0.0,
         )
-    counts = _counts(grid, regions, instances, limits)
     overlay = Overlay(
         throughput_gbps=rate,
         paths={regions: rate},
@@ -183,3 +185,15 @@ def _chain(
     types = {tag: _type_of(grid, tag, limits) for tag in regions}
     report = SolverReport("baseline", 0.0, 0.0, time.perf_counter() - started)
     return assemble(grid, request, overlay, types, binding=(), solver=report)
+
+
+def _require_instances(grid: Grid, counts: Mapping[str, int], limits: Limits) -> None:
+    for tag, count in counts.items():
+        if count < 1:
+            kind = _type_of(grid, tag, limits)
+            raise PlanInfeasible(
+                f"the limits allow no instance of {kind.name} ({kind.vcpus} vCPUs) in {tag};"
+                " raise the vCPU quota or choose a smaller type",
+                binding=(f"{quota_at(kind, limits)[0]} {tag}",),
+                most_gbps=0.0,
+            )

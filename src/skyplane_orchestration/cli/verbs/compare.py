@@ -39,6 +39,7 @@ def add(verbs: arguments.Subparsers) -> None:
     arguments.add_ends(parser, "a URL, a path or a region tag such as aws:us-east-1")
     arguments.add_objective(parser)
     arguments.add_limits(parser)
+    arguments.add_proof(parser)
     arguments.add_deployment(parser)
     arguments.add_output(parser)
     parser.set_defaults(run_verb=run)
@@ -85,6 +86,7 @@ def _comparison(options: argparse.Namespace, client: Client) -> Comparison:
         objects=objects,
         limits=limits,
         policy=policy,
+        proof_s=planner.PROOF_S if options.prove_s is None else options.prove_s,
     )
     return replace(found, notes=(*found.notes, *notes))
 
