@@ -111,7 +111,7 @@ def test_warnings_do_not_fail_a_grid(
     assert document["valid"] is True
     assert document["warnings_found"] == len(document["warnings"]) == 2
     assert main(["grid", "validate", str(tmp_path)]) == 0
-    assert "warning: 1 rates are above" in capsys.readouterr().out
+    assert "warning: 1 of 2 pairs: the rate is above" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -94,24 +94,24 @@ def test_what_leaves_nothing_to_read_is_one_error(
         (
             {"limits.csv": LIMITS, "throughput.csv": "src,dst,gbps\naws:us-east-1,gcp:us-east1,6\n"
              "gcp:us-east1,aws:us-east-1,5\n"},
-            "1 rates are above what any instance type of the ends can do: aws:us-east-1 ->",
+            "1 of 2 pairs: the rate is above what any instance type of the ends can do (aws:us-east-1 ->",
         ),
         (
             {"throughput.csv": "src,dst,gbps\naws:us-east-1,gcp:us-east1,1\n"},
-            "1 of the pairs were not measured and are modelled: gcp:us-east1 -> aws:us-east-1",
+            "1 of 2 pairs: not measured, the rate is modelled (gcp:us-east1 -> aws:us-east-1)",
         ),
         (
             {"throughput.csv": "src,dst,gbps\naws:us-east-1,gcp:us-east1,0\n"
              "gcp:us-east1,aws:us-east-1,5\n"},
-            "1 pairs have no rate",
+            "1 of 2 pairs: the rate is 0",
         ),
         (
             {"latency.csv": "src,dst,rtt_ms\naws:us-east-1,gcp:us-east1,0.5\n"},
-            "1 round trips are faster than light in fibre: aws:us-east-1 -> gcp:us-east1",
+            "1 of 2 pairs: the round trip is faster than light in fibre (aws:us-east-1 -> gcp:us-east1)",
         ),
         (
             {"price.csv": "src,dst,usd_per_gb\naws:us-east-1,gcp:us-east1,0\n"},
-            "1 prices from cloud to cloud are 0: aws:us-east-1 -> gcp:us-east1",
+            "1 of 2 pairs: the price is 0 although the cloud is left (aws:us-east-1 -> gcp:us-east1)",
         ),
         (
             {"storage.csv": "cloud_or_region_glob,read_gbps,write_gbps\nazure,1,1\n"},
@@ -149,7 +149,7 @@ def test_the_shipped_files_and_the_measured_grid_have_no_bad_row(
 ) -> None:
     assert audit_grid(repository / "grids" / "skyplane_grids").is_valid
     told = warnings_of(audit_grid(shared_dir / "grids" / "skyplane-2022-01"))
-    assert "10 round trips are faster than light" in told
+    assert "10 of 3906 pairs: the round trip is faster than light" in told
 
 
 def test_there_is_nothing_to_audit_where_there_is_no_directory(tmp_path: Path) -> None:

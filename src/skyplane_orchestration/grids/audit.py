@@ -79,19 +79,19 @@ def warnings_about(grid: Grid) -> Iterator[str]:
     yield from _lost_regions(grid)
     missing = off & ~grid.measured
     if grid.measured.any():
-        yield from _pairs(grid, missing, "{} of the pairs were not measured and are modelled")
+        yield from _pairs(grid, missing, "not measured, the rate is modelled")
     caps = _most_gbps(grid)
     over = grid.measured & (grid.throughput_gbps > caps + 1e-9)
-    yield from _pairs(grid, over, "{} rates are above what any instance type of the ends can do")
+    yield from _pairs(grid, over, "the rate is above what any instance type of the ends can do")
     dead = off & (grid.throughput_gbps == 0)
-    yield from _pairs(grid, dead, "{} pairs have no rate: no edge goes there")
+    yield from _pairs(grid, dead, "the rate is 0, no edge goes there")
     far_km = np.maximum(pairwise_distance_km(grid.regions) - 2 * CITY_RADIUS_KM, 0.0)
     fast = grid.rtt_measured & (grid.rtt_ms < 2 * far_km / LIGHT_IN_FIBRE_KM_PER_MS)
-    yield from _pairs(grid, fast, "{} round trips are faster than light in fibre")
+    yield from _pairs(grid, fast, "the round trip is faster than light in fibre")
     clouds = np.array([region.cloud for region in grid.regions])
     free = (grid.usd_per_gb == 0) & (clouds[:, None] != clouds[None, :])
     free &= (clouds != "local")[:, None] & (grid.price_source != FROM_OVERRIDE)
-    yield from _pairs(grid, free, "{} prices from cloud to cloud are 0")
+    yield from _pairs(grid, free, "the price is 0 although the cloud is left")
 
 
 def _lost_regions(grid: Grid) -> Iterator[str]:
@@ -129,4 +129,5 @@ def _pairs(grid: Grid, chosen: np.typing.NDArray[np.bool_], text: str) -> Iterat
     if len(found):
         named = [f"{grid.tags[i]} -> {grid.tags[j]}" for i, j in found[:NAMED_PAIRS]]
         rest = ", ..." if len(found) > NAMED_PAIRS else ""
-        yield f"{text.format(len(found))}: {', '.join(named)}{rest}"
+        size = len(grid.tags)
+        yield f"{len(found)} of {size * (size - 1)} pairs: {text} ({', '.join(named)}{rest})"

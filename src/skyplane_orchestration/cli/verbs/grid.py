@@ -217,7 +217,7 @@ def _validate(options: argparse.Namespace, terminal: Terminal) -> int:
         _print_audit(options.name, audit, terminal)
     if audit.is_valid:
         return SUCCESS
-    complain(f"{options.name} is no valid grid: {len(audit.errors)} errors")
+    complain(f"{options.name} is no valid grid; errors: {len(audit.errors)}")
     return BAD_INPUT
 
 
