@@ -224,10 +224,12 @@ class Question:
             )
         most = rounded_down(largest.integers.throughput_gbps)
         names = binding_of(problem, decoded(problem, largest.integers), largest.relaxed)
+        goal = f"{problem.goal_gbps:g} Gbit/s from {self._route}"
+        is_proven = problem.goal_gbps > largest.bound_gbps
+        words = f"no plan moves {goal}" if is_proven else f"no plan that moves {goal} was found"
         return PlanInfeasible(
-            f"no plan moves {problem.goal_gbps:g} Gbit/s from {self._route}; the most that was"
-            f" found is {most:g} Gbit/s, and {largest.bound_gbps:.5g} Gbit/s cannot be exceeded."
-            f" What binds: {', '.join(names)}. Ask for less, raise the limits, choose larger"
+            f"{words}; the most that was found is {most:g} Gbit/s, and"
+            f" {largest.bound_gbps:.5g} Gbit/s cannot be exceeded. What binds: {', '.join(names)}. Ask for less, raise the limits, choose larger"
             " instance types, or let more regions relay",
             binding=names,
             most_gbps=most,

@@ -73,7 +73,12 @@ def cheapest(problem: MulticastProblem, *, exactly: bool, proof_s: float) -> Fou
     best = None
     with suppress(SolverFailed):
         best = _cheapest_over(target, pool, _best_trees(pool, relaxed), unit, bound)
-    if best is None:
+    if best is None and not pool.is_complete:
+        # What carries the most carries the goal, if anything that was found does.
+        largest = largest_throughput(problem)
+        if largest is None or largest.integers.throughput_gbps < goal:
+            return None
+        pool.add(list(largest.integers.trees))
         everything = np.arange(len(pool.trees))
         best = _cheapest_over(target, pool, everything, unit, bound, seconds=PATIENCE_S)
     if best is None:
