@@ -229,8 +229,9 @@ class Question:
         words = f"no plan moves {goal}" if is_proven else f"no plan that moves {goal} was found"
         return PlanInfeasible(
             f"{words}; the most that was found is {most:g} Gbit/s, and"
-            f" {largest.bound_gbps:.5g} Gbit/s cannot be exceeded. What binds: {', '.join(names)}. Ask for less, raise the limits, choose larger"
-            " instance types, or let more regions relay",
+            f" {largest.bound_gbps:.5g} Gbit/s cannot be exceeded. What binds:"
+            f" {', '.join(names)}. Ask for less, raise the limits, choose larger instance"
+            " types, or let more regions relay",
             binding=names,
             most_gbps=most,
         )
