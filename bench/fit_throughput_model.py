@@ -75,14 +75,13 @@ def solve_softly(
     Repeated with smaller weights for errors beyond SOFT_ERROR, and with `weight_of_low` for an
     estimate below what is wanted.
     """
-    each: Floats = np.ones(len(wanted))
-    found: Floats = np.zeros(len(penalty))
+    found, each = np.zeros(len(penalty)), np.ones(len(wanted))
     for _ in range(ROUNDS):
         weighted = columns * (each * weight**2)[:, None]
-        found = np.linalg.solve(weighted.T @ columns + penalty, weighted.T @ wanted)
+        found[:] = np.linalg.solve(weighted.T @ columns + penalty, weighted.T @ wanted)
         error = (wanted - columns @ found) * weight
-        each = 2.0 * np.where(error < 0, 1.0 - weight_of_low, weight_of_low)
-        each /= np.sqrt(1.0 + (error / SOFT_ERROR) ** 2)
+        balance = np.where(error < 0, 1.0 - weight_of_low, weight_of_low)
+        each = 2.0 * balance / np.sqrt(1.0 + (error / SOFT_ERROR) ** 2)
     return found
 
 

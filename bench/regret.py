@@ -36,7 +36,7 @@ from skyplane_orchestration.planner.formulation import (
     cost_per_second,
 )
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
-from skyplane_orchestration.planner.solve import HOP_WEIGHT, Relaxation, relax
+from skyplane_orchestration.planner.solve import Relaxation, relax
 
 SEED = 20220129
 PAIRS = 200
@@ -48,8 +48,8 @@ FLOOR_TENTH, GOAL_TENTH = 0.82, 0.88
 LEAST_GBPS = 0.1
 #: Flows below this (Gbit/s) are no edge of a plan.
 LEAST_FLOW_GBPS = 1e-6
-#: What a rate may give away so that the cheapest plan at it is feasible in floating point.
-TIE = 1e-8
+#: Weight of a plan's cost at the ceiling against its throughput.
+MONEY_WEIGHT = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,36 +92,43 @@ def held_out_grid(measured: Grid, *tags: str) -> Grid:
     return modelled_grid(measured, fit(unseen(measured, held)))
 
 
-def most_flow(problem: PlanProblem) -> Floats:
-    """Costs for the most throughput, by short paths where there is a choice."""
-    columns = columns_of(problem)
-    cost = np.zeros(columns.count)
-    cost[columns.flow] = HOP_WEIGHT
-    cost[columns.throughput] = -1.0
+def most_flow(problem: PlanProblem, usd_per_gbit: float) -> Floats:
+    """Costs for the most throughput, and among equals for the least money.
+
+    At the price a Gbit/s weighs a Gbit/s; money weighs so little that no plan gives one up
+    unless it costs 1 / MONEY_WEIGHT times the price.
+    """
+    cost = cost_per_second(problem) * (MONEY_WEIGHT / usd_per_gbit)
+    cost[columns_of(problem).throughput] = -1.0
     return cost
 
 
 def most_for_price(problem: PlanProblem, usd_per_gbit: float) -> Relaxation:
-    """The most throughput at no more than the price per Gbit."""
-    return _solved(relax(problem, most_flow(problem), extra=[cost_ceiling(problem, usd_per_gbit)]))
+    """The most throughput at no more than the price per Gbit, and the cheapest such plan."""
+    return _solved(
+        relax(
+            problem,
+            most_flow(problem, usd_per_gbit),
+            extra=[cost_ceiling(problem, usd_per_gbit)],
+        )
+    )
 
 
-def planned(problem: PlanProblem, ceiling_share: float) -> Relaxation:
-    """The plan: the fastest at the ceiling, and the cheapest of these."""
+def cheapest_usd_per_gbit(problem: PlanProblem) -> float:
+    """The price of the cheapest plan at any rate."""
     slowly = problem.with_goal(LEAST_GBPS, LEAST_GBPS)
-    least = _solved(relax(slowly, cost_per_second(slowly))).objective / LEAST_GBPS
-    rate = most_for_price(problem, least * ceiling_share).throughput_gbps * (1 - TIE)
-    at_rate = problem.with_goal(rate, rate)
-    return _solved(relax(at_rate, cost_per_second(at_rate)))
+    return _solved(relax(slowly, cost_per_second(slowly))).objective / LEAST_GBPS
 
 
-def reached(truth: PlanProblem, plan: Relaxation, plan_problem: PlanProblem) -> tuple[float, float]:
-    """Gbit/s through the plan's edges and instances on another grid, and USD per Gbit of it."""
+def reached(
+    truth: PlanProblem, plan: Relaxation, problem: PlanProblem, usd_per_gbit: float
+) -> tuple[float, float]:
+    """Gbit/s through a plan's edges and instances on another grid, and USD per Gbit of it."""
     used = plan.flow_gbps > LEAST_FLOW_GBPS
-    edges = set(zip(plan_problem.tail[used], plan_problem.head[used], strict=True))
+    edges = set(zip(problem.tail[used], problem.head[used], strict=True))
     kept = [edge in edges for edge in zip(truth.tail, truth.head, strict=True)]
     own = replace(truth.with_edges(np.array(kept)), quota=np.maximum(plan.instances, 0.0))
-    found = _solved(relax(own, most_flow(own), instances_at_least=own.quota))
+    found = _solved(relax(own, most_flow(own, usd_per_gbit), instances_at_least=own.quota))
     usd_per_s = found.flow_gbps @ own.usd_per_gbit + own.quota @ own.usd_per_s
     return found.throughput_gbps, float(usd_per_s) / found.throughput_gbps
 
@@ -133,8 +140,9 @@ def judge(measured: Grid, planned_on: Grid, job: Job) -> Judged:
     """
     problem = build_problem(planned_on, job.src, job.dst, goal_gbps=0.0)
     truth = build_problem(measured, job.src, job.dst, goal_gbps=0.0)
-    plan = planned(problem, job.ceiling_share)
-    reached_gbps, usd_per_gbit = reached(truth, plan, problem)
+    ceiling = cheapest_usd_per_gbit(problem) * job.ceiling_share
+    plan = most_for_price(problem, ceiling)
+    reached_gbps, usd_per_gbit = reached(truth, plan, problem, ceiling)
     best = most_for_price(truth, usd_per_gbit)
     return Judged(job, plan.throughput_gbps, reached_gbps, max(best.throughput_gbps, reached_gbps))
 

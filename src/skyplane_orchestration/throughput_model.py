@@ -66,10 +66,11 @@ def _area_detours(line: Mapping[str, Any], regions: Sequence[GridRegion]) -> Flo
     """ms per km by pair of areas, (V, V)."""
     areas = areas_of(line.get("areas", {}), regions)
     known = line.get("area_detour_ms_per_km", {})
-    detour = np.zeros((len(regions), len(regions)))
-    for row, src in enumerate(areas):
-        for column, dst in enumerate(areas):
-            detour[row, column] = known.get(area_pair(src, dst), 0.0)
+    names, number = np.unique(areas, return_inverse=True)
+    by_area = np.array(
+        [[known.get(area_pair(src, dst), 0.0) for dst in names] for src in names], dtype=float
+    )
+    detour: Floats = by_area[np.ix_(number, number)]
     return detour
 
 
