@@ -52,6 +52,30 @@ def _scale(value: float) -> float:
     return float(10.0 ** (_DIGITS - 1 - math.floor(math.log10(value)))) if value > 0 else 1.0
 
 
+#: What the name of a limit means; the region, if any, follows.
+_WORDS = {
+    THROUGHPUT_FLOOR: "the throughput that was asked for",
+    DEADLINE: "the deadline",
+    COST_CEILING: "the price ceiling",
+    POLICY_MAX_JOB_USD: "the most that the policy lets a job cost",
+    INSTANCE_QUOTA: "the number of instances in",
+    VCPU_QUOTA: "the number of vCPUs in",
+    STORAGE_READ: "what can be read from the store in",
+    STORAGE_WRITE: "what can be written to the store in",
+    "egress_limit": "what the instances can send from",
+    "ingress_limit": "what the instances can receive in",
+    "connection_limit_out": "the connections of the instances out of",
+    "connection_limit_in": "the connections of the instances into",
+}
+
+
+def in_words(name: str) -> str:
+    """A name of `TransferPlan.binding` for people, with the name itself."""
+    kind, _, tag = name.partition(" ")
+    words = _WORDS.get(name) or f"{_WORDS.get(kind, kind)} {tag}".rstrip()
+    return f"{words} ({name if name in _WORDS else kind})"
+
+
 # ---------------------------------------------------------------- what binds
 
 
