@@ -72,9 +72,9 @@ def test_the_gap_is_the_distance_to_the_relaxed_frontier(measured: Grid) -> None
     assert plans.relaxed == relaxed.points
     for one in plans:
         bound = relaxed.usd_per_gb_at(one.throughput_gbps)
-        assert one.solver.bound == pytest.approx(bound, rel=1e-9)
-        assert one.cost.usd_per_gb * (1 - one.solver.gap) == pytest.approx(bound, rel=1e-9)
-        assert bound <= one.cost.usd_per_gb * (1 + 1e-9)
+        assert one.solver.bound == pytest.approx(bound, rel=1e-6)
+        assert one.cost.usd_per_gb * (1 - one.solver.gap) == pytest.approx(bound, rel=1e-6)
+        assert bound <= one.cost.usd_per_gb * (1 + 1e-6)
     assert {one.solver.status for one in plans} == {"optimal", "feasible"}
 
 
