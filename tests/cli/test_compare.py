@@ -56,11 +56,12 @@ def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     for column in ("Gbit/s", "time", "egress", "instances", "requests", "service", "total"):
         assert column in header
     assert {len(row) for row in rows[:7]} == {len(header)}
+    assert rows[0].split()[0] == "cheapest"
     for words in (
         "direct, 8 instances",
-        "best relay (RON), 1 instance",
-        "AWS DataSync, enhanced mode",
-        "unpublished",
+        "RON, 1 instance",
+        "DataSync, enhanced mode",
+        "the services publish no rates",
         "fee of 2025-04-01",
         "the destination must be Azure Storage",
         "grid: shipped",
@@ -71,7 +72,23 @@ def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 def test_without_a_volume_there_is_no_column_of_sums(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", SRC, DST]) == 0
     header = capsys.readouterr().out.splitlines()[0].split()
-    assert header == ["way", "Gbit/s", "USD", "per", "GB", "relays"]
+    assert header == ["way", "Gbit/s", "$/GB", "relays"]
+
+
+def test_a_narrow_terminal_gets_the_items_apart_and_loses_no_figure(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skyplane_orchestration.cli.terminal._PIPE_WIDTH", 80)
+    assert main(["compare", SRC, DST, "--volume-gb", "10", "--objects", "10"]) == 0
+    what, items, remarks = capsys.readouterr().out.split("\n\n")
+    assert what.split("\n")[0].split() == ["way", "Gbit/s", "time", "total", "$/GB", "relays"]
+    assert "aws:" not in what
+    assert "over aws:" in remarks or "over gcp:" in remarks or "over azure:" in remarks
+    assert items.split("\n")[0].split() == ["way", "egress", "instances", "requests", "service"]
+    for block in (what, items):
+        rows = block.split("\n")
+        assert len(rows) == 12
+        assert not any("…" in row for row in rows)
 
 
 def test_inside_one_region_the_services_alone_are_beside_the_plan(answer: Answer) -> None:

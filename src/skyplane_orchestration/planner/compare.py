@@ -40,6 +40,8 @@ _ANY_USD_PER_GB: Final = 1e6
 #: Without a ceiling: what the fastest plan may cost, as a multiple of the cheapest's price.
 MORE_MONEY: Final = 1.25
 
+_RON: Final = "over the one relay that is fastest, whatever it costs"
+
 PLAN, SERVICE = "plan", "service"
 
 #: Said of every comparison; the measurements are Fig. 6 of the paper, at most 8 instances.
@@ -261,17 +263,18 @@ def _baselines(
 ) -> list[Way]:
     """The direct path and RON, with one instance per region and with all."""
     most = max(most_instances(grid, tag, limits) for tag in (src, dst))
-    ways = (
-        ("direct", "direct", direct),
-        ("ron", "best relay (RON)", partial(best_relay, policy=policy)),
+    ways: tuple[tuple[str, str, Callable[..., TransferPlan], str], ...] = (
+        ("direct", "direct", direct, ""),
+        ("ron", "RON", partial(best_relay, policy=policy), _RON),
     )
     return [
         _tried(
             f"{name}_{suffix}",
             f"{title}, {count} instance{'s' if count > 1 else ''}",
             partial(way, grid, src, dst, count, volume_gb, objects=objects, limits=limits),
+            note,
         )
-        for name, title, way in ways
+        for name, title, way, note in ways
         for suffix, count in (("1", 1), ("n", most))
     ]
 
@@ -317,7 +320,7 @@ def _instance_usd(cost: PlanCost) -> float | None:
 def _way_of_quote(quote: ServiceQuote) -> Way:
     return Way(
         name=quote.service,
-        title=quote.service,
+        title=quote.title,
         egress_usd=quote.egress_usd,
         request_usd=quote.request_usd,
         service_usd=quote.service_usd,

@@ -45,6 +45,7 @@ class ServiceOffer:
     """One way of one service to be used.
 
     Attributes:
+        title: the name where room is short.
         routes: `source>destination` by cloud -> what it takes there.
         usd_per_gb, usd_per_task: the service's own fee.
         part_mib: size of the parts that it writes; None where that is not published.
@@ -52,6 +53,7 @@ class ServiceOffer:
     """
 
     name: str
+    title: str
     routes: Mapping[str, str]
     usd_per_gb: float
     usd_per_task: float
@@ -67,6 +69,7 @@ class TransferService:
     """A service with its offers, and why it serves no other route (glob, reason)."""
 
     name: str
+    title: str
     offers: tuple[ServiceOffer, ...]
     refusals: tuple[tuple[str, str], ...]
 
@@ -76,6 +79,7 @@ class ServiceQuote:
     """What one service would charge for one job.
 
     Attributes:
+        service, title: its name, and that where room is short.
         usd_per_gb: fee and egress per GB (1e9 bytes), without the fee per task and without
             requests; None where the service does not serve the route.
         service_usd: its fee for the volume and for one run.
@@ -85,6 +89,7 @@ class ServiceQuote:
     """
 
     service: str
+    title: str
     usd_per_gb: float | None
     service_usd: float | None
     egress_usd: float | None
@@ -124,7 +129,8 @@ def quote_services(
         if not offers:
             reason = next(why for glob, why in service.refusals if fnmatchcase(route, glob))
             nothing = (None,) * 5
-            quotes.append(ServiceQuote(service.name, *nothing, reason, (), None, None))
+            names = (service.name, service.title)
+            quotes.append(ServiceQuote(*names, *nothing, reason, (), None, None))
     return tuple(quotes)
 
 
@@ -145,6 +151,7 @@ def _quote(
     total = None if fee is None or bytes_out is None else fee + bytes_out + (requests or 0.0)
     return ServiceQuote(
         service=offer.name,
+        title=offer.title,
         usd_per_gb=offer.usd_per_gb + egress,
         service_usd=fee,
         egress_usd=bytes_out,
@@ -214,19 +221,20 @@ def load_services() -> tuple[TransferService, ...]:
 
 
 def _service(document: Mapping[str, Any]) -> TransferService:
-    name = document["name"]
     return TransferService(
-        name=name,
-        offers=tuple(_offer(name, offer) for offer in document["offers"]),
+        name=document["name"],
+        title=document["title"],
+        offers=tuple(_offer(document, offer) for offer in document["offers"]),
         refusals=tuple((row["route"], row["reason"]) for row in document["cannot"]),
     )
 
 
-def _offer(service: str, document: Mapping[str, Any]) -> ServiceOffer:
+def _offer(service: Mapping[str, Any], document: Mapping[str, Any]) -> ServiceOffer:
     fee, routes, requests = document["fee"], document["routes"], document["requests"]
     per_unit = float(fee["usd_per_unit"])
     return ServiceOffer(
-        name=", ".join(part for part in (service, document["mode"]) if part),
+        name=_with_mode(service["name"], document),
+        title=_with_mode(service["title"], document),
         routes=dict(routes["served"]),
         usd_per_gb=usd_per_gib_to_usd_per_gb(per_unit) if fee["unit"] == "GiB" else per_unit,
         usd_per_task=float(fee["usd_per_task"]),
@@ -236,6 +244,10 @@ def _offer(service: str, document: Mapping[str, Any]) -> ServiceOffer:
         fee=_evidence(fee),
         served=_evidence(routes),
     )
+
+
+def _with_mode(name: str, offer: Mapping[str, Any]) -> str:
+    return f"{name}, {offer['mode']}" if offer["mode"] else str(name)
 
 
 def _evidence(document: Mapping[str, Any]) -> Evidence:

@@ -19,6 +19,9 @@ from skyplane_orchestration.cli.verbs.plan import (
 )
 
 if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.location import Location
     from skyplane_orchestration.planner import Comparison
@@ -26,10 +29,13 @@ if TYPE_CHECKING:
 
 #: Where files are: outside of every cloud.
 _HERE: Final = "local:this-machine"
-_COLUMNS: Final = (
-    "way", ">Gbit/s", ">time", ">egress", ">instances", ">requests", ">service", ">total",
-    ">USD per GB", "relays",
-)  # fmt: skip
+_WHAT: Final = (">Gbit/s", ">time", ">total", ">$/GB")
+_ITEMS: Final = (">egress", ">instances", ">requests", ">service")
+#: A row of everything; a narrower terminal gets what it is and what it is made of apart, and
+#: the relays by number, with their names below.
+_WHOLE: Final = (("way", *_WHAT, *_ITEMS, "relays"),)
+_APART: Final = (("way", *_WHAT, ">relays"), ("way", *_ITEMS))
+_WIDE: Final = 115
 
 
 def add(verbs: arguments.Subparsers) -> None:
@@ -54,11 +60,11 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         return SUCCESS
     from rich.text import Text
 
-    from skyplane_orchestration.cli.render import table
-
-    columns, rows = _without_empty_columns(_COLUMNS, [_row(way) for way in comparison.ways])
-    remarks = (Text(line) for line in _remarks(client, comparison))
-    terminal.answer({}, table(columns, rows), Text(), *remarks)
+    is_wide = terminal.console().width >= _WIDE
+    blocks = _WHOLE if is_wide else _APART
+    tables = [part for columns in blocks for part in _table(comparison.ways, columns)]
+    remarks = _remarks(comparison, with_relays=not is_wide)
+    terminal.answer({}, *tables, *(Text(line) for line in remarks))
     return SUCCESS
 
 
@@ -99,43 +105,51 @@ def _region_of(location: Location) -> str:
 # ---------------------------------------------------------------- for people
 
 
-def _row(way: Way) -> tuple[str, ...]:
+def _table(ways: Sequence[Way], columns: Sequence[str]) -> tuple[Table | Text, ...]:
+    """A table without the columns that nobody fills, and a blank line; nothing for names alone."""
+    from rich.text import Text
+
+    from skyplane_orchestration.cli.render import table
+
+    rows = [_cells(way) for way in ways]
+    used = [column for column in columns if any(cells.get(column) for cells in rows)]
+    if len(used) < 2:
+        return ()
+    return (table(used, [[cells.get(column, "") for column in used] for cells in rows]), Text())
+
+
+def _cells(way: Way) -> dict[str, str]:
+    """What stands in each column; a way that there is none of has its name alone."""
     from skyplane_orchestration.cli.render import duration, usd
 
     if way.reason:
-        return (way.title, "none", *[""] * (len(_COLUMNS) - 2))
-    amounts = (
-        way.egress_usd,
-        way.instance_usd,
-        way.request_usd,
-        way.service_usd,
-        way.total_usd,
-    )
-    rate = way.throughput_gbps
-    return (
-        way.title,
-        "unpublished" if rate is None else f"{rate:.2f}",
-        "" if way.transfer_s is None else duration(way.transfer_s),
-        *("" if amount is None else usd(amount) for amount in amounts),
-        "" if way.usd_per_gb is None else f"{way.usd_per_gb:.4f}",
-        ", ".join(way.relays),
-    )
+        return {"way": way.title, ">Gbit/s": "none"}
+    amounts = {
+        ">total": way.total_usd,
+        ">egress": way.egress_usd,
+        ">instances": way.instance_usd,
+        ">requests": way.request_usd,
+        ">service": way.service_usd,
+    }
+    return {
+        "way": way.title,
+        ">Gbit/s": "?" if way.throughput_gbps is None else f"{way.throughput_gbps:.2f}",
+        ">time": "" if way.transfer_s is None else duration(way.transfer_s),
+        ">$/GB": "" if way.usd_per_gb is None else f"{way.usd_per_gb:.4f}",
+        "relays": ", ".join(way.relays),
+        ">relays": str(len(way.relays) or ""),
+        **{column: usd(amount) for column, amount in amounts.items() if amount is not None},
+    }
 
 
-def _without_empty_columns(
-    columns: Sequence[str], rows: Sequence[Sequence[str]]
-) -> tuple[list[str], list[list[str]]]:
-    used = [index for index in range(len(columns)) if any(row[index] for row in rows)]
-    return [columns[index] for index in used], [[row[index] for index in used] for row in rows]
-
-
-def _remarks(client: Client, comparison: Comparison) -> Iterable[str]:
+def _remarks(comparison: Comparison, *, with_relays: bool) -> Iterable[str]:
     """A line per way: why there is none, or what it is and what is not counted."""
     for way in comparison.ways:
-        words = way.reason or "; ".join(way.notes)
+        over = [f"over {', '.join(way.relays)}"] if with_relays and way.relays else []
+        words = [way.reason] if way.reason else [*way.notes, *over]
         if words:
-            yield f"{way.title}: {words}"
-    yield "USD per GB is egress, instances and fees per GB, without requests and fees per run"
-    grid = client.grid
-    yield f"grid: {grid.name} of {grid.as_of}"
+            yield f"{way.title}: {'; '.join(words)}"
+    yield "$/GB is egress, instances and fees per GB, without requests and fees per run"
+    grids = [way.plan.grid for way in comparison.ways if way.plan is not None]
+    yield f"grid: {grids[0].name} of {grids[0].as_of}, throughput {grids[0].throughput}"
     yield from comparison.notes
