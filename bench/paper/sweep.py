@@ -1,0 +1,183 @@
+"""Everything that is asked of all ordered pairs, kept on disk pair by pair.
+
+A second run on the same grid takes what is there; `--fresh` computes it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import permutations
+from pathlib import Path
+
+from bench.paper.rates import relaxed_most_gbps
+from bench.paper.readings import Readings, chain_gbps
+from bench.paper.utilisation import full_locations
+from bench.report import commit
+from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.job import Limits, MaximizeThroughput
+from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.planner import direct, plan
+
+#: A price that no plan has: throughput alone counts.
+ANY_USD_PER_GB = 1e6
+#: Ceilings as multiples of what the direct path costs, instances included.
+BUDGETS = (1.2, 1.5)
+ONE_INSTANCE = Limits(instance_limit=1)
+#: Instances of the direct path, source and destination together.
+DIRECT_INSTANCES = 2
+_PROGRESS_EVERY = 100
+#: Rates nearer than this are the same.
+_SAME = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class PairResult:
+    """One ordered pair, at most one instance in each region.
+
+    Rates are in 2**30 bit/s of the paper's reading, except the last two: Gbit/s received.
+
+    Attributes:
+        direct_usd_per_gb, overlay_usd_per_gb: egress and instances, as in (4a).
+        overlay_gbps: the integer plan with the most throughput, then the least cost.
+        overlay_bound_gbps: no plan is faster than this.
+        direct_full, overlay_full: locations of Fig. 8 that are used up.
+        within: budget -> most throughput at that multiple of the direct price (relaxed).
+        two_instances_gbps: most throughput with two instances in all (relaxed).
+        received_overlay_gbps: most throughput on the received rates (relaxed).
+    """
+
+    src: str
+    dst: str
+    direct_gbps: float
+    direct_usd_per_gb: float
+    overlay_gbps: float
+    overlay_bound_gbps: float
+    overlay_usd_per_gb: float
+    relays: int
+    direct_full: tuple[str, ...]
+    overlay_full: tuple[str, ...]
+    within: dict[str, float]
+    two_instances_gbps: float
+    received_direct_gbps: float
+    received_overlay_gbps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """All pairs, and the commit that they were computed at."""
+
+    commit: str
+    results: tuple[PairResult, ...]
+
+
+def sweep(readings: Readings, directory: Path, build: Path, *, fresh: bool = False) -> Sweep:
+    """The results of all ordered pairs; those of an earlier run are read from `build`."""
+    build.mkdir(parents=True, exist_ok=True)
+    kept = build / f"pairs-{_digest(directory)}.jsonl"
+    if fresh or not kept.is_file():
+        kept.write_text(json.dumps({"commit": commit()}) + "\n", encoding="utf-8")
+    made_at, done = _read(kept)
+    wanted = list(permutations(readings.paper.tags, 2))
+    missing = [pair for pair in wanted if pair not in done]
+    started = time.monotonic()
+    with kept.open("a", encoding="utf-8") as stream:
+        for number, (src, dst) in enumerate(missing, start=1):
+            result = pair_result(readings, src, dst)
+            done[src, dst] = result
+            stream.write(json.dumps(asdict(result)) + "\n")
+            if number % _PROGRESS_EVERY == 0 or number == len(missing):
+                stream.flush()
+                spent = time.monotonic() - started
+                print(f"{number} of {len(missing)} pairs, {spent:.0f} s", file=sys.stderr)
+    return Sweep(made_at, tuple(done[pair] for pair in wanted))
+
+
+def pair_result(readings: Readings, src: str, dst: str) -> PairResult:
+    """What is asked of one pair."""
+    grid = readings.paper
+    alone = direct(grid, src, dst)
+    best = plan(
+        grid,
+        src,
+        dst,
+        MaximizeThroughput(max_usd_per_gb=ANY_USD_PER_GB),
+        limits=ONE_INSTANCE,
+        proof_s=0.0,
+    )
+    relayed = bool(best.relays)
+    two_instances = alone.throughput_gbps
+    received = chain_gbps(readings.received, (src, dst))
+    if relayed:
+        two_instances = relaxed_most_gbps(grid, src, dst, instances_in_all=DIRECT_INSTANCES)
+    return PairResult(
+        src=src,
+        dst=dst,
+        direct_gbps=alone.throughput_gbps,
+        direct_usd_per_gb=alone.cost.usd_per_gb,
+        overlay_gbps=best.throughput_gbps,
+        overlay_bound_gbps=best.solver.bound,
+        overlay_usd_per_gb=best.cost.usd_per_gb,
+        relays=len(best.relays),
+        direct_full=full_locations(alone, grid),
+        overlay_full=full_locations(best, grid),
+        within=_within_budgets(readings.paper, alone, best),
+        two_instances_gbps=two_instances,
+        received_direct_gbps=received,
+        received_overlay_gbps=relaxed_most_gbps(readings.received, src, dst),
+    )
+
+
+def _within_budgets(grid: Grid, alone: TransferPlan, best: TransferPlan) -> dict[str, float]:
+    """Most throughput by budget; the fastest plan's own where the budget pays for that."""
+    found: dict[str, float] = {}
+    most = 0.0
+    for budget in BUDGETS:
+        ceiling = budget * alone.cost.usd_per_gb
+        if best.cost.usd_per_gb <= ceiling or most >= best.throughput_gbps * (1 - _SAME):
+            most = best.throughput_gbps
+        else:
+            most = relaxed_most_gbps(grid, best.src, best.dst, max_usd_per_gb=ceiling)
+        found[f"{budget:g}"] = most
+    return found
+
+
+def _digest(directory: Path) -> str:
+    """Names and contents of the grid's files, as a short name."""
+    content = hashlib.sha256()
+    for file in sorted(directory.iterdir()):
+        if file.is_file():
+            content.update(file.name.encode())
+            content.update(file.read_bytes())
+    return content.hexdigest()[:16]
+
+
+def _read(kept: Path) -> tuple[str, dict[tuple[str, str], PairResult]]:
+    """The commit and the pairs of a file; a line that was cut short is dropped."""
+    text = kept.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        kept.write_text(whole, encoding="utf-8")
+    lines = whole.splitlines()
+    results = [_result(line) for line in lines[1:]]
+    return str(json.loads(lines[0])["commit"]), {(one.src, one.dst): one for one in results}
+
+
+def _result(line: str) -> PairResult:
+    fields = json.loads(line)
+    for name in ("direct_full", "overlay_full"):
+        fields[name] = tuple(fields[name])
+    return PairResult(**fields)
+
+
+def by_clouds(results: Sequence[PairResult]) -> Iterator[tuple[str, str, list[PairResult]]]:
+    """(source cloud, destination cloud, its pairs), clouds in order of their names."""
+    groups: dict[tuple[str, str], list[PairResult]] = {}
+    for one in results:
+        groups.setdefault((one.src.partition(":")[0], one.dst.partition(":")[0]), []).append(one)
+    for (src_cloud, dst_cloud), pairs in sorted(groups.items()):
+        yield src_cloud, dst_cloud, pairs
