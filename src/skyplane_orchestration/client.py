@@ -10,7 +10,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,6 +28,8 @@ from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.identity import RunIdentity
 from skyplane_orchestration.job import NO_LIMITS, Limits, Objective, TransferJob
+from skyplane_orchestration.location import Location
+from skyplane_orchestration.multicast_plan import MulticastPlan
 from skyplane_orchestration.outcome import TransferStatus, result_of
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.provision.base import (
@@ -148,6 +150,41 @@ class Client:
             self.grid,
             *ends,
             job.objective or self.default_objective(*ends, job.limits),
+            volume_gb=job.volume_gb,
+            objects=job.objects,
+            limits=job.limits,
+            policy=job.policy,
+            proof_s=planner.PROOF_S if proof_s is None else proof_s,
+        )
+        return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
+
+    def plan_to_all(
+        self, job: TransferJob, further: Sequence[Location], *, proof_s: float | None = None
+    ) -> MulticastPlan:
+        """One plan that brings the job's source to its destination and to further ones.
+
+        For looking and comparing: gateways of this release bring data to one destination.
+
+        Raises:
+            ConfigurationInvalid: two destinations lie in one region, or one in the source's.
+            UnknownRegion, PlanInfeasible: no plan, and why.
+            EmptySource: there is nothing to copy.
+            StoreError: an end is missing, closed to us, or does not answer.
+        """
+        from skyplane_orchestration import planner
+
+        job, notes = self.measured(job)
+        others = [
+            survey.locate(replace(job, destination=one), self._credentials) for one in further
+        ]
+        destinations = [one.destination.region for one in (job, *others)]
+        source = job.source.region
+        plan = planner.multicast_plan(
+            self.grid,
+            source,
+            destinations,
+            job.objective
+            or planner.default_multicast_objective(self.grid, source, destinations, job.limits),
             volume_gb=job.volume_gb,
             objects=job.objects,
             limits=job.limits,

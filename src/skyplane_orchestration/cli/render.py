@@ -81,7 +81,7 @@ def plan_parts(plan: TransferPlan) -> tuple[Table | Text, ...]:
         rows += [
             ("volume", f"{plan.volume_gb:.4g} GB"),
             ("time", f"{duration(plan.transfer_s)}, after {duration(plan.provision_s)} to start"),
-            ("cost", _items(cost)),
+            ("cost", cost_items(cost)),
         ]
     if plan.binding:
         rows.append(("bound by", ", ".join(plan.binding)))
@@ -102,7 +102,7 @@ def plan_parts(plan: TransferPlan) -> tuple[Table | Text, ...]:
     return (facts(rows), Text(), paths, Text(), instances, *notes)
 
 
-def _items(cost: PlanCost) -> str:
+def cost_items(cost: PlanCost) -> str:
     """The total and what it is made of; an item that costs nothing by nature is left out."""
     items = [
         ("egress", cost.egress_usd),

@@ -8,7 +8,7 @@ from skyplane_orchestration.planner.chart import frontier_svg
 from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.compare import Comparison, compare
 from skyplane_orchestration.planner.frontier import frontier
-from skyplane_orchestration.planner.multicast import multicast_plan
+from skyplane_orchestration.planner.multicast import default_multicast_objective, multicast_plan
 from skyplane_orchestration.planner.multicast_check import multicast_violations
 from skyplane_orchestration.planner.picture import plan_svg
 from skyplane_orchestration.planner.problem import build_problem
@@ -22,6 +22,7 @@ __all__ = [
     "best_relay",
     "build_problem",
     "compare",
+    "default_multicast_objective",
     "default_objective",
     "direct",
     "explain_plan",

@@ -24,6 +24,7 @@ from skyplane_orchestration.job import (
 from skyplane_orchestration.multicast_plan import MulticastPlan, SeparateTransfers
 from skyplane_orchestration.plan import SolverReport
 from skyplane_orchestration.planner.answer import LEAST_GBPS, PROOF_S, plan
+from skyplane_orchestration.planner.baselines import direct
 from skyplane_orchestration.planner.explain import (
     COST_CEILING,
     DEADLINE,
@@ -39,7 +40,7 @@ from skyplane_orchestration.planner.multicast_problem import (
 from skyplane_orchestration.planner.multicast_question import Question
 from skyplane_orchestration.planner.multicast_search import OPTIMAL_GAP
 
-__all__ = ["multicast_plan"]
+__all__ = ["default_multicast_objective", "multicast_plan"]
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +120,17 @@ def multicast_plan(
         made.solver.solve_s,
     )
     return made
+
+
+def default_multicast_objective(
+    grid: Grid, src: str, destinations: Sequence[str], limits: Limits = NO_LIMITS
+) -> MinimizeCost:
+    """At least the rate of the slowest direct path, with one instance at each end.
+
+    Raises UnknownRegion, and PlanInfeasible where there is no such path.
+    """
+    rates = (direct(grid, src, tag, limits=limits).throughput_gbps for tag in destinations)
+    return MinimizeCost(min(rates))
 
 
 def _require_volume(objective: Objective, policy: Policy, volume_gb: float | None) -> None:

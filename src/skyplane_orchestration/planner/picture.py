@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.multicast_plan import MulticastPlan
 from skyplane_orchestration.plan import PlanEdge, TransferPlan
 
 WIDTH, HEIGHT, MARGIN = 960.0, 540.0, 90.0
@@ -29,6 +30,7 @@ DIRECT_EDGE, RELAY_EDGE = "#5b6b7b", "#c98a4b"
 INK, PAPER = "#1d2530", "#ffffff"
 
 Point = tuple[float, float]
+AnyPlan = TransferPlan | MulticastPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +66,13 @@ class _Layout:
         return sum(box.overlap(other) for other in self.taken) + 100 * outside
 
 
-def plan_svg(plan: TransferPlan, grid: Grid) -> str:
+def plan_svg(plan: AnyPlan, grid: Grid) -> str:
     """One SVG document that shows the plan.
 
     Regions without a known position (a custom grid, this machine) lie on a circle.
     """
     tags = _tags(plan)
-    layout = _Layout(_spread(_placed(tags, grid)))
+    layout = _Layout(_spread(_placed(tags, grid, len(_sinks(plan)))))
     for x, y in layout.places.values():
         layout.taken.append(_Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS))
     body = [
@@ -79,7 +81,7 @@ def plan_svg(plan: TransferPlan, grid: Grid) -> str:
         *(part for tag in tags for part in _region_label(plan, tag, layout)),
         *(part for edge in plan.edges for part in _edge_label(plan, edge, layout)),
     ]
-    title = f"{plan.src} to {plan.dst}"
+    title = f"{plan.src} to {', '.join(_sinks(plan))}"
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {HEIGHT:g}"'
@@ -96,15 +98,19 @@ def plan_svg(plan: TransferPlan, grid: Grid) -> str:
     )
 
 
-def _tags(plan: TransferPlan) -> list[str]:
+def _tags(plan: AnyPlan) -> list[str]:
     """Every region of the plan, the ends first."""
-    return list(dict.fromkeys([plan.src, plan.dst, *plan.instances]))
+    return list(dict.fromkeys([plan.src, *_sinks(plan), *plan.instances]))
+
+
+def _sinks(plan: AnyPlan) -> tuple[str, ...]:
+    return plan.destinations if isinstance(plan, MulticastPlan) else (plan.dst,)
 
 
 # ---------------------------------------------------------------- where things go
 
 
-def _placed(tags: Sequence[str], grid: Grid) -> dict[str, Point]:
+def _placed(tags: Sequence[str], grid: Grid, sinks: int) -> dict[str, Point]:
     """Longitude and latitude stretched over the sheet; a circle where they are not known."""
     known = {
         tag: (grid.regions[grid.index[tag]].longitude, -grid.regions[grid.index[tag]].latitude)
@@ -112,19 +118,18 @@ def _placed(tags: Sequence[str], grid: Grid) -> dict[str, Point]:
         if tag in grid.index
     }
     if len(known) < len(tags) or any(math.isnan(x) or math.isnan(y) for x, y in known.values()):
-        return _on_a_circle(tags)
+        return _on_a_circle(tags, sinks)
     return _stretched(_across_the_date_line(known))
 
 
-def _on_a_circle(tags: Sequence[str]) -> dict[str, Point]:
-    """The source on the left, the sink on the right, relays between."""
-    relays = list(tags[2:])
+def _on_a_circle(tags: Sequence[str], sinks: int) -> dict[str, Point]:
+    """The source on the left, the sinks on the right, relays between."""
+    ends = tags[1 : 1 + sinks]
     places = {tags[0]: (MARGIN, HEIGHT / 2)}
-    if len(tags) > 1:
-        places[tags[1]] = (WIDTH - MARGIN, HEIGHT / 2)
-    for number, tag in enumerate(relays):
-        share = (number + 1) / (len(relays) + 1)
-        places[tag] = (WIDTH / 2, HEADER + MARGIN / 2 + share * (HEIGHT - HEADER - MARGIN))
+    for x, column in ((WIDTH - MARGIN, ends), (WIDTH / 2, tags[1 + len(ends) :])):
+        for number, tag in enumerate(column):
+            share = (number + 1) / (len(column) + 1)
+            places[tag] = (x, HEADER + MARGIN / 2 + share * (HEIGHT - HEADER - MARGIN))
     return places
 
 
@@ -199,7 +204,7 @@ def _box(text: str, centre: Point) -> _Box:
 # ---------------------------------------------------------------- what is drawn
 
 
-def _header(plan: TransferPlan, title: str) -> Iterator[str]:
+def _header(plan: AnyPlan, title: str) -> Iterator[str]:
     relays = len(plan.relays)
     facts = [
         f"{plan.throughput_gbps:.2f} Gbit/s",
@@ -221,7 +226,7 @@ def _arrowheads() -> Iterator[str]:
         )
 
 
-def _bend(plan: TransferPlan, edge: PlanEdge, layout: _Layout) -> tuple[Point, Point, Point]:
+def _bend(plan: AnyPlan, edge: PlanEdge, layout: _Layout) -> tuple[Point, Point, Point]:
     """Start, control point and end of an edge's curve: direct ones bow, others hardly."""
     (x, y), (u, v) = layout.places[edge.src], layout.places[edge.dst]
     length = math.hypot(u - x, v - y) or 1.0
@@ -233,11 +238,11 @@ def _bend(plan: TransferPlan, edge: PlanEdge, layout: _Layout) -> tuple[Point, P
     return start, middle, end
 
 
-def _is_direct(plan: TransferPlan, edge: PlanEdge) -> bool:
-    return (edge.src, edge.dst) == (plan.src, plan.dst)
+def _is_direct(plan: AnyPlan, edge: PlanEdge) -> bool:
+    return edge.src == plan.src and edge.dst in _sinks(plan)
 
 
-def _edge_line(plan: TransferPlan, edge: PlanEdge, layout: _Layout) -> str:
+def _edge_line(plan: AnyPlan, edge: PlanEdge, layout: _Layout) -> str:
     (x, y), (cx, cy), (u, v) = _bend(plan, edge, layout)
     largest = max(other.flow_gbps for other in plan.edges)
     width = max(NARROWEST, WIDEST * edge.flow_gbps / largest)
@@ -249,7 +254,7 @@ def _edge_line(plan: TransferPlan, edge: PlanEdge, layout: _Layout) -> str:
     )
 
 
-def _edge_label(plan: TransferPlan, edge: PlanEdge, layout: _Layout) -> Iterator[str]:
+def _edge_label(plan: AnyPlan, edge: PlanEdge, layout: _Layout) -> Iterator[str]:
     text = f"{edge.flow_gbps:.2f} Gbit/s"
     (x, y), (cx, cy), (u, v) = _bend(plan, edge, layout)
     wishes = []
@@ -261,9 +266,9 @@ def _edge_label(plan: TransferPlan, edge: PlanEdge, layout: _Layout) -> Iterator
     yield from _label(text, layout.put(text, wishes), size=11)
 
 
-def _region_circle(plan: TransferPlan, tag: str, layout: _Layout) -> str:
+def _region_circle(plan: AnyPlan, tag: str, layout: _Layout) -> str:
     x, y = layout.places[tag]
-    colour = {plan.src: SOURCE, plan.dst: SINK}.get(tag, RELAY)
+    colour = {**dict.fromkeys(_sinks(plan), SINK), plan.src: SOURCE}.get(tag, RELAY)
     group = plan.instances.get(tag)
     count = group.count if group else 0
     return (
@@ -273,9 +278,9 @@ def _region_circle(plan: TransferPlan, tag: str, layout: _Layout) -> str:
     )
 
 
-def _region_label(plan: TransferPlan, tag: str, layout: _Layout) -> Iterator[str]:
+def _region_label(plan: AnyPlan, tag: str, layout: _Layout) -> Iterator[str]:
     group = plan.instances.get(tag)
-    end = {plan.src: " (source)", plan.dst: " (sink)"}.get(tag, "")
+    end = {**dict.fromkeys(_sinks(plan), " (sink)"), plan.src: " (source)"}.get(tag, "")
     text = f"{tag}{end}\n{group.count} x {group.type}" if group else f"{tag}{end}"
     x, y = layout.places[tag]
     wide = _box(text, (0, 0)).right + RADIUS + 4

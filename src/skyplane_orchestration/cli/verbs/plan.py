@@ -32,6 +32,9 @@ Answer = TypeVar("Answer")
 def add(verbs: arguments.Subparsers) -> None:
     parser = verbs.add_parser("plan", help="find the best overlay; builds nothing")
     arguments.add_ends(parser, "a URL, a path or a region tag such as aws:us-east-1")
+    parser.add_argument(
+        "further", nargs="*", metavar="DST", help="further destinations of the same data"
+    )
     arguments.add_objective(parser)
     arguments.add_limits(parser)
     arguments.add_proof(parser)
@@ -45,6 +48,10 @@ def add(verbs: arguments.Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    if options.further:
+        from skyplane_orchestration.cli.verbs import multicast
+
+        return multicast.run(options, terminal)
     with refusing():
         if options.plot is not None:
             require_writable(options.plot)
