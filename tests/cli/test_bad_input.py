@@ -32,7 +32,7 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (ALL, f"{SRC} oci:eu-frankfurt-1", "unknown cloud 'oci'"),
     (ALL, SRC, "DST"),
     (ALL, "", "SRC"),
-    (ALL, f"{ENDS} {SRC}", "unrecognized arguments"),
+    (("frontier", "compare"), f"{ENDS} {SRC}", "unrecognized arguments"),
     (ALL, f"{ENDS} --grid nowhere", "no grid 'nowhere'"),
     (ALL, f"{ENDS} --grid {{missing}}", "no grid"),
     (ALL, f"{ENDS} --grid {{empty}}", "the grid has no region"),
