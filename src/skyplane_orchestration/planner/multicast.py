@@ -36,6 +36,7 @@ from skyplane_orchestration.planner.multicast_outcome import Order, Shared, asse
 from skyplane_orchestration.planner.multicast_problem import (
     MulticastProblem,
     build_multicast_problem,
+    require_ends,
 )
 from skyplane_orchestration.planner.multicast_question import Question
 from skyplane_orchestration.planner.multicast_search import OPTIMAL_GAP
@@ -127,8 +128,10 @@ def default_multicast_objective(
 ) -> MinimizeCost:
     """At least the rate of the slowest direct path, with one instance at each end.
 
-    Raises UnknownRegion, and PlanInfeasible where there is no such path.
+    Raises UnknownRegion, ConfigurationInvalid for bad destinations, and PlanInfeasible where
+    there is no such path.
     """
+    require_ends(grid, src, destinations)
     rates = (direct(grid, src, tag, limits=limits).throughput_gbps for tag in destinations)
     return MinimizeCost(min(rates))
 

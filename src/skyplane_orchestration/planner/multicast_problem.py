@@ -138,7 +138,7 @@ def build_multicast_problem(
     Raises UnknownRegion, ConfigurationInvalid for destinations that are none, twice there,
     too many or the source itself, PlanInfeasible when the policy excludes an end.
     """
-    _refuse_bad_ends(grid, src, destinations)
+    require_ends(grid, src, destinations)
     ends = [grid.index_of(tag) for tag in (src, *destinations)]
     _refuse_excluded_ends((src, *destinations), policy.exclude)
     kept = [
@@ -212,7 +212,12 @@ def _store_caps(
     return found
 
 
-def _refuse_bad_ends(grid: Grid, src: str, destinations: Sequence[str]) -> None:
+def require_ends(grid: Grid, src: str, destinations: Sequence[str]) -> None:
+    """Refuse ends that no plan can have.
+
+    Raises UnknownRegion, and ConfigurationInvalid for destinations that are none, too many,
+    twice there or the source itself.
+    """
     for tag in (src, *destinations):
         grid.index_of(tag)
     if not 1 <= len(destinations) <= MOST_DESTINATIONS:
