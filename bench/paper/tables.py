@@ -10,6 +10,8 @@ from dataclasses import dataclass
 #: Where the plots lie, from the page.
 IMAGES = "images/reproduction"
 PAGE_WIDTH = 160
+#: Stands for a space that no line ends at.
+_UNBROKEN = "\0"
 UNKNOWN = "the reason is not known."
 #: A difference beyond this share is put into words.
 WORTH_A_WORD = 0.1
@@ -73,8 +75,10 @@ def refilled(page: str) -> str:
 def _refilled(block: str) -> str:
     if block.startswith(("|", "#", "!")):
         return block
-    items = re.split(r"\n(?=- )", block)
-    return "\n".join(
+    # A code span stays on one line.
+    kept = re.sub(r"`[^`]*`", lambda span: span[0].replace(" ", _UNBROKEN), block)
+    items = re.split(r"\n(?=- )", kept)
+    filled = "\n".join(
         textwrap.fill(
             " ".join(item.split()),
             PAGE_WIDTH,
@@ -84,6 +88,7 @@ def _refilled(block: str) -> str:
         )
         for item in items
     )
+    return filled.replace(_UNBROKEN, " ")
 
 
 def percent(share: float) -> str:

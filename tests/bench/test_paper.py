@@ -280,6 +280,7 @@ def test_prose_is_refilled_and_tables_are_not() -> None:
     assert (first, second, third) == ("a b", "| x |\n| --- |", "- one more\n- two")
     assert max(map(len, last.splitlines())) <= 160
     assert last.split() == ["word"] * 60
+    assert "`one two`" in refilled("word " * 31 + "`one two` word")
 
 
 # ---------------------------------------------------------------- the command
