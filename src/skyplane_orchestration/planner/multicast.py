@@ -74,8 +74,8 @@ def multicast_plan(
         objects: number of objects, for the price of requests.
         limits: what may be used; each cloud has one type, the named or the grid's default.
         policy: regions that may relay, and the most a job may cost.
-        proof_s: about a tenth of the seconds for each attempt to improve the plan; 0 takes
-            the first.
+        proof_s: a tenth of the seconds in which another round to improve the plan may begin;
+            0 takes the first.
 
     Raises UnknownRegion, ConfigurationInvalid (bad destinations, no volume where one is
     needed), PlanInfeasible (what binds, and what would do), SolverFailed.

@@ -161,6 +161,9 @@ def build_multicast_problem(
     usable = (rate > 0) & (quota > 0)[:, None] & (quota > 0)[None, :]
     usable[:, position[0]] = False
     np.fill_diagonal(usable, False)
+    if limits.max_relays == 1:
+        relay = np.array([place not in position for place in range(len(kept))])
+        usable &= ~(relay[:, None] & relay[None, :])
     connections = np.full(rate.shape, np.inf)
     connections[usable] = MEASURED_CONNECTIONS / rate[usable]
     egress = np.array([kind.egress_gbps * counted_on for kind in types])

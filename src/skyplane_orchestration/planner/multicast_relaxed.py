@@ -33,6 +33,8 @@ FEW_REGIONS = 5
 SCALE = 1000.0
 #: The relaxation is done when it is within this of its own bound.
 CONVERGED = 1e-6
+#: Seconds of column generation after which the bound so far will do.
+PATIENCE_S = 3.0
 #: Trees that join in one round of column generation.
 TREES_AT_ONCE = 24
 
@@ -127,7 +129,7 @@ class Relaxed:
 
 
 def relax(
-    problem: MulticastProblem, pool: Pool, aim: Aim, *, patience_s: float = 10.0
+    problem: MulticastProblem, pool: Pool, aim: Aim, *, patience_s: float = PATIENCE_S
 ) -> Relaxed | None:
     """The relaxation; its trees join the pool. None where the pool's trees allow no answer.
 
@@ -135,7 +137,7 @@ def relax(
     Raises SolverFailed when HiGHS stops without an answer.
     """
     started = time.perf_counter()
-    bound = -np.inf
+    bound = -aim.rate_weight * aim.high_gbps  # for nothing, at the highest rate
     while True:
         answer = _relaxed_over(problem, pool, aim)
         if answer is None:

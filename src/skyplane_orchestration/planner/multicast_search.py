@@ -11,6 +11,7 @@ bound is the relaxation's, and what is left between the two is reported as the g
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from skyplane_orchestration.planner.multicast_problem import MulticastProblem
 from skyplane_orchestration.planner.multicast_relaxed import SCALE, Aim, Pool, Relaxed, relax
 from skyplane_orchestration.planner.multicast_trees import cheapest_trees
 from skyplane_orchestration.planner.problem import Floats, Ints
+from skyplane_orchestration.planner.solve import FLOW_TOLERANCE
 
 #: A plan whose price is proven within this of the bound counts as optimal.
 OPTIMAL_GAP = 1e-4
@@ -33,6 +35,8 @@ GOOD_TIME_S, PATIENCE_S = 1.0, 8.0
 EXACTLY, NEARLY = 1e-6, 5e-5
 #: Times that the trees may be made to suit the instances, and what makes a better answer.
 ROUNDS, BETTER = 4, 1e-5
+#: A new round begins until so many times the seconds for a proof have passed.
+SUITED = 10.0
 #: Dinkelbach's method roughly squares its error at each step.
 RATIO_STEPS = 8
 TIE = 1e-6
@@ -53,7 +57,7 @@ def cheapest(problem: MulticastProblem, *, exactly: bool, proof_s: float) -> Fou
     bounds every rate. None when no plan reaches the goal.
 
     Args:
-        proof_s: seconds for each look at the integers beyond the first.
+        proof_s: a tenth of the seconds in which another round to improve the plan may begin.
 
     Raises SolverFailed when HiGHS has no answer in time.
     """
@@ -186,7 +190,9 @@ def _best_trees(pool: Pool, *relaxed: Relaxed) -> Ints:
         return np.arange(len(pool.trees))
     chosen: set[int] = set()
     for one in relaxed:
-        order = np.argsort(one.reduced_cost, kind="stable")
+        # Many trees tie at no reduced cost: those that the relaxation uses come first.
+        carries = np.where(one.rate_gbps > FLOW_TOLERANCE, -1.0, 0.0)
+        order = np.argsort(one.reduced_cost + carries, kind="stable")
         chosen.update(order[: MOST_TREES // len(relaxed)].tolist())
     return np.array(sorted(chosen))
 
@@ -280,13 +286,15 @@ def _suited(
 ) -> Found:
     """The same or better: trees made to suit the instances, until that helps no more."""
     low, high = problem.goal_gbps, problem.most_gbps
+    until = time.perf_counter() + SUITED * proof_s
     for _ in range(ROUNDS):
         price = best.integers.usd_per_gbit
-        if pool.is_complete or proof_s <= 0 or price <= bound * (1 + OPTIMAL_GAP):
+        is_good = pool.is_complete or price <= bound * (1 + OPTIMAL_GAP)
+        if is_good or time.perf_counter() >= until:
             break
         fixed = problem.with_instances(best.integers.instances)
         aim = Aim(unit, unit * price, low, high, at_least=best.integers.instances)
-        again = relax(fixed, pool, aim, patience_s=10 * proof_s)
+        again = relax(fixed, pool, aim, patience_s=SUITED / 2 * proof_s)
         if again is None:
             break
         chosen = _best_trees(pool, again, relaxed)
