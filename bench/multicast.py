@@ -1,0 +1,99 @@
+"""How long a plan for several destinations takes, how near its bound it is, what it saves.
+
+    python -m bench.multicast [--json] [--smoke]
+
+Seeded problems over every region of the shipped grid. The time is that of the whole answer,
+the separate plans that it is compared with included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Sequence
+
+from bench.report import Case, finish
+from skyplane_orchestration.errors import PlanInfeasible
+from skyplane_orchestration.grids import Grid, load_grid
+from skyplane_orchestration.job import MinimizeCost
+from skyplane_orchestration.multicast_plan import MulticastPlan
+from skyplane_orchestration.planner import multicast_plan
+
+SEED = 20261120
+PROBLEMS = 12
+#: A person waits for it.
+FLOOR_S, GOAL_S = 20.0, 5.0
+#: What three regions of another cloud save when they share the way there.
+FAN_OUT = ("gcp:us-east4", ("aws:ap-southeast-1", "aws:ap-northeast-1", "aws:ap-south-1"), 4.0)
+
+
+def random_plans(grid: Grid, destinations: int, count: int) -> list[tuple[float, MulticastPlan]]:
+    """Seconds and plan of `count` problems that have one, with 1 to 12 Gbit/s as the floor."""
+    chooser = random.Random(SEED + destinations)
+    made: list[tuple[float, MulticastPlan]] = []
+    while len(made) < count:
+        src, *others = chooser.sample(grid.tags, destinations + 1)
+        floor = MinimizeCost(round(chooser.uniform(1.0, 12.0), 1), exactly=len(made) % 2 == 1)
+        started = time.perf_counter()
+        try:
+            plan = multicast_plan(grid, src, others, floor)
+        except PlanInfeasible:
+            continue
+        made.append((time.perf_counter() - started, plan))
+    return made
+
+
+def cases_of(grid: Grid, destinations: int, count: int) -> list[Case]:
+    """Times, proven gaps and savings for one number of destinations."""
+    made = random_plans(grid, destinations, count)
+    seconds = [taken for taken, _ in made]
+    gaps = [100 * plan.solver.gap for _, plan in made]
+    saved = [
+        100 * plan.separate.saving_usd_per_gb / plan.separate.total_usd_per_gb
+        for _, plan in made
+        if plan.separate.saving_usd_per_gb is not None and plan.separate.total_usd_per_gb
+    ]
+    name = f"{destinations} destinations, {count} random problems"
+    return [
+        Case(f"{name}: median", statistics.median(seconds), "s", floor=FLOOR_S, goal=GOAL_S),
+        Case(f"{name}: worst", max(seconds), "s", floor=FLOOR_S, goal=GOAL_S),
+        Case(f"{name}: proven gap, median", statistics.median(gaps), "% error"),
+        Case(f"{name}: proven gap, worst", max(gaps), "% error"),
+        Case(f"{name}: saved against separate plans, median", statistics.median(saved), "%"),
+        Case(f"{name}: saved against separate plans, most", max(saved), "%"),
+    ]
+
+
+def fan_out_case(grid: Grid) -> Case:
+    src, destinations, floor = FAN_OUT
+    started = time.perf_counter()
+    plan = multicast_plan(grid, src, destinations, MinimizeCost(floor))
+    taken = time.perf_counter() - started
+    total = plan.separate.total_usd_per_gb or plan.cost.usd_per_gb
+    return Case(
+        f"{src} to {', '.join(destinations)} at {floor:g} Gbit/s or faster",
+        taken,
+        "s",
+        ratio=plan.cost.usd_per_gb / total,
+        against="USD per GB of separate plans",
+        floor=FLOOR_S,
+        goal=GOAL_S,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--smoke", action="store_true", help="few problems: does it run")
+    options = parser.parse_args(arguments)
+    grid = load_grid()
+    count = 1 if options.smoke else PROBLEMS
+    sizes = (2,) if options.smoke else (2, 3, 6)
+    cases = [fan_out_case(grid), *(case for size in sizes for case in cases_of(grid, size, count))]
+    return finish("multicast", cases, runs=1, as_json=options.json)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
