@@ -32,9 +32,11 @@ MOST_TREES = 100
 #: Seconds that an integer program may take where the best so far will do, and where not.
 GOOD_TIME_S, PATIENCE_S = 1.0, 8.0
 #: Relative gap at which the solver may stop: all trees there, or the chosen ones.
-EXACTLY, NEARLY = 1e-6, 5e-5
+EXACTLY, NEARLY = 1e-6, 1e-4
 #: Times that the trees may be made to suit the instances, and what makes a better answer.
 ROUNDS, BETTER = 4, 1e-5
+#: A gap at which another round is not worth its second or two.
+GOOD = 3e-4
 #: A new round begins until so many times the seconds for a proof have passed.
 SUITED = 10.0
 #: Dinkelbach's method roughly squares its error at each step.
@@ -289,7 +291,7 @@ def _suited(
     until = time.perf_counter() + SUITED * proof_s
     for _ in range(ROUNDS):
         price = best.integers.usd_per_gbit
-        is_good = pool.is_complete or price <= bound * (1 + OPTIMAL_GAP)
+        is_good = pool.is_complete or price <= bound * (1 + GOOD)
         if is_good or time.perf_counter() >= until:
             break
         fixed = problem.with_instances(best.integers.instances)
