@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grid_rules import GridRegion, pairwise_distance_km
 from skyplane_orchestration.grids import load_grid
 from skyplane_orchestration.throughput_model import (
     LEAST_MS_PER_KM,
     modelled_rtt_ms,
     modelled_throughput_gbps,
+    require_model,
 )
 
 PARIS = GridRegion("aws:paris", country="FR", latitude=48.86, longitude=2.35)
@@ -123,3 +126,35 @@ def test_a_region_that_moves_away_gets_no_faster(shipped: dict[str, Any]) -> Non
     rates = [rate_at(latitude) for latitude in (26.0, 35.0, 45.0, 55.0, 65.0)]
     assert rates == sorted(rates, reverse=True)
     assert rates[0] > rates[-1]
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("rtt", {"base_ms": 4.0}),
+        ("rtt", {"base_ms": 4.0, "ms_per_km": float("nan")}),
+        ("rtt", [4.0, 0.015]),
+        ("rtt_knots_ms", [0.0, 100.0, 100.0]),
+        ("rtt_knots_ms", "often"),
+        ("curves", {"aws>gcp": {"gbps": [8.0, 4.0]}}),
+        ("curves", {"aws>gcp": {"gbps": [8.0, 4.0, 0.0]}}),
+        ("curves", {"aws>gcp": {"cap_gbps": 8.0}}),
+    ],
+)
+def test_a_document_that_is_no_model_is_refused_in_one_line(part: str, value: object) -> None:
+    require_model(MODEL)
+    with pytest.raises(GridInvalid, match=r"throughput_model\.json") as refused:
+        require_model({**MODEL, part: value})
+    assert "\n" not in str(refused.value)
+
+
+def test_a_grid_directory_with_a_model_of_its_own_is_completed_by_it(tmp_path: Path) -> None:
+    (tmp_path / "regions.csv").write_text("region\naws:us-east-1\ngcp:us-east1\n", encoding="utf-8")
+    flat = {**MODEL, "curves": {"aws>gcp": {"gbps": [3.0, 3.0, 3.0]}}}
+    (tmp_path / "throughput_model.json").write_text(json.dumps(flat), encoding="utf-8")
+    grid = load_grid(tmp_path)
+    assert grid.throughput_gbps[0, 1] == pytest.approx(3.0)
+    assert grid.throughput_gbps[1, 0] == 0.0
+    (tmp_path / "throughput_model.json").write_text('{"curves": {}}', encoding="utf-8")
+    with pytest.raises(GridInvalid, match="lacks 'rtt'"):
+        load_grid(tmp_path)

@@ -18,15 +18,45 @@ from typing import Any
 
 import numpy as np
 
+from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grid_rules import Floats, GridRegion, pairwise_distance_km
 
 #: Light in fibre takes this long there and back (refractive index 1.47): no slope is below it.
 LEAST_MS_PER_KM = 0.0098
+_REFIT = "docs/throughput-model.md states the format and how to fit one"
 
 
 def area_pair(first: str, second: str) -> str:
     """The name of an unordered pair of areas."""
     return "~".join(sorted((first, second)))
+
+
+def require_model(model: Mapping[str, Any]) -> None:
+    """Raises GridInvalid unless the document has what the two functions below read."""
+    try:
+        line = model["rtt"]
+        numbers = [line["base_ms"], line["ms_per_km"]]
+        for part in ("area_detour_ms_per_km", "region_detour_ms_per_km"):
+            numbers.extend(line.get(part, {}).values())
+        areas_of(line.get("areas", {}), ())
+        knots = np.array(model["rtt_knots_ms"], dtype=float)
+        curves = {
+            pair: np.array(curve["gbps"], dtype=float) for pair, curve in model["curves"].items()
+        }
+        finite = np.isfinite(np.array(numbers, dtype=float)).all()
+    except KeyError as error:
+        raise GridInvalid(f"throughput_model.json lacks {error}; {_REFIT}") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise GridInvalid(f"throughput_model.json: {error}; {_REFIT}") from error
+    if not finite or knots.ndim != 1 or len(knots) == 0 or (np.diff(knots) <= 0).any():
+        raise GridInvalid(
+            f"throughput_model.json: rtt and rtt_knots_ms are no rising line; {_REFIT}"
+        )
+    for pair, rates in curves.items():
+        if rates.shape != knots.shape or not (np.isfinite(rates) & (rates > 0)).all():
+            raise GridInvalid(
+                f"throughput_model.json: curve {pair} needs {len(knots)} rates above 0; {_REFIT}"
+            )
 
 
 def modelled_rtt_ms(model: Mapping[str, Any], regions: Sequence[GridRegion]) -> Floats:

@@ -49,7 +49,11 @@ from skyplane_orchestration.grids.values import (
     InstanceType,
     Mask,
 )
-from skyplane_orchestration.throughput_model import modelled_rtt_ms, modelled_throughput_gbps
+from skyplane_orchestration.throughput_model import (
+    modelled_rtt_ms,
+    modelled_throughput_gbps,
+    require_model,
+)
 
 SHIPPED = "shipped"
 MODEL_FILE = "throughput_model.json"
@@ -135,6 +139,7 @@ def read_grid(directory: Traversable, findings: Findings) -> Grid:
     rate = read_matrix(directory, "throughput.csv", "gbps", index, findings)
     listed = read_matrix(directory, "price.csv", "usd_per_gb", index, findings)
     model = read_json(directory, MODEL_FILE) or read_json(shipped_files(), MODEL_FILE) or {}
+    require_model(model)
     rtt_ms = np.where(rtt.known, rtt.values, modelled_rtt_ms(model, regions))
     document = _read_price_rules(directory)
     price, source = _complete_prices(listed, regions, document)
