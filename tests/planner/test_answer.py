@@ -13,7 +13,7 @@ from skyplane_orchestration.errors import (
     PlanInfeasible,
     UnknownRegion,
 )
-from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.job import Deadline, Limits, MaximizeThroughput, MinimizeCost, Policy
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.planner import best_relay, plan, violations
@@ -179,15 +179,23 @@ def test_an_excluded_end_is_refused(triangle: Grid) -> None:
     assert refused.value.binding == ("policy",)
 
 
-def test_the_number_of_relays_can_be_limited(shipped: Grid) -> None:
-    pair = ("gcp:us-east5", "gcp:asia-south1")
-    free = plan(shipped, *pair, MinimizeCost(40))
-    assert len(free.relays) > 1
-    one = plan(shipped, *pair, MinimizeCost(40), limits=Limits(max_relays=1))
-    assert len(one.relays) == 1
-    assert one.cost.usd_per_gb >= free.cost.usd_per_gb
-    with pytest.raises(PlanInfeasible):
-        plan(shipped, *pair, MinimizeCost(40), limits=Limits(max_relays=0))
+def test_the_number_of_relays_can_be_limited(small_grid: Callable[..., Grid]) -> None:
+    """One relay is cheap and small, the other carries all of it at a higher price."""
+    edges = {(S, T): (2.0, 0.30)}
+    for relay, price in ((R, 0.02), ("aws:v", 0.10)):
+        edges |= {(S, relay): (8.0, price), (relay, T): (8.0, price)}
+    small = InstanceType("azure", "small", 2, 2.0, 2.0, 64, 0.1, 1)
+    grid, one = small_grid(edges, [small]), Limits(instance_limit=1)
+    free = plan(grid, S, T, MinimizeCost(4, exactly=True), limits=one)
+    assert free.relays == ("aws:v", R)
+    less = plan(
+        grid, S, T, MinimizeCost(4, exactly=True), limits=Limits(instance_limit=1, max_relays=1)
+    )
+    assert less.relays == ("aws:v",)
+    assert less.cost.usd_per_gb > free.cost.usd_per_gb
+    with pytest.raises(PlanInfeasible) as refused:
+        plan(grid, S, T, MinimizeCost(4), limits=Limits(instance_limit=1, max_relays=0))
+    assert refused.value.most_gbps == pytest.approx(2.0)
 
 
 def test_a_limit_of_one_relay_allows_what_the_best_single_relay_does(shipped: Grid) -> None:

@@ -15,9 +15,11 @@ clouds that are at most that slow.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import count
 from typing import Final
 
 import numpy as np
@@ -30,17 +32,16 @@ from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search import OPTIMAL_GAP, Found, cheapest, fastest
 from skyplane_orchestration.units import gb_to_gbit, usd_per_gb_to_usd_per_gbit
 
-#: Most solves per wait, and more of them where more time is given to a proof: what is open
-#: then is reported as the gap.
-ROUNDS: Final = 6
-_ROUNDS_PER_S: Final = 20
+#: Rounds per wait, and as many more as fit into the time of so many proofs: what is open then
+#: is reported as the gap.
+ROUNDS: Final = 4
+_PROOFS: Final = 4
 #: A gap that is this many times what the solver itself left open is its own: no cut mends it.
 _ITS_OWN: Final = 1.25
+#: What a search goes no further for; the gap is reported as it is.
+_SMALL_CHANGE_USD: Final = 0.005
 #: Rates nearer than this (relative) are one.
 SAME_RATE: Final = 1e-4
-#: Where between its ends a rate is looked at in turn, and what three looks should leave of it.
-_PLACES: Final = (0.0, 1.0, 0.5)
-_LITTLE: Final = 0.9
 #: Shares by which a ceiling is lowered when the solver's tolerance oversteps it.
 _SHRINK: Final = (0.0, 1e-6, 1e-5, 1e-4)
 
@@ -169,8 +170,13 @@ def over_waits(problem: PlanProblem, solve: Solve, *, larger_is_better: bool) ->
     return Answer(best.candidate, max(free.bound, min(one.bound for one in there)))
 
 
-def _rounds(proof_s: float) -> int:
-    return max(ROUNDS, int(_ROUNDS_PER_S * proof_s))
+def _rounds(proof_s: float) -> Iterator[int]:
+    """Rounds of a search: a few, and more while they are quick."""
+    started = time.monotonic()
+    for number in count():
+        if number >= ROUNDS and time.monotonic() - started > _PROOFS * proof_s:
+            return
+        yield number
 
 
 # ---------------------------------------------------------------- the least cost
@@ -184,8 +190,8 @@ def least_usd(problem: PlanProblem, bill: Bill, wait_s: float, proof_s: float) -
     best: Candidate | None = None
     open_intervals = [(0.0, problem.goal_gbps, problem.most_gbps)]
     closed: list[float] = []
-    for number in range(_rounds(proof_s)):
-        if not open_intervals or (best and _is_near(best, open_intervals[0][0], OPTIMAL_GAP)):
+    for _ in _rounds(proof_s):
+        if not open_intervals or _is_near(best, open_intervals[0][0], OPTIMAL_GAP):
             break
         known, low, high = heappop(open_intervals)
         part = problem.with_goal(low, high)
@@ -193,13 +199,16 @@ def least_usd(problem: PlanProblem, bill: Bill, wait_s: float, proof_s: float) -
         if found is None:
             continue
         candidate = candidate_of(bill.grid, found, bill, wait_s)
-        if best is None or candidate.usd < best.usd:
-            best = candidate
+        best = _cheaper(candidate, best)
+        enough = max(
+            OPTIMAL_GAP, _ITS_OWN * found.gap, _SMALL_CHANGE_USD / max(best.usd, _SMALL_CHANGE_USD)
+        )
         bound = max(known, bill.usd(found.bound))
-        if number == 0 and not _is_near(best, bound, max(OPTIMAL_GAP, _ITS_OWN * found.gap)):
+        if not _is_near(best, bound, enough):
+            best = _cheaper(best, _at_goal(part, bill, wait_s, proof_s))
             bound = max(bound, _bound_by_ends(part, bill, wait_s, proof_s))
         cut = _cut(candidate, bill, wait_s, low, best.usd)
-        if cut is None or _is_near(best, bound, max(OPTIMAL_GAP, _ITS_OWN * found.gap)):
+        if cut is None or _is_near(best, bound, enough):
             closed.append(bound)
         else:
             heappush(open_intervals, (bound, low, cut))
@@ -209,8 +218,20 @@ def least_usd(problem: PlanProblem, bill: Bill, wait_s: float, proof_s: float) -
     return Answer(best, min(best.usd, *closed, *(known for known, _, _ in open_intervals)))
 
 
-def _is_near(best: Candidate, bound_usd: float, gap: float) -> bool:
-    return bound_usd >= best.usd * (1 - gap)
+def _cheaper(one: Candidate, other: Candidate | None) -> Candidate:
+    return one if other is None or one.usd <= other.usd else other
+
+
+def _at_goal(problem: PlanProblem, bill: Bill, wait_s: float, proof_s: float) -> Candidate | None:
+    """The cheapest at the least rate itself: the fewest instances, which a short job likes."""
+    at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
+    dearer = bill.dearer(at_goal, problem.goal_gbps, wait_s)
+    found = cheapest(dearer, exactly=True, proof_s=proof_s)
+    return None if found is None else candidate_of(bill.grid, found, bill, wait_s)
+
+
+def _is_near(best: Candidate | None, bound_usd: float, gap: float) -> bool:
+    return best is not None and bound_usd >= best.usd * (1 - gap)
 
 
 def _bound_by_ends(problem: PlanProblem, bill: Bill, wait_s: float, proof_s: float) -> float:
@@ -260,22 +281,23 @@ def most_gbps_for_usd(
     Every plan is taken to wait `wait_s`. The bound in the answer is in Gbit/s.
     """
     search = _UnderCeiling(problem, bill, usd, wait_s, proof_s)
-    if not search.try_at(0.0):
-        return None
-    if not search.is_done:
-        search.try_at(search.most)
-    if search.best is None:
-        any_rate = problem.with_goal(problem.goal_gbps, max(search.most, problem.goal_gbps))
+    search.run()
+    if search.best is None and search.most_gbps > 0:
+        any_rate = problem.with_goal(problem.goal_gbps, max(search.most_gbps, problem.goal_gbps))
         least = least_usd(any_rate, bill, wait_s, proof_s)
-        if least is None or least.candidate.usd > usd:
-            return None
-        search.best = least.candidate
-    search.close()
-    return Answer(search.best, max(search.most, search.best.gbps))
+        if least is not None and least.candidate.usd <= usd:
+            search.best = least.candidate
+    if search.best is None:
+        return None
+    return Answer(search.best, max(search.most_gbps, search.best.gbps))
 
 
 class _UnderCeiling:
-    """Both ends of the rate that a total allows, and the steps that bring them together."""
+    """The fastest plan under a total: intervals of rates, from the top down.
+
+    Which rates a total allows is no interval: a rate that just needs one more instance may be
+    too dear although a higher one is not.
+    """
 
     def __init__(
         self, problem: PlanProblem, bill: Bill, usd: float, wait_s: float, proof_s: float
@@ -285,53 +307,54 @@ class _UnderCeiling:
         self._usd = usd
         self._wait_s = wait_s
         self._proof_s = proof_s
+        self._open = [(0.0, problem.most_gbps)]
+        self._closed: list[float] = []
         self.best: Candidate | None = None
-        #: No plan under the ceiling is faster.
-        self.most = problem.most_gbps
-        self._own_gap = 0.0
 
     @property
-    def least(self) -> float:
+    def most_gbps(self) -> float:
+        """No plan under the ceiling is faster."""
+        return max([self._least_gbps, *self._closed, *(high for _, high in self._open)])
+
+    @property
+    def _least_gbps(self) -> float:
         return 0.0 if self.best is None else self.best.gbps
 
-    @property
-    def is_done(self) -> bool:
-        gap = max(OPTIMAL_GAP, _ITS_OWN * self._own_gap)
-        return self.best is not None and self.most <= self.least * (1 + gap)
-
-    def close(self) -> None:
-        """Try the lower end (which bounds), the upper (what it finds keeps the ceiling) and
-        the middle in turn; stop when all three together bring little."""
-        for _ in range(_rounds(self._proof_s) // len(_PLACES)):
-            width = self.most - self.least
-            for share in _PLACES:
-                if not self.is_done:
-                    self.try_at(self.least + share * (self.most - self.least))
-            if self.is_done or self.most - self.least > _LITTLE * width:
+    def run(self) -> None:
+        for _ in _rounds(self._proof_s):
+            if not self._open or self._is_reached(self._open[-1][1]):
                 break
+            self._look(*self._open.pop())
 
-    def try_at(self, gbps: float) -> bool:
-        """Ask with the overhead of this rate; False when there is no plan at all.
+    def _is_reached(self, gbps: float) -> bool:
+        return self.best is not None and gbps <= self.best.gbps * (1 + OPTIMAL_GAP)
 
-        A plan at this rate or above has this overhead or a larger one, so none is faster
-        than the answer's bound, or than this rate. One at this rate or below keeps the
-        ceiling in truth.
-        """
-        found = self._fastest(gbps, self.most, 0.0)
-        if found is None:
-            self.most = min(self.most, gbps) if gbps > 0 else 0.0
-            return False
-        self._own_gap = found.bound / found.integers.throughput_gbps - 1
-        self._consider(found)
-        self.most = min(self.most, max(gbps, found.bound))
-        if self.least < min(gbps, found.integers.throughput_gbps):
+    def _look(self, low_gbps: float, high_gbps: float) -> None:
+        """Ask with the overhead of the lower end, which bounds the interval; then with that
+        of the upper end, where what is found keeps the ceiling in truth; then cut."""
+        low = max(low_gbps, self._least_gbps)
+        found = self._fastest(low, high_gbps, 0.0)
+        if found is None or found.bound < low:
+            return
+        high = min(high_gbps, found.bound)
+        top = min(high, found.integers.throughput_gbps)
+        if not self._consider(found):
             for shrink in _SHRINK:
-                below = self._fastest(gbps, gbps, shrink)
+                below = self._fastest(top, top, shrink)
                 if below is None or self._consider(below):
                     break
-        return True
+        low = max(low, self._least_gbps)
+        if self._is_reached(high):
+            return
+        if top <= low * (1 + OPTIMAL_GAP):
+            # The solver's best is no better; what is above is its bound alone.
+            self._closed.append(high)
+            return
+        middle = (low + top) / 2
+        self._open += [(low, middle), (middle, high)]
 
     def _fastest(self, gbps: float, most_gbps: float, shrink: float) -> Found | None:
+        """With the overhead of one rate, the most up to another."""
         price = self._bill.usd_per_gbit(self._usd) * (1 - shrink)
         if price <= 0:
             return None
@@ -343,7 +366,7 @@ class _UnderCeiling:
         candidate = candidate_of(self._bill.grid, found, self._bill, self._wait_s)
         if candidate.usd > self._usd:
             return False
-        if candidate.gbps > self.least:
+        if candidate.gbps > self._least_gbps:
             self.best = candidate
         return True
 
