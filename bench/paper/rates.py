@@ -4,12 +4,16 @@ a second, and never less than what integers reach."""
 from __future__ import annotations
 
 import numpy as np
-from scipy import sparse
 
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.job import Limits
 from skyplane_orchestration.planner import build_problem
-from skyplane_orchestration.planner.formulation import RowBlock, columns_of, cost_ceiling
+from skyplane_orchestration.planner.formulation import (
+    RowBlock,
+    columns_of,
+    cost_ceiling,
+    one_row,
+)
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.solve import HOP_WEIGHT, relax
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit
@@ -52,12 +56,6 @@ def relaxed_most_gbps(
 def _total_instances(problem: PlanProblem, most: int) -> RowBlock:
     """sum of N_v <= most"""
     columns = columns_of(problem)
-    regions = np.arange(problem.region_count)
-    matrix = sparse.csr_array(
-        (
-            np.ones(problem.region_count),
-            (np.zeros_like(regions), columns.instances.start + regions),
-        ),
-        shape=(1, columns.count),
-    )
-    return RowBlock("total_instances", matrix, np.array([-np.inf]), np.array([float(most)]))
+    counted = np.zeros(columns.count)
+    counted[columns.instances] = 1.0
+    return one_row("total_instances", counted, float(most))

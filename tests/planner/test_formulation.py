@@ -33,7 +33,7 @@ def point(problem: PlanProblem, **values: float) -> Floats:
             )
             x[(columns.flow if kind == "F" else columns.connections).start + edge] = value
         else:
-            block = columns.instances if kind == "N" else columns.relaying
+            block = {"N": columns.instances, "Y": columns.relaying}[kind]
             x[block.start + letters.index(place)] = value
     return x
 
@@ -115,7 +115,7 @@ def test_cost_ceiling(problem: PlanProblem) -> None:
 
 def test_relays_are_counted_and_limited(problem: PlanProblem) -> None:
     x = point(problem, N_r=3, N_s=5, Y_r=1)
-    assert sorted(rows(formulation.relay_switch(problem), x)) == [3 - 8, 5]
+    assert sorted(rows(formulation.relay_switch(problem), x)) == [3 / 8 - 1, 5 / 8]
     limit = formulation.relay_limit(problem, 0)
     assert rows(limit, x) == [1]
     assert limit.upper.tolist() == [0]

@@ -10,9 +10,9 @@ import pytest
 
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.job import Limits
-from skyplane_orchestration.planner import bound, search
+from skyplane_orchestration.planner import bound, few
 from skyplane_orchestration.planner.bound import least_instances, most_promising, useless_regions
-from skyplane_orchestration.planner.formulation import cost_per_second
+from skyplane_orchestration.planner.formulation import cost_per_second, end_instances
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 from skyplane_orchestration.planner.search import OPTIMAL_GAP, cheapest
 from skyplane_orchestration.planner.solve import relax, solve_integers
@@ -63,7 +63,7 @@ def test_the_proof_brings_in_what_was_not_promising(
     problem = random_problem(small_grid, seed)
     best = cheapest(problem, exactly=exactly, proof_s=30.0)
     monkeypatch.setattr(bound, "PROMISING", 0)
-    monkeypatch.setattr(search, "FEW_EDGES", 0)
+    monkeypatch.setattr(few, "FEW_EDGES", 0)
     found = cheapest(problem, exactly=exactly, proof_s=30.0)
     assert (found is None) == (best is None)
     if found is None or best is None:
@@ -80,7 +80,7 @@ def test_a_region_that_is_called_useless_is_not_in_the_optimum(
     problem = random_problem(small_grid, seed)
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
     cost = cost_per_second(at_goal)
-    relaxed = relax(at_goal, cost, instances_at_least=least_instances(at_goal))
+    relaxed = relax(at_goal, cost, extra=[end_instances(at_goal, least_instances(at_goal))])
     at_once = solve_integers(at_goal, cost * 1000, time_limit_s=60)
     if relaxed is None or at_once is None:
         return

@@ -1,4 +1,4 @@
-"""Which regions matter, and the proof that the others do not.
+"""Which regions and edges matter, and the proof that the others do not.
 
 All of it rests on the duals of the relaxation: an edge's length is its egress
 price plus what its ends' limits are worth, and the relaxed optimum sends everything along
@@ -7,42 +7,22 @@ shortest paths of these lengths.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from skyplane_orchestration.errors import SolverFailed
-from skyplane_orchestration.planner.formulation import (
-    columns_of,
-    cost_ceiling,
-    cost_per_second,
-    policy_rows,
-)
 from skyplane_orchestration.planner.problem import Floats, Mask, PlanProblem
-from skyplane_orchestration.planner.solve import Relaxation, solve_integers
+from skyplane_orchestration.planner.solution import Relaxation
 
 #: Relays beside those that the relaxation uses. Five sufficed on every problem tried; the
 #: proof finds out when they do not.
 PROMISING = 5
 #: The same where the job limits relays.
 PROMISING_IF_LIMITED = 12
-#: With more regions than this left, a proof takes seconds and is not tried.
-PROVABLE_REGIONS = 70
 _USED = 1e-9
 _SAME = 1e-9
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Proof:
-    """What a proof run found.
-
-    Attributes:
-        holds: True when no plan whatever is cheaper than the price that was asked about.
-        missing: (V,) regions outside of the chosen ones that a cheaper plan may need.
-    """
-
-    holds: bool
-    missing: Mask
+#: A relay's flow is not limited below this (Gbit/s): smaller coefficients help no solver.
+_LEAST_CAP_GBPS = 0.01
 
 
 def least_instances(problem: PlanProblem) -> Floats:
@@ -57,7 +37,8 @@ def least_instances(problem: PlanProblem) -> Floats:
         (problem.dst, problem.head, problem.ingress_gbps),
     ):
         best = problem.gbps_per_connection[ends == region].max(initial=0.0)
-        most = min(limit[region], best * problem.connection_limit[region])
+        here = problem.option_region == region
+        most = np.minimum(limit, best * problem.connection_limit)[here].max(initial=0.0)
         if most > 0:
             least[region] = np.ceil(problem.goal_gbps / most - _SAME)
     return least
@@ -92,91 +73,116 @@ def _least(value: Floats, count: int) -> Mask:
     return chosen
 
 
-def useless_regions(problem: PlanProblem, relaxed: Relaxation, slack: float) -> Mask:
-    """(V,) relays that no solution with objective <= relaxed.objective + slack can use.
+@dataclass(frozen=True, slots=True, eq=False)
+class Needed:
+    """What a solution may use if it is better than one that is known.
 
-    A relay needs at least one instance. Setting the duals of unused regions to zero keeps
-    the dual solution feasible as long as no path gets shorter than the present shortest
-    one; then each of them adds its whole instance price to the bound.
+    Attributes:
+        problem: the same problem without anything else, and with tighter limits.
+        as_asked: the same regions and edges with the limits that the job has.
+        regions: (V,) its regions among those of the whole problem.
     """
-    idle = problem.relays & (relaxed.instances <= _USED)
-    nothing = np.zeros_like(idle)
-    shortest = _distances(_lengths(problem, relaxed, nothing), problem.src)[problem.dst]
-    while True:
-        lengths = _lengths(problem, relaxed, idle)
-        distance = _distances(lengths, problem.src)
-        if distance[problem.dst] >= shortest * (1 - _SAME):
-            break
-        on_path = _shortest_path_regions(problem, lengths, distance) & idle
-        if not on_path.any():
-            return nothing
-        idle &= ~on_path
-    useless: Mask = idle & (problem.usd_per_s > slack)
+
+    problem: PlanProblem
+    as_asked: PlanProblem
+    regions: Mask
+
+
+def needed(problem: PlanProblem, relaxed: Relaxation, worst: float) -> Needed:
+    """The problem without what no solution with an objective of at most `worst` can use.
+
+    A relay needs a whole instance. Take the duals of unused relays as zero: that keeps the
+    dual solution feasible as long as no path gets shorter than the present shortest one.
+    Then a solution costs at least the relaxed optimum, plus the price of each instance at
+    such an idle relay, plus its flow times how much longer the way through it is. With
+    slack = worst - relaxed optimum:
+
+    - an idle relay whose instance costs more than the slack is out;
+    - an edge between two idle relays that together cost more than the slack is out;
+    - an idle relay passes on at most (slack - its price) / (detour of a Gbit), and has at
+      most slack / price instances.
+
+    Args:
+        relaxed: an optimum of the relaxation of this problem, or of one that bounds it.
+        worst: a value of the objective that `relaxed` has.
+    """
+    slack = max(worst - relaxed.objective, 0.0) * (1 + _SAME)
+    idle, detour = _idle_relays(problem, relaxed)
+    price = problem.per_region(np.minimum, relaxed.instance_price, np.inf)
+    fixed = np.where(idle, price, 0.0)
+    regions = ~(idle & (price > slack))
+    edges = (
+        (fixed[problem.tail] + fixed[problem.head] <= slack)
+        & regions[problem.tail]
+        & regions[problem.head]
+    )
+    left = np.maximum(slack - fixed, 0.0)
+    cap = np.full(problem.region_count, np.inf)
+    np.divide(left, detour, out=cap, where=idle & (detour > 0))
+    cap = np.maximum(cap, _LEAST_CAP_GBPS)[problem.option_region]
+    count = np.full(problem.option_count, np.inf)
+    counted = idle[problem.option_region] & (relaxed.instance_price > 0)
+    np.divide(slack, relaxed.instance_price, out=count, where=counted)
+    kept = problem.with_edges(edges)
+    tighter = replace(
+        kept,
+        egress_gbps=np.minimum(problem.egress_gbps, cap),
+        ingress_gbps=np.minimum(problem.ingress_gbps, cap),
+        quota=np.minimum(problem.quota, np.maximum(np.floor(count + _SAME), 1.0)),
+    )
+    return Needed(tighter.with_regions(regions), kept.with_regions(regions), regions)
+
+
+def useless_regions(problem: PlanProblem, relaxed: Relaxation, slack: float) -> Mask:
+    """(V,) relays that no solution with objective <= relaxed.objective + slack can use."""
+    useless: Mask = ~needed(problem, relaxed, relaxed.objective + slack).regions
     return useless
 
 
-def prove(
-    problem: PlanProblem,
-    relaxed: Relaxation,
-    usd_per_gbit: float,
-    keep: Mask,
-    *,
-    time_limit_s: float,
-) -> Proof | None:
-    """Whether any plan costs less than `usd_per_gbit`; None when it cannot be told in time.
+def path_length(problem: PlanProblem, relaxed: Relaxation) -> float:
+    """What one more Gbit/s costs by the duals: the shortest path from source to sink."""
+    lengths = _matrix(problem, relaxed.edge_length)
+    return float(_distances(lengths, problem.src)[problem.dst])
 
-    Solves the model in which M is integer on edges between kept regions and real on all
-    others, under the price as a ceiling: infeasible means that no plan is cheaper.
 
-    Args:
-        relaxed: the relaxation at the goal, its objective in USD per second.
+def _idle_relays(problem: PlanProblem, relaxed: Relaxation) -> tuple[Mask, Floats]:
+    """Relays whose duals may be taken as zero, and how much longer the way through each is.
+
+    (V,) and (V,): a Gbit's shortest way through a relay, less the shortest way at all.
     """
-    slack = usd_per_gbit * problem.goal_gbps - relaxed.objective
-    # A plan at a higher rate spreads a relay's one instance over more Gbit.
-    slack *= problem.most_gbps / problem.goal_gbps
-    inside = keep | ~useless_regions(problem, relaxed, slack)
-    if inside.sum() > PROVABLE_REGIONS:
-        return None
-    smaller = problem.with_regions(inside)
-    kept = keep[inside]
-    cost = usd_per_gbit * problem.goal_gbps
-    try:
-        cheaper = solve_integers(
-            smaller,
-            margin_of(smaller, usd_per_gbit) / cost,
-            extra=[cost_ceiling(smaller, usd_per_gbit), *policy_rows(smaller)],
-            counted=kept[smaller.tail] & kept[smaller.head],
-            relative_gap=0.1,
-            time_limit_s=time_limit_s,
-        )
-    except SolverFailed:
-        return None
-    missing = np.zeros(problem.region_count, dtype=bool)
-    if cheaper is not None:
-        missing[np.flatnonzero(inside)[cheaper.used_regions]] = True
-    return Proof(holds=cheaper is None, missing=missing & ~keep)
-
-
-def margin_of(problem: PlanProblem, usd_per_gbit: float) -> Floats:
-    """Coefficients of cost - price * G, USD per second: negative for a cheaper plan."""
-    margin = cost_per_second(problem)
-    margin[columns_of(problem).throughput] = -usd_per_gbit
-    return margin
+    instances = problem.per_region(np.add, relaxed.instances, 0.0)
+    idle: Mask = problem.relays & (instances <= _USED)
+    shortest = path_length(problem, relaxed)
+    while True:
+        lengths = _lengths(problem, relaxed, idle)
+        ahead = _distances(lengths, problem.src)
+        if ahead[problem.dst] >= shortest * (1 - _SAME):
+            break
+        on_path = _shortest_path_regions(problem, lengths, ahead) & idle
+        if not on_path.any():
+            return np.zeros_like(idle), np.zeros(problem.region_count)
+        idle &= ~on_path
+    behind = _distances(lengths.T, problem.dst)
+    return idle, np.maximum(ahead + behind - shortest, 0.0)
 
 
 def _lengths(problem: PlanProblem, relaxed: Relaxation, idle: Mask) -> Floats:
-    """(V, V) price of a Gbit over each edge, limits of the regions included; idle ones free."""
-    price = {name: np.where(idle, 0.0, dual) for name, dual in relaxed.region_price.items()}
+    """(V, V) what a Gbit over each edge costs, limits of the regions included; idle ones free."""
+    price = {name: np.where(idle, dual, 0.0) for name, dual in _regional(problem, relaxed).items()}
     per_connection = (
         price["connection_limit_out"][problem.tail] + price["connection_limit_in"][problem.head]
     )
-    lengths: Floats = (
-        problem.usd_per_gbit
-        + price["egress_limit"][problem.tail]
+    free = (
+        price["egress_limit"][problem.tail]
         + price["ingress_limit"][problem.head]
         + per_connection / problem.gbps_per_connection
     )
-    return _matrix(problem, lengths)
+    return _matrix(problem, np.maximum(relaxed.edge_length - free, 0.0))
+
+
+def _regional(problem: PlanProblem, relaxed: Relaxation) -> dict[str, Floats]:
+    names = ("egress_limit", "ingress_limit", "connection_limit_out", "connection_limit_in")
+    return {name: relaxed.shadow_price[name] for name in names}
 
 
 def _matrix(problem: PlanProblem, value: Floats) -> Floats:

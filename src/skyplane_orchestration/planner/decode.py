@@ -7,14 +7,15 @@ edges are put together again from the paths, so that both always agree.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
-import networkx as nx
 import numpy as np
 
-from skyplane_orchestration.planner.solve import FLOW_TOLERANCE, Integers
+from skyplane_orchestration.grids import InstanceType
+from skyplane_orchestration.planner.solution import FLOW_TOLERANCE, Integers
 
 #: Share of one connection or instance that counts as rounding, not as need.
 ROUNDING = 1e-6
@@ -29,6 +30,7 @@ class Overlay:
         flows: edge -> flow, the sum over the paths that use it.
         connections: edge -> connections over the whole edge.
         instances: region -> instances, every region that a path visits.
+        types: region -> their instance type, for overlays that come from a search.
     """
 
     throughput_gbps: float
@@ -36,6 +38,7 @@ class Overlay:
     flows: Mapping[tuple[str, str], float]
     connections: Mapping[tuple[str, str], int]
     instances: Mapping[str, int]
+    types: Mapping[str, InstanceType] = field(default_factory=dict)
 
 
 def decode(solution: Integers) -> Overlay:
@@ -46,41 +49,68 @@ def decode(solution: Integers) -> Overlay:
         for edge in pairwise(regions):
             flows[edge] = flows.get(edge, 0.0) + flow
     connections = _connections(solution, flows)
+    option = _options(solution)
+    instances = _instances(solution, flows, connections, option)
     return Overlay(
         throughput_gbps=solution.throughput_gbps,
         paths=paths,
         flows=flows,
         connections=connections,
-        instances=_instances(solution, flows, connections),
+        instances=instances,
+        types={tag: solution.problem.types[option[tag]] for tag in instances},
     )
+
+
+def _options(solution: Integers) -> dict[str, int]:
+    """The option that each region has instances of, or its first where it has none."""
+    problem = solution.problem
+    found: dict[str, int] = {}
+    for option in np.argsort(-solution.instances, kind="stable"):
+        found.setdefault(problem.tags[problem.option_region[option]], int(option))
+    return found
 
 
 def _paths(solution: Integers) -> dict[tuple[str, ...], float]:
     """Simple paths with their flows, scaled so that they add up to the throughput."""
     problem = solution.problem
-    source, sink = problem.tags[problem.src], problem.tags[problem.dst]
-    graph: nx.DiGraph[str] = nx.DiGraph()
-    graph.add_nodes_from((source, sink))
+    ahead: dict[int, dict[int, float]] = {}
     # Flow where there is no connection is the solver's tolerance.
-    carried = np.where(solution.connections > 0, solution.flow_gbps, 0.0)
-    for tail, head, flow in zip(problem.tail, problem.head, carried, strict=True):
-        if flow > FLOW_TOLERANCE:
-            graph.add_edge(problem.tags[tail], problem.tags[head], flow=float(flow))
+    carried = (solution.connections > 0) & (solution.flow_gbps > FLOW_TOLERANCE)
+    for edge in np.flatnonzero(carried):
+        flow = float(solution.flow_gbps[edge])
+        ahead.setdefault(int(problem.tail[edge]), {})[int(problem.head[edge])] = flow
     found: dict[tuple[str, ...], float] = {}
-    while nx.has_path(graph, source, sink):
-        regions = tuple(nx.shortest_path(graph, source, sink))
-        hops = list(pairwise(regions))
-        flow = min(graph.edges[hop]["flow"] for hop in hops)
-        found[regions] = flow
-        for hop in hops:
-            graph.edges[hop]["flow"] -= flow
-            if graph.edges[hop]["flow"] <= FLOW_TOLERANCE:
-                graph.remove_edge(*hop)
+    while way := _fewest_hops(ahead, problem.src, problem.dst):
+        hops = list(pairwise(way))
+        flow = min(ahead[tail][head] for tail, head in hops)
+        found[tuple(problem.tags[region] for region in way)] = flow
+        for tail, head in hops:
+            ahead[tail][head] -= flow
+            if ahead[tail][head] <= FLOW_TOLERANCE:
+                del ahead[tail][head]
     scale = solution.throughput_gbps / sum(found.values()) if found else 1.0
     return {
         regions: flow * scale
         for regions, flow in sorted(found.items(), key=lambda item: (-item[1], item[0]))
     }
+
+
+def _fewest_hops(ahead: Mapping[int, Mapping[int, float]], source: int, sink: int) -> list[int]:
+    """The regions of a path with the fewest hops (breadth first); empty where there is none."""
+    before = {source: source}
+    queue = deque([source])
+    while queue and sink not in before:
+        region = queue.popleft()
+        for neighbour in ahead.get(region, ()):
+            if neighbour not in before:
+                before[neighbour] = region
+                queue.append(neighbour)
+    if sink not in before:
+        return []
+    way = [sink]
+    while way[-1] != source:
+        way.append(before[way[-1]])
+    return way[::-1]
 
 
 def _connections(
@@ -111,22 +141,22 @@ def _instances(
     solution: Integers,
     flows: Mapping[tuple[str, str], float],
     connections: Mapping[tuple[str, str], int],
+    option: Mapping[str, int],
 ) -> dict[str, int]:
     """The fewest instances that carry these flows and connections: ends, then relays by name."""
     problem = solution.problem
-    number = {tag: position for position, tag in enumerate(problem.tags)}
     ends = [problem.tags[problem.src], problem.tags[problem.dst]]
     need = dict.fromkeys(ends, 1.0)
     for position, rate_limit in ((0, problem.egress_gbps), (1, problem.ingress_gbps)):
         for tag in sorted({edge[position] for edge in flows}):
-            region = number[tag]
+            kind = option[tag]
             here = [edge for edge in flows if edge[position] == tag]
-            by_rate = sum(flows[edge] for edge in here) / rate_limit[region]
+            by_rate = sum(flows[edge] for edge in here) / rate_limit[kind]
             by_connections = (
-                sum(connections[edge] for edge in here) / problem.connection_limit[region]
+                sum(connections[edge] for edge in here) / problem.connection_limit[kind]
             )
             need[tag] = max(need.get(tag, 1.0), by_rate, by_connections)
     return {
-        tag: max(1, min(math.ceil(need[tag] - ROUNDING), int(solution.instances[number[tag]])))
+        tag: max(1, min(math.ceil(need[tag] - ROUNDING), int(solution.instances[option[tag]])))
         for tag in [*ends, *sorted(set(need) - set(ends))]
     }

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import InstanceType
 from skyplane_orchestration.job import Limits
-from skyplane_orchestration.planner.decode import Overlay
+from skyplane_orchestration.planner.decode import Overlay, decode
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search import largest_throughput
-from skyplane_orchestration.planner.solve import Relaxation
+from skyplane_orchestration.planner.solution import Integers, Relaxation
 
 Names = tuple[str, ...]
 
@@ -146,33 +146,32 @@ def infeasible(problem: PlanProblem, limits: Limits) -> PlanInfeasible:
             most_gbps=0.0,
         )
     most = rounded_down(largest[0].throughput_gbps)
-    names, words = _what_holds(problem, largest[1], limits)
+    names = _what_holds(problem, largest, limits)
     return PlanInfeasible(
         f"no plan moves {problem.goal_gbps:g} Gbit/s from {src} to {dst}; the most is"
-        f" {most:g} Gbit/s. What binds: {words}. Ask for less, raise the limits,"
-        " choose larger instance types, or let more regions relay",
+        f" {most:g} Gbit/s. What binds: {', '.join(in_words(name) for name in names)}. Ask for"
+        " less, raise the limits, choose larger instance types, or let more regions relay",
         binding=names,
         most_gbps=most,
     )
 
 
 def _what_holds(
-    problem: PlanProblem, relaxed: Relaxation, limits: Limits
-) -> tuple[tuple[str, ...], str]:
-    """Names of what stops more throughput, and the same in words, from the relaxation's duals."""
-    tight = [
-        (name, tag)
-        for name, prices in relaxed.region_price.items()
+    problem: PlanProblem, largest: tuple[Integers, Relaxation], limits: Limits
+) -> Names:
+    """Names of what stops more throughput: what the largest plan has used up.
+
+    Where whole instances leave it a little of everything, what the relaxation has.
+    """
+    overlay = decode(largest[0])
+    ends = problem.tags[problem.src], problem.tags[problem.dst]
+    names = binding_limits(overlay, overlay.types, limits, ends)
+    return names or tuple(
+        f"{name} {tag}"
+        for name, prices in largest[1].region_price.items()
         for tag, price in zip(problem.tags, prices, strict=False)
         if len(prices) == problem.region_count and price > _WORTH
-    ]
-    kinds = dict(zip(problem.tags, problem.types, strict=True))
-    quotas = {tag: quota_at(kinds[tag], limits) for _, tag in tight}
-    words = ", ".join(f"{name} of {tag} ({quotas[tag][1]} instances)" for name, tag in tight)
-    return (
-        *(f"{name} {tag}" for name, tag in tight),
-        *(f"{quota} {tag}" for tag, (quota, _) in quotas.items()),
-    ), words
+    )
 
 
 def too_late(ends: tuple[str, str], asked_s: float, least_s: float, names: Names) -> PlanInfeasible:

@@ -1,20 +1,24 @@
 """The model of the paper's section 5 as named blocks of sparse rows.
 
-One function per equation: the docstring is the inequality. Every block is over the same
-columns, `Columns`: flow F (E), instances N (V), connections M (E), throughput G (1), whether a
-region relays at all Y (V), and a constant 1. Nothing here calls a solver.
+One function per equation: the docstring is the inequality and its number. Every block is over
+the same columns, `Columns`: flow F (E), instances N (K), connections M (E), throughput G (1),
+whether a region relays at all Y (V), whether an option is the region's type Z (K), and a
+constant 1. V regions, E edges, K options; an option is one instance type in one region, and
+most regions have one. Nothing here calls a solver.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from skyplane_orchestration.planner.problem import Floats, Ints, Mask, PlanProblem
+
+#: Entries of a block: rows, columns, values.
+Entries = tuple[Ints, Ints, Floats]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,7 @@ class Columns:
 
     edges: int
     regions: int
+    options: int
 
     @property
     def flow(self) -> slice:
@@ -30,56 +35,87 @@ class Columns:
 
     @property
     def instances(self) -> slice:
-        return slice(self.edges, self.edges + self.regions)
+        return slice(self.edges, self.edges + self.options)
 
     @property
     def connections(self) -> slice:
-        start = self.edges + self.regions
+        start = self.edges + self.options
         return slice(start, start + self.edges)
 
     @property
     def throughput(self) -> int:
-        return 2 * self.edges + self.regions
+        return 2 * self.edges + self.options
 
     @property
     def relaying(self) -> slice:
         return slice(self.throughput + 1, self.throughput + 1 + self.regions)
 
     @property
+    def chosen(self) -> slice:
+        start = self.throughput + 1 + self.regions
+        return slice(start, start + self.options)
+
+    @property
     def constant(self) -> int:
         """A column fixed at 1: an objective near zero leaves relative gaps without meaning."""
-        return self.throughput + 1 + self.regions
+        return self.throughput + 1 + self.regions + self.options
 
     @property
     def count(self) -> int:
         return self.constant + 1
 
 
-class RowBlock(NamedTuple):
-    """Rows lower <= matrix @ x <= upper that share one name."""
+@dataclass(frozen=True, slots=True, eq=False)
+class RowBlock:
+    """Rows lower <= matrix @ x <= upper that share one name; entries (row, column, value)."""
 
     name: str
-    matrix: sparse.csr_array
+    entries: Entries
     lower: Floats
     upper: Floats
+    columns: int
+
+    @property
+    def matrix(self) -> sparse.csr_array:
+        """(rows, columns of the model)"""
+        row, column, value = self.entries
+        shape = (len(self.upper), self.columns)
+        return sparse.csr_array((value, (row, column)), shape=shape)
 
 
 def columns_of(problem: PlanProblem) -> Columns:
-    return Columns(edges=problem.edge_count, regions=problem.region_count)
+    return Columns(problem.edge_count, problem.region_count, problem.option_count)
+
+
+def stacked(blocks: Sequence[RowBlock]) -> sparse.csc_array:
+    """All rows of the blocks, in their order, as one matrix."""
+    ends = np.cumsum([len(block.upper) for block in blocks])
+    row = np.concatenate(
+        [
+            block.entries[0] + (end - len(block.upper))
+            for block, end in zip(blocks, ends, strict=True)
+        ]
+    )
+    column = np.concatenate([block.entries[1] for block in blocks])
+    value = np.concatenate([block.entries[2] for block in blocks])
+    count = blocks[0].columns
+    order = np.argsort(column, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(column, minlength=count))])
+    return sparse.csc_array((value[order], row[order], starts), shape=(int(ends[-1]), count))
 
 
 def _block(
     name: str,
     problem: PlanProblem,
     rows: int,
-    entries: Sequence[tuple[Ints, Ints, Floats]],
+    entries: Sequence[Entries],
     lower: float,
     upper: float,
 ) -> RowBlock:
     """A block from (row, column, value) triples, with one bound for all of its rows."""
     row, column, value = (np.concatenate(part) for part in zip(*entries, strict=True))
-    matrix = sparse.csr_array((value, (row, column)), shape=(rows, columns_of(problem).count))
-    return RowBlock(name, matrix, np.full(rows, lower), np.full(rows, upper))
+    columns = columns_of(problem).count
+    return RowBlock(name, (row, column, value), np.full(rows, lower), np.full(rows, upper), columns)
 
 
 def _edges(problem: PlanProblem) -> Ints:
@@ -90,13 +126,16 @@ def _regions(problem: PlanProblem) -> Ints:
     return np.arange(problem.region_count, dtype=np.int64)
 
 
-def _instances(problem: PlanProblem, factor: Floats) -> tuple[Ints, Ints, Floats]:
-    """The entries factor_v * N_v, one row per region."""
-    regions = _regions(problem)
-    return regions, columns_of(problem).instances.start + regions, factor
+def _options(problem: PlanProblem) -> Ints:
+    return np.arange(problem.option_count, dtype=np.int64)
 
 
-def _balance_at(problem: PlanProblem, region: int, sign: float) -> tuple[Ints, Ints, Floats]:
+def _instances(problem: PlanProblem, factor: Floats) -> Entries:
+    """The entries sum_k factor_k * N_k, one row per region; k is one of its options."""
+    return problem.option_region, columns_of(problem).instances.start + _options(problem), factor
+
+
+def _balance_at(problem: PlanProblem, region: int, sign: float) -> Entries:
     """The entries sign * (outflow - inflow) of one region, in row 0."""
     outward = np.flatnonzero(problem.tail == region)
     inward = np.flatnonzero(problem.head == region)
@@ -105,9 +144,13 @@ def _balance_at(problem: PlanProblem, region: int, sign: float) -> tuple[Ints, I
     return np.zeros_like(column), column, value
 
 
-def _minus_throughput(problem: PlanProblem) -> tuple[Ints, Ints, Floats]:
+def _throughput(problem: PlanProblem, factor: float) -> Entries:
+    """The entry factor * G, in row 0."""
     column = np.array([columns_of(problem).throughput])
-    return np.zeros(1, dtype=np.int64), column, np.array([-1.0])
+    return np.zeros(1, dtype=np.int64), column, np.array([factor])
+
+
+# ---------------------------------------------------------------- the paper's equations
 
 
 def edge_capacity(problem: PlanProblem, counted: Mask) -> RowBlock:
@@ -124,13 +167,13 @@ def edge_capacity(problem: PlanProblem, counted: Mask) -> RowBlock:
 
 def source_outflow(problem: PlanProblem) -> RowBlock:
     """sum_v F_sv - sum_v F_vs - G = 0   (4c)"""
-    entries = [_balance_at(problem, problem.src, 1.0), _minus_throughput(problem)]
+    entries = [_balance_at(problem, problem.src, 1.0), _throughput(problem, -1.0)]
     return _block("source_outflow", problem, 1, entries, 0.0, 0.0)
 
 
 def sink_inflow(problem: PlanProblem) -> RowBlock:
     """sum_u F_ut - sum_u F_tu - G = 0   (4d)"""
-    entries = [_balance_at(problem, problem.dst, -1.0), _minus_throughput(problem)]
+    entries = [_balance_at(problem, problem.dst, -1.0), _throughput(problem, -1.0)]
     return _block("sink_inflow", problem, 1, entries, 0.0, 0.0)
 
 
@@ -166,9 +209,7 @@ def egress_limit(problem: PlanProblem) -> RowBlock:
     return _block("egress_limit", problem, problem.region_count, entries, -np.inf, 0.0)
 
 
-def _connections_at(
-    problem: PlanProblem, ends: Ints, counted: Mask
-) -> list[tuple[Ints, Ints, Floats]]:
+def _connections_at(problem: PlanProblem, ends: Ints, counted: Mask) -> list[Entries]:
     """The entries M_uv by region: a column where counted, else L * F_uv / l_uv."""
     edge = _edges(problem)
     column = np.where(counted, columns_of(problem).connections.start + edge, edge)
@@ -188,13 +229,41 @@ def connection_limit_in(problem: PlanProblem, counted: Mask) -> RowBlock:
     return _block("connection_limit_in", problem, problem.region_count, entries, -np.inf, 0.0)
 
 
+def cost_per_second(problem: PlanProblem) -> Floats:
+    """The coefficients of (4a) before the factor VOL / G: USD per second of transfer."""
+    columns = columns_of(problem)
+    cost = np.zeros(columns.count)
+    cost[columns.flow] = problem.usd_per_gbit
+    cost[columns.instances] = problem.usd_per_s
+    return cost
+
+
+# ---------------------------------------------------------------- beyond the paper
+
+
+def cost_ceiling(problem: PlanProblem, usd_per_gbit: float) -> RowBlock:
+    """sum F_uv * price_uv + sum N_v * price_v - usd_per_gbit * G <= 0   (4a as a limit)
+
+    Divided by the price, so that the solver's absolute tolerance is one in Gbit/s.
+    """
+    cost = cost_per_second(problem)
+    cost[columns_of(problem).throughput] = -usd_per_gbit
+    return one_row("cost_ceiling", cost / usd_per_gbit if usd_per_gbit > 0 else cost, 0.0)
+
+
+def one_row(name: str, coefficients: Floats, most: float) -> RowBlock:
+    """coefficients @ x <= most"""
+    column = np.flatnonzero(coefficients)
+    entries = (np.zeros_like(column), column, coefficients[column])
+    return RowBlock(name, entries, np.array([-np.inf]), np.array([most]), len(coefficients))
+
+
 def relay_switch(problem: PlanProblem) -> RowBlock:
-    """N_v - quota_v * Y_v <= 0: a region with instances relays"""
-    regions = _regions(problem)
-    relaying = columns_of(problem).relaying.start + regions
+    """sum_k N_k / quota_k - Y_v <= 0: a region with instances relays"""
+    relaying = columns_of(problem).relaying.start + _regions(problem)
     entries = [
-        _instances(problem, np.ones(problem.region_count)),
-        (regions, relaying, -problem.quota),
+        _instances(problem, 1.0 / np.maximum(problem.quota, 1.0)),
+        (_regions(problem), relaying, -np.ones(problem.region_count)),
     ]
     return _block("relay_switch", problem, problem.region_count, entries, -np.inf, 0.0)
 
@@ -207,44 +276,72 @@ def relay_limit(problem: PlanProblem, most: int) -> RowBlock:
     return _block("relay_limit", problem, 1, entries, 0.0, float(most))
 
 
-def policy_rows(problem: PlanProblem) -> list[RowBlock]:
-    """Rows for the most relays that the job allows; none when it does not say."""
-    if problem.max_relays is None:
-        return []
-    return [relay_switch(problem), relay_limit(problem, problem.max_relays)]
-
-
-def cost_ceiling(problem: PlanProblem, usd_per_gbit: float) -> RowBlock:
-    """sum F_uv * price_uv + sum N_v * price_v - usd_per_gbit * G <= 0   (4a as a limit)
-
-    Divided by the price, so that the solver's absolute tolerance is one in Gbit/s.
-    """
-    cost = cost_per_second(problem)
-    cost[columns_of(problem).throughput] = -usd_per_gbit
-    if usd_per_gbit > 0:
-        cost /= usd_per_gbit
-    column = np.flatnonzero(cost)
-    entries = [(np.zeros_like(column), column, cost[column])]
-    return _block("cost_ceiling", problem, 1, entries, -np.inf, 0.0)
-
-
-def cost_per_second(problem: PlanProblem) -> Floats:
-    """The coefficients of (4a) before the factor VOL / G: USD per second of transfer."""
+def type_switch(problem: PlanProblem) -> RowBlock:
+    """N_k - quota_k * Z_k <= 0 where a region has several options"""
+    option = np.flatnonzero(problem.is_choice)
+    row = np.arange(len(option), dtype=np.int64)
     columns = columns_of(problem)
-    cost = np.zeros(columns.count)
-    cost[columns.flow] = problem.usd_per_gbit
-    cost[columns.instances] = problem.usd_per_s
-    return cost
+    entries = [
+        (row, columns.instances.start + option, np.ones(len(option))),
+        (row, columns.chosen.start + option, -problem.quota[option]),
+    ]
+    return _block("type_switch", problem, len(option), entries, -np.inf, 0.0)
+
+
+def one_type(problem: PlanProblem) -> RowBlock:
+    """sum_k Z_k <= 1 where a region has several options: one instance type per region"""
+    option = np.flatnonzero(problem.is_choice)
+    regions, row = np.unique(problem.option_region[option], return_inverse=True)
+    entries = [(row, columns_of(problem).chosen.start + option, np.ones(len(option)))]
+    return _block("one_type", problem, len(regions), entries, -np.inf, 1.0)
+
+
+def type_share(problem: PlanProblem) -> RowBlock:
+    """sum_k N_k / quota_k <= 1 where a region has several options: what Z leaves when real"""
+    option = np.flatnonzero(problem.is_choice)
+    regions, row = np.unique(problem.option_region[option], return_inverse=True)
+    column = columns_of(problem).instances.start + option
+    entries = [(row, column, 1.0 / np.maximum(problem.quota[option], 1.0))]
+    return _block("type_share", problem, len(regions), entries, -np.inf, 1.0)
+
+
+def storage_read(problem: PlanProblem) -> RowBlock:
+    """G <= what the source's store gives"""
+    upper = problem.read_gbps
+    return _block("storage_read", problem, 1, [_throughput(problem, 1.0)], -np.inf, upper)
+
+
+def storage_write(problem: PlanProblem) -> RowBlock:
+    """G <= what the destination's store takes"""
+    upper = problem.write_gbps
+    return _block("storage_write", problem, 1, [_throughput(problem, 1.0)], -np.inf, upper)
+
+
+def end_instances(problem: PlanProblem, least: Floats) -> RowBlock:
+    """-sum_k N_k <= -least_v at source and sink: a cut that every whole N keeps
+
+    `least` (V,) counts the instances that a region needs at the goal.
+    """
+    row = np.full(problem.region_count, -1, dtype=np.int64)
+    row[[problem.src, problem.dst]] = 0, 1
+    option = np.flatnonzero(row[problem.option_region] >= 0)
+    column = columns_of(problem).instances.start + option
+    entries = (row[problem.option_region[option]], column, -np.ones(len(option)))
+    upper = -least[[problem.src, problem.dst]]
+    return RowBlock("end_instances", entries, np.full(2, -np.inf), upper, columns_of(problem).count)
+
+
+# ---------------------------------------------------------------- the whole
 
 
 def model_rows(problem: PlanProblem, counted: Mask) -> list[RowBlock]:
-    """The model as the paper states it; (4j) is the upper bound of N.
+    """The model as the paper states it, with the ends' stores; (4j) is the upper bound of N.
 
     `counted` (mask over E) says whose M is a variable. The M of any other edge is real and
     stands as L * F / l, which is all that a real M ever needs to be: none counted is the
     relaxation, all counted the full model.
     """
-    return [
+    rows = [
         edge_capacity(problem, counted),
         source_outflow(problem),
         sink_inflow(problem),
@@ -254,3 +351,22 @@ def model_rows(problem: PlanProblem, counted: Mask) -> list[RowBlock]:
         connection_limit_out(problem, counted),
         connection_limit_in(problem, counted),
     ]
+    if problem.is_choice.any():
+        rows.append(type_share(problem))
+    if np.isfinite(problem.read_gbps):
+        rows.append(storage_read(problem))
+    if np.isfinite(problem.write_gbps):
+        rows.append(storage_write(problem))
+    return rows
+
+
+def choice_rows(problem: PlanProblem) -> list[RowBlock]:
+    """Rows for one type per region, where N is whole; none where no region has a choice."""
+    return [type_switch(problem), one_type(problem)] if problem.is_choice.any() else []
+
+
+def policy_rows(problem: PlanProblem) -> list[RowBlock]:
+    """Rows for the most relays that the job allows; none when it does not say."""
+    if problem.max_relays is None:
+        return []
+    return [relay_switch(problem), relay_limit(problem, problem.max_relays)]

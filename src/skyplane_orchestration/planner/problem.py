@@ -1,12 +1,13 @@
-"""What is to be solved: one frozen `PlanProblem`, arrays by region and by edge.
+"""What is to be solved: one frozen `PlanProblem`, arrays by region, by edge and by option.
 
 Inside the planner volume is Gbit and prices are USD per Gbit and USD per instance-second,
-so that cost per second = flow x price without a factor. V regions, E ordered pairs.
+so that cost per second = flow x price without a factor. V regions, E ordered pairs, K options:
+an option is one instance type in one region.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -16,14 +17,29 @@ from numpy.typing import NDArray
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.job import ANY_REGION, NO_LIMITS, Limits, Policy
+from skyplane_orchestration.planner.options import (
+    MEASURED_CONNECTIONS,
+    quota_of,
+    types_by_cloud,
+    undominated,
+)
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_hour_to_usd_per_s
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-#: Connections over which a grid's rates were measured (the paper's LIMIT_conn in 4b).
-MEASURED_CONNECTIONS = 64
+__all__ = [
+    "MEASURED_CONNECTIONS",
+    "Floats",
+    "Ints",
+    "Mask",
+    "PlanProblem",
+    "build_problem",
+    "matches",
+    "may_relay",
+    "quota_of",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,19 +48,23 @@ class PlanProblem:
 
     Attributes:
         tags: (V,) region tags; `src` and `dst` index them.
-        types: (V,) the instance type of each region.
+        types: (K,) the instance type of each option.
+        option_region: (K,) the region of each option, ascending.
         tail, head: (E,) region indices; no edge enters the source or leaves the sink,
             because a flow that returns to either only costs.
-        capacity_gbps: (E,) l_uv, one instance pair over 64 connections, > 0.
+        capacity_gbps: (E,) l_uv, one instance pair over 64 connections, > 0, less the margin.
         usd_per_gbit: (E,) egress price.
-        egress_gbps, ingress_gbps, connection_limit, usd_per_s, quota: (V,) per region.
+        egress_gbps, ingress_gbps, connection_limit, usd_per_s: (K,) of one instance.
+        quota: (K,) most instances, > 0, by instance quota and vCPU quota.
         goal_gbps: G, the least throughput.
         most_gbps: the most throughput that is of interest; equal to G for `exactly`.
         max_relays: most relay regions, or None.
+        read_gbps, write_gbps: what the stores at source and sink give and take.
     """
 
     tags: tuple[str, ...]
     types: tuple[InstanceType, ...]
+    option_region: Ints
     src: int
     dst: int
     tail: Ints
@@ -59,6 +79,8 @@ class PlanProblem:
     goal_gbps: float
     most_gbps: float
     max_relays: int | None = None
+    read_gbps: float = np.inf
+    write_gbps: float = np.inf
 
     @property
     def region_count(self) -> int:
@@ -67,6 +89,10 @@ class PlanProblem:
     @property
     def edge_count(self) -> int:
         return len(self.tail)
+
+    @property
+    def option_count(self) -> int:
+        return len(self.types)
 
     @property
     def gbps_per_connection(self) -> Floats:
@@ -80,6 +106,25 @@ class PlanProblem:
         mask = np.ones(self.region_count, dtype=bool)
         mask[[self.src, self.dst]] = False
         return mask
+
+    @property
+    def is_choice(self) -> Mask:
+        """(K,) True for the options of regions that have more than one."""
+        count = np.bincount(self.option_region, minlength=self.region_count)
+        mask: Mask = count[self.option_region] > 1
+        return mask
+
+    @property
+    def cheapest_usd_per_s(self) -> Floats:
+        """(V,) price of a region's cheapest instance; 0 where it has none."""
+        least = self.per_region(np.minimum, self.usd_per_s, np.inf)
+        return np.where(np.isfinite(least), least, 0.0)
+
+    def per_region(self, combine: np.ufunc, values: Floats, start: float) -> Floats:
+        """(V,) values (K,) of the options combined by region, from `start` where there is none."""
+        found = np.full(self.region_count, start)
+        combine.at(found, self.option_region, values)
+        return found
 
     def with_edges(self, chosen: Mask) -> PlanProblem:
         """The same problem with only the chosen edges (mask over E)."""
@@ -95,11 +140,12 @@ class PlanProblem:
         """The same problem with only the chosen regions (mask over V) and their edges."""
         number = np.cumsum(chosen) - 1
         inside = self.with_edges(chosen[self.tail] & chosen[self.head])
-        kept = np.flatnonzero(chosen)
+        kept = np.flatnonzero(chosen[self.option_region])
         return replace(
             inside,
-            tags=tuple(self.tags[v] for v in kept),
-            types=tuple(self.types[v] for v in kept),
+            tags=tuple(self.tags[v] for v in np.flatnonzero(chosen)),
+            types=tuple(self.types[k] for k in kept),
+            option_region=number[self.option_region[kept]],
             src=int(number[self.src]),
             dst=int(number[self.dst]),
             tail=number[inside.tail],
@@ -135,61 +181,116 @@ def build_problem(
 ) -> PlanProblem:
     """The problem of one job on one grid; its range of throughput is [G, what fits].
 
-    Raises UnknownRegion for an end that the grid does not have, and PlanInfeasible when
-    the policy excludes an end.
+    Raises UnknownRegion for an end that the grid does not have, GridInvalid for an instance
+    type that it does not have, and PlanInfeasible when the policy excludes an end.
     """
     ends = (grid.index_of(src), grid.index_of(dst))
     _refuse_excluded_ends((src, dst), policy.exclude)
+    every = grid.tags
     kept = [
         number
-        for number, tag in enumerate(grid.tags)
+        for number, tag in enumerate(every)
         if number in ends or (limits.max_relays != 0 and may_relay(tag, policy))
     ]
-    types = _types_of(grid, [grid.regions[number].cloud for number in kept], limits.instance_types)
-    quota = np.array([float(quota_of(kind, limits)) for kind in types])
-    local = {number: position for position, number in enumerate(kept)}
-    source, sink = local[ends[0]], local[ends[1]]
-    rate = grid.throughput_gbps[np.ix_(kept, kept)]
-    usable = (rate > 0) & (quota > 0)[:, None] & (quota > 0)[None, :]
-    usable[:, source] = False
-    usable[sink, :] = False
-    np.fill_diagonal(usable, False)
-    if limits.max_relays == 1:
-        relay = np.array([position not in (source, sink) for position in range(len(kept))])
-        usable &= ~(relay[:, None] & relay[None, :])
-    tail, head = np.nonzero(usable)
+    tags = tuple(every[number] for number in kept)
+    source, sink = kept.index(ends[0]), kept.index(ends[1])
+    rate = grid.throughput_gbps[np.ix_(kept, kept)] * (1 - limits.safety_margin)
+    usable = _usable(rate, source, sink, may_chain=limits.max_relays != 1)
+    types, option_region, quota = _options(grid, tags, limits, rate * usable, (source, sink))
+    has_option = np.bincount(option_region, minlength=len(tags)) > 0
+    tail, head = np.nonzero(usable & has_option[:, None] & has_option[None, :])
     egress = np.array([kind.egress_gbps for kind in types])
     ingress = np.array([kind.ingress_gbps for kind in types])
-    ceiling = min(egress[source] * quota[source], ingress[sink] * quota[sink])
+    read, write = _storage_limits(grid, src, dst, limits)
+    ceiling = min(
+        float((egress * quota)[option_region == source].max(initial=0.0)),
+        float((ingress * quota)[option_region == sink].max(initial=0.0)),
+        read,
+        write,
+    )
+    prices = usd_per_gb_to_usd_per_gbit(1.0) * grid.usd_per_gb[np.ix_(kept, kept)]
     return PlanProblem(
-        tags=tuple(grid.tags[number] for number in kept),
+        tags=tags,
         types=types,
+        option_region=option_region,
         src=source,
         dst=sink,
         tail=tail.astype(np.int64),
         head=head.astype(np.int64),
         capacity_gbps=rate[tail, head],
-        usd_per_gbit=usd_per_gb_to_usd_per_gbit(1.0)
-        * grid.usd_per_gb[np.ix_(kept, kept)][tail, head],
+        usd_per_gbit=prices[tail, head],
         egress_gbps=egress,
         ingress_gbps=ingress,
         connection_limit=np.array([float(kind.connection_limit) for kind in types]),
         usd_per_s=np.array([usd_per_hour_to_usd_per_s(kind.usd_per_hour) for kind in types]),
         quota=quota,
         goal_gbps=goal_gbps,
-        most_gbps=max(goal_gbps, float(ceiling)),
+        most_gbps=max(goal_gbps, ceiling),
         max_relays=limits.max_relays,
+        read_gbps=read,
+        write_gbps=write,
     )
+
+
+def _usable(rate: Floats, source: int, sink: int, *, may_chain: bool) -> Mask:
+    """(V, V) the pairs that may carry flow; `may_chain` allows one relay after another."""
+    usable: Mask = rate > 0
+    usable[:, source] = False
+    usable[sink, :] = False
+    np.fill_diagonal(usable, False)
+    if not may_chain:
+        relay = np.ones(len(rate), dtype=bool)
+        relay[[source, sink]] = False
+        usable &= ~(relay[:, None] & relay[None, :])
+    return usable
+
+
+def _options(
+    grid: Grid, tags: Sequence[str], limits: Limits, rate: Floats, ends: tuple[int, int]
+) -> tuple[tuple[InstanceType, ...], Ints, Floats]:
+    """Types, regions and quotas of the options that may be in an optimum, by region."""
+    clouds = np.array([tag.partition(":")[0] for tag in tags])
+    most_in, most_out = rate.max(axis=0, initial=0.0), rate.max(axis=1, initial=0.0)
+    found: list[tuple[int, InstanceType, int]] = []
+    for cloud, kinds in types_by_cloud(grid, clouds.tolist(), limits.instance_types).items():
+        here = np.flatnonzero(clouds == cloud)
+        quota = np.array(
+            [
+                [quota_of(kind, limits, grid.vcpu_quota(tags[v])) for kind in kinds]
+                for v in here.tolist()
+            ]
+        )
+        kept = undominated(
+            kinds,
+            quota.astype(np.float64),
+            most_in[here],
+            most_out[here],
+            as_source=here == ends[0],
+            as_sink=here == ends[1],
+        )
+        for place, kind in np.argwhere(kept):
+            found.append((int(here[place]), kinds[kind], int(quota[place, kind])))
+    found.sort(key=lambda option: option[0])
+    return (
+        tuple(kind for _, kind, _ in found),
+        np.array([region for region, _, _ in found], dtype=np.int64),
+        np.array([float(most) for _, _, most in found]),
+    )
+
+
+def _storage_limits(grid: Grid, src: str, dst: str, limits: Limits) -> tuple[float, float]:
+    """Gbit/s that the source's store gives and the sink's takes; infinite where not known.
+
+    What the job says stands in place of what the grid says.
+    """
+    read = limits.source_read_gbps or grid.storage_limits(src)[0]
+    write = limits.destination_write_gbps or grid.storage_limits(dst)[1]
+    return read or np.inf, write or np.inf
 
 
 def matches(tag: str, globs: Sequence[str]) -> bool:
     """True when one of the globs (`aws:eu-*`, `gcp:*`) matches the region tag."""
     return any(fnmatchcase(tag, glob) for glob in globs)
-
-
-def quota_of(kind: InstanceType, limits: Limits) -> int:
-    """Most instances of this type in one region."""
-    return kind.instance_limit if limits.instance_limit is None else limits.instance_limit
 
 
 def may_relay(tag: str, policy: Policy) -> bool:
@@ -204,10 +305,3 @@ def _refuse_excluded_ends(ends: Sequence[str], exclude: Sequence[str]) -> None:
                 f"{tag} is an end of the transfer and excluded; a transfer cannot avoid its ends",
                 binding=("policy",),
             )
-
-
-def _types_of(
-    grid: Grid, clouds: Sequence[str], chosen: Mapping[str, str]
-) -> tuple[InstanceType, ...]:
-    by_cloud = {cloud: grid.instance_type(cloud, chosen.get(cloud)) for cloud in set(clouds)}
-    return tuple(by_cloud[cloud] for cloud in clouds)

@@ -1,8 +1,9 @@
 """The only file that calls a solver: HiGHS, through scipy.
 
 Two questions are asked here. `relax` solves the model with every variable real: M can then
-be eliminated, the program is small, and its duals say what each edge is worth.
-`solve_integers` solves the model as stated, N and M integer, on few regions.
+be eliminated, the program is small, and its duals say what each limit is worth.
+`solve_integers` solves the model as stated, N and M integer, on few regions. `minimise` and
+`minimise_whole` do the same for programs of any kind.
 A status becomes an answer, None (infeasible) or a typed error; it never leaks.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,10 +25,34 @@ from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, mi
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.planner.formulation import (
     RowBlock,
+    choice_rows,
     columns_of,
     model_rows,
+    stacked,
 )
 from skyplane_orchestration.planner.problem import Floats, Mask, PlanProblem
+from skyplane_orchestration.planner.solution import (
+    FLOW_TOLERANCE,
+    INSTANCE_QUOTA,
+    THROUGHPUT_FLOOR,
+    THROUGHPUT_MOST,
+    Integers,
+    Relaxation,
+)
+
+__all__ = [
+    "FLOW_TOLERANCE",
+    "HOP_WEIGHT",
+    "IntegerOptimum",
+    "Integers",
+    "Program",
+    "RealOptimum",
+    "Relaxation",
+    "minimise",
+    "minimise_whole",
+    "relax",
+    "solve_integers",
+]
 
 _OPTIMAL, _INFEASIBLE = 0, 2
 
@@ -40,68 +66,23 @@ COLUMNS_AT_ONCE = 800
 _COST_SCALE = 1000.0
 _PRICED_OUT = 1e-6
 
-#: Flows below this (Gbit/s) are the solver's noise.
-FLOW_TOLERANCE = 1e-7
-
 #: Weight of the total flow against one Gbit/s of throughput: breaks ties towards short
 #: paths, and is too small to give up a Gbit/s for fewer hops.
 HOP_WEIGHT = 1e-5
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Relaxation:
-    """An optimum of the model with every variable real.
-
-    Attributes:
-        objective: its value, in the unit of the cost vector it was solved for.
-        flow_gbps, instances, throughput_gbps: the solution, (E,), (V,) and a scalar.
-        edge_reduced_cost: (E,) how much worse the objective gets per Gbit/s forced on.
-        region_price: name of a region's row block -> (V,) its duals, >= 0.
-    """
-
-    objective: float
-    flow_gbps: Floats
-    instances: Floats
-    throughput_gbps: float
-    edge_reduced_cost: Floats
-    region_price: dict[str, Floats]
+#: This heuristic of HiGHS takes longer than most of our programs do without it.
+_QUICK = {"mip_heuristic_run_feasibility_jump": False}
+#: With M real there is little to presolve, and few enough integers to branch at once.
+_QUICKEST = {
+    **_QUICK,
+    "presolve": False,
+    "mip_heuristic_run_rins": False,
+    "mip_heuristic_run_rens": False,
+    "mip_heuristic_run_root_reduced_cost": False,
+}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Integers:
-    """A solution of the full model, N and M integer.
-
-    Attributes:
-        problem: the problem (perhaps on fewer regions) whose columns these are.
-        objective, bound: value reached, and what the solver proved cannot be beaten.
-    """
-
-    problem: PlanProblem
-    flow_gbps: Floats
-    instances: Floats
-    connections: Floats
-    throughput_gbps: float
-    objective: float
-    bound: float
-
-    @property
-    def used_regions(self) -> Mask:
-        """(V,) regions that flow enters or leaves."""
-        used = np.zeros(self.problem.region_count, dtype=bool)
-        flows = self.flow_gbps > FLOW_TOLERANCE
-        used[self.problem.tail[flows]] = used[self.problem.head[flows]] = True
-        return used
-
-    @property
-    def usd_per_s(self) -> float:
-        """Egress and instances, USD per second of transfer."""
-        return float(
-            self.flow_gbps @ self.problem.usd_per_gbit + self.instances @ self.problem.usd_per_s
-        )
-
-    @property
-    def usd_per_gbit(self) -> float:
-        return self.usd_per_s / self.throughput_gbps
+# ---------------------------------------------------------------- the model, relaxed
 
 
 def relax(
@@ -116,95 +97,119 @@ def relax(
     By column generation: few plans use more than one relay, so the program starts with the
     edges of the ends and takes others in only while their reduced cost is negative.
 
+    Args:
+        extra: more rows (a cost ceiling, cuts).
+        instances_at_least: (K,) lower bounds of N.
+
     Raises SolverFailed when HiGHS stops without an answer.
     """
     columns = columns_of(problem)
     blocks = [*model_rows(problem, np.zeros(problem.edge_count, dtype=bool)), *extra]
     blocks = [block for block in blocks if len(block.upper)]
-    equal = [block for block in blocks if np.array_equal(block.lower, block.upper)]
-    below = [block for block in blocks if not np.array_equal(block.lower, block.upper)]
-    lower = np.zeros(columns.count)
-    upper = np.full(columns.count, np.inf)
+    equal = [block for block in blocks if block.lower[0] == block.upper[0]]
+    below = [block for block in blocks if block.lower[0] != block.upper[0]]
+    lower, upper = _bounds(problem)
     if instances_at_least is not None:
         lower[columns.instances] = instances_at_least
-    upper[columns.instances] = problem.quota
-    lower[columns.throughput], upper[columns.throughput] = problem.goal_gbps, problem.most_gbps
     scale = _COST_SCALE / (float(np.abs(cost).max()) or 1.0)
-    program = _LinearProgram(cost * scale, _stack(below), _stack(equal), below, equal, lower, upper)
+    program = Program(
+        cost=cost * scale,
+        below=stacked(below),
+        most=np.concatenate([block.upper for block in below]),
+        equal=stacked(equal),
+        exact=np.concatenate([block.upper for block in equal]),
+        lower=lower,
+        upper=upper,
+    )
+    answer = _by_column_generation(program, columns.flow, _starting_columns(problem))
+    return None if answer is None else _relaxation(problem, program, answer, below, equal, scale)
+
+
+def _starting_columns(problem: PlanProblem) -> Mask:
+    """The columns that are always there, and the edges of the ends."""
+    columns = columns_of(problem)
     taken = np.zeros(columns.count, dtype=bool)
     taken[columns.instances] = taken[columns.throughput] = True
     taken[columns.flow] = (problem.tail == problem.src) | (problem.head == problem.dst)
+    return taken
+
+
+def _by_column_generation(program: Program, flow: slice, taken: Mask) -> RealOptimum | None:
+    """The optimum over `taken` columns and the flows that join them; reduced costs are all's."""
     while True:
-        answer = program.solve(taken)
-        if answer is None and taken[columns.flow].all():
+        answer = minimise(program.only(taken))
+        if answer is None and taken[flow].all():
             return None
         if answer is None:
-            taken[columns.flow] = True
+            taken[flow] = True
             continue
-        reduced = answer.reduced_cost[columns.flow]
-        wanted = np.flatnonzero((reduced < -_PRICED_OUT) & ~taken[columns.flow])
+        reduced = program.reduced_cost(answer)
+        wanted = np.flatnonzero((reduced[flow] < -_PRICED_OUT) & ~taken[flow])
         if not len(wanted):
-            break
-        best = wanted[np.argsort(reduced[wanted], kind="stable")[:COLUMNS_AT_ONCE]]
-        taken[columns.flow.start + best] = True
+            x = np.zeros(len(taken))
+            x[taken] = answer.x
+            return answer._replace(x=x)
+        most_wanted = np.argsort(reduced[flow][wanted], kind="stable")[:COLUMNS_AT_ONCE]
+        taken[flow.start + wanted[most_wanted]] = True
+
+
+def _relaxation(
+    problem: PlanProblem,
+    program: Program,
+    answer: RealOptimum,
+    below: Sequence[RowBlock],
+    equal: Sequence[RowBlock],
+    scale: float,
+) -> Relaxation:
+    """The answer by the model's names, in the unit of the cost before it was scaled."""
+    columns = columns_of(problem)
+    limits = _split(below, answer.below_price / scale)
+    reduced = program.reduced_cost(answer) / scale
+    length = (program.cost + program.below.T @ answer.below_price) / scale
+    price = program.cost / scale
+    for block in below:
+        if block.name == "cost_ceiling":
+            _, column, value = block.entries
+            price[column] += limits[block.name][0] * value
+    rate = reduced[columns.throughput]
     return Relaxation(
         objective=answer.objective / scale,
         flow_gbps=answer.x[columns.flow],
         instances=answer.x[columns.instances],
         throughput_gbps=float(answer.x[columns.throughput]),
-        edge_reduced_cost=np.maximum(reduced, 0.0) / scale,
-        region_price=_duals_by_block(below, answer.below_price / scale),
+        edge_reduced_cost=np.maximum(reduced[columns.flow], 0.0),
+        edge_length=np.maximum(length[columns.flow], 0.0),
+        instance_price=price[columns.instances],
+        shadow_price={
+            **limits,
+            **_split(equal, answer.equal_price / scale),
+            INSTANCE_QUOTA: np.maximum(-reduced[columns.instances], 0.0),
+            THROUGHPUT_FLOOR: np.array([max(rate, 0.0)]),
+            THROUGHPUT_MOST: np.array([max(-rate, 0.0)]),
+        },
+        region_price=limits,
     )
 
 
-class _LinearAnswer(NamedTuple):
-    """An optimum over the taken columns; reduced costs are those of all columns."""
-
-    objective: float
-    x: Floats
-    reduced_cost: Floats
-    below_price: Floats
+def _split(blocks: Sequence[RowBlock], values: Floats) -> dict[str, Floats]:
+    ends = np.cumsum([len(block.upper) for block in blocks])
+    parts = np.split(values, ends[:-1])
+    return {block.name: part for block, part in zip(blocks, parts, strict=True)}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _LinearProgram:
-    """Minimise cost @ x, below <= upper, equal == upper, within the bounds of x."""
+def _bounds(problem: PlanProblem) -> tuple[Floats, Floats]:
+    """Least and most of every column: (4j), and the range of throughput."""
+    columns = columns_of(problem)
+    lower = np.zeros(columns.count)
+    upper = np.full(columns.count, np.inf)
+    upper[columns.instances] = problem.quota
+    lower[columns.throughput], upper[columns.throughput] = problem.goal_gbps, problem.most_gbps
+    upper[columns.relaying] = upper[columns.chosen] = 1.0
+    lower[columns.constant] = upper[columns.constant] = 1.0
+    return lower, upper
 
-    cost: Floats
-    below: sparse.csc_array
-    equal: sparse.csc_array
-    below_blocks: Sequence[RowBlock]
-    equal_blocks: Sequence[RowBlock]
-    lower: Floats
-    upper: Floats
 
-    def solve(self, taken: Mask) -> _LinearAnswer | None:
-        """The optimum with every other column at 0; None when that is infeasible."""
-        kept = np.flatnonzero(taken)
-        # The stubs of scipy know no sparse matrix here; scipy does.
-        answer = linprog(  # type: ignore[call-overload]
-            self.cost[kept],
-            A_ub=self.below[:, kept],
-            b_ub=np.concatenate([block.upper for block in self.below_blocks]),
-            A_eq=self.equal[:, kept],
-            b_eq=np.concatenate([block.upper for block in self.equal_blocks]),
-            bounds=np.column_stack([self.lower[kept], self.upper[kept]]),
-            method="highs-ds",
-        )
-        if answer.status == _INFEASIBLE:
-            return None
-        if answer.status != _OPTIMAL:
-            raise SolverFailed(f"the relaxed plan has no answer: {answer.message}")
-        x = np.zeros(len(self.cost))
-        x[kept] = answer.x
-        return _LinearAnswer(
-            objective=float(answer.fun),
-            x=x,
-            reduced_cost=self.cost
-            - self.below.T @ answer.ineqlin.marginals
-            - self.equal.T @ answer.eqlin.marginals,
-            below_price=-answer.ineqlin.marginals,
-        )
+# ---------------------------------------------------------------- the model as stated
 
 
 def solve_integers(
@@ -228,27 +233,28 @@ def solve_integers(
     columns = columns_of(problem)
     if counted is None:
         counted = np.ones(problem.edge_count, dtype=bool)
-    blocks = [*model_rows(problem, counted), *extra]
-    lower = np.zeros(columns.count)
-    upper = np.full(columns.count, np.inf)
-    upper[columns.instances] = problem.quota
-    lower[columns.throughput], upper[columns.throughput] = problem.goal_gbps, problem.most_gbps
-    upper[columns.connections] = np.where(counted, np.inf, 0.0)
-    lower[columns.constant] = upper[columns.constant] = 1.0
-    upper[columns.relaying] = 1.0 if any(b.name == "relay_switch" for b in blocks) else 0.0
-    integrality = np.zeros(columns.count, dtype=np.int64)
-    for part in (columns.instances, columns.connections, columns.relaying):
-        integrality[part] = 1
+    blocks = [*model_rows(problem, counted), *choice_rows(problem), *extra]
+    matrix = stacked(blocks)
+    lower, upper = _bounds(problem)
+    whole = np.zeros(columns.count, dtype=np.int64)
+    for part in (columns.instances, columns.connections, columns.relaying, columns.chosen):
+        whole[part] = 1
+    # A column that stands in no row decides nothing, unless it costs: the constant.
+    kept = np.flatnonzero((np.diff(matrix.indptr) > 0) | (cost != 0) & (lower == upper))
     answer = _milp_quietly(
-        cost,
+        cost[kept],
         constraints=LinearConstraint(
-            _stack(blocks),
+            matrix[:, kept],
             np.concatenate([block.lower for block in blocks]),
             np.concatenate([block.upper for block in blocks]),
         ),
-        bounds=Bounds(lower, upper),
-        integrality=integrality,
-        options={"mip_rel_gap": relative_gap, "time_limit": time_limit_s},
+        bounds=Bounds(lower[kept], upper[kept]),
+        integrality=whole[kept],
+        options={
+            "mip_rel_gap": relative_gap,
+            "time_limit": time_limit_s,
+            **(_QUICK if counted.any() else _QUICKEST),
+        },
     )
     if answer.x is None:
         if answer.status == _INFEASIBLE:
@@ -257,24 +263,27 @@ def solve_integers(
             f"no plan was found within {time_limit_s:g} s ({answer.message}); try again,"
             " allow fewer regions, or lower the goal"
         )
+    x = np.zeros(columns.count)
+    x[kept] = answer.x
     return Integers(
         problem=problem,
-        flow_gbps=np.maximum(answer.x[columns.flow], 0.0),
-        instances=np.round(answer.x[columns.instances]),
-        connections=np.round(answer.x[columns.connections]),
-        throughput_gbps=float(answer.x[columns.throughput]),
+        flow_gbps=np.maximum(x[columns.flow], 0.0),
+        instances=np.round(x[columns.instances]),
+        connections=np.round(x[columns.connections]),
+        throughput_gbps=float(x[columns.throughput]),
         objective=float(answer.fun),
         bound=float(answer.mip_dual_bound),
     )
 
 
 def _milp_quietly(cost: Floats, **arguments: Any) -> OptimizeResult:
-    """`scipy.optimize.milp` with what HiGHS prints sent to stderr.
+    """`scipy.optimize.milp` with what HiGHS prints sent to stderr, and without a warning.
 
     HiGHS has a debug line that no option silences; on the standard output of a process it
-    would break `plan --json`.
+    would break `plan --json`. scipy hands options that it does not know to HiGHS and warns.
     """
-    with _one_at_a_time:
+    with _one_at_a_time, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Unrecognized options detected")
         try:
             saved = os.dup(1)
         except OSError:  # a daemon without a standard output has nothing to protect
@@ -289,18 +298,6 @@ def _milp_quietly(cost: Floats, **arguments: Any) -> OptimizeResult:
             os.close(saved)
 
 
-def _stack(blocks: Sequence[RowBlock]) -> sparse.csc_array:
-    return sparse.csc_array(sparse.vstack([block.matrix for block in blocks]))
-
-
-def _duals_by_block(blocks: Sequence[RowBlock], duals: Floats) -> dict[str, Floats]:
-    ends = np.cumsum([len(block.upper) for block in blocks])
-    return {
-        block.name: np.maximum(part, 0.0)
-        for block, part in zip(blocks, np.split(duals, ends[:-1]), strict=True)
-    }
-
-
 # ---------------------------------------------------------------- programs of any kind
 
 
@@ -308,16 +305,36 @@ def _duals_by_block(blocks: Sequence[RowBlock], duals: Floats) -> dict[str, Floa
 class Program:
     """Minimise cost @ x with below @ x <= most, equal @ x == exact, lower <= x <= upper.
 
-    Matrices are (rows, C), dense; everything else is a vector.
+    Matrices are (rows, C), dense or sparse by columns; everything else is a vector.
     """
 
     cost: Floats
-    below: Floats
+    below: Any
     most: Floats
-    equal: Floats
+    equal: Any
     exact: Floats
     lower: Floats
     upper: Floats
+
+    def only(self, taken: Mask) -> Program:
+        """The program with every other column at 0."""
+        kept = np.flatnonzero(taken)
+        return Program(
+            self.cost[kept],
+            self.below[:, kept],
+            self.most,
+            self.equal[:, kept],
+            self.exact,
+            self.lower[kept],
+            self.upper[kept],
+        )
+
+    def reduced_cost(self, answer: RealOptimum) -> Floats:
+        """(C,) how much the objective rises per unit of each column at these prices."""
+        reduced: Floats = (
+            self.cost + self.below.T @ answer.below_price - self.equal.T @ answer.equal_price
+        )
+        return reduced
 
 
 class RealOptimum(NamedTuple):
@@ -351,6 +368,8 @@ def minimise(program: Program) -> RealOptimum | None:
         b_eq=program.exact,
         bounds=np.column_stack([program.lower, program.upper]),
         method="highs-ds",
+        # It takes longer than it saves, and the duals are then those of the program itself.
+        options={"presolve": False},
     )
     if answer.status == _INFEASIBLE:
         return None
@@ -379,7 +398,7 @@ def minimise_whole(
         ],
         bounds=Bounds(program.lower, program.upper),
         integrality=whole.astype(np.int64),
-        options={"mip_rel_gap": relative_gap, "time_limit": time_limit_s},
+        options={"mip_rel_gap": relative_gap, "time_limit": time_limit_s, **_QUICK},
     )
     if answer.x is None:
         if answer.status == _INFEASIBLE:
