@@ -1,7 +1,8 @@
 """An independent check that a plan holds as stated.
 
 Shares no code with the formulation: it reads the plan and the grid, and evaluates every
-constraint of the paper (4b to 4j) on the plan's own integers, in plain Python.
+constraint of the paper (4b to 4j) on the plan's own integers, in plain Python, and so the
+instance types, vCPU quotas, margin and stores beyond the paper.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.job import NO_LIMITS, Limits
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.units import usd_per_gbit_to_usd_per_gb, usd_per_hour_to_usd_per_s
@@ -26,8 +27,9 @@ def violations(plan: TransferPlan, grid: Grid, limits: Limits = NO_LIMITS) -> li
         limits: those that the plan was made with.
     """
     return [
-        *_edge_capacity(plan, grid),
+        *_edge_capacity(plan, grid, limits),
         *_balance(plan),
+        *_stores(plan, grid, limits),
         *_region_limits(plan, grid, limits),
         *_paths(plan),
         *_price(plan, grid),
@@ -42,12 +44,18 @@ def _differs(value: float, other: float) -> bool:
     return abs(value - other) > RELATIVE * max(1.0, abs(other))
 
 
-def _edge_capacity(plan: TransferPlan, grid: Grid) -> Iterator[str]:
-    """(4b), and that connections are whole."""
+def _edge_capacity(plan: TransferPlan, grid: Grid, limits: Limits) -> Iterator[str]:
+    """(4b) with the margin off the grid's rate, and that connections are whole."""
     for edge in plan.edges:
-        capacity = float(grid.throughput_gbps[grid.index_of(edge.src), grid.index_of(edge.dst)])
+        stated = float(grid.throughput_gbps[grid.index_of(edge.src), grid.index_of(edge.dst)])
         if edge.connections != int(edge.connections) or edge.connections < 1:
             yield f"{edge.src} -> {edge.dst} has {edge.connections} connections"
+        if _differs(edge.capacity_gbps, stated):
+            yield (
+                f"{edge.src} -> {edge.dst} is said to carry {edge.capacity_gbps:g} Gbit/s,"
+                f" not the grid's {stated:g}"
+            )
+        capacity = stated * (1 - limits.safety_margin)
         if _above(edge.flow_gbps, capacity * edge.connections / MEASURED_OVER):
             yield (
                 f"(4b) {edge.src} -> {edge.dst} carries {edge.flow_gbps:g} Gbit/s over"
@@ -69,8 +77,22 @@ def _balance(plan: TransferPlan) -> Iterator[str]:
             yield f"(4c-4e) {region} sends {surplus:g} Gbit/s more than it gets, not {wanted:g}"
 
 
+def _stores(plan: TransferPlan, grid: Grid, limits: Limits) -> Iterator[str]:
+    """What the stores at the ends give and take; the job's figure goes before the grid's."""
+    if not plan.edges:
+        return
+    read = limits.source_read_gbps or grid.storage_limits(plan.src)[0]
+    write = limits.destination_write_gbps or grid.storage_limits(plan.dst)[1]
+    for verb, region, limit in (("read", plan.src, read), ("write", plan.dst, write)):
+        if limit is not None and _above(plan.throughput_gbps, limit):
+            yield (
+                f"storage {verb} of {region}: {plan.throughput_gbps:g} Gbit/s where {limit:g}"
+                " is the limit"
+            )
+
+
 def _region_limits(plan: TransferPlan, grid: Grid, limits: Limits) -> Iterator[str]:
-    """(4f) to (4j)."""
+    """(4f) to (4j), and the instance types."""
     touched = {end for edge in plan.edges for end in (edge.src, edge.dst)}
     for region in sorted(touched | {plan.src, plan.dst}):
         group = plan.instances.get(region)
@@ -78,26 +100,42 @@ def _region_limits(plan: TransferPlan, grid: Grid, limits: Limits) -> Iterator[s
             yield f"{region} carries flow and has no instances"
             continue
         kind = grid.instance_type(region.partition(":")[0], group.type)
-        quota = kind.instance_limit if limits.instance_limit is None else limits.instance_limit
-        inward = [edge for edge in plan.edges if edge.dst == region]
-        outward = [edge for edge in plan.edges if edge.src == region]
-        for name, used, limit in (
-            ("(4f) ingress", sum(e.flow_gbps for e in inward), kind.ingress_gbps * group.count),
-            ("(4g) egress", sum(e.flow_gbps for e in outward), kind.egress_gbps * group.count),
-            (
-                "(4h) connections out",
-                sum(e.connections for e in outward),
-                kind.connection_limit * group.count,
-            ),
-            (
-                "(4i) connections in",
-                sum(e.connections for e in inward),
-                kind.connection_limit * group.count,
-            ),
-            ("(4j) instances", group.count, quota),
-        ):
-            if _above(used, limit):
-                yield f"{name} of {region}: {used:g} where {limit:g} is the limit"
+        asked = limits.instance_types.get(kind.cloud, kind.name)
+        if kind.name != asked:
+            yield f"{region} has instances of {kind.name} where {asked} was asked for"
+        if group.count != int(group.count):
+            yield f"{region} has {group.count} instances"
+        yield from _quotas(region, kind, group.count, grid, limits)
+        yield from _instance_limits(plan, region, kind, group.count)
+
+
+def _quotas(
+    region: str, kind: InstanceType, count: int, grid: Grid, limits: Limits
+) -> Iterator[str]:
+    """(4j) for instances, and the same for vCPUs: the job's quota and the account's."""
+    quota = kind.instance_limit if limits.instance_limit is None else limits.instance_limit
+    if _above(count, quota):
+        yield f"(4j) instances of {region}: {count:g} where {quota:g} is the limit"
+    for vcpus in (limits.vcpu_quota.get(kind.cloud), grid.vcpu_quota(region)):
+        if vcpus is not None and count * kind.vcpus > vcpus:
+            yield f"vCPUs of {region}: {count * kind.vcpus} where {vcpus} is the quota"
+
+
+def _instance_limits(
+    plan: TransferPlan, region: str, kind: InstanceType, count: int
+) -> Iterator[str]:
+    """(4f) to (4i) of one region."""
+    inward = [edge for edge in plan.edges if edge.dst == region]
+    outward = [edge for edge in plan.edges if edge.src == region]
+    connections = kind.connection_limit * count
+    for name, used, limit in (
+        ("(4f) ingress", sum(e.flow_gbps for e in inward), kind.ingress_gbps * count),
+        ("(4g) egress", sum(e.flow_gbps for e in outward), kind.egress_gbps * count),
+        ("(4h) connections out", sum(e.connections for e in outward), connections),
+        ("(4i) connections in", sum(e.connections for e in inward), connections),
+    ):
+        if _above(used, limit):
+            yield f"{name} of {region}: {used:g} where {limit:g} is the limit"
 
 
 def _paths(plan: TransferPlan) -> Iterator[str]:
