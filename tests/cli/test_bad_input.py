@@ -96,7 +96,8 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (("plan",), f"{ENDS} --vcpu-quota aws=1 --relays 0", "raise the vCPU quota"),
     (WITH_GOAL, f"{ENDS} --exactly", "--exactly belongs to --min-throughput-gbps"),
     (WITH_GOAL, f"{ENDS} --max-usd-per-gb 1 --deadline-s 5", "not allowed with"),
-    (("frontier",), f"{ENDS} --max-usd-per-gb 1", "--max-usd-per-gb"),
+    (("frontier",), f"{ENDS} --max-usd-per-gb 1e-6", "the cheapest costs"),
+    (("frontier",), f"{ENDS} --max-usd-per-gb=-1", "--max-usd-per-gb"),
     # ---- where to write
     (("plan", "frontier"), f"{ENDS} --plot {{missing}}/map.svg", "missing/map.svg"),
     (("plan", "frontier"), f"{ENDS} --plot {{tmp}}", "cannot be written"),

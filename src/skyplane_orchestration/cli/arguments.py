@@ -152,10 +152,11 @@ def add_ends(parser: Parser, what: str) -> None:
         )
 
 
-def add_objective(parser: Parser) -> None:
-    group = parser.add_argument_group(
-        "objective", "one of these; default: the cheapest plan at the rate of the direct path"
-    )
+def add_objective(
+    parser: Parser,
+    what: str = "one of these; default: the cheapest plan at the rate of the direct path",
+) -> None:
+    group = parser.add_argument_group("objective", what)
     one = group.add_mutually_exclusive_group()
     one.add_argument(
         "--min-throughput-gbps", type=number_above_zero, metavar="X", help="cheapest at X Gbit/s"

@@ -71,12 +71,12 @@ class Frontier(Sequence[TransferPlan]):
     its rate, below which no plan at that rate or a higher one can lie.
 
     Attributes:
-        relaxed: breakpoints of the relaxed frontier as (Gbit/s, USD per GB); empty where no
-            edge is crossed.
+        relaxed: the least price at every rate if everything were divisible; without
+            breakpoints where no edge is crossed.
     """
 
     plans: tuple[TransferPlan, ...]
-    relaxed: tuple[tuple[float, float], ...]
+    relaxed: RelaxedFrontier
 
     def __len__(self) -> int:
         return len(self.plans)
@@ -128,7 +128,7 @@ def frontier(
             limits=limits,
             policy=policy,
         )
-        return Frontier((alone,), ())
+        return Frontier((alone,), RelaxedFrontier(()))
     problem = build_problem(grid, src, dst, goal_gbps=LEAST_GBPS, limits=limits, policy=policy)
     started = time.perf_counter()
     relaxed = relaxed_frontier(problem)
@@ -148,7 +148,7 @@ def frontier(
         len(relaxed.points),
         time.perf_counter() - started,
     )
-    return Frontier(plans, relaxed.points)
+    return Frontier(plans, relaxed)
 
 
 def _not_beaten(found: Sequence[TransferPlan]) -> tuple[TransferPlan, ...]:

@@ -1,8 +1,11 @@
-"""`frontier`: what each further Gbit/s costs, beside the direct path and one relay."""
+"""`frontier`: what each further Gbit/s costs, beside the direct path, one relay and a choice."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,9 +20,12 @@ from skyplane_orchestration.job import TransferJob
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.plan import TransferPlan
+    from skyplane_orchestration.planner.frontier import Frontier
 
 SCHEMA_VERSION: Final = 1
 _FEWEST, _MOST = 2, 200
+#: The baselines: with one instance per region, and with all that the limits allow.
+_MARKS: Final = ("direct_1", "direct_n", "ron_1", "ron_n")
 
 
 def add(verbs: arguments.Subparsers) -> None:
@@ -32,6 +38,7 @@ def add(verbs: arguments.Subparsers) -> None:
         metavar="N",
         help=f"rates to plan for, {_FEWEST} to {_MOST} (default: %(default)s)",
     )
+    arguments.add_objective(parser, "one of these: its plan is marked as chosen")
     arguments.add_limits(parser)
     arguments.add_deployment(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw price over throughput")
@@ -44,20 +51,18 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         if options.plot is not None:
             require_writable(options.plot)
         client = open_client(options, grid=options.grid)
-        plans = _frontier(options, client)
-        marks = _marks(options, client, plans[0])
-    found = {name: plan for name, plan in marks.items() if plan is not None}
+        view = _view(options, client)
     if options.plot is not None:
-        from skyplane_orchestration.planner.chart import frontier_svg
-
-        options.plot.write_text(frontier_svg(plans, found), encoding="utf-8")
+        options.plot.write_text(_chart(view), encoding="utf-8")
     if terminal.is_json:
-        terminal.write_json(_document(plans, marks))
+        terminal.write_json(_document(view))
         return SUCCESS
     from skyplane_orchestration.cli.render import table
 
-    columns = ("", ">Gbit/s", ">USD per GB", ">USD", ">instances", "relays")
-    named = [*((str(number), plan) for number, plan in enumerate(plans, 1)), *found.items()]
+    columns = ("", ">Gbit/s", ">USD per GB", ">gap", ">USD", ">instances", "relays")
+    named = [(str(number), plan) for number, plan in enumerate(view.frontier, 1)]
+    named += [("chosen", view.chosen)] if view.chosen else []
+    named += [(_title(name, plan), plan) for name, plan in view.marks.items() if plan]
     terminal.answer({}, table(columns, [_row(name, plan) for name, plan in named]))
     return SUCCESS
 
@@ -88,59 +93,98 @@ def _ends(options: argparse.Namespace, client: Client) -> tuple[str, str]:
     return located.source.region, located.destination.region
 
 
-def _frontier(options: argparse.Namespace, client: Client) -> tuple[TransferPlan, ...]:
-    """Raises SkyplaneError where there is no plan at all."""
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What is shown.
+
+    Attributes:
+        chosen: the plan of the objective; None where none was given.
+        marks: the baselines by name; None where there is no such way.
+    """
+
+    frontier: Frontier
+    chosen: TransferPlan | None
+    marks: dict[str, TransferPlan | None]
+
+
+def _view(options: argparse.Namespace, client: Client) -> _View:
+    """Raises SkyplaneError where there is no plan at all, or none for the objective."""
     from skyplane_orchestration import planner
 
+    objective = arguments.objective_from(options)
     src, dst = _ends(options, client)
-    limits = arguments.limits_from(options)
-    policy = arguments.policy_from(options, client.grid.tags)
-    return planner.frontier(
-        client.grid,
-        src,
-        dst,
-        points=options.points,
-        volume_gb=options.volume_gb,
-        objects=options.objects,
-        limits=limits,
-        policy=policy,
-    )
+    asked = {
+        "volume_gb": options.volume_gb,
+        "objects": options.objects,
+        "limits": arguments.limits_from(options),
+        "policy": arguments.policy_from(options, client.grid.tags),
+    }
+    chosen = planner.plan(client.grid, src, dst, objective, **asked) if objective else None
+    found = planner.frontier(client.grid, src, dst, points=options.points, **asked)
+    return _View(found, chosen, _marks(options, client, found[0]))
 
 
 def _marks(
     options: argparse.Namespace, client: Client, plan: TransferPlan
 ) -> dict[str, TransferPlan | None]:
-    """Both baselines with one instance per region; None where there is no such way."""
+    """Both baselines, with one instance per region and with as many as the limits allow."""
     from skyplane_orchestration.planner import best_relay, direct
+    from skyplane_orchestration.planner.baselines import most_instances
 
-    found: dict[str, TransferPlan | None] = {"direct": None, "ron": None}
+    found: dict[str, TransferPlan | None] = dict.fromkeys(_MARKS)
     if not plan.edges:
         return found
-    for name, way in (("direct", direct), ("ron", best_relay)):
+    limits = arguments.limits_from(options)
+    policy = arguments.policy_from(options, client.grid.tags)
+    ways: dict[str, Callable[..., TransferPlan]] = {
+        "direct": direct,
+        "ron": partial(best_relay, policy=policy),
+    }
+    most = max(most_instances(client.grid, tag, limits) for tag in (plan.src, plan.dst))
+    for name in found:
+        way, _, count = name.partition("_")
         try:
-            found[name] = way(
+            found[name] = ways[way](
                 client.grid,
                 plan.src,
                 plan.dst,
-                1,
+                1 if count == "1" else most,
                 plan.volume_gb,
                 objects=options.objects,
-                limits=arguments.limits_from(options),
+                limits=limits,
             )
         except PlanInfeasible:
             continue
     return found
 
 
-def _document(
-    plans: tuple[TransferPlan, ...], marks: dict[str, TransferPlan | None]
-) -> dict[str, Any]:
+def _title(name: str, plan: TransferPlan) -> str:
+    """`direct, 8 instances`: as many as the region with most of them has."""
+    count = max(group.count for group in plan.instances.values())
+    way = "RON" if name.startswith("ron") else "direct"
+    return f"{way}, {count} instance{'s' if count > 1 else ''}"
+
+
+def _chart(view: _View) -> str:
+    from skyplane_orchestration.planner import frontier_svg
+
+    marks = {_title(name, plan): plan for name, plan in view.marks.items() if plan is not None}
+    return frontier_svg(view.frontier, marks, relaxed=view.frontier.relaxed, chosen=view.chosen)
+
+
+def _document(view: _View) -> dict[str, Any]:
+    first = view.frontier[0]
     return {
         "schema_version": SCHEMA_VERSION,
-        "src": plans[0].src,
-        "dst": plans[0].dst,
-        "points": [plan.to_dict() for plan in plans],
-        **{name: plan and plan.to_dict() for name, plan in marks.items()},
+        "src": first.src,
+        "dst": first.dst,
+        "points": [plan.to_dict() for plan in view.frontier],
+        "relaxed": [
+            {"throughput_gbps": gbps, "usd_per_gb": usd_per_gb}
+            for gbps, usd_per_gb in view.frontier.relaxed.points
+        ],
+        "chosen": view.chosen and view.chosen.to_dict(),
+        **{name: plan and plan.to_dict() for name, plan in view.marks.items()},
     }
 
 
@@ -150,6 +194,7 @@ def _row(name: str, plan: TransferPlan) -> tuple[Any, ...]:
         name,
         f"{plan.throughput_gbps:.2f}",
         f"{plan.cost.usd_per_gb:.4f}",
+        f"{plan.solver.gap:.2%}" if name.isdecimal() else "",
         "" if total is None else f"{total:.2f}",
         plan.instance_count,
         ", ".join(plan.relays) or "none",
