@@ -85,7 +85,7 @@ def plan(
         grid,
         request,
         candidate.overlay,
-        candidate.types,
+        candidate.overlay.types,
         binding=question.binding(objective, candidate),
         solver=_report(gap, answer.bound, started),
     )

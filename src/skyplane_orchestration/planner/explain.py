@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from skyplane_orchestration.errors import PlanInfeasible
-from skyplane_orchestration.grids import InstanceType
+from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.job import Limits
 from skyplane_orchestration.planner.decode import Overlay, decode
+from skyplane_orchestration.planner.options import quota_of
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search import largest_throughput
 from skyplane_orchestration.planner.solution import Integers, Relaxation
@@ -80,34 +82,52 @@ def in_words(name: str) -> str:
 
 
 def binding_limits(
-    overlay: Overlay, types: Mapping[str, InstanceType], limits: Limits, ends: tuple[str, str]
+    overlay: Overlay,
+    types: Mapping[str, InstanceType],
+    limits: Limits,
+    ends: tuple[str, str],
+    grid: Grid | None = None,
 ) -> tuple[str, ...]:
     """Names of the limits that the overlay has used up: `limit region`.
 
     A region's rate and connection limits grow with its instances, so they bind only where
     its quota allows no more of them.
+
+    Args:
+        types: region tag -> instance type, at least of the overlay's regions.
+        grid: for what it says of stores and of vCPU quotas beside the job's limits.
     """
-    names: list[str] = []
-    for name, tag, most in (
-        (STORAGE_READ, ends[0], limits.source_read_gbps),
-        (STORAGE_WRITE, ends[1], limits.destination_write_gbps),
-    ):
-        if most is not None and overlay.throughput_gbps >= most * (1 - _TIGHT):
-            names.append(f"{name} {tag}")
+    names = slow_stores(limits, ends, overlay.throughput_gbps, grid)
     for tag, count in overlay.instances.items():
-        quota, most_here = quota_at(types[tag], limits)
+        vcpus = grid.vcpu_quota(tag) if grid else None
+        quota, most_here = quota_at(types[tag], limits, vcpus)
         tight = list(_tight(overlay, tag, types[tag], limits)) if count >= most_here else []
         names.extend([f"{quota} {tag}", *tight] if tight else [])
     return tuple(names)
 
 
-def quota_at(kind: InstanceType, limits: Limits) -> tuple[str, int]:
-    """Which quota stops more instances of this type in a region, and how many it allows."""
-    by_count = kind.instance_limit if limits.instance_limit is None else limits.instance_limit
-    vcpus = limits.vcpu_quota.get(kind.cloud)
-    if vcpus is not None and vcpus // kind.vcpus < by_count:
-        return VCPU_QUOTA, vcpus // kind.vcpus
-    return INSTANCE_QUOTA, by_count
+def slow_stores(
+    limits: Limits, ends: tuple[str, str], gbps: float, grid: Grid | None = None
+) -> list[str]:
+    """The stores at the ends that give or take no more than this rate."""
+    read = limits.source_read_gbps or (grid.storage_limits(ends[0])[0] if grid else None)
+    write = limits.destination_write_gbps or (grid.storage_limits(ends[1])[1] if grid else None)
+    return [
+        f"{name} {tag}"
+        for name, tag, most in ((STORAGE_READ, ends[0], read), (STORAGE_WRITE, ends[1], write))
+        if most is not None and most * (1 - _TIGHT) <= gbps
+    ]
+
+
+def quota_at(kind: InstanceType, limits: Limits, grid_vcpus: int | None = None) -> tuple[str, int]:
+    """Which quota stops more instances of this type in a region, and how many it allows.
+
+    Args:
+        grid_vcpus: what the grid says the account may run there, beside the job's limits.
+    """
+    by_count = quota_of(kind, replace(limits, vcpu_quota={}))
+    most = quota_of(kind, limits, grid_vcpus)
+    return (VCPU_QUOTA if most < by_count else INSTANCE_QUOTA), most
 
 
 def _tight(overlay: Overlay, tag: str, kind: InstanceType, limits: Limits) -> Iterator[str]:
@@ -134,7 +154,7 @@ def _tight(overlay: Overlay, tag: str, kind: InstanceType, limits: Limits) -> It
 # ---------------------------------------------------------------- why there is no plan
 
 
-def infeasible(problem: PlanProblem, limits: Limits) -> PlanInfeasible:
+def infeasible(problem: PlanProblem, limits: Limits, grid: Grid | None = None) -> PlanInfeasible:
     """The error for a goal that nothing reaches: what binds, and how much would go."""
     src, dst = problem.tags[problem.src], problem.tags[problem.dst]
     largest = largest_throughput(problem)
@@ -146,7 +166,7 @@ def infeasible(problem: PlanProblem, limits: Limits) -> PlanInfeasible:
             most_gbps=0.0,
         )
     most = rounded_down(largest[0].throughput_gbps)
-    names = _what_holds(problem, largest, limits)
+    names = _what_holds(problem, largest, limits, grid)
     return PlanInfeasible(
         f"no plan moves {problem.goal_gbps:g} Gbit/s from {src} to {dst}; the most is"
         f" {most:g} Gbit/s. What binds: {', '.join(in_words(name) for name in names)}. Ask for"
@@ -157,7 +177,10 @@ def infeasible(problem: PlanProblem, limits: Limits) -> PlanInfeasible:
 
 
 def _what_holds(
-    problem: PlanProblem, largest: tuple[Integers, Relaxation], limits: Limits
+    problem: PlanProblem,
+    largest: tuple[Integers, Relaxation],
+    limits: Limits,
+    grid: Grid | None,
 ) -> Names:
     """Names of what stops more throughput: what the largest plan has used up.
 
@@ -165,7 +188,7 @@ def _what_holds(
     """
     overlay = decode(largest[0])
     ends = problem.tags[problem.src], problem.tags[problem.dst]
-    names = binding_limits(overlay, overlay.types, limits, ends)
+    names = binding_limits(overlay, overlay.types, limits, ends, grid)
     return names or tuple(
         f"{name} {tag}"
         for name, prices in largest[1].region_price.items()

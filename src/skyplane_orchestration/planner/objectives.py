@@ -24,7 +24,7 @@ from typing import Final
 
 import numpy as np
 
-from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.planner import billing, costs
 from skyplane_orchestration.planner.bound import least_instances
 from skyplane_orchestration.planner.decode import Overlay, decode
@@ -74,7 +74,8 @@ class Bill:
     def dearer(self, problem: PlanProblem, gbps: float, wait_s: float) -> PlanProblem:
         """The problem with instances at the price that they have at this rate."""
         transfer_s = self.volume_gbit / gbps if gbps > 0 else math.inf
-        return problem.with_overhead(billing.overhead(problem.tags, transfer_s, wait_s))
+        factor = billing.overhead(problem.tags, transfer_s, wait_s)
+        return problem.with_overhead(factor[problem.option_region])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,14 +83,12 @@ class Candidate:
     """A plan as it would be built.
 
     Attributes:
-        types: region tag -> instance type, at least of the overlay's regions.
         usd_per_gb: (4a).
         total_usd: all items for the job, at the wait that it was priced for; None without a
             volume.
     """
 
     overlay: Overlay
-    types: dict[str, InstanceType]
     usd_per_gb: float
     total_usd: float | None
 
@@ -128,17 +127,15 @@ def candidate_of(
         wait_s: what it is taken to wait for its gateways; None for what it does wait.
     """
     overlay = decode(found.integers)
-    problem = found.integers.problem
-    types = dict(zip(problem.tags, problem.types, strict=True))
     cost = costs.itemised(
         costs.egress_usd_per_gb(grid, overlay),
         overlay,
-        types,
+        overlay.types,
         bill.volume_gb if bill else None,
         bill.requests_usd if bill else None,
         wait_s=wait_s,
     )
-    return Candidate(overlay, types, cost.usd_per_gb, cost.total_usd)
+    return Candidate(overlay, cost.usd_per_gb, cost.total_usd)
 
 
 def waits_of(problem: PlanProblem) -> list[float]:
@@ -244,7 +241,7 @@ def _bound_by_ends(problem: PlanProblem, bill: Bill, wait_s: float, proof_s: flo
     if found is None:
         return 0.0
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
-    usd_per_s = float(least_instances(at_goal) @ problem.usd_per_s)
+    usd_per_s = float(least_instances(at_goal) @ problem.cheapest_usd_per_s)
     return bill.usd(found.bound) + usd_per_s * wait_s
 
 

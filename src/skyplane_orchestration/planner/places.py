@@ -62,10 +62,12 @@ class OnePlace:
         self._each_gbps = min(self.kind.egress_gbps, self.kind.ingress_gbps) * (
             1 - limits.safety_margin
         )
-        self.quota, self._limit = explain.quota_at(self.kind, limits)
-        self._stores_gbps = min(
-            limits.source_read_gbps or math.inf, limits.destination_write_gbps or math.inf
-        )
+        vcpus = grid.vcpu_quota(self.here)
+        self.quota, self._limit = explain.quota_at(self.kind, limits, vcpus)
+        read = limits.source_read_gbps or grid.storage_limits(src)[0]
+        write = limits.destination_write_gbps or grid.storage_limits(dst)[1]
+        self._stores_gbps = min(read or math.inf, write or math.inf)
+        self._grid = grid
 
     @property
     def wait_s(self) -> float:
@@ -117,14 +119,7 @@ class OnePlace:
         return tuple(names)
 
     def _slow_stores(self) -> list[str]:
-        return [
-            f"{name} {tag}"
-            for name, tag, most in (
-                (explain.STORAGE_READ, self.ends[0], self._limits.source_read_gbps),
-                (explain.STORAGE_WRITE, self.ends[1], self._limits.destination_write_gbps),
-            )
-            if most is not None and most <= self._stores_gbps
-        ]
+        return explain.slow_stores(self._limits, self.ends, self._stores_gbps, self._grid)
 
     def _instances_for(self, gbps: float) -> int:
         return max(1, math.ceil(gbps / self._each_gbps - _ROUNDING))

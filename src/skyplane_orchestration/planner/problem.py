@@ -162,7 +162,7 @@ class PlanProblem:
         return replace(self, goal_gbps=goal_gbps, most_gbps=most_gbps)
 
     def with_overhead(self, factor: float | Floats) -> PlanProblem:
-        """The same problem with every instance price times `factor`: one, or (V,) by region.
+        """The same problem with every instance price times `factor`: one, or (K,) by option.
 
         Instances that are paid for longer than they move bytes (boot, minimum billing) cost
         `factor` = paid seconds / seconds of transfer as much per second of transfer.

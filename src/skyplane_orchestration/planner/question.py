@@ -88,7 +88,9 @@ class Question:
 
     def binding(self, objective: Objective, candidate: Candidate) -> tuple[str, ...]:
         """Names of what stops the plan from being better."""
-        names = explain.binding_limits(candidate.overlay, candidate.types, self.limits, self.ends)
+        names = explain.binding_limits(
+            candidate.overlay, candidate.overlay.types, self.limits, self.ends, self.grid
+        )
         if isinstance(objective, MaximizeThroughput):
             return names or (self._ceiling_that_binds(objective, candidate),)
         volume_gb = self.bill.volume_gb if self.bill else 0.0
@@ -118,7 +120,7 @@ class Question:
         """By (4a), without boot; a plan that the policy finds too dear by its total."""
         found = cheapest(self.problem, exactly=exactly, proof_s=self.proof_s)
         if found is None:
-            raise explain.infeasible(self.problem, self.limits)
+            raise explain.infeasible(self.problem, self.limits, self.grid)
         candidate = objectives.candidate_of(self.grid, found, self.bill)
         bound = usd_per_gbit_to_usd_per_gb(found.bound)
         if self.max_job_usd is not None and self.bill and candidate.usd > self.max_job_usd:
@@ -161,7 +163,7 @@ class Question:
 
     def _unreachable(self, objective: MinimizeCost | Deadline) -> PlanInfeasible:
         if isinstance(objective, MinimizeCost):
-            return explain.infeasible(self.problem, self.limits)
+            return explain.infeasible(self.problem, self.limits, self.grid)
         bill = self._priced()
         best: tuple[float, PlanProblem] | None = None
         for wait_s in objectives.waits_of(self.problem):
@@ -171,8 +173,8 @@ class Question:
             if most > 0 and (best is None or wait_s + bill.volume_gbit / most < best[0]):
                 best = wait_s + bill.volume_gbit / most, problem
         if best is None:
-            return explain.infeasible(self.problem, self.limits)
-        names = explain.infeasible(best[1], self.limits).binding
+            return explain.infeasible(self.problem, self.limits, self.grid)
+        names = explain.infeasible(best[1], self.limits, self.grid).binding
         return explain.too_late(self.ends, objective.seconds, best[0], names)
 
     # -- the most throughput
@@ -230,7 +232,7 @@ class Question:
     def _dearer_than_price(self, usd_per_gb: float) -> PlanInfeasible:
         least = cheapest(self.problem, exactly=False, proof_s=0.0)
         if least is None:
-            return explain.infeasible(self.problem, self.limits)
+            return explain.infeasible(self.problem, self.limits, self.grid)
         candidate = objectives.candidate_of(self.grid, least, self.bill)
         return explain.too_dear_per_gb(self.ends, usd_per_gb, candidate.usd_per_gb)
 
