@@ -24,11 +24,10 @@ from skyplane_orchestration.errors import ConfigurationInvalid, PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.job import ANY_REGION, NO_LIMITS, Limits, Policy
 from skyplane_orchestration.planner.explain import (
-    INSTANCE_QUOTA,
     POLICY,
     STORAGE_READ,
     STORAGE_WRITE,
-    VCPU_QUOTA,
+    quota_at,
 )
 from skyplane_orchestration.planner.problem import (
     MEASURED_CONNECTIONS,
@@ -37,7 +36,6 @@ from skyplane_orchestration.planner.problem import (
     Mask,
     matches,
     may_relay,
-    quota_of,
 )
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_hour_to_usd_per_s
 
@@ -151,7 +149,7 @@ def build_multicast_problem(
         for cloud in (grid.regions[number].cloud for number in kept)
     ]
     quotas = [
-        _quota(grid, grid.tags[number], kind, limits)
+        quota_at(kind, limits, grid.vcpu_quota(grid.tags[number]))
         for number, kind in zip(kept, types, strict=True)
     ]
     quota = np.array([float(count) for _, count in quotas])
@@ -192,14 +190,6 @@ def build_multicast_problem(
         most_gbps=min(caps),
         max_relays=limits.max_relays,
     )
-
-
-def _quota(grid: Grid, tag: str, kind: InstanceType, limits: Limits) -> tuple[str, int]:
-    """Most instances in one region, by their number or by their vCPUs, and which it is."""
-    count = quota_of(kind, limits)
-    bounds = (limits.vcpu_quota.get(kind.cloud), grid.vcpu_quota(tag))
-    by_vcpus = min((vcpus // kind.vcpus for vcpus in bounds if vcpus is not None), default=count)
-    return (VCPU_QUOTA, by_vcpus) if by_vcpus < count else (INSTANCE_QUOTA, count)
 
 
 def _store_caps(
