@@ -191,8 +191,14 @@ class TransferPlan:
     def from_dict(cls, data: Mapping[str, Any]) -> TransferPlan:
         """The plan that `to_dict()` wrote.
 
-        Raises ConfigurationInvalid when the document has another version or lacks a field.
+        Raises ConfigurationInvalid when the document has another version or lacks a field,
+        and for a plan with several destinations, which nothing runs.
         """
+        if isinstance(data, Mapping) and "destinations" in data:
+            raise ConfigurationInvalid(
+                "a plan for several destinations is for looking and comparing; make one plan per"
+                " destination to run it"
+            )
         try:
             return decode(cls, data, "a plan document", version=PLAN_SCHEMA_VERSION)
         except ConfigurationInvalid as error:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from skyplane_orchestration.errors import ConfigurationInvalid, PlanInfeasible, UnknownRegion
 from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.grids.values import StorageLimit, VcpuQuota
 from skyplane_orchestration.job import (
     Deadline,
     Limits,
@@ -206,6 +208,22 @@ def test_stores_at_the_ends_cap_the_rate(harbour: Grid, limits: Limits, name: st
     )
     assert answer.throughput_gbps == pytest.approx(2.0, rel=1e-5)
     assert name in answer.binding
+
+
+def test_what_the_grid_says_of_stores_and_quotas_holds(harbour: Grid) -> None:
+    grid = replace(
+        harbour,
+        storage=(StorageLimit("gcp:b", None, 1.5),),
+        quotas=(VcpuQuota("gcp:a", 4),),
+    )
+    answer = multicast_plan(grid, S, [A, B], MaximizeThroughput(max_usd_per_gb=1.0))
+    assert answer.throughput_gbps == pytest.approx(1.5, rel=1e-5)
+    assert answer.instances[A].count == 1
+    assert multicast_violations(answer, grid) == []
+    without = multicast_plan(harbour, S, [A, B], MinimizeCost(12.0, exactly=True))
+    broken = multicast_violations(without, grid)
+    assert any("gcp:b writes 12" in one for one in broken)
+    assert any("(4j) vCPUs of gcp:a" in one for one in broken)
 
 
 def test_infeasible_says_what_binds_and_what_goes(ocean: Grid) -> None:

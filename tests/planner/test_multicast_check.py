@@ -99,8 +99,8 @@ def test_a_lie_is_found(world: Grid, honest: MulticastPlan, lie: Lie, says: str)
     ("limits", "says"),
     [
         (Limits(max_relays=0), "1 relays where 0"),
-        (Limits(source_read_gbps=1.0), "the source reads 1.2"),
-        (Limits(destination_write_gbps=1.0), "a destination writes 1.2"),
+        (Limits(source_read_gbps=1.0), "aws:s reads 1.2"),
+        (Limits(destination_write_gbps=1.0), "gcp:a writes 1.2"),
         (Limits(vcpu_quota={"gcp": 3}), "(4j) vCPUs of gcp:a"),
         (Limits(safety_margin=0.9), "(4b)"),
         (Limits(safety_margin=0.9), "(4g) egress of aws:s"),

@@ -29,7 +29,7 @@ def multicast_violations(plan: MulticastPlan, grid: Grid, limits: Limits = NO_LI
         *_rates(plan),
         *_edges(plan, grid, limits),
         *_regions(plan, grid, limits),
-        *_ends(plan, limits),
+        *_ends(plan, grid, limits),
         *_price(plan, grid),
     ]
 
@@ -150,12 +150,13 @@ def _regions(plan: MulticastPlan, grid: Grid, limits: Limits) -> Iterator[str]:
                 yield f"{name} of {region}: {used:g} where {limit:g} is the limit"
 
 
-def _ends(plan: MulticastPlan, limits: Limits) -> Iterator[str]:
-    """Stores at the ends, and the most relays."""
-    for name, most in (
-        ("the source reads", limits.source_read_gbps),
-        ("a destination writes", limits.destination_write_gbps),
-    ):
+def _ends(plan: MulticastPlan, grid: Grid, limits: Limits) -> Iterator[str]:
+    """Stores at the ends, by the job's word or else the grid's, and the most relays."""
+    stores = [(f"{plan.src} reads", limits.source_read_gbps or grid.storage_limits(plan.src)[0])]
+    for tag in plan.destinations:
+        write = limits.destination_write_gbps or grid.storage_limits(tag)[1]
+        stores.append((f"{tag} writes", write))
+    for name, most in stores:
         if most is not None and _above(plan.throughput_gbps, most):
             yield f"{name} {plan.throughput_gbps:g} Gbit/s where {most:g} is the limit"
     if limits.max_relays is not None and len(plan.relays) > limits.max_relays:
