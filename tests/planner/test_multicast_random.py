@@ -66,8 +66,14 @@ def every_tree(grid: Grid, ends: list[int]) -> Iterator[list[tuple[int, int]]]:
             yield edges
 
 
-def optimum_usd_per_gb(grid: Grid, destinations: list[str], goal_gbps: float) -> float | None:
-    """The least 4a over every tree with N and M integer; None when infeasible."""
+def optimum_usd_per_gb(
+    grid: Grid, destinations: list[str], goal_gbps: float, paid: float = 1.0
+) -> float | None:
+    """The least 4a over every tree with N and M integer; None when infeasible.
+
+    Args:
+        paid: seconds that instances are paid for, over seconds in which bytes move.
+    """
     trees = list(every_tree(grid, [grid.index[tag] for tag in destinations]))
     regions = len(grid.tags)
     edges = [(u, v) for u in range(regions) for v in range(regions)]
@@ -102,7 +108,8 @@ def optimum_usd_per_gb(grid: Grid, destinations: list[str], goal_gbps: float) ->
         row(np.zeros(t), -one * kind.connection_limit, out)
         row(np.zeros(t), -one * kind.connection_limit, into)
     prices = np.array([grid.usd_per_gb[edge] / 8 for edge in edges])
-    cost = np.concatenate([prices @ on, [kind.usd_per_hour / 3600 for kind in types], np.zeros(e)])
+    per_s = np.array([kind.usd_per_hour / 3600 * paid for kind in types])
+    cost = np.concatenate([prices @ on, per_s, np.zeros(e)])
     scale = 1000 / max(float(cost.sum()) * goal_gbps, 1e-9)
     upper = [np.inf] * t + [float(kind.instance_limit) for kind in types] + [np.inf] * e
     answer = milp(
@@ -172,6 +179,44 @@ def test_no_rate_from_the_floor_up_is_cheaper(small_grid: Any, world: World, goa
         if rate >= goal:
             other = optimum_usd_per_gb(grid, destinations, rate)
             assert other is None or answer.cost.usd_per_gb <= other * (1 + 1e-5) + 1e-7
+
+
+@few
+@given(world=worlds(), goal=goals)
+def test_the_bound_holds_at_every_rate_from_the_floor_up(
+    small_grid: Any, all_by_generation: None, world: World, goal: float
+) -> None:
+    edges, types, count = world
+    grid = small_grid(edges, types)
+    destinations = list(TAGS[1 : count + 1])
+    answer = planned(grid, destinations, MinimizeCost(goal))
+    if isinstance(answer, PlanInfeasible):
+        return
+    for rate in (goal, goal * 1.2, goal * 1.7, goal * 3):
+        other = optimum_usd_per_gb(grid, destinations, rate)
+        assert other is None or answer.solver.bound <= other * (1 + 1e-6) + 1e-9
+
+
+@few
+@given(world=worlds(), goal=goals)
+def test_the_bound_of_a_whole_job_holds_with_boot(
+    small_grid: Any, world: World, goal: float
+) -> None:
+    edges, types, count = world
+    grid = small_grid(edges, types)
+    destinations = list(TAGS[1 : count + 1])
+    try:
+        answer = multicast_plan(grid, "aws:s", destinations, MinimizeCost(goal), volume_gb=500.0)
+    except PlanInfeasible:
+        return
+    assert answer.cost.total_usd is not None
+    assert answer.solver.bound <= answer.cost.total_usd * (1 + 1e-9)
+    for rate in (goal, goal * 1.3, answer.throughput_gbps):
+        # Had all to wait for the slowest cloud, which takes 120 s, this is what rate costs.
+        slowest = optimum_usd_per_gb(grid, destinations, rate, 1 + 120 * rate / 4000)
+        assert slowest is None or answer.solver.bound <= slowest * 500 * (1 + 1e-6) + 1e-6
+    at_floor = optimum_usd_per_gb(grid, destinations, goal, 1 + 120 * goal / 4000)
+    assert at_floor is None or answer.cost.total_usd <= at_floor * 500 * (1 + 1e-4) + 1e-6
 
 
 @few
