@@ -27,7 +27,7 @@ few = settings(max_examples=25, deadline=None, suppress_health_check=list(Health
 def worlds(
     draw: st.DrawFn,
 ) -> tuple[dict[tuple[str, str], tuple[float, float]], list[InstanceType]]:
-    """Edges with rates and prices, and one instance type per cloud."""
+    """Edges with rates and prices, and one or two instance types per cloud."""
     tags = TAGS[: draw(st.integers(3, 6))]
     rate = st.integers(0, 90).map(lambda tenths: tenths / 10)
     price = st.integers(0, 200).map(lambda thousandths: thousandths / 1000)
@@ -35,7 +35,7 @@ def worlds(
     types = [
         InstanceType(
             cloud,
-            f"{cloud}-any",
+            f"{cloud}-{size}",
             4,
             egress_gbps=float(draw(st.integers(2, 12))),
             ingress_gbps=float(draw(st.integers(2, 12))),
@@ -44,6 +44,7 @@ def worlds(
             instance_limit=draw(st.integers(1, 3)),
         )
         for cloud in ("aws", "gcp", "azure")
+        for size in ("small", "large")[: draw(st.integers(1, 2))]
     ]
     return edges, types
 

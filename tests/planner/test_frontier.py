@@ -82,7 +82,7 @@ def test_the_gap_is_the_distance_to_the_relaxed_frontier(measured: Grid) -> None
 def worlds(
     draw: st.DrawFn,
 ) -> tuple[dict[tuple[str, str], tuple[float, float]], list[InstanceType]]:
-    """Edges of four regions with rates and prices, and one instance type per cloud."""
+    """Edges of four regions with rates and prices, and one or two instance types per cloud."""
     tags = ("aws:s", "gcp:t", "azure:u", "aws:v")
     rate = st.integers(5, 90).map(lambda tenths: tenths / 10)
     price = st.integers(0, 200).map(lambda thousandths: thousandths / 1000)
@@ -90,7 +90,7 @@ def worlds(
     types = [
         InstanceType(
             cloud,
-            f"{cloud}-any",
+            f"{cloud}-{size}",
             4,
             egress_gbps=float(draw(st.integers(2, 12))),
             ingress_gbps=float(draw(st.integers(2, 12))),
@@ -99,6 +99,7 @@ def worlds(
             instance_limit=draw(st.integers(1, 3)),
         )
         for cloud in ("aws", "gcp", "azure")
+        for size in ("small", "large")[: draw(st.integers(1, 2))]
     ]
     return edges, types
 

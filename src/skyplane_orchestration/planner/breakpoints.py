@@ -32,9 +32,13 @@ from skyplane_orchestration.units import usd_per_gbit_to_usd_per_gb
 _SAME: Final = 1e-9
 #: Nearer than this (relative) to the largest rate, a breakpoint is not told from it.
 _SAME_RATE: Final = 1e-7
-#: How the price of an idle region may be spread over its connections (in, out); none of it
-#: is the solver's own choice.
-_IDLE_SHARES: Final = ((0.0, 0.0), (0.5, 0.5), (1.0, 0.0), (0.0, 1.0))
+#: Edges that join the program at a time, and how often, before all of them do.
+_EDGES_AT_ONCE: Final = 30
+_ROUNDS: Final = 6
+#: Rows of the regions that carry flow.
+_LIMITS: Final = ("egress_limit", "ingress_limit", "connection_limit_out", "connection_limit_in")
+#: Shares of an idle region's price to choose from.
+_SHARES: Final = (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 
 
 class Breakpoint(NamedTuple):
@@ -173,18 +177,24 @@ class _Lines:
     def _solve(self, problem: PlanProblem, cost: Floats) -> Breakpoint | None:
         """The optimum over all edges; None if infeasible."""
         columns = columns_of(problem)
-        taken = self._taken
-        kept = np.ones(columns.count, dtype=bool)
-        kept[columns.flow] = kept[columns.connections] = taken
-        answer = relax(problem.with_edges(taken), cost[kept])
-        if answer is not None and _holds_for_all(problem, taken, cost[columns.flow], answer):
-            flow = np.zeros(problem.edge_count)
-            flow[taken] = answer.flow_gbps
-            return _point(problem, answer, flow)
+        for _ in range(_ROUNDS):
+            kept = np.ones(columns.count, dtype=bool)
+            kept[columns.flow] = kept[columns.connections] = self._taken
+            answer = relax(problem.with_edges(self._taken), cost[kept])
+            if answer is None:
+                break
+            shorter = _shorter_ways(problem, self._taken, cost[columns.flow], answer)
+            if not len(shorter):
+                flow = np.zeros(problem.edge_count)
+                flow[self._taken] = answer.flow_gbps
+                return _point(problem, answer, flow)
+            if self._taken[shorter].all():
+                break
+            self._taken[shorter] = True
         answer = relax(problem, cost)
         if answer is None:
             return None
-        self._taken = taken | (answer.flow_gbps > FLOW_TOLERANCE)
+        self._taken |= answer.flow_gbps > FLOW_TOLERANCE
         return _point(problem, answer, answer.flow_gbps)
 
 
@@ -197,34 +207,64 @@ def _nothing(problem: PlanProblem) -> Breakpoint:
     return Breakpoint(0.0, 0.0, np.zeros(problem.edge_count, dtype=bool))
 
 
-def _holds_for_all(problem: PlanProblem, taken: Mask, price: Floats, answer: Relaxation) -> bool:
-    """Whether an optimum over the taken edges is one over all edges.
+def _shorter_ways(problem: PlanProblem, taken: Mask, price: Floats, answer: Relaxation) -> Ints:
+    """Edges on paths that are shorter than any of taken edges, the shortest first.
 
-    It is when prices of the limits exist that are dual feasible, cost the same, and leave no
-    path shorter than the shortest taken one (lengths are prices of the limits included). The
-    price of a region without instances is free to choose up to what its instance costs, so
-    besides the solver's prices some are tried that lie on its connections alone.
+    Lengths are prices, the limits of the regions included. An optimum over the taken edges is
+    one over all edges when such prices exist that are dual feasible, cost the same and leave
+    no shorter path. Those of a region without instances are free to choose up to what its
+    instance costs, so theirs are not the solver's: see `_idle_shares`.
     """
-    tail, head, regions = problem.tail, problem.head, problem.region_count
-    lengths = _lengths(problem, price, answer.region_price)
-    own = np.where(taken, lengths, np.inf)
-    shortest = _distances(regions, tail, head, own, problem.src)[problem.dst]
-    idle = problem.relays & (answer.instances <= _SAME)
-    whole = problem.usd_per_s / problem.connection_limit
-    for share_in, share_out in _IDLE_SHARES:
-        prices = answer.region_price
-        if share_in or share_out:
-            idle_prices = {"connection_limit_in": share_in, "connection_limit_out": share_out}
-            prices = {
-                name: np.where(idle, idle_prices.get(name, 0.0) * whole, dual)
-                for name, dual in prices.items()
-            }
-        lengths = _lengths(problem, price, prices)
-        if _distances(regions, tail, head, lengths, problem.src)[problem.dst] >= shortest * (
-            1 - _SAME
-        ):
-            return True
-    return False
+    tail, head = problem.tail, problem.head
+    idle = problem.relays & (_instances_of(problem, answer) <= _SAME)
+    own = np.where(taken, _lengths(problem, price, answer.region_price), np.inf)
+    shortest = _distances(problem, own)[problem.dst]
+    prices = {name: np.where(idle, 0.0, answer.region_price[name]) for name in _LIMITS}
+    free = _lengths(problem, price, prices)
+    whole = _usd_per_connection(problem)
+    share = _idle_shares(problem, free, idle, whole)
+    prices["connection_limit_in"] += np.where(idle, share * whole, 0.0)
+    prices["connection_limit_out"] += np.where(idle, (1 - share) * whole, 0.0)
+    lengths = _lengths(problem, price, prices)
+    through = _distances(problem, lengths)[tail] + lengths + _distances_back(problem, lengths)[head]
+    shorter = np.flatnonzero(through < shortest * (1 - _SAME))
+    return shorter[np.argsort(through[shorter], kind="stable")[:_EDGES_AT_ONCE]]
+
+
+def _idle_shares(problem: PlanProblem, free: Floats, idle: Mask, whole: Floats) -> Floats:
+    """(V,) the share of an idle region's price to put on what comes in, the rest on what goes out.
+
+    Of some shares the one that makes the shortest way through the region alone the longest.
+
+    Args:
+        free: (E,) lengths when idle regions cost nothing.
+        whole: (V,) the price of an instance per connection.
+    """
+    tail, head = problem.tail, problem.head
+    elsewhere = np.where(idle[tail] | idle[head], np.inf, free)
+    way_in = _distances(problem, elsewhere)[tail] + free
+    way_out = _distances_back(problem, elsewhere)[head] + free
+    longest = np.full(problem.region_count, -np.inf)
+    best = np.zeros(problem.region_count)
+    for share in _SHARES:
+        into = np.full(problem.region_count, np.inf)
+        np.minimum.at(into, head, way_in + share * whole[head] / problem.gbps_per_connection)
+        out = np.full(problem.region_count, np.inf)
+        rest = (1 - share) * whole[tail] / problem.gbps_per_connection
+        np.minimum.at(out, tail, way_out + rest)
+        better = into + out > longest
+        best[better], longest[better] = share, (into + out)[better]
+    return best
+
+
+def _instances_of(problem: PlanProblem, answer: Relaxation) -> Floats:
+    """(V,) instances of all types in each region."""
+    return problem.per_region(np.add, answer.instances, 0.0)
+
+
+def _usd_per_connection(problem: PlanProblem) -> Floats:
+    """(V,) the least price of an instance per connection that it may hold, USD per second."""
+    return problem.per_region(np.minimum, problem.usd_per_s / problem.connection_limit, np.inf)
 
 
 def _lengths(problem: PlanProblem, price: Floats, region_price: Mapping[str, Floats]) -> Floats:
@@ -242,8 +282,17 @@ def _lengths(problem: PlanProblem, price: Floats, region_price: Mapping[str, Flo
     return lengths
 
 
-def _distances(regions: int, tail: Ints, head: Ints, lengths: Floats, start: int) -> Floats:
-    """(V,) the shortest way from one region to each (Bellman-Ford); lengths >= 0."""
+def _distances(problem: PlanProblem, lengths: Floats) -> Floats:
+    """(V,) the shortest way from the source to each region (Bellman-Ford); lengths >= 0."""
+    return _ways(problem.region_count, problem.tail, problem.head, lengths, problem.src)
+
+
+def _distances_back(problem: PlanProblem, lengths: Floats) -> Floats:
+    """(V,) the shortest way from each region to the sink."""
+    return _ways(problem.region_count, problem.head, problem.tail, lengths, problem.dst)
+
+
+def _ways(regions: int, tail: Ints, head: Ints, lengths: Floats, start: int) -> Floats:
     distance = np.full(regions, np.inf)
     distance[start] = 0.0
     for _ in range(regions):

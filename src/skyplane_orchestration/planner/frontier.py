@@ -287,7 +287,7 @@ class _Finish:
     def plan_of(self, integers: Integers) -> TransferPlan:
         """Raises SolverFailed when the plan breaks (4b) to (4j)."""
         overlay = decode(integers)
-        types = dict(zip(integers.problem.tags, integers.problem.types, strict=True))
+        types = overlay.types
         binding = binding_limits(overlay, types, self.limits, (self.src, self.dst))
         rate = overlay.throughput_gbps
         made = assemble(
