@@ -44,7 +44,8 @@ def types_by_cloud(
     found: dict[str, tuple[InstanceType, ...]] = {}
     for cloud in dict.fromkeys(clouds):
         default = grid.instance_type(cloud, chosen.get(cloud))
-        found[cloud] = (default,)
+        every = tuple(kind for kind in grid.types if kind.cloud == cloud)
+        found[cloud] = (default,) if cloud in chosen else every
     return found
 
 
