@@ -12,7 +12,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
-from skyplane_orchestration.job import MaximizeThroughput, MinimizeCost
+from skyplane_orchestration.job import NO_LIMITS, Limits, MaximizeThroughput, MinimizeCost
 from skyplane_orchestration.planner import direct, plan, violations
 
 CLOUDS = ("aws", "gcp", "azure")
@@ -24,7 +24,7 @@ few = settings(max_examples=40, deadline=None, suppress_health_check=list(Health
 def worlds(
     draw: st.DrawFn,
 ) -> tuple[dict[tuple[str, str], tuple[float, float]], list[InstanceType]]:
-    """Edges with rates and prices, and one instance type per cloud."""
+    """Edges with rates and prices, and one or two instance types per cloud."""
     tags = TAGS[: draw(st.integers(3, 5))]
     rate = st.integers(0, 90).map(lambda tenths: tenths / 10)
     price = st.integers(0, 200).map(lambda thousandths: thousandths / 1000)
@@ -32,8 +32,8 @@ def worlds(
     types = [
         InstanceType(
             cloud,
-            f"{cloud}-any",
-            4,
+            f"{cloud}-{number}",
+            draw(st.sampled_from([2, 4, 16])),
             egress_gbps=float(draw(st.integers(2, 12))),
             ingress_gbps=float(draw(st.integers(2, 12))),
             connection_limit=draw(st.sampled_from([8, 32, 64])),
@@ -41,27 +41,37 @@ def worlds(
             instance_limit=draw(st.integers(1, 3)),
         )
         for cloud in CLOUDS
+        for number in range(draw(st.integers(1, 2)))
     ]
     return edges, types
 
 
-def optimum_usd_per_gb(grid: Grid, goal_gbps: float) -> float | None:
-    """4a to 4j as one dense integer program, rows one by one; None when infeasible."""
+def optimum_usd_per_gb(grid: Grid, goal_gbps: float, limits: Limits = NO_LIMITS) -> float | None:
+    """4a to 4j as one dense integer program, rows one by one; None when infeasible.
+
+    With a number of instances for each type of each region, and one type per region.
+    """
     edges = [
         (u, v)
         for u in range(len(grid.tags))
         for v in range(len(grid.tags))
         if grid.throughput_gbps[u, v] > 0
     ]
-    types = [grid.instance_type(region.cloud) for region in grid.regions]
+    options = [
+        (region, kind)
+        for region in range(len(grid.tags))
+        for kind in grid.types
+        if kind.cloud == grid.regions[region].cloud
+    ]
     s, t = grid.index["aws:s"], grid.index["gcp:t"]
-    e, n = len(edges), len(types)
+    e, n = len(edges), len(options)
+    width = 2 * e + 2 * n
     rows: list[np.ndarray] = []
     low: list[float] = []
     high: list[float] = []
 
     def row(entries: dict[int, float], lower: float, upper: float) -> None:
-        line = np.zeros(2 * e + n)
+        line = np.zeros(width)
         for column, value in entries.items():
             line[column] = value
         rows.append(line)
@@ -69,38 +79,47 @@ def optimum_usd_per_gb(grid: Grid, goal_gbps: float) -> float | None:
         high.append(upper)
 
     for k, (u, v) in enumerate(edges):
-        row({k: 1.0, e + n + k: -grid.throughput_gbps[u, v] / 64}, -np.inf, 0)
-    for region in range(n):
+        rate = grid.throughput_gbps[u, v] * (1 - limits.safety_margin)
+        row({k: 1.0, e + n + k: -rate / 64}, -np.inf, 0)
+    for region in range(len(grid.tags)):
         out = [k for k, edge in enumerate(edges) if edge[0] == region]
         into = [k for k, edge in enumerate(edges) if edge[1] == region]
         balance = {s: goal_gbps, t: -goal_gbps}.get(region, 0.0)
         row({**dict.fromkeys(out, 1.0), **dict.fromkeys(into, -1.0)}, balance, balance)
-        kind = types[region]
-        row({**dict.fromkeys(into, 1.0), e + region: -kind.ingress_gbps}, -np.inf, 0)
-        row({**dict.fromkeys(out, 1.0), e + region: -kind.egress_gbps}, -np.inf, 0)
+        here = [(e + o, kind) for o, (place, kind) in enumerate(options) if place == region]
+        ingress = {column: -kind.ingress_gbps for column, kind in here}
+        egress = {column: -kind.egress_gbps for column, kind in here}
+        row({**dict.fromkeys(into, 1.0), **ingress}, -np.inf, 0)
+        row({**dict.fromkeys(out, 1.0), **egress}, -np.inf, 0)
         for side in (out, into):
             columns = dict.fromkeys([e + n + k for k in side], 1.0)
-            row({**columns, e + region: -float(kind.connection_limit)}, -np.inf, 0)
-    cost = np.array(
-        [grid.usd_per_gb[edge] / 8 for edge in edges]
-        + [kind.usd_per_hour / 3600 for kind in types]
-        + [0.0] * e
-    )
+            row({**columns, **{c: -float(k.connection_limit) for c, k in here}}, -np.inf, 0)
+        for column, kind in here:
+            row({column: 1.0, column + n + e: -float(kind.instance_limit)}, -np.inf, 0)
+            vcpus = limits.vcpu_quota.get(kind.cloud, 10**6)
+            row({column: float(kind.vcpus)}, -np.inf, float(vcpus))
+        row({column + n + e: 1.0 for column, _ in here}, -np.inf, 1)
+    cost = np.zeros(width)
+    cost[:e] = [grid.usd_per_gb[edge] / 8 for edge in edges]
+    cost[e : e + n] = [kind.usd_per_hour / 3600 for _, kind in options]
     scale = 1000 / max(cost.sum() * goal_gbps, 1e-9)
-    upper = [np.inf] * e + [float(kind.instance_limit) for kind in types] + [np.inf] * e
+    upper = np.full(width, np.inf)
+    upper[2 * e + n :] = 1.0
+    whole = np.ones(width, dtype=np.int64)
+    whole[:e] = 0
     answer = milp(
         cost * scale,
         constraints=LinearConstraint(np.array(rows), low, high),
-        bounds=Bounds(0, np.array(upper)),
-        integrality=np.array([0] * e + [1] * (n + e)),
+        bounds=Bounds(0, upper),
+        integrality=whole,
         options={"mip_rel_gap": 1e-7},
     )
     return None if answer.x is None else float(answer.fun) / scale / goal_gbps * 8
 
 
-def planned(grid: Grid, objective: Any) -> Any:
+def planned(grid: Grid, objective: Any, limits: Limits = NO_LIMITS) -> Any:
     try:
-        return plan(grid, "aws:s", "gcp:t", objective)
+        return plan(grid, "aws:s", "gcp:t", objective, limits=limits)
     except PlanInfeasible as error:
         return error
 
@@ -123,6 +142,28 @@ def test_the_plan_at_a_goal_is_the_optimum_of_the_full_model(
     assert answer.cost.usd_per_gb == pytest.approx(best, rel=1e-5, abs=1e-7)
     assert answer.solver.gap <= 1e-4
     assert violations(answer, grid) == []
+
+
+@few
+@given(
+    world=worlds(),
+    goal=st.integers(1, 120).map(lambda tenths: tenths / 10),
+    vcpus=st.sampled_from([2, 4, 8, 16, 32]),
+    margin=st.sampled_from([0.0, 0.1, 0.5]),
+)
+def test_vcpu_quotas_and_a_margin_hold_at_the_optimum(
+    small_grid: Any, world: Any, goal: float, vcpus: int, margin: float
+) -> None:
+    grid = small_grid(*world)
+    limits = Limits(vcpu_quota={"aws": vcpus, "azure": vcpus}, safety_margin=margin)
+    best = optimum_usd_per_gb(grid, goal, limits)
+    answer = planned(grid, MinimizeCost(goal, exactly=True), limits)
+    if best is None:
+        assert isinstance(answer, PlanInfeasible)
+        return
+    assert not isinstance(answer, PlanInfeasible)
+    assert answer.cost.usd_per_gb == pytest.approx(best, rel=1e-5, abs=1e-7)
+    assert violations(answer, grid, limits) == []
 
 
 @few
