@@ -71,11 +71,23 @@ def modelled_grid(like: Grid, model: Mapping[str, Any]) -> Grid:
 
 
 def held_out_errors(measured: Grid, held: Mask) -> Floats:
-    """Relative errors by edge, nan where there is none: edges at a held-out region, measured."""
+    """Relative errors of rates at edges with a held-out end, (V, V); nan for any other edge."""
     modelled = modelled_grid(measured, fit(unseen(measured, held)))
     asked = measured.measured & touched_by(held)
+    return _relative_errors(modelled.throughput_gbps, measured.throughput_gbps, asked)
+
+
+def held_out_rtt_errors(measured: Grid, held: Mask) -> Floats:
+    """The same of round trips."""
+    modelled = modelled_grid(measured, fit(unseen(measured, held)))
+    return _relative_errors(
+        modelled.rtt_ms, measured.rtt_ms, measured.rtt_measured & touched_by(held)
+    )
+
+
+def _relative_errors(modelled: Floats, measured: Floats, asked: Mask) -> Floats:
     errors = np.full(asked.shape, np.nan)
-    errors[asked] = np.abs(modelled.throughput_gbps[asked] / measured.throughput_gbps[asked] - 1.0)
+    errors[asked] = np.abs(modelled[asked] / measured[asked] - 1.0)
     return errors
 
 
