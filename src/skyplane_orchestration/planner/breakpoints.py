@@ -215,43 +215,47 @@ def _shorter_ways(problem: PlanProblem, taken: Mask, price: Floats, answer: Rela
     no shorter path. Those of a region without instances are free to choose up to what its
     instance costs, so theirs are not the solver's: see `_idle_shares`.
     """
-    tail, head = problem.tail, problem.head
     idle = problem.relays & (_instances_of(problem, answer) <= _SAME)
     own = np.where(taken, _lengths(problem, price, answer.region_price), np.inf)
-    shortest = _distances(problem, own)[problem.dst]
+    shortest = _distances(_matrix(problem, own), problem.src)[problem.dst]
     prices = {name: np.where(idle, 0.0, answer.region_price[name]) for name in _LIMITS}
-    free = _lengths(problem, price, prices)
-    whole = _usd_per_connection(problem)
-    share = _idle_shares(problem, free, idle, whole)
-    prices["connection_limit_in"] += np.where(idle, share * whole, 0.0)
-    prices["connection_limit_out"] += np.where(idle, (1 - share) * whole, 0.0)
-    lengths = _lengths(problem, price, prices)
-    through = _distances(problem, lengths)[tail] + lengths + _distances_back(problem, lengths)[head]
+    free = _matrix(problem, _lengths(problem, price, prices))
+    connection = _matrix(problem, 1.0 / problem.gbps_per_connection)
+    whole = np.where(idle, _usd_per_connection(problem), 0.0)
+    share = _idle_shares(problem, free, idle, connection, whole)
+    ends = ((1 - share) * whole)[:, None] + (share * whole)[None, :]
+    lengths = free + np.where(np.isfinite(free), connection, 0.0) * ends
+    through = (
+        _distances(lengths, problem.src)[:, None]
+        + lengths
+        + _distances(lengths.T, problem.dst)[None, :]
+    )[problem.tail, problem.head]
     shorter = np.flatnonzero(through < shortest * (1 - _SAME))
     return shorter[np.argsort(through[shorter], kind="stable")[:_EDGES_AT_ONCE]]
 
 
-def _idle_shares(problem: PlanProblem, free: Floats, idle: Mask, whole: Floats) -> Floats:
+def _idle_shares(
+    problem: PlanProblem, free: Floats, idle: Mask, connection: Floats, whole: Floats
+) -> Floats:
     """(V,) the share of an idle region's price to put on what comes in, the rest on what goes out.
 
     Of some shares the one that makes the shortest way through the region alone the longest.
 
     Args:
-        free: (E,) lengths when idle regions cost nothing.
-        whole: (V,) the price of an instance per connection.
+        free: (V, V) lengths when idle regions cost nothing; infinite without an edge.
+        connection: (V, V) connections per Gbit/s; infinite without an edge.
+        whole: (V,) the price of an instance per connection; 0 where not idle.
     """
-    tail, head = problem.tail, problem.head
-    elsewhere = np.where(idle[tail] | idle[head], np.inf, free)
-    way_in = _distances(problem, elsewhere)[tail] + free
-    way_out = _distances_back(problem, elsewhere)[head] + free
+    elsewhere = np.where(idle[:, None] | idle[None, :], np.inf, free)
+    way_in = _distances(elsewhere, problem.src)[:, None] + free
+    way_out = _distances(elsewhere.T, problem.dst)[None, :] + free
+    priced = np.where(np.isfinite(connection), connection, 0.0)
+    price_in, price_out = priced * whole[None, :], priced * whole[:, None]
     longest = np.full(problem.region_count, -np.inf)
     best = np.zeros(problem.region_count)
     for share in _SHARES:
-        into = np.full(problem.region_count, np.inf)
-        np.minimum.at(into, head, way_in + share * whole[head] / problem.gbps_per_connection)
-        out = np.full(problem.region_count, np.inf)
-        rest = (1 - share) * whole[tail] / problem.gbps_per_connection
-        np.minimum.at(out, tail, way_out + rest)
+        into = (way_in + share * price_in).min(axis=0)
+        out = (way_out + (1 - share) * price_out).min(axis=1)
         better = into + out > longest
         best[better], longest[better] = share, (into + out)[better]
     return best
@@ -282,22 +286,19 @@ def _lengths(problem: PlanProblem, price: Floats, region_price: Mapping[str, Flo
     return lengths
 
 
-def _distances(problem: PlanProblem, lengths: Floats) -> Floats:
-    """(V,) the shortest way from the source to each region (Bellman-Ford); lengths >= 0."""
-    return _ways(problem.region_count, problem.tail, problem.head, lengths, problem.src)
+def _matrix(problem: PlanProblem, value: Floats) -> Floats:
+    """(V, V) of an edge quantity, infinite where there is no edge."""
+    matrix = np.full((problem.region_count, problem.region_count), np.inf)
+    matrix[problem.tail, problem.head] = value
+    return matrix
 
 
-def _distances_back(problem: PlanProblem, lengths: Floats) -> Floats:
-    """(V,) the shortest way from each region to the sink."""
-    return _ways(problem.region_count, problem.head, problem.tail, lengths, problem.dst)
-
-
-def _ways(regions: int, tail: Ints, head: Ints, lengths: Floats, start: int) -> Floats:
-    distance = np.full(regions, np.inf)
+def _distances(lengths: Floats, start: int) -> Floats:
+    """(V,) the shortest way from one region to each (Bellman-Ford); lengths >= 0."""
+    distance = np.full(len(lengths), np.inf)
     distance[start] = 0.0
-    for _ in range(regions):
-        shorter = distance.copy()
-        np.minimum.at(shorter, head, distance[tail] + lengths)
+    for _ in range(len(lengths)):
+        shorter = np.minimum(distance, (distance[:, None] + lengths).min(axis=0))
         if np.array_equal(shorter, distance):
             break
         distance = shorter

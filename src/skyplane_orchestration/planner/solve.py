@@ -126,10 +126,13 @@ def relax(
 
 
 def _starting_columns(problem: PlanProblem) -> Mask:
-    """The columns that are always there, and the edges of the ends."""
+    """The columns that are always there, and the edges of the ends; all where there are few."""
     columns = columns_of(problem)
     taken = np.zeros(columns.count, dtype=bool)
     taken[columns.instances] = taken[columns.throughput] = True
+    if problem.edge_count <= COLUMNS_AT_ONCE:
+        taken[columns.flow] = True
+        return taken
     taken[columns.flow] = (problem.tail == problem.src) | (problem.head == problem.dst)
     return taken
 
