@@ -21,7 +21,7 @@ from skyplane_orchestration.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.assemble import Request, assemble, requests_usd
 from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.objectives import Bill
-from skyplane_orchestration.planner.places import OnePlace, crosses_no_edge
+from skyplane_orchestration.planner.places import best_in_one_place, crosses_no_edge
 from skyplane_orchestration.planner.problem import build_problem
 from skyplane_orchestration.planner.question import LEAST_GBPS, Question, least_gbps
 from skyplane_orchestration.planner.search import OPTIMAL_GAP, relative_gap
@@ -138,10 +138,7 @@ def _within_one_place(
     policy: Policy,
     started: float,
 ) -> TransferPlan:
-    place = OnePlace(
-        grid, request.src, request.dst, limits, request.volume_gb, requests_usd(grid, request)
-    )
-    overlay = place.answer(objective, policy.max_job_usd)
+    place, overlay = best_in_one_place(grid, request, objective, limits, policy.max_job_usd)
     cost = place.cost(overlay)
     bound = cost.usd_per_gb if cost.total_usd is None else cost.total_usd
     if isinstance(objective, MaximizeThroughput):

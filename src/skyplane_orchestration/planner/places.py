@@ -13,7 +13,9 @@ from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.job import Deadline, Limits, MaximizeThroughput, MinimizeCost, Objective
 from skyplane_orchestration.plan import PlanCost
 from skyplane_orchestration.planner import billing, costs, explain
+from skyplane_orchestration.planner.assemble import Request, requests_usd
 from skyplane_orchestration.planner.decode import Overlay
+from skyplane_orchestration.planner.options import types_by_cloud
 from skyplane_orchestration.region import parse_region_tag
 from skyplane_orchestration.units import gb_to_gbit
 
@@ -29,14 +31,63 @@ def is_off_grid(grid: Grid, tag: str) -> bool:
     return tag not in grid.index and parse_region_tag(tag).is_local
 
 
+def place_of(grid: Grid, src: str, dst: str) -> str:
+    """Where the gateways are: on this machine when a file is an end."""
+    return dst if is_off_grid(grid, dst) else src
+
+
+def best_in_one_place(
+    grid: Grid,
+    request: Request,
+    objective: Objective,
+    limits: Limits,
+    max_job_usd: float | None,
+) -> tuple[OnePlace, Overlay]:
+    """The best over the instance types that may be used there.
+
+    Raises UnknownRegion for a tag that is neither on the grid nor this machine, PlanInfeasible.
+    """
+    for tag in {request.src, request.dst}:
+        if not is_off_grid(grid, tag):
+            grid.index_of(tag)
+    cloud = billing.cloud_of(place_of(grid, request.src, request.dst))
+    best: tuple[tuple[float, float], OnePlace, Overlay] | None = None
+    refused: list[PlanInfeasible] = []
+    for kind in types_by_cloud(grid, [cloud], limits.instance_types)[cloud]:
+        place = OnePlace(
+            grid,
+            request.src,
+            request.dst,
+            limits,
+            request.volume_gb,
+            requests_usd(grid, request),
+            kind,
+        )
+        try:
+            overlay = place.answer(objective, max_job_usd)
+        except PlanInfeasible as error:
+            refused.append(error)
+            continue
+        cost = place.cost(overlay)
+        money = cost.usd_per_gb if cost.total_usd is None else cost.total_usd
+        is_rate = isinstance(objective, MaximizeThroughput)
+        rank = (
+            (-overlay.throughput_gbps, money) if is_rate else (money, overlay.instances[place.here])
+        )
+        if best is None or rank < best[0]:
+            best = rank, place, overlay
+    if best is None:
+        raise min(refused, key=_distance)
+    return best[1], best[2]
+
+
 class OnePlace:
     """What the gateways of one place can do, and what that costs.
 
     Args:
         src, dst: region tags that no edge joins.
         volume_gb, requests_usd: None where not known.
-
-    Raises UnknownRegion for a tag that is neither on the grid nor this machine.
+        kind: of its instances.
     """
 
     def __init__(
@@ -47,14 +98,11 @@ class OnePlace:
         limits: Limits,
         volume_gb: float | None,
         requests_usd: float | None,
+        kind: InstanceType,
     ) -> None:
-        for tag in {src, dst}:
-            if not is_off_grid(grid, tag):
-                grid.index_of(tag)
         self.ends = src, dst
-        self.here = dst if is_off_grid(grid, dst) else src
-        cloud = billing.cloud_of(self.here)
-        self.kind: InstanceType = grid.instance_type(cloud, limits.instance_types.get(cloud))
+        self.here = place_of(grid, src, dst)
+        self.kind = kind
         self.egress_usd_per_gb = 0.0 if src == dst else grid.egress_price(src, dst)
         self._limits = limits
         self._volume_gb = volume_gb
@@ -169,6 +217,13 @@ class OnePlace:
         return self.overlay(
             _last(min(self._limit, self._instances_for(self.most_gbps)), is_paid_for)
         )
+
+
+def _distance(error: PlanInfeasible) -> tuple[int, float]:
+    """Orders refusals of one objective: those of a price first, then the nearest to it."""
+    least = (error.least_usd, error.least_usd_per_gb, error.least_s)
+    named = [value for value in least if value is not None]
+    return (0, named[0]) if named else (1, -(error.most_gbps or 0.0))
 
 
 def _last(most: int, holds: Callable[[int], bool]) -> int:
