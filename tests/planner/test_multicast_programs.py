@@ -54,8 +54,8 @@ def test_none_where_there_is_none() -> None:
 
 @pytest.fixture(scope="module")
 def lanes(small_grid: Callable[..., Grid]) -> Grid:
-    """Six regions: more than are solved over all trees."""
-    tags = (S, A, B, "azure:r", "azure:q", "aws:v")
+    """Seven regions: more than are solved over all trees."""
+    tags = (S, A, B, "azure:r", "azure:q", "aws:v", "aws:w")
     return small_grid(
         {
             (one, other): (2.0 + 0.1 * row + 0.3 * column, 0.02 * (row + 1) + 0.005 * column)

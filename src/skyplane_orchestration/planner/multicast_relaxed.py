@@ -24,11 +24,11 @@ from skyplane_orchestration.planner.multicast_trees import (
     all_trees,
     cheapest_trees,
 )
-from skyplane_orchestration.planner.problem import Floats, Mask
+from skyplane_orchestration.planner.problem import Floats, Ints, Mask
 from skyplane_orchestration.planner.solve import Program, RealOptimum, minimise
 
 #: Up to this many regions every tree is made, and the integers are proven by the solver.
-FEW_REGIONS = 5
+FEW_REGIONS = 6
 #: Objectives are scaled to about this, far above the absolute tolerances of the solver.
 SCALE = 1000.0
 #: The relaxation is done when it is within this of its own bound.
@@ -75,7 +75,7 @@ class Pool:
     use: list[Floats] = field(default_factory=list)
     usd_per_gbit: list[float] = field(default_factory=list)
     is_complete: bool = False
-    _known: set[Tree] = field(default_factory=set)
+    _number: dict[Tree, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, problem: MulticastProblem) -> Pool:
@@ -85,7 +85,7 @@ class Pool:
             trees = all_trees(problem.usable, problem.src, [int(v) for v in problem.destinations])
             pool.is_complete = True
         else:
-            trees = _near(problem, np.zeros((4, problem.region_count)), 1.0).trees(
+            trees = priced_trees(problem, np.zeros((4, problem.region_count)), 1.0).trees(
                 np.inf, TREES_AT_ONCE
             )
         pool.add(trees)
@@ -93,9 +93,9 @@ class Pool:
 
     def add(self, trees: list[Tree]) -> int:
         """How many of these trees are new; they are in the pool now."""
-        new = [tree for tree in trees if tree not in self._known]
+        new = [tree for tree in dict.fromkeys(trees) if tree not in self._number]
         for tree in new:
-            self._known.add(tree)
+            self._number[tree] = len(self.trees)
             self.trees.append(tree)
             tail, head = np.array(tree).T
             use = np.zeros((4, self.problem.region_count))
@@ -107,6 +107,10 @@ class Pool:
             self.use.append(use)
             self.usd_per_gbit.append(float(self.problem.usd_per_gbit[tail, head].sum()))
         return len(new)
+
+    def numbers(self, trees: list[Tree]) -> Ints:
+        """Where these trees stand in the pool."""
+        return np.array(sorted({self._number[tree] for tree in trees}), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +148,7 @@ def relax(
             return None
         optimum, price, ceiling, relays, per_gbps = answer
         weight = aim.cost_weight + ceiling
-        near = _near(problem, price, weight)
+        near = priced_trees(problem, price, weight)
         bound = max(bound, _lagrange(problem, aim, price, ceiling, relays, near.least))
         slack = CONVERGED * max(1.0, abs(optimum.objective))
         is_late = time.perf_counter() - started > patience_s
@@ -166,7 +170,7 @@ def relax(
     )
 
 
-def _near(problem: MulticastProblem, price: Floats, weight: float) -> CheapestTrees:
+def priced_trees(problem: MulticastProblem, price: Floats, weight: float) -> CheapestTrees:
     """The cheapest trees for edge costs under these prices of the regions' limits."""
     into, out, connections_in, connections_out = price
     each = np.where(problem.usable, problem.connections_per_gbps, 0.0)

@@ -14,14 +14,22 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.planner.multicast_integers import Integers, solve_integers
 from skyplane_orchestration.planner.multicast_problem import MulticastProblem
-from skyplane_orchestration.planner.multicast_relaxed import SCALE, Aim, Pool, Relaxed, relax
-from skyplane_orchestration.planner.multicast_trees import cheapest_trees
+from skyplane_orchestration.planner.multicast_relaxed import (
+    SCALE,
+    Aim,
+    Pool,
+    Relaxed,
+    priced_trees,
+    relax,
+)
+from skyplane_orchestration.planner.multicast_trees import Tree, all_trees, cheapest_trees
 from skyplane_orchestration.planner.problem import Floats, Ints
 from skyplane_orchestration.planner.solve import FLOW_TOLERANCE
 
@@ -35,6 +43,10 @@ GOOD_TIME_S, PATIENCE_S = 1.0, 8.0
 EXACTLY, NEARLY = 1e-6, 1e-4
 #: Times that the trees may be made to suit the instances, and what makes a better answer.
 ROUNDS, BETTER = 4, 1e-5
+#: Regions among which all trees may join a round.
+A_HANDFUL = 5
+#: Trees of each kind that go through few regions.
+FRUGAL_TREES = 12
 #: A gap at which another round is not worth its second or two.
 GOOD = 3e-4
 #: A new round begins until so many times the seconds for a proof have passed.
@@ -211,15 +223,17 @@ def _as_stated(
     edges = {edge for tree in carrying for edge in tree}
     regions = {region for edge in edges for region in edge}
     inside = {(tail, head) for tail in regions for head in regions}
+    best: Integers | None = None
     for allowed in (edges, inside):
         near = [one for one in chosen.tolist() if allowed.issuperset(pool.trees[one])]
-        if not near:
-            break
         with suppress(SolverFailed):
-            answer = _solved(problem, pool, aim, np.array(near), counted=True)
-            if answer is not None:
-                return answer
-    return _solved(problem, pool, aim, chosen, counted=True, seconds=PATIENCE_S)
+            answer = _solved(problem, pool, aim, np.array(near), counted=True) if near else None
+            if answer is not None and (best is None or answer.objective < best.objective):
+                best = answer
+        # Whole connections may need edges that real ones do without.
+        if best is not None and best.objective - rough.objective <= GOOD * SCALE:
+            break
+    return best or _solved(problem, pool, aim, chosen, counted=True, seconds=PATIENCE_S)
 
 
 def _solved(
@@ -277,6 +291,35 @@ def _cheapest_over(
     return None if best is None else Found(best, proven)
 
 
+def _frugal_trees(problem: MulticastProblem, pool: Pool, relaxed: Relaxed, unit: float) -> Ints:
+    """Numbers of trees through few regions, which the relaxation has no reason to like.
+
+    It pays for a part of an instance where a plan pays for a whole one. A tree enters each
+    region once, so the price of one instance stands on the edges into it; the limits' prices
+    count in full, by half and not at all, and relays cost more in one half of the tries.
+    """
+    one_each = unit * problem.usd_per_s / problem.goal_gbps
+    typical = SCALE / problem.goal_gbps
+    found: list[Tree] = []
+    for share, penalty in product((0.0, 0.5, 1.0), (0.0, typical)):
+        price = share * relaxed.price
+        price[0] += one_each + np.where(problem.relays, penalty, 0.0)
+        found.extend(priced_trees(problem, price, unit).trees(np.inf, FRUGAL_TREES))
+    pool.add(found)
+    return pool.numbers(found)
+
+
+def _trees_among(problem: MulticastProblem, pool: Pool, integers: Integers) -> Ints:
+    """Numbers of all trees among the regions of an answer, where these are a handful."""
+    used = integers.instances > 0
+    if used.sum() > A_HANDFUL:
+        return np.zeros(0, dtype=np.int64)
+    usable = problem.usable & used[:, None] & used[None, :]
+    found = all_trees(usable, problem.src, [int(v) for v in problem.destinations])
+    pool.add(found)
+    return pool.numbers(found)
+
+
 def _suited(
     problem: MulticastProblem,
     pool: Pool,
@@ -289,17 +332,20 @@ def _suited(
     """The same or better: trees made to suit the instances, until that helps no more."""
     low, high = problem.goal_gbps, problem.most_gbps
     until = time.perf_counter() + SUITED * proof_s
+    frugal: Ints | None = None
     for _ in range(ROUNDS):
         price = best.integers.usd_per_gbit
         is_good = pool.is_complete or price <= bound * (1 + GOOD)
         if is_good or time.perf_counter() >= until:
             break
+        frugal = _frugal_trees(problem, pool, relaxed, unit) if frugal is None else frugal
         fixed = problem.with_instances(best.integers.instances)
         aim = Aim(unit, unit * price, low, high, at_least=best.integers.instances)
         again = relax(fixed, pool, aim, patience_s=SUITED / 2 * proof_s)
         if again is None:
             break
-        chosen = _best_trees(pool, again, relaxed)
+        among = _trees_among(problem, pool, best.integers)
+        chosen = np.union1d(_best_trees(pool, again, relaxed), np.union1d(frugal, among))
         try:
             better = _cheapest_over(problem, pool, chosen, unit, bound)
         except SolverFailed:

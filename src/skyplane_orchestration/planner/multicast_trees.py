@@ -172,7 +172,8 @@ def pruned(edges: Iterable[tuple[int, int]], source: int, destinations: Sequence
 def all_trees(usable: Mask, source: int, destinations: Sequence[int]) -> list[Tree]:
     """Every tree there is, for a handful of regions: each region chooses where it gets from."""
     ends = set(map(int, destinations))
-    relays = [v for v in range(len(usable)) if v != source and v not in ends]
+    connected = usable.any(axis=0) & usable.any(axis=1)
+    relays = [v for v in np.flatnonzero(connected).tolist() if v != source and v not in ends]
     found: dict[Tree, None] = {}
     for count in range(len(relays) + 1):
         for chosen in combinations(relays, count):
