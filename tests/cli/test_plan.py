@@ -51,6 +51,34 @@ def test_limits_reach_the_planner(answer: Answer) -> None:
     assert {group.type for group in plan.instances.values()} == {"m5.8xlarge"}
 
 
+def test_quota_stores_and_margin_reach_the_planner(answer: Answer) -> None:
+    common = ("plan", SRC, DST, "--min-throughput-gbps")
+    for option, value, name in (
+        ("--vcpu-quota", "aws=4", f"vcpu_quota {SRC}"),
+        ("--source-read-gbps", "3", f"storage_read {SRC}"),
+        ("--destination-write-gbps", "3", f"storage_write {DST}"),
+        ("--safety-margin", "0.9", "instance_quota"),
+    ):
+        error = answer(*common, "1000", option, value, code=2)["error"]
+        assert error["code"] == "plan-infeasible"
+        assert name.partition(" ")[0] in error["message"]
+        slow = answer(*common, "0.5", option, value)
+        assert slow["throughput_gbps"] >= 0.5
+
+
+def test_the_most_that_a_job_may_cost_and_the_time_to_prove(answer: Answer) -> None:
+    common = ("plan", SRC, DST, "--min-throughput-gbps", "4", "--volume-gb", "100")
+    document = answer(*common, "--prove-s", "0", "--max-job-usd", "1000")
+    cost = document["cost"]
+    items = ("egress_usd", "instance_usd", "boot_usd", "minimum_billing_usd")
+    assert cost["total_usd"] == pytest.approx(sum(cost[name] for name in items))
+    error = answer(*common, "--max-job-usd", "1", code=2)["error"]
+    assert "policy max_job_usd is 1, the cheapest costs" in error["message"]
+    needs = answer("plan", SRC, DST, "--max-job-usd", "1", code=2)["error"]
+    assert needs["code"] == "configuration-invalid"
+    assert "needs a volume" in needs["message"]
+
+
 def test_without_an_objective_it_is_the_direct_paths_rate(answer: Answer) -> None:
     plan = TransferPlan.from_dict(answer("plan", SRC, DST))
     assert plan.throughput_gbps >= plan.objective["min_throughput_gbps"] > 1
@@ -106,7 +134,7 @@ def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", SRC, DST, "--min-throughput-gbps", "3.5", "--volume-gb", "10"]) == 0
     output = capsys.readouterr()
     assert output.err == ""
-    for word in (SRC, DST, "Gbit/s", "per GB", "10 GB", "egress", "shipped", "modelled"):
+    for word in (SRC, DST, "Gbit/s", "per GB", "10 GB", "egress", "boot", "shipped", "modelled"):
         assert word in output.out
 
 
