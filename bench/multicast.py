@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from bench.report import Case, finish
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, load_grid
-from skyplane_orchestration.job import MinimizeCost
+from skyplane_orchestration.job import Limits, MinimizeCost
 from skyplane_orchestration.multicast_plan import MulticastPlan
 from skyplane_orchestration.planner import multicast_plan
 
@@ -43,6 +43,41 @@ def random_plans(grid: Grid, destinations: int, count: int) -> list[tuple[float,
             continue
         made.append((time.perf_counter() - started, plan))
     return made
+
+
+def tight_plans(grid: Grid, count: int) -> list[tuple[float, MulticastPlan]]:
+    """Seconds and plan of problems near their limits: 40 to 95 % of the most that goes."""
+    chooser = random.Random(SEED)
+    made: list[tuple[float, MulticastPlan]] = []
+    while len(made) < count:
+        src, *others = chooser.sample(grid.tags, chooser.choice([2, 3, 4, 6]) + 1)
+        limits = Limits(
+            instance_limit=chooser.choice([1, 2, 4, 8]),
+            max_relays=chooser.choice([None, None, 1, 2]),
+        )
+        try:
+            multicast_plan(grid, src, others, MinimizeCost(1e6), limits=limits)
+        except PlanInfeasible as refused:
+            most = refused.most_gbps or 0.0
+        floor = MinimizeCost(most * chooser.uniform(0.4, 0.95), exactly=len(made) % 2 == 1)
+        started = time.perf_counter()
+        plan = multicast_plan(grid, src, others, floor, limits=limits)
+        made.append((time.perf_counter() - started, plan))
+    return made
+
+
+def tight_cases(grid: Grid, count: int) -> list[Case]:
+    """Times and proven gaps near the limits."""
+    made = tight_plans(grid, count)
+    seconds = [taken for taken, _ in made]
+    gaps = [100 * plan.solver.gap for _, plan in made]
+    name = f"2 to 6 destinations near their limits, {count} problems"
+    return [
+        Case(f"{name}: median", statistics.median(seconds), "s", floor=FLOOR_S, goal=GOAL_S),
+        Case(f"{name}: worst", max(seconds), "s", floor=FLOOR_S, goal=GOAL_S),
+        Case(f"{name}: proven gap, median", statistics.median(gaps), "% error"),
+        Case(f"{name}: proven gap, worst", max(gaps), "% error"),
+    ]
 
 
 def cases_of(grid: Grid, destinations: int, count: int) -> list[Case]:
@@ -91,7 +126,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     grid = load_grid()
     count = 1 if options.smoke else PROBLEMS
     sizes = (2,) if options.smoke else (2, 3, 6)
-    cases = [fan_out_case(grid), *(case for size in sizes for case in cases_of(grid, size, count))]
+    cases = [
+        fan_out_case(grid),
+        *(case for size in sizes for case in cases_of(grid, size, count)),
+        *tight_cases(grid, count),
+    ]
     return finish("multicast", cases, runs=1, as_json=options.json)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import statistics
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
@@ -317,6 +319,51 @@ def test_nothing_faster_is_as_cheap_as_the_ceiling(
     assert answer.cost.usd_per_gb <= ceiling * (1 + 1e-6)
     faster = optimum_usd_per_gb(grid, destinations, answer.throughput_gbps * 1.001)
     assert faster is None or faster > ceiling * (1 - 1e-6)
+
+
+def seeded_world(chooser: random.Random) -> World:
+    edges = {
+        (src, dst): (chooser.uniform(0.3, 9.0), chooser.uniform(0.0, 0.2))
+        for src in TAGS[:6]
+        for dst in TAGS[:6]
+        if src != dst
+    }
+    types = [
+        InstanceType(
+            cloud,
+            f"{cloud}-any",
+            4,
+            egress_gbps=float(chooser.randint(2, 12)),
+            ingress_gbps=float(chooser.randint(2, 12)),
+            connection_limit=chooser.choice([32, 64]),
+            usd_per_hour=chooser.choice([0.2, 1.5, 20.0]),
+            instance_limit=chooser.randint(2, 4),
+        )
+        for cloud in CLOUDS
+    ]
+    return edges, types, chooser.choice([2, 3])
+
+
+def test_a_few_trees_are_enough_to_be_near_the_optimum_over_all(
+    small_grid: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chooser = random.Random(20261120)
+    excess: list[float] = []
+    while len(excess) < 12:
+        edges, types, count = seeded_world(chooser)
+        grid = small_grid(edges, types)
+        objective = MinimizeCost(chooser.uniform(0.5, 5.0), exactly=True)
+        price: list[float] = []
+        for few_regions in (6, 0):
+            monkeypatch.setattr(relaxed_module, "FEW_REGIONS", few_regions)
+            answer = planned(grid, list(TAGS[1 : count + 1]), objective)
+            if isinstance(answer, MulticastPlan):
+                price.append(answer.cost.usd_per_gb)
+        if price:
+            excess.append(price[-1] / price[0] - 1)
+            assert len(price) == 2
+    assert statistics.median(excess) <= 1e-4
+    assert max(excess) <= 0.01
 
 
 def test_every_tree_of_the_model_here_is_counted_once(small_grid: Callable[..., Grid]) -> None:
