@@ -27,6 +27,8 @@ from numpy.typing import NDArray
 
 from skyplane_orchestration.grid_rules import Floats, GridRegion, pairwise_distance_km
 from skyplane_orchestration.grids import Grid, load_grid
+from skyplane_orchestration.grids.loading import MODEL_FILE, read_json
+from skyplane_orchestration.grids.tables import shipped_files
 from skyplane_orchestration.throughput_model import (
     area_pair,
     areas_of,
@@ -57,8 +59,8 @@ AREA_PENALTY, REGION_PENALTY = 0.02, 0.1
 SHORT_RTT_MS = 10.0
 #: Weight of a squared change of slope of log(gbps), per 30 ms, and of a squared slope.
 BEND_PENALTY, SLOPE_PENALTY, SLOPE_UNIT_MS = 1.0, 1e-4, 30.0
-#: An error far above this weighs like its size, not like its square.
-SOFT_ERROR = 0.15
+#: A relative error far above this weighs like its size, not like its square.
+SOFT_RTT_ERROR, SOFT_RATE_ERROR = 0.15, 0.05
 #: The share of the weight of estimates that are too low; the rest is that of those too high.
 WEIGHT_OF_LOW = 0.4
 ROUNDS = 8
@@ -68,11 +70,17 @@ Mask = NDArray[np.bool_]
 
 
 def solve_softly(
-    columns: Floats, wanted: Floats, penalty: Floats, weight: Floats, weight_of_low: float = 0.5
+    columns: Floats,
+    wanted: Floats,
+    penalty: Floats,
+    weight: Floats,
+    *,
+    soft_error: float,
+    weight_of_low: float = 0.5,
 ) -> Floats:
     """argmin over b of sum (weight * (wanted - columns @ b))**2 + b @ penalty @ b, softened.
 
-    Repeated with smaller weights for errors beyond SOFT_ERROR, and with `weight_of_low` for an
+    Repeated with smaller weights for errors beyond `soft_error`, and with `weight_of_low` for an
     estimate below what is wanted.
     """
     found, each = np.zeros(len(penalty)), np.ones(len(wanted))
@@ -81,7 +89,7 @@ def solve_softly(
         found[:] = np.linalg.solve(weighted.T @ columns + penalty, weighted.T @ wanted)
         error = (wanted - columns @ found) * weight
         balance = np.where(error < 0, 1.0 - weight_of_low, weight_of_low)
-        each = 2.0 * balance / np.sqrt(1.0 + (error / SOFT_ERROR) ** 2)
+        each = 2.0 * balance / np.sqrt(1.0 + (error / soft_error) ** 2)
     return found
 
 
@@ -105,7 +113,11 @@ def fit_rtt(regions: Sequence[GridRegion], rtt_ms: Floats, known: Mask) -> dict[
     )
     penalty = [0.0, 0.0, *[AREA_PENALTY] * len(names), *[REGION_PENALTY] * len(touched)]
     found = solve_softly(
-        columns, rtt_ms[row, column], np.diag(penalty), 1.0 / (rtt_ms[row, column] + SHORT_RTT_MS)
+        columns,
+        rtt_ms[row, column],
+        np.diag(penalty),
+        1.0 / (rtt_ms[row, column] + SHORT_RTT_MS),
+        soft_error=SOFT_RTT_ERROR,
     )
     per_km = np.round(found[1:] / KM_PER_UNIT, 6).tolist()
     of_areas, of_regions = per_km[1 : 1 + len(names)], per_km[1 + len(names) :]
@@ -130,7 +142,8 @@ def fit_curve(rtt_ms: Floats, gbps: Floats) -> list[float]:
         np.log(gbps),
         BEND_PENALTY * bends.T @ bends + SLOPE_PENALTY * slopes.T @ slopes,
         np.ones_like(gbps),
-        WEIGHT_OF_LOW,
+        soft_error=SOFT_RATE_ERROR,
+        weight_of_low=WEIGHT_OF_LOW,
     )
     return [round(rate, 3) for rate in np.exp(np.minimum.accumulate(logs)).tolist()]
 
@@ -138,9 +151,13 @@ def fit_curve(rtt_ms: Floats, gbps: Floats) -> list[float]:
 def fit(grid: Grid) -> dict[str, Any]:
     """The whole model document; only measured rates and round trips take part.
 
-    A pair of clouds without a measured rate has no curve.
+    A pair of clouds without a measured rate has no curve; a grid without any measured round
+    trip takes those of the model that ships.
     """
-    rtt = fit_rtt(grid.regions, grid.rtt_ms, grid.rtt_measured)
+    if grid.rtt_measured.any():
+        rtt = fit_rtt(grid.regions, grid.rtt_ms, grid.rtt_measured)
+    else:
+        rtt = (read_json(shipped_files(), MODEL_FILE) or {})["rtt"]
     rtt_ms = modelled_rtt_ms({"rtt": rtt}, grid.regions)
     clouds = np.array([region.cloud for region in grid.regions])
     usable = grid.measured & (grid.throughput_gbps > 0) & np.isfinite(rtt_ms)

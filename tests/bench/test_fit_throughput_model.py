@@ -121,6 +121,16 @@ def test_clouds_that_nobody_measured_have_no_curve(lawful: Grid) -> None:
     assert set(fit(known)["curves"]) == {"aws>aws", "aws>gcp", "aws>azure"}
 
 
+def test_without_round_trips_those_of_the_shipped_model_are_taken(lawful: Grid) -> None:
+    nothing = np.zeros_like(lawful.rtt_measured)
+    blind = replace(lawful, rtt_measured=nothing, rtt_ms=np.full(nothing.shape, np.nan))
+    shipped = json.loads(
+        (files("skyplane_grids") / "throughput_model.json").read_text(encoding="utf-8")
+    )
+    assert fit(blind)["rtt"] == shipped["rtt"]
+    assert set(fit(blind)["curves"]) == set(LAW["curves"])
+
+
 def test_a_curve_never_rises_whatever_the_measurements_say() -> None:
     rtt_ms = np.linspace(5.0, 350.0, 40)
     noisy = 3.0 + np.sin(rtt_ms / 20.0) + rtt_ms / 200.0
