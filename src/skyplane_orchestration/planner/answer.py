@@ -30,7 +30,7 @@ __all__ = ["LEAST_GBPS", "PROOF_S", "plan"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that each attempt to improve a plan, or to prove that nothing is better, may take.
+#: Seconds that each search may take to improve a plan, or to prove that nothing is better.
 PROOF_S = 0.2
 
 
@@ -61,8 +61,9 @@ def plan(
         objects: number of objects, for the price of requests.
         limits: what a transfer may use; the grid's own limits where it does not say.
         policy: regions that may relay (the ends need no leave), and the most a job may cost.
-        proof_s: seconds for each attempt to improve the plan, or to prove that nothing is
-            better, where a gap is left; 0 takes what there is and reports the gap.
+        proof_s: seconds of each search for proving that nothing is better, and for what is
+            found to be better on the way; 0 takes what there is and reports the gap. What
+            counts USD of the job takes several searches.
 
     Raises UnknownRegion, PlanInfeasible (what binds, and what would do), ConfigurationInvalid
     (something that needs a volume), SolverFailed.
