@@ -8,7 +8,7 @@ from bench.paper.budgets import PAPER_ELBOW, Route
 from bench.paper.motivation import Choice, Motivation
 from bench.paper.ron import Comparison, Row
 from bench.paper.sweep import BUDGETS
-from bench.paper.tables import IMAGES, UNKNOWN, Compared, compared, table
+from bench.paper.tables import IMAGES, UNKNOWN, Compared, compared, percent, table
 
 
 def figure_1(found: Motivation) -> str:
@@ -143,17 +143,17 @@ Measured in the paper:
 
 {table(("", "Gbps", "USD"), measured)}
 
-The paper's prices are those of egress: 16 GB at the 0.0875 USD of the grid are {direct_usd:.2f}
-USD, and its 73 s and its 133 s cost the same. Ratios over the direct path with one VM:
+The paper's price of the direct path is that of egress alone: 16 GB at the price of the grid are
+{direct_usd:.2f} USD, and 73 s and 133 s of it cost the same. Whether its other rows count VMs is
+not known, so prices are compared by egress. Ratios over the direct path with one VM:
 
 {compared(_ron_ratios(found))}
 
 The measured direct rate of 1.71 is {ron.PAPER[ron.DIRECT][0] / found.row(ron.DIRECT).gbps:.2f}
 of the {found.row(ron.DIRECT).gbps:.2f} that the public grid has for this pair; {UNKNOWN}
 The paper's abstract says that Skyplane outperforms RON "by 34% while reducing cost by 62%". In
-its table the plan is {paper_fast[0] / paper_ron[0] - 1:.0%} faster than RON's and costs
-{1 - paper_fast[1] / paper_ron[1]:.0%} less;
-62 % is by how much RON's route is dearer than the direct path. By our prediction a plan at that
+its table the plan is {percent(paper_fast[0] / paper_ron[0] - 1)} faster than RON's and costs
+{percent(1 - paper_fast[1] / paper_ron[1])} less; 62 % is by how much RON's route is dearer than the direct path. By our prediction a plan at that
 price has {fast.gbps / named.gbps:.2f} of the rate of RON's route with four VMs in every region,
 at {fast.egress_usd / named.egress_usd:.2f} of its price."""
 

@@ -20,8 +20,8 @@ from bench.paper.utilisation import CONNECTIONS, LOCATIONS
 
 DIRECT_COLOUR, OVERLAY_COLOUR, PAPER_COLOUR = "#8a8f98", "#1f6fb4", "#d9822b"
 ROUTE_COLOURS = ("#1f6fb4", "#2f9e63", "#a3479c")
-#: Points of a distribution: quantiles in steps of 1 %.
-QUANTILES = np.linspace(0.0, 1.0, 101)
+#: Points of a distribution: quantiles in steps of 2 %.
+QUANTILES = np.linspace(0.0, 1.0, 51)
 #: What the paper calls Gbps.
 UNIT = "2\N{SUPERSCRIPT THREE}\N{SUPERSCRIPT ZERO} bit/s"
 

@@ -63,8 +63,10 @@ def compared(rows: Sequence[Compared]) -> str:
     )
     words = [f"- {row.name}: {row.reason}" for row in rows if row.differs]
     if not words:
-        return f"{body}\n\nNo number differs by more than {WORTH_A_WORD:.0%}."
-    return f"{body}\n\nWhere they differ by more than {WORTH_A_WORD:.0%}:\n\n" + "\n".join(words)
+        return f"{body}\n\nNo number differs by more than {percent(WORTH_A_WORD)}."
+    return f"{body}\n\nWhere they differ by more than {percent(WORTH_A_WORD)}:\n\n" + "\n".join(
+        words
+    )
 
 
 def refilled(page: str) -> str:
