@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.grids.values import StorageLimit, VcpuQuota
 from skyplane_orchestration.job import Limits, MinimizeCost
 from skyplane_orchestration.plan import InstanceGroup, PlanPath, TransferPlan
 from skyplane_orchestration.planner import plan, violations
@@ -81,3 +82,48 @@ def test_without_a_limit_of_its_own_the_grids_is_taken(
     assert violations(counts(honest, r=8), triangle) != []  # the price is another one now
     assert not any("(4j)" in one for one in violations(counts(honest, r=8), triangle))
     assert any("(4j)" in one for one in violations(counts(honest, r=9), triangle))
+
+
+def test_a_type_that_was_not_asked_for_is_found(triangle: Grid, honest: TransferPlan) -> None:
+    asked = Limits(instance_limit=1, instance_types={"azure": "another"})
+    assert any("another was asked for" in one for one in violations(honest, triangle, asked))
+
+
+def test_vcpus_beyond_a_quota_are_found(triangle: Grid, honest: TransferPlan) -> None:
+    """The job's quota and the account's, whichever is smaller; a plain instance has 4."""
+    assert not any("vCPU" in one for one in violations(honest, triangle, Limits(vcpu_quota={})))
+    by_job = violations(honest, triangle, Limits(vcpu_quota={"azure": 3}))
+    assert by_job == ["vCPUs of azure:r: 4 where 3 is the quota"]
+    account = replace(triangle, quotas=(VcpuQuota("azure:*", 3),))
+    assert violations(honest, account, Limits(vcpu_quota={"azure": 8})) == by_job
+
+
+def test_flow_within_the_margin_is_found(triangle: Grid, honest: TransferPlan) -> None:
+    careful = violations(honest, triangle, Limits(instance_limit=1, safety_margin=0.2))
+    assert {one.partition(" ")[0] for one in careful} == {"(4b)"}
+
+
+def test_a_capacity_that_is_not_the_grids_is_found(triangle: Grid, honest: TransferPlan) -> None:
+    lie = edge(honest, R, capacity_gbps=4.0)
+    assert any("not the grid's 5" in one for one in violations(lie, triangle))
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        (Limits(source_read_gbps=3.0), "storage read of aws:s: 3.2"),
+        (Limits(destination_write_gbps=3.0), "storage write of gcp:t: 3.2"),
+    ],
+)
+def test_more_than_a_store_gives_or_takes_is_found(
+    triangle: Grid, honest: TransferPlan, limits: Limits, says: str
+) -> None:
+    assert any(says in one for one in violations(honest, triangle, limits))
+
+
+def test_the_jobs_figure_for_a_store_goes_before_the_grids(
+    triangle: Grid, honest: TransferPlan
+) -> None:
+    slow = replace(triangle, storage=(StorageLimit("aws:*", 1.0, 1.0),))
+    assert any("storage read" in one for one in violations(honest, slow))
+    assert violations(honest, slow, Limits(source_read_gbps=9.0)) == []

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.planner.decode import decode
 from skyplane_orchestration.planner.problem import build_problem
 from skyplane_orchestration.planner.solve import Integers
@@ -85,3 +85,18 @@ def test_flow_without_a_connection_is_noise(square: Grid) -> None:
 def test_ends_come_first_and_relays_by_name(square: Grid) -> None:
     flows = {(S, B): 1.0, (B, T): 1.0, (S, A): 1.0, (A, T): 1.0}
     assert list(decode(solution(square, flows, 2.0)).instances) == [S, T, A, B]
+
+
+def test_the_type_is_the_one_that_has_instances(small_grid: Callable[..., Grid]) -> None:
+    """Two types at the source that neither replaces the other."""
+    kinds = [
+        InstanceType("aws", "small", 2, 2.0, 2.0, 64, 0.1, 8),
+        InstanceType("aws", "large", 8, 9.0, 9.0, 128, 1.0, 8),
+    ]
+    grid = small_grid({(S, T): (9.0, 0.1)}, kinds)
+    exact = solution(grid, {(S, T): 4.0}, 4.0)
+    problem = exact.problem
+    assert [kind.name for kind in problem.types] == ["small", "large", "gcp-plain"]
+    overlay = decode(replace(exact, instances=np.array([0.0, 3.0, 1.0])))
+    assert overlay.types[S].name == "large"
+    assert overlay.instances == {S: 1, T: 1}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.job import Limits
 from skyplane_orchestration.planner import solve
-from skyplane_orchestration.planner.formulation import cost_ceiling, cost_per_second
+from skyplane_orchestration.planner.formulation import columns_of, cost_ceiling, cost_per_second
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 from skyplane_orchestration.planner.solve import relax, solve_integers
 
@@ -101,3 +102,39 @@ def test_only_some_connections_may_be_counted(triangle: Grid) -> None:
     assert real is not None
     assert real.usd_per_s < full.usd_per_s
     assert (real.connections == 0).all()
+
+
+def test_shadow_prices_by_name_are_what_a_unit_is_worth(triangle: Grid) -> None:
+    """A little less of a limit costs what its price says."""
+    problem = at(triangle, 3.2, instance_limit=1)
+    cost = cost_per_second(problem)
+    relaxed = relax(problem, cost)
+    assert relaxed is not None
+    names = set(relaxed.shadow_price)
+    assert {"egress_limit", "flow_conservation", "instance_quota", "throughput_floor"} <= names
+    assert set(relaxed.region_price) < names
+    step = 1e-3
+    fewer = relax(replace(problem, quota=problem.quota - step), cost)
+    assert fewer is not None
+    worth = float(relaxed.shadow_price["instance_quota"].sum())
+    assert worth > 0
+    assert fewer.objective - relaxed.objective == pytest.approx(step * worth, rel=1e-6)
+    more = relax(problem.with_goal(3.2 - step, 3.2 - step), cost)
+    assert more is not None
+    floor = float(relaxed.shadow_price["throughput_floor"][0])
+    assert relaxed.objective - more.objective == pytest.approx(step * floor, rel=1e-6)
+
+
+def test_the_price_of_a_ceiling_and_of_a_store(triangle: Grid) -> None:
+    problem = build_problem(
+        triangle, "aws:s", "gcp:t", goal_gbps=0.0, limits=Limits(source_read_gbps=4.0)
+    )
+    cost = np.zeros(columns_of(problem).count)
+    cost[columns_of(problem).throughput] = -1.0
+    by_store = relax(problem, cost)
+    assert by_store is not None
+    assert by_store.throughput_gbps == pytest.approx(4.0)
+    assert by_store.shadow_price["storage_read"] == pytest.approx([1.0])
+    dear = relax(problem, cost, extra=[cost_ceiling(problem, 0.5)])
+    assert dear is not None
+    assert dear.shadow_price["cost_ceiling"] == pytest.approx([0.0])

@@ -101,7 +101,7 @@ def binding_limits(
     for tag, count in overlay.instances.items():
         vcpus = grid.vcpu_quota(tag) if grid else None
         quota, most_here = quota_at(types[tag], limits, vcpus)
-        tight = list(_tight(overlay, tag, types[tag], limits)) if count >= most_here else []
+        tight = list(_tight(overlay, tag, types[tag])) if count >= most_here else []
         names.extend([f"{quota} {tag}", *tight] if tight else [])
     return tuple(names)
 
@@ -130,13 +130,12 @@ def quota_at(kind: InstanceType, limits: Limits, grid_vcpus: int | None = None) 
     return (VCPU_QUOTA if most < by_count else INSTANCE_QUOTA), most
 
 
-def _tight(overlay: Overlay, tag: str, kind: InstanceType, limits: Limits) -> Iterator[str]:
+def _tight(overlay: Overlay, tag: str, kind: InstanceType) -> Iterator[str]:
     outward = [edge for edge in overlay.flows if edge[0] == tag]
     inward = [edge for edge in overlay.flows if edge[1] == tag]
-    counted_on = 1 - limits.safety_margin
     uses = {
-        "egress_limit": (sum(overlay.flows[e] for e in outward), kind.egress_gbps * counted_on),
-        "ingress_limit": (sum(overlay.flows[e] for e in inward), kind.ingress_gbps * counted_on),
+        "egress_limit": (sum(overlay.flows[e] for e in outward), kind.egress_gbps),
+        "ingress_limit": (sum(overlay.flows[e] for e in inward), kind.ingress_gbps),
         "connection_limit_out": (
             sum(overlay.connections[e] for e in outward),
             kind.connection_limit,

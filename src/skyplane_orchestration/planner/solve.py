@@ -109,6 +109,8 @@ def relax(
     equal = [block for block in blocks if block.lower[0] == block.upper[0]]
     below = [block for block in blocks if block.lower[0] != block.upper[0]]
     lower, upper = _bounds(problem)
+    if problem.goal_gbps < min(problem.read_gbps, problem.write_gbps) <= problem.most_gbps:
+        upper[columns.throughput] = np.inf  # the store's row says it, and has the shadow price
     if instances_at_least is not None:
         lower[columns.instances] = instances_at_least
     scale = _COST_SCALE / (float(np.abs(cost).max()) or 1.0)
