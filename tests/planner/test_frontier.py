@@ -65,6 +65,16 @@ def test_no_plan_at_its_rate_is_a_thousandth_cheaper(
         assert violations(one, measured, limits) == []
 
 
+def test_of_the_fastest_plans_the_cheapest_is_the_end(shipped: Grid) -> None:
+    """The fastest plan is found whatever it costs; regions that make it cheaper join after."""
+    ends = "azure:uksouth", "azure:australiasoutheast"
+    last = frontier(shipped, *ends, points=2)[-1]
+    goal = MinimizeCost(last.throughput_gbps * (1 - 1e-9), exactly=True)
+    alone = plan(shipped, *ends, goal, proof_s=0.0)
+    assert last.cost.usd_per_gb <= alone.cost.usd_per_gb * 1.001
+    assert last.solver.gap <= 0.01
+
+
 def test_the_gap_is_the_distance_to_the_relaxed_frontier(measured: Grid) -> None:
     ends = "aws:us-west-2", "gcp:europe-west3"
     plans = frontier(measured, *ends, points=5)

@@ -26,7 +26,7 @@ from skyplane_orchestration.job import (
     objective_to_dict,
 )
 from skyplane_orchestration.plan import SolverReport, TransferPlan
-from skyplane_orchestration.planner.answer import LEAST_GBPS, plan
+from skyplane_orchestration.planner.answer import LEAST_GBPS, PROOF_S, plan
 from skyplane_orchestration.planner.assemble import Request, assemble
 from skyplane_orchestration.planner.breakpoints import RelaxedFrontier, relaxed_frontier
 from skyplane_orchestration.planner.check import violations
@@ -56,7 +56,7 @@ _ANY_USD_PER_GBIT: Final = 1e6
 #: Prices and rates nearer than this are the same.
 _SAME: Final = 1e-6
 #: Relative gap at which the solver may stop on a point's few edges.
-_NEAR: Final = 5e-4
+_NEAR: Final = 2e-4
 #: Seconds for the integers on a point's few edges.
 _POINT_S: Final = 0.5
 #: Farther than this (relative) from the relaxed frontier, a point is looked for on more regions.
@@ -101,6 +101,7 @@ def frontier(
     objects: int | None = None,
     limits: Limits = NO_LIMITS,
     policy: Policy = ANY_REGION,
+    proof_s: float = PROOF_S,
 ) -> Frontier:
     """The plans along the frontier between two region tags.
 
@@ -108,6 +109,9 @@ def frontier(
     plans; between them the cheapest plan at each of `points` - 2 evenly spaced rates. Plans
     that another one beats in both are left out, and so are those above the policy's
     `max_job_usd`.
+
+    Args:
+        proof_s: seconds for each attempt to improve an end, or to prove that nothing is better.
 
     Raises UnknownRegion, PlanInfeasible (no way through, or none at the policy's price),
     SolverFailed, and ConfigurationInvalid for fewer than two points or a `max_job_usd`
@@ -132,10 +136,10 @@ def frontier(
     problem = build_problem(grid, src, dst, goal_gbps=LEAST_GBPS, limits=limits, policy=policy)
     started = time.perf_counter()
     relaxed = relaxed_frontier(problem)
-    least = cheapest(problem, exactly=False, proof_s=0.0) if relaxed.points else None
+    least = cheapest(problem, exactly=False, proof_s=proof_s) if relaxed.points else None
     if least is None:
         raise infeasible(problem, limits)
-    found = _Search(problem, relaxed).along(least.integers, points)
+    found = _Search(problem, relaxed, proof_s).along(least.integers, points)
     seconds = (time.perf_counter() - started) / len(found)
     finish = _Finish(grid, src, dst, volume_gb, objects, limits, relaxed, seconds)
     plans = _affordable(_not_beaten([finish.plan_of(one) for one in found]), policy.max_job_usd)
@@ -175,9 +179,10 @@ def _affordable(
 class _Search:
     """Integers at many rates of one problem."""
 
-    def __init__(self, problem: PlanProblem, relaxed: RelaxedFrontier) -> None:
+    def __init__(self, problem: PlanProblem, relaxed: RelaxedFrontier, proof_s: float) -> None:
         self._problem = problem
         self._relaxed = relaxed
+        self._proof_s = proof_s
 
     def along(self, least: Integers, points: int) -> list[Integers]:
         """Both ends, and what lies at evenly spaced rates between them.
@@ -188,15 +193,24 @@ class _Search:
         slow = self._fastest(least.usd_per_gbit * (1 + _SAME)) or least
         if slow.throughput_gbps <= least.throughput_gbps:
             slow = least
-        fast = self._fastest(_ANY_USD_PER_GBIT) or slow
+        fast = self._cheapest_as_fast(self._fastest(_ANY_USD_PER_GBIT) or slow)
         if fast.throughput_gbps <= slow.throughput_gbps * (1 + _SAME):
             return [slow]
         rates = np.linspace(slow.throughput_gbps, fast.throughput_gbps, points).tolist()
         return [slow, *self._between(rates, slow, fast), fast]
 
     def _fastest(self, usd_per_gbit: float) -> Integers | None:
-        found = fastest(self._problem, usd_per_gbit, proof_s=0.0)
+        found = fastest(self._problem, usd_per_gbit, proof_s=self._proof_s)
         return found.integers if found else None
+
+    def _cheapest_as_fast(self, one: Integers) -> Integers:
+        """The cheapest at the rate of this one: that was looked for on its few regions alone."""
+        rate = one.throughput_gbps
+        at_rate = self._problem.with_goal(rate, rate)
+        found = cheapest(at_rate, exactly=True, proof_s=self._proof_s)
+        if found is None or found.integers.usd_per_s >= one.usd_per_s:
+            return one
+        return found.integers
 
     def _between(
         self, rates: Sequence[float], left: Integers, right: Integers
