@@ -110,17 +110,21 @@ def multicast_plan(
     if broken:
         raise SolverFailed(f"the plan does not hold: {'; '.join(broken)}")
     made = replace(made, solver=replace(report, solve_s=time.perf_counter() - started))
+    _log(made)
+    return made
+
+
+def _log(made: MulticastPlan) -> None:
     logger.info(
         "planned %s -> %s: %.3f Gbit/s, %.5f USD per GB, %d trees, gap %.2g, %.3f s",
-        src,
+        made.src,
         ", ".join(made.destinations),
         made.throughput_gbps,
         made.cost.usd_per_gb,
         len(made.trees),
-        gap,
+        made.solver.gap,
         made.solver.solve_s,
     )
-    return made
 
 
 def default_multicast_objective(

@@ -156,14 +156,7 @@ def build_multicast_problem(
     position = [kept.index(number) for number in ends]
     counted_on = 1.0 - limits.safety_margin
     rate = grid.throughput_gbps[np.ix_(kept, kept)] * counted_on
-    usable = (rate > 0) & (quota > 0)[:, None] & (quota > 0)[None, :]
-    usable[:, position[0]] = False
-    np.fill_diagonal(usable, False)
-    if limits.max_relays == 1:
-        relay = np.array([place not in position for place in range(len(kept))])
-        usable &= ~(relay[:, None] & relay[None, :])
-    connections = np.full(rate.shape, np.inf)
-    connections[usable] = MEASURED_CONNECTIONS / rate[usable]
+    connections = _connections_per_gbps(rate, quota > 0, position, may_chain=limits.max_relays != 1)
     egress = np.array([kind.egress_gbps * counted_on for kind in types])
     ingress = np.array([kind.ingress_gbps * counted_on for kind in types])
     stores = _store_caps(grid, src, destinations, limits)
@@ -190,6 +183,26 @@ def build_multicast_problem(
         most_gbps=min(caps),
         max_relays=limits.max_relays,
     )
+
+
+def _connections_per_gbps(
+    rate: Floats, has_instances: Mask, ends: Sequence[int], *, may_chain: bool
+) -> Floats:
+    """(V, V) connections per Gbit/s; no edge enters the source, the first of the ends.
+
+    Args:
+        may_chain: whether relays may send to relays.
+    """
+    usable = (rate > 0) & has_instances[:, None] & has_instances[None, :]
+    usable[:, ends[0]] = False
+    np.fill_diagonal(usable, False)
+    if not may_chain:
+        relay = np.ones(len(rate), dtype=bool)
+        relay[list(ends)] = False
+        usable &= ~(relay[:, None] & relay[None, :])
+    connections = np.full(rate.shape, np.inf)
+    connections[usable] = MEASURED_CONNECTIONS / rate[usable]
+    return connections
 
 
 def _store_caps(
