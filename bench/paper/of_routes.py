@@ -153,9 +153,10 @@ The measured direct rate of 1.71 is {ron.PAPER[ron.DIRECT][0] / found.row(ron.DI
 of the {found.row(ron.DIRECT).gbps:.2f} that the public grid has for this pair; {UNKNOWN}
 The paper's abstract says that Skyplane outperforms RON "by 34% while reducing cost by 62%". In
 its table the plan is {percent(paper_fast[0] / paper_ron[0] - 1)} faster than RON's and costs
-{percent(1 - paper_fast[1] / paper_ron[1])} less; 62 % is by how much RON's route is dearer than the direct path. By our prediction a plan at that
-price has {fast.gbps / named.gbps:.2f} of the rate of RON's route with four VMs in every region,
-at {fast.egress_usd / named.egress_usd:.2f} of its price."""
+{percent(1 - paper_fast[1] / paper_ron[1])} less; 62 % is by how much
+RON's route is dearer than the direct path. By our prediction a plan at that price
+has {fast.gbps / named.gbps:.2f} of the rate of RON's route with four VMs in every region, at
+{fast.egress_usd / named.egress_usd:.2f} of its price."""
 
 
 def _ron_row(row: Row) -> tuple[str, ...]:
