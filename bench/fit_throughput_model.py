@@ -1,6 +1,6 @@
 """Fits `throughput_model.json` to a measured grid directory.
 
-    python -m bench.fit_throughput_model GRID_DIR > grids/skyplane_grids/throughput_model.json
+    python -m bench.fit_throughput_model GRID_DIR --out grids/skyplane_grids/throughput_model.json
 
 `skyplane_orchestration.throughput_model` states the model, docs/throughput-model.md what each
 coefficient means. Both halves are penalised least squares in closed form, repeated a few times
@@ -19,7 +19,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -182,10 +184,17 @@ def fit(grid: Grid) -> dict[str, Any]:
     return {**model, "median_error": round(float(np.median(errors)), 3)}
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("grid", help="directory of a measured grid")
-    print(json.dumps(fit(load_grid(parser.parse_args().grid)), indent=1))
+    # Not by a redirection: a shell empties the file before the grid, which has it, is read.
+    parser.add_argument("--out", type=Path, help="the file to write; stdout without it")
+    options = parser.parse_args(arguments)
+    document = json.dumps(fit(load_grid(options.grid)), indent=1) + "\n"
+    if options.out is None:
+        sys.stdout.write(document)
+    else:
+        options.out.write_text(document, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench.fit_throughput_model import AREAS, RTT_KNOTS_MS, fit, fit_curve
+from bench.fit_throughput_model import AREAS, RTT_KNOTS_MS, fit, fit_curve, main
 
 from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.throughput_model import modelled_rtt_ms, modelled_throughput_gbps
@@ -129,6 +129,20 @@ def test_without_round_trips_those_of_the_shipped_model_are_taken(lawful: Grid) 
     )
     assert fit(blind)["rtt"] == shipped["rtt"]
     assert set(fit(blind)["curves"]) == set(LAW["curves"])
+
+
+def test_a_model_is_written_over_the_one_that_the_grid_has(tmp_path: Path) -> None:
+    (tmp_path / "throughput.csv").write_text(
+        "src,dst,gbps\naws:us-east-1,gcp:us-east1,2.5\n", encoding="utf-8"
+    )
+    out = tmp_path / "throughput_model.json"
+    main([str(tmp_path), "--out", str(out)])
+    main([str(tmp_path), "--out", str(out)])
+    written = json.loads(out.read_text(encoding="utf-8"))
+    assert written["curves"] == {
+        "aws>gcp": {"gbps": pytest.approx([2.5] * len(RTT_KNOTS_MS)), "edges": 1}
+    }
+    assert load_grid(tmp_path).throughput_gbps[0, 1] == 2.5
 
 
 def test_a_curve_never_rises_whatever_the_measurements_say() -> None:
