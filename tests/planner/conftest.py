@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 from skyplane_orchestration.grids import Grid, GridRegion, InstanceType, load_grid
+from skyplane_orchestration.job import Limits
+from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 
 GridOf = Callable[..., Grid]
 
@@ -55,6 +58,28 @@ def grid_of(
 @pytest.fixture(scope="session")
 def small_grid() -> GridOf:
     return grid_of
+
+
+@pytest.fixture(scope="session")
+def random_problem() -> Callable[[int], PlanProblem]:
+    """By seed: eleven regions, rates and prices at random, one or two instances each."""
+
+    def problem_of(seed: int) -> PlanProblem:
+        chooser = random.Random(seed)
+        tags = ["aws:s", "gcp:t", *(f"azure:r{number}" for number in range(9))]
+        edges = {
+            (src, dst): (chooser.uniform(0.5, 6.0), round(chooser.uniform(0.01, 0.2), 3))
+            for src in tags
+            for dst in tags
+            if src != dst
+        }
+        limit = chooser.choice([1, 2])
+        goal = chooser.uniform(0.3, 0.9) * 5.0 * limit
+        return build_problem(
+            grid_of(edges), tags[0], tags[1], goal_gbps=goal, limits=Limits(instance_limit=limit)
+        )
+
+    return problem_of
 
 
 @pytest.fixture(scope="session")
