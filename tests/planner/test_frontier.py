@@ -152,6 +152,23 @@ def test_it_ends_where_the_policy_finds_a_job_too_dear(triangle: Grid) -> None:
         within(1.0)
 
 
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Limits(source_read_gbps=3.0),
+        Limits(destination_write_gbps=3.0),
+        Limits(vcpu_quota={"aws": 4}),
+        Limits(safety_margin=0.2, instance_limit=2),
+    ],
+)
+def test_stores_quotas_and_margin_hold_along_it(triangle: Grid, limits: Limits) -> None:
+    plans = frontier(triangle, *ENDS, points=6, limits=limits)
+    fastest = plan(triangle, *ENDS, MaximizeThroughput(max_usd_per_gb=1e6), limits=limits)
+    assert plans[-1].throughput_gbps == pytest.approx(fastest.throughput_gbps, rel=1e-4)
+    for one in plans:
+        assert violations(one, triangle, limits) == []
+
+
 def test_no_way_through_is_an_error(small_grid: Any) -> None:
     grid = small_grid({("aws:s", "azure:r"): (1.0, 0.1), ("gcp:t", "aws:s"): (1.0, 0.1)})
     with pytest.raises(PlanInfeasible, match="no way"):

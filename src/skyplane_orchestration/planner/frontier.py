@@ -302,7 +302,7 @@ class _Finish:
         """Raises SolverFailed when the plan breaks (4b) to (4j)."""
         overlay = decode(integers)
         types = overlay.types
-        binding = binding_limits(overlay, types, self.limits, (self.src, self.dst))
+        binding = binding_limits(overlay, types, self.limits, (self.src, self.dst), self.grid)
         rate = overlay.throughput_gbps
         made = assemble(
             self.grid,
