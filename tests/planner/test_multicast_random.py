@@ -19,7 +19,7 @@ from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.job import Limits, MaximizeThroughput, MinimizeCost
 from skyplane_orchestration.multicast_plan import MulticastPlan
 from skyplane_orchestration.planner import multicast_plan, multicast_violations, plan
-from skyplane_orchestration.planner import multicast_relaxed as relaxed_module
+from skyplane_orchestration.planner.multicast import relaxed as relaxed_module
 
 TAGS = ("aws:s", "gcp:t", "azure:u", "aws:v", "gcp:w", "azure:x", "aws:y")
 CLOUDS = ("aws", "gcp", "azure")

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skyplane_orchestration.planner.multicast_trees import (
+from skyplane_orchestration.planner.multicast.trees import (
     Tree,
     all_trees,
     cheapest_trees,

@@ -8,8 +8,11 @@ from skyplane_orchestration.planner.chart import frontier_svg
 from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.compare import Comparison, compare
 from skyplane_orchestration.planner.frontier import frontier
-from skyplane_orchestration.planner.multicast import default_multicast_objective, multicast_plan
-from skyplane_orchestration.planner.multicast_check import multicast_violations
+from skyplane_orchestration.planner.multicast import (
+    default_multicast_objective,
+    multicast_plan,
+    multicast_violations,
+)
 from skyplane_orchestration.planner.picture import plan_svg
 from skyplane_orchestration.planner.problem import build_problem
 from skyplane_orchestration.planner.reasons import Explanation, explain_plan

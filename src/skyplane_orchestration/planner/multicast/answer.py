@@ -31,15 +31,15 @@ from skyplane_orchestration.planner.explain import (
     THROUGHPUT_FLOOR,
     rounded_down,
 )
-from skyplane_orchestration.planner.multicast_check import multicast_violations
-from skyplane_orchestration.planner.multicast_outcome import Order, Shared, assembled, binding_of
-from skyplane_orchestration.planner.multicast_problem import (
+from skyplane_orchestration.planner.multicast.check import multicast_violations
+from skyplane_orchestration.planner.multicast.outcome import Order, Shared, assembled, binding_of
+from skyplane_orchestration.planner.multicast.problem import (
     MulticastProblem,
     build_multicast_problem,
     require_ends,
 )
-from skyplane_orchestration.planner.multicast_question import Question
-from skyplane_orchestration.planner.multicast_search import OPTIMAL_GAP
+from skyplane_orchestration.planner.multicast.question import Question
+from skyplane_orchestration.planner.multicast.search import OPTIMAL_GAP
 
 __all__ = ["default_multicast_objective", "multicast_plan"]
 

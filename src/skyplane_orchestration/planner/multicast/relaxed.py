@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from skyplane_orchestration.planner.multicast_problem import MulticastProblem
-from skyplane_orchestration.planner.multicast_trees import (
+from skyplane_orchestration.planner.multicast.problem import MulticastProblem
+from skyplane_orchestration.planner.multicast.trees import (
     CheapestTrees,
     Tree,
     all_trees,

@@ -16,15 +16,15 @@ from skyplane_orchestration.planner.explain import (
     rounded_down,
     rounded_up,
 )
-from skyplane_orchestration.planner.multicast_outcome import (
+from skyplane_orchestration.planner.multicast.outcome import (
     Order,
     Shared,
     binding_of,
     cost_of,
     decoded,
 )
-from skyplane_orchestration.planner.multicast_problem import MulticastProblem
-from skyplane_orchestration.planner.multicast_search import (
+from skyplane_orchestration.planner.multicast.problem import MulticastProblem
+from skyplane_orchestration.planner.multicast.search import (
     Found,
     cheapest,
     fastest,

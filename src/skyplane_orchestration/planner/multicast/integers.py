@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skyplane_orchestration.planner.multicast_problem import MulticastProblem
-from skyplane_orchestration.planner.multicast_relaxed import SCALE, Aim, Pool
-from skyplane_orchestration.planner.multicast_trees import Tree
+from skyplane_orchestration.planner.multicast.problem import MulticastProblem
+from skyplane_orchestration.planner.multicast.relaxed import SCALE, Aim, Pool
+from skyplane_orchestration.planner.multicast.trees import Tree
 from skyplane_orchestration.planner.problem import Floats, Ints, Mask
 from skyplane_orchestration.planner.solve import IntegerOptimum, Program, minimise_whole
 

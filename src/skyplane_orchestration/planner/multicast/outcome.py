@@ -14,9 +14,9 @@ from skyplane_orchestration.plan import InstanceGroup, PlanCost, SolverReport
 from skyplane_orchestration.planner import billing, costs
 from skyplane_orchestration.planner.assemble import grid_reference, notes_on_prices, plan_edge
 from skyplane_orchestration.planner.decode import ROUNDING, Overlay
-from skyplane_orchestration.planner.multicast_integers import Integers
-from skyplane_orchestration.planner.multicast_problem import MulticastProblem
-from skyplane_orchestration.planner.multicast_relaxed import Relaxed
+from skyplane_orchestration.planner.multicast.integers import Integers
+from skyplane_orchestration.planner.multicast.problem import MulticastProblem
+from skyplane_orchestration.planner.multicast.relaxed import Relaxed
 from skyplane_orchestration.planner.solve import FLOW_TOLERANCE
 from skyplane_orchestration.region import LOCAL_CLOUD
 from skyplane_orchestration.units import gb_to_gbit

@@ -1,0 +1,11 @@
+"""One source, several destinations: every byte pays an edge once, however many it serves."""
+
+from __future__ import annotations
+
+from skyplane_orchestration.planner.multicast.answer import (
+    default_multicast_objective,
+    multicast_plan,
+)
+from skyplane_orchestration.planner.multicast.check import multicast_violations
+
+__all__ = ["default_multicast_objective", "multicast_plan", "multicast_violations"]
