@@ -53,12 +53,14 @@ class Ablation:
 
     Attributes:
         cloud_pairs: one per ordered pair of clouds; `every`: all pairs together.
+        price_gap: median of the proven distance to the least price at the same rate.
         worst_gap: most that an integer plan's rate is proven to be below the best there is.
     """
 
     cloud_pairs: tuple[CloudPair, ...]
     every: CloudPair
     worst_gap: float
+    price_gap: float
 
 
 def ablation(results: Sequence[PairResult]) -> Ablation:
@@ -67,6 +69,7 @@ def ablation(results: Sequence[PairResult]) -> Ablation:
         cloud_pairs=tuple(_of(src, dst, pairs) for src, dst, pairs in by_clouds(results)),
         every=_of("all", "all", results),
         worst_gap=max(one.overlay_bound_gbps / one.overlay_gbps for one in results) - 1.0,
+        price_gap=statistics.median(one.price_gap for one in results),
     )
 
 
