@@ -88,6 +88,13 @@ def test_the_plan_of_an_objective_is_marked(
     assert f"chosen: {asked['throughput_gbps']:.2f} Gbit/s" in words
 
 
+def test_a_proof_may_be_left_out(answer: Answer) -> None:
+    quick = ("--relays", "0", "--points", "2", "--min-throughput-gbps", "2")
+    document = answer("frontier", SRC, DST, *quick, "--prove-s", "0")
+    asked = answer("plan", SRC, DST, "--relays", "0", *quick[4:], "--prove-s", "0")
+    assert document["chosen"]["edges"] == asked["edges"]
+
+
 def test_nothing_is_chosen_without_an_objective(answer: Answer) -> None:
     assert answer("frontier", SRC, DST, *QUICK)["chosen"] is None
 

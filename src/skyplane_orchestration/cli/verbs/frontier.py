@@ -40,6 +40,7 @@ def add(verbs: arguments.Subparsers) -> None:
     )
     arguments.add_objective(parser, "one of these: its plan is marked as chosen")
     arguments.add_limits(parser)
+    arguments.add_proof(parser)
     arguments.add_deployment(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw price over throughput")
     arguments.add_output(parser)
@@ -113,11 +114,12 @@ def _view(options: argparse.Namespace, client: Client) -> _View:
 
     objective = arguments.objective_from(options)
     src, dst = _ends(options, client)
-    asked = {
+    asked: dict[str, Any] = {
         "volume_gb": options.volume_gb,
         "objects": options.objects,
         "limits": arguments.limits_from(options),
         "policy": arguments.policy_from(options, client.grid.tags),
+        "proof_s": planner.PROOF_S if options.prove_s is None else options.prove_s,
     }
     chosen = planner.plan(client.grid, src, dst, objective, **asked) if objective else None
     found = planner.frontier(client.grid, src, dst, points=options.points, **asked)
