@@ -3,7 +3,8 @@
 For each of the seed's ordered pairs of regions:
 
 1. The model is fitted to the measured grid without any rate or round trip at either end.
-2. A grid is made of the same regions, prices and instance types; all its rates are modelled.
+2. A grid is made of the same regions, prices and instances (each cloud's default type); all
+   its rates are modelled.
 3. On it the most throughput is planned for a price: a ceiling of 1.02 to 1.8 times (drawn
    too) the price of the cheapest plan on that grid, then the cheapest such plan.
 4. The measured grid says how much flow gets through the plan's edges and its instances. What
@@ -30,6 +31,7 @@ from bench.report import Case
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grid_rules import Floats
 from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.job import Limits
 from skyplane_orchestration.planner.formulation import (
     columns_of,
     cost_ceiling,
@@ -92,6 +94,13 @@ def held_out_grid(measured: Grid, *tags: str) -> Grid:
     return modelled_grid(measured, fit(unseen(measured, held)))
 
 
+def problem_on(grid: Grid, job: Job) -> PlanProblem:
+    """The job at any rate, with each cloud's default instances: one option per region."""
+    clouds = {region.cloud for region in grid.regions}
+    defaults = Limits(instance_types={cloud: grid.instance_type(cloud).name for cloud in clouds})
+    return build_problem(grid, job.src, job.dst, goal_gbps=0.0, limits=defaults)
+
+
 def most_flow(problem: PlanProblem, usd_per_gbit: float) -> Floats:
     """Costs for the most throughput, and among equals for the least money.
 
@@ -138,8 +147,8 @@ def judge(measured: Grid, planned_on: Grid, job: Job) -> Judged:
 
     Raises SolverFailed when there is no way from source to sink.
     """
-    problem = build_problem(planned_on, job.src, job.dst, goal_gbps=0.0)
-    truth = build_problem(measured, job.src, job.dst, goal_gbps=0.0)
+    problem = problem_on(planned_on, job)
+    truth = problem_on(measured, job)
     ceiling = cheapest_usd_per_gbit(problem) * job.ceiling_share
     plan = most_for_price(problem, ceiling)
     reached_gbps, usd_per_gbit = reached(truth, plan, problem, ceiling)
