@@ -68,10 +68,10 @@ What has to be known to compare:
 - **How plans are made.** "Fastest plan" is an integer plan (N and M integer, checked against 4b
   to 4j) at {percent_of_most} of the most that the relaxation allows, so that nothing is paid for
   a last fraction of a percent; none of them is more than {gap:.2f} % below that most. It is the
-  cheapest that is found without the time for a proof: within {price_gap:.1f} % of the proven
-  least in the median. Rates under a price ceiling, on received rates and at equal total instances are
-  those of the relaxation, which is never less than what integers reach;
-  where the ceiling pays for the fastest plan, or that has no relay, they are that plan's.
+  cheapest that is found without the time for a proof: within {price_gap:.1f} % of the
+  proven least in the median. Rates under a price ceiling, on received rates and at equal total
+  instances are those of the relaxation, which is never less than what integers reach; where the
+  ceiling pays for the fastest plan, or that has no relay, they are that plan's.
 - **Regions.** Section 7.3 of the paper has 22 AWS, 23 Azure and 27 GCP regions and counts 72 x
   72 = 5,184 routes, a region to itself among them. The public measurement has fewer (above).
 - **What the paper says.** Its text was at hand, not the pictures: a number that stands only in
