@@ -11,7 +11,6 @@ from typing import Final
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.planner.breakpoints import RelaxedFrontier
 from skyplane_orchestration.planner.picture import (
-    CHARACTER,
     HEADER,
     HEIGHT,
     INK,
@@ -40,6 +39,8 @@ _STEPS: Final = 40
 #: More plans than this are drawn as smaller dots.
 _MANY: Final = 40
 _LABEL_HEIGHT: Final = 15.0
+#: Width of a character, on average over such labels as there are here.
+_CHARACTER: Final = 6.4
 
 Point = tuple[float, float]
 Box = tuple[float, float, float, float]
@@ -165,12 +166,12 @@ def _legend(plans: int, has_bound: bool) -> Iterator[str]:
     """What is drawn, at the right of the header."""
     y = HEADER + 8
     words = f"{plans} plan{'s' if plans > 1 else ''}"
-    x = WIDTH - RIGHT - len(words) * CHARACTER
+    x = WIDTH - RIGHT - len(words) * _CHARACTER
     yield f'<text x="{x:.1f}" y="{y + 4:.1f}">{words}</text>'
     yield _dot((x - 10, y), 4.0, "")
     if has_bound:
         words = "relaxed frontier: no plan lies below"
-        x -= 40 + len(words) * CHARACTER
+        x -= 40 + len(words) * _CHARACTER
         yield f'<text x="{x:.1f}" y="{y + 4:.1f}">{words}</text>'
         yield (
             f'<path d="M{x - 32:.1f} {y:.1f}L{x - 8:.1f} {y:.1f}" stroke="{BOUND_LINE}"'
@@ -260,7 +261,7 @@ def _labels(labelled: Sequence[tuple[Point, str, str]], dots: Sequence[Point]) -
     taken: list[Box] = [(x - 5, y - 5, x + 5, y + 5) for x, y in dots]
     taken += [(x - 10, y - 10, x + 10, y + 10) for (x, y), _, _ in labelled]
     for place, words, colour in labelled:
-        wide = len(words) * CHARACTER
+        wide = len(words) * _CHARACTER
         box = min(_wishes(place, wide), key=lambda wish: _covered(wish, taken))
         taken.append(box)
         yield (
@@ -282,7 +283,7 @@ def _covered(box: Box, taken: Sequence[Box]) -> float:
     """Area shared with what is there; leaving the chart weighs more."""
     left, top, right, bottom = box
     outside = max(0.0, LEFT - left) + max(0.0, right - WIDTH + 4)
-    outside += max(0.0, TOP - top) + max(0.0, bottom - HEIGHT + BOTTOM)
+    outside += max(0.0, TOP - 8 - top) + max(0.0, bottom - HEIGHT + BOTTOM)
     shared = sum(
         max(0.0, min(right, other[2]) - max(left, other[0]))
         * max(0.0, min(bottom, other[3]) - max(top, other[1]))
