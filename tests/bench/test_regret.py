@@ -150,11 +150,12 @@ def test_the_figures_are_the_median_and_the_tenth_percentile(
     pretended: Grid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = Job(SRC, DST, 1.0)
-    made = [Judged(job, 1.0, share, 1.0) for share in np.linspace(0.0, 1.0, 11)]
-    monkeypatch.setattr(regret, "regrets", lambda *_: made)
+    made = [Judged(job, 1.0, share, 1.0) for share in np.linspace(0.0, 1.0, regret.PAIRS)]
+    monkeypatch.setattr(regret, "regrets", lambda _, jobs: made[: len(jobs)])
     median, tenth = regret.regret_cases(pretended)
     assert median.value == pytest.approx(0.5)
     assert tenth.value == pytest.approx(0.1)
+    assert all(case.holds for case in regret.regret_cases(pretended, 3))
     assert not median.holds
     assert not tenth.holds
     assert (median.goal, tenth.goal) == (0.98, 0.88)
