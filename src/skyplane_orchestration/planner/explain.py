@@ -166,13 +166,23 @@ def infeasible(problem: PlanProblem, limits: Limits, grid: Grid | None = None) -
         )
     most = rounded_down(largest[0].throughput_gbps)
     names = _what_holds(problem, largest, limits, grid)
+    counts = decode(largest[0]).instances
+    words = [_with_count(name, counts) for name in names]
     return PlanInfeasible(
         f"no plan moves {problem.goal_gbps:g} Gbit/s from {src} to {dst}; the most is"
-        f" {most:g} Gbit/s. What binds: {', '.join(in_words(name) for name in names)}. Ask for"
+        f" {most:g} Gbit/s. What binds: {', '.join(words)}. Ask for"
         " less, raise the limits, choose larger instance types, or let more regions relay",
         binding=names,
         most_gbps=most,
     )
+
+
+def _with_count(name: str, instances: Mapping[str, int]) -> str:
+    """A limit in words, with how many instances a quota has allowed."""
+    kind, _, tag = name.partition(" ")
+    if kind not in (INSTANCE_QUOTA, VCPU_QUOTA):
+        return in_words(name)
+    return f"{in_words(name)}: {instances.get(tag, 0)} instances"
 
 
 def _what_holds(
