@@ -1,7 +1,7 @@
 """Sydney to Paris, faster than the direct path: a planned overlay as four tasks of a DAG.
 
 One c6in.xlarge in each city moves about 2.5 Gbit/s between them directly. This asks for
-3.5 Gbit/s with at most one instance per region, so the plan goes through other regions too.
+4.1 Gbit/s with at most one instance per region, so the plan goes through other regions too.
 Without cloud instances (the `local` provisioner) the gateways are processes on the worker.
 
 Runs on buckets of your own when these variables are set in the environment of Airflow:
@@ -26,7 +26,7 @@ with DAG(
     schedule=None,
     catchup=False,
     tags=["skyplane", "example"],
-    params={"min_throughput_gbps": 3.5},
+    params={"min_throughput_gbps": 4.1},
 ) as dag:
     skyplane_transfer_group(
         "imagenet",

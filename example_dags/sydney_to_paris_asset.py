@@ -1,7 +1,7 @@
 """Sydney to Paris, faster than the direct path: a planned overlay as one Dagster asset.
 
 One c6in.xlarge in each city moves about 2.5 Gbit/s between them directly. This asks for
-3.5 Gbit/s with at most one instance per region, so the plan goes through other regions too.
+4.1 Gbit/s with at most one instance per region, so the plan goes through other regions too.
 Without cloud instances (the `local` provisioner) the gateways are processes on the machine
 that runs the step.
 
@@ -44,7 +44,7 @@ imagenet_paris = build_skyplane_transfer_asset(
     "imagenet_paris",
     source=SOURCE,
     destination=DESTINATION,
-    objective=MinimizeCost(min_throughput_gbps=3.5),
+    objective=MinimizeCost(min_throughput_gbps=4.1),
     limits=Limits(instance_limit=1, chunk_mib=8),
     deps=[imagenet_sydney],
     group_name="replication",

@@ -95,7 +95,7 @@ def test_a_bucket_goes_to_another_endpoint_over_relays(
     command = (
         "cp", "-r", f"s3://{source}/p/", f"s3://{destination}/q", "--json", "--chunk-mib", "5",
         "--src-endpoint", here.endpoint, "--dst-endpoint", there.endpoint,
-        "--min-throughput-gbps", "3.5", "--instance-limit", "1",
+        "--min-throughput-gbps", "4.1", "--instance-limit", "1",
         "--manifest", str(tmp_path / "manifest.parquet"),
     )  # fmt: skip
     dry = answer_of(orch(home, *command, "--dry-run"))

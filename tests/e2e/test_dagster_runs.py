@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 MIB = 1 << 20
-RELAYS_NEEDED_GBPS = 3.5
+RELAYS_NEEDED_GBPS = 4.1
 
 
 @pytest.fixture
