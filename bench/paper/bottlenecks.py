@@ -11,10 +11,20 @@ from dataclasses import dataclass
 
 from bench.paper.ablation import FASTER
 from bench.paper.sweep import BUDGETS, PairResult
-from bench.paper.utilisation import CONNECTIONS, LOCATIONS, SOURCE_LINK
+from bench.paper.utilisation import (
+    CONNECTIONS,
+    DESTINATION_VM,
+    LOCATIONS,
+    RELAY_VM,
+    SOURCE_LINK,
+    SOURCE_VM,
+)
 
 #: What the text says: overlays reduce transfers bottlenecked by the source's link by this.
 PAPER_SOURCE_LINK_REDUCTION = 0.32
+
+
+VMS = frozenset({SOURCE_VM, RELAY_VM, DESTINATION_VM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +32,8 @@ class Bottlenecks:
     """Shares of all transfers, 0 to 1, by location; `none` has no location at 99 %.
 
     Attributes:
+        direct_network, overlay_network: share in which no VM is full, so that links and
+            connections are what holds.
         unmoved: budget -> share that the source's link holds and that no plan within that
             multiple of the direct price makes more than 1 % faster.
     """
@@ -30,6 +42,8 @@ class Bottlenecks:
     overlay: dict[str, float]
     direct_none: float
     overlay_none: float
+    direct_network: float
+    overlay_network: float
     unmoved: dict[str, float]
 
     @property
@@ -53,6 +67,8 @@ def bottlenecks(results: Sequence[PairResult]) -> Bottlenecks:
         overlay=_shares(overlay),
         direct_none=_without_any(direct),
         overlay_none=_without_any(overlay),
+        direct_network=_without_vm(direct),
+        overlay_network=_without_vm(overlay),
         unmoved={f"{budget:g}": _unmoved(results, f"{budget:g}") for budget in BUDGETS},
     )
 
@@ -66,6 +82,10 @@ def _unmoved(results: Sequence[PairResult], budget: str) -> float:
 def _shares(found: Sequence[Sequence[str]]) -> dict[str, float]:
     counted = Counter(location for locations in found for location in set(locations))
     return {name: counted[name] / len(found) for name in (*LOCATIONS, CONNECTIONS)}
+
+
+def _without_vm(found: Sequence[Sequence[str]]) -> float:
+    return sum(not VMS & set(locations) for locations in found) / len(found)
 
 
 def _without_any(found: Sequence[Sequence[str]]) -> float:

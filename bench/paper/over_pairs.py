@@ -82,7 +82,8 @@ def figure_8(found: Bottlenecks) -> str:
         (name, percent(found.direct[name]), percent(found.overlay[name]))
         for name in (*LOCATIONS, CONNECTIONS)
     ]
-    rows.append(("none at 99 %", percent(found.direct_none), percent(found.overlay_none)))
+    rows.append(("no VM at 99 %", percent(found.direct_network), percent(found.overlay_network)))
+    rows.append(("nothing at 99 %", percent(found.direct_none), percent(found.overlay_none)))
     held = " and ".join(
         f"within {budget} times the direct price {percent(share)}"
         for budget, share in found.unmoved.items()
@@ -115,7 +116,9 @@ Without relays the most common bottleneck is the {leading}, {agrees}; the source
 {percent(found.direct[SOURCE_VM])} ("a small set of cases" in the paper). With relays the source
 VM holds {percent(found.overlay[SOURCE_VM])} and a link that leaves a relay
 {percent(found.overlay[RELAY_LINK])}. {_shift(found)} Its shares by location are in the picture
-only.
+only. Plans that are equally fast at nearly the same price may fill one link or spread over
+several, so the split of the network among links and connections is not firm; in how many
+transfers no VM is full is.
 
 {compared([reduction])}
 

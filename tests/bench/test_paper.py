@@ -20,7 +20,7 @@ from bench.paper.readings import PAPER_GBIT, Readings, chain_gbps, read_measurem
 from bench.paper.ron import CHEAP, FAST, RON, comparison
 from bench.paper.sweep import PairResult, pair_result, sweep
 from bench.paper.tables import Compared, compared, refilled
-from bench.paper.utilisation import RELAY_LINK, SOURCE_LINK
+from bench.paper.utilisation import RELAY_LINK, SOURCE_LINK, SOURCE_VM
 
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids import load_grid
@@ -198,12 +198,14 @@ def test_the_ablation_by_cloud_pair(result: PairResult) -> None:
 
 def test_shares_of_bottlenecks(result: PairResult) -> None:
     still = replace(made(result, SRC, DST, 2.0, 2.0), overlay_full=(SOURCE_LINK,))
+    vm = replace(still, overlay_full=(SOURCE_LINK, SOURCE_VM))
     moved = replace(made(result, DST, SRC, 2.0, 4.0), overlay_full=(RELAY_LINK,))
     free = replace(made(result, SRC, RELAY, 2.0, 4.0), direct_full=(), overlay_full=())
-    found = bottlenecks([still, still, moved, free])
+    found = bottlenecks([still, vm, moved, free])
     assert (found.direct[SOURCE_LINK], found.overlay[SOURCE_LINK]) == (0.75, 0.5)
     assert (found.direct[RELAY_LINK], found.overlay[RELAY_LINK]) == (0.0, 0.25)
     assert (found.direct_none, found.overlay_none) == (0.25, 0.25)
+    assert (found.direct_network, found.overlay_network) == (1.0, 0.75)
     assert found.source_link_points == pytest.approx(0.25)
     assert found.source_link_reduction == pytest.approx(1 / 3)
     assert found.unmoved == {"1.2": 0.75, "1.5": 0.5}
