@@ -13,7 +13,7 @@ from bench.paper import sweep as sweeping
 from bench.paper.__main__ import main
 from bench.paper.ablation import ablation
 from bench.paper.bottlenecks import bottlenecks
-from bench.paper.budgets import route
+from bench.paper.budgets import STEP, route
 from bench.paper.instances import CONTINENT, example, instances
 from bench.paper.motivation import motivation
 from bench.paper.readings import PAPER_GBIT, Readings, chain_gbps, read_measurements
@@ -214,7 +214,8 @@ def test_shares_of_bottlenecks(result: PairResult) -> None:
 def test_a_budget_buys_more_until_nothing_more_is_for_sale(readings: Readings) -> None:
     found = route(readings.paper, SRC, DST, "known")
     assert (found.direct_gbps, found.most_gbps) == pytest.approx((2.0, 6.0), rel=1e-3)
-    assert found.saturated_budget == pytest.approx(1.5)
+    # At 1.5 itself the ceiling is met to the last digit, or just not.
+    assert found.saturated_budget == pytest.approx(1.5, abs=STEP * 1.01)
     assert found.changes == (1.02,)
     for budget in (1.0, 1.2, 1.4, 1.5):
         share = (budget - 1.0) / 0.5
