@@ -97,7 +97,7 @@ def needed(problem: PlanProblem, relaxed: Relaxation, worst: float) -> Needed:
     such an idle relay, plus its flow times how much longer the way through it is. With
     slack = worst - relaxed optimum:
 
-    - an idle relay whose instance costs more than the slack is out;
+    - an idle relay whose instance costs more than the slack is out, or that no path visits;
     - an edge between two idle relays that together cost more than the slack is out;
     - an idle relay passes on at most (slack - its price) / (detour of a Gbit), and has at
       most slack / price instances.
@@ -110,7 +110,7 @@ def needed(problem: PlanProblem, relaxed: Relaxation, worst: float) -> Needed:
     idle, detour = _idle_relays(problem, relaxed)
     price = problem.per_region(np.minimum, relaxed.instance_price, np.inf)
     fixed = np.where(idle, price, 0.0)
-    regions = ~(idle & (price > slack))
+    regions = ~(idle & ((price > slack) | ~np.isfinite(detour)))
     edges = (
         (fixed[problem.tail] + fixed[problem.head] <= slack)
         & regions[problem.tail]

@@ -34,6 +34,8 @@ _SLIGHT_TIE: Final = 1e-7
 EXACTLY, NEARLY = 1e-6, 3e-5
 #: What costs are scaled to: far above the absolute tolerances of the solver.
 SCALE: Final = 1000.0
+#: What a solution under a ceiling leaves of it: twice the solver's tolerance.
+SPARE_GBPS: Final = 2e-6
 #: Up to this many edges the model as stated is solved at once.
 FEW_EDGES: Final = 31
 #: Seconds after which the best integers so far will do, if they are NEAR their bound.
@@ -79,7 +81,7 @@ def fastest_on(problem: PlanProblem, usd_per_gbit: float | None) -> Integers | N
 
     None if infeasible. Its `bound`, negated, is a bound on Gbit/s for these regions.
     """
-    rows = [] if usd_per_gbit is None else [cost_ceiling(problem, usd_per_gbit)]
+    rows = [] if usd_per_gbit is None else [cost_ceiling(problem, usd_per_gbit, SPARE_GBPS)]
     if problem.edge_count <= FEW_EDGES:
         return _patiently(problem, shortest_largest(problem), [*rows, *_relay_rows(problem)])
     rough = solve_integers(
@@ -95,7 +97,7 @@ def fastest_on(problem: PlanProblem, usd_per_gbit: float | None) -> Integers | N
     if rounded is not None:
         return rounded
     used = problem.with_regions(rough.used_regions | ~problem.relays)
-    rows = [] if usd_per_gbit is None else [cost_ceiling(used, usd_per_gbit)]
+    rows = [] if usd_per_gbit is None else [cost_ceiling(used, usd_per_gbit, SPARE_GBPS)]
     return _patiently(used, shortest_largest(used), [*rows, *_relay_rows(used)], NEARLY)
 
 
@@ -150,10 +152,12 @@ def margin(problem: PlanProblem, usd_per_gbit: float, unit: float) -> Floats:
 def bound_of(answer: Integers, ties: float, usd_per_gbit: float, unit: float) -> float:
     """USD per Gbit that no plan beats when `margin` at this price was minimised.
 
-    cost - price * G >= least and G >= goal, so cost / G >= price + least / goal if least <= 0.
+    cost - price * G >= least, so cost / G >= price + least / G, which is least at the goal
+    where `least` is negative and at the largest rate where it is positive.
     """
-    least = min(answer.bound - SCALE - ties, 0.0)
-    return usd_per_gbit + least / unit / answer.problem.goal_gbps
+    least = (answer.bound - SCALE - ties) / unit
+    problem = answer.problem
+    return usd_per_gbit + least / (problem.goal_gbps if least < 0 else problem.most_gbps)
 
 
 def unit_of(problem: PlanProblem, usd_per_gbit: float) -> float:

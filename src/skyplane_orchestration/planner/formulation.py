@@ -241,14 +241,16 @@ def cost_per_second(problem: PlanProblem) -> Floats:
 # ---------------------------------------------------------------- beyond the paper
 
 
-def cost_ceiling(problem: PlanProblem, usd_per_gbit: float) -> RowBlock:
+def cost_ceiling(problem: PlanProblem, usd_per_gbit: float, spare_gbps: float = 0.0) -> RowBlock:
     """sum F_uv * price_uv + sum N_v * price_v - usd_per_gbit * G <= 0   (4a as a limit)
 
-    Divided by the price, so that the solver's absolute tolerance is one in Gbit/s.
+    Divided by the price, so that the solver's absolute tolerance is one in Gbit/s; a
+    solution that must keep the ceiling in truth leaves more than that to spare.
     """
     cost = cost_per_second(problem)
     cost[columns_of(problem).throughput] = -usd_per_gbit
-    return one_row("cost_ceiling", cost / usd_per_gbit if usd_per_gbit > 0 else cost, 0.0)
+    scaled = cost / usd_per_gbit if usd_per_gbit > 0 else cost
+    return one_row("cost_ceiling", scaled, -spare_gbps)
 
 
 def one_row(name: str, coefficients: Floats, most: float) -> RowBlock:

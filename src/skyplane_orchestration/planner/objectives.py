@@ -377,12 +377,11 @@ def most_gbps_for_price(
     the answer is in Gbit/s.
     """
     price = usd_per_gb_to_usd_per_gbit(usd_per_gb)
-    # A hair above the ceiling, the solver's tolerance cannot hide a plan from the bound.
-    above = fastest(problem, price * (1 + _SHRINK[1]), proof_s=proof_s)
+    above = fastest(problem, price, proof_s=proof_s)
     if above is None:
         return None
     candidate = candidate_of(grid, above, bill)
-    for shrink in _SHRINK:
+    for shrink in _SHRINK[1:]:
         if candidate.usd_per_gb <= usd_per_gb:
             return Answer(candidate, max(above.bound, candidate.gbps))
         found = fastest(problem, price * (1 - shrink), proof_s=proof_s)

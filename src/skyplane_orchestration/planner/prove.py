@@ -18,6 +18,7 @@ from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.planner.bound import Needed, needed, path_length
 from skyplane_orchestration.planner.few import (
     NEARLY,
+    SPARE_GBPS,
     bound_of,
     cheapest_on,
     fastest_on,
@@ -232,7 +233,7 @@ def _rough_faster(problem: PlanProblem, usd_per_gbit: float, clock: Clock) -> Fo
         answer = solve_integers(
             problem,
             cost,
-            extra=[cost_ceiling(problem, usd_per_gbit), *policy_rows(problem)],
+            extra=[cost_ceiling(problem, usd_per_gbit, -SPARE_GBPS), *policy_rows(problem)],
             counted=np.zeros(problem.edge_count, dtype=bool),
             relative_gap=NEARLY,
             time_limit_s=clock.left_s,

@@ -31,6 +31,8 @@ LEAST_GBPS: Final = 1e-3
 _ANY_RATE_GBPS: Final = 0.1
 #: A rate that a deadline needs, made larger than the rounding of its seconds.
 _IN_TIME: Final = 1 + 1e-9
+#: By how much a deadline that can be met stays below the largest rate.
+_NOT_QUITE: Final = 1 + 1e-6
 
 
 def least_gbps(objective: Objective) -> float:
@@ -169,7 +171,8 @@ class Question:
         for wait_s in objectives.waits_of(self.problem):
             problem = objectives.within_wait(self.problem, wait_s)
             largest = largest_throughput(problem)
-            most = explain.rounded_down(largest[0].throughput_gbps) if largest else 0.0
+            # At the most itself, a hair more for the rounding of seconds would be too much.
+            most = explain.rounded_down(largest[0].throughput_gbps / _NOT_QUITE) if largest else 0.0
             if most > 0 and (best is None or wait_s + bill.volume_gbit / most < best[0]):
                 best = wait_s + bill.volume_gbit / most, problem
         if best is None:

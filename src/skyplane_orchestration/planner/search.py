@@ -20,6 +20,7 @@ from skyplane_orchestration.planner import prove
 from skyplane_orchestration.planner.bound import least_instances, most_promising
 from skyplane_orchestration.planner.few import (
     SCALE,
+    SPARE_GBPS,
     TIE,
     cheaper_at_its_rate,
     cheapest_on,
@@ -100,11 +101,12 @@ def fastest(problem: PlanProblem, usd_per_gbit: float, *, proof_s: float) -> Fou
     """The most throughput at no more than `usd_per_gbit`, then the cheapest such plan.
 
     One integer program: cost <= price * G is linear when G is a variable. None when no plan
-    is that cheap. The bound in the answer is on the throughput, Gbit/s.
+    is that cheap. The integers keep the ceiling beyond the solver's tolerance; the bound in
+    the answer, on the throughput in Gbit/s, is for a ceiling above it by as much.
     """
     clock = prove.clock_of(proof_s)
     free = problem.with_goal(0.0, problem.most_gbps)
-    ceiling = cost_ceiling(free, usd_per_gbit)
+    ceiling = cost_ceiling(free, usd_per_gbit, -SPARE_GBPS)
     relaxed = relax(free, prove.largest_objective(free), extra=[ceiling])
     if relaxed is None or relaxed.throughput_gbps <= TIE:
         return None
