@@ -241,7 +241,7 @@ def add_proof(parser: Parser) -> None:
         "--prove-s",
         type=number_from_zero,
         metavar="S",
-        help="seconds for each attempt to prove that nothing is better (default: 0.2)",
+        help="seconds for each attempt to prove that nothing is better (default: 0.15)",
     )
 
 

@@ -42,6 +42,9 @@ from skyplane_orchestration.planner.solve import solve_integers
 ROUNDS: Final = 4
 #: Weight of the flow against one Gbit/s of throughput where a bound is wanted.
 _BOUND_HOP_WEIGHT: Final = 1e-7
+#: With more edges than this left, M integer takes seconds and is not tried in less.
+_MANY_EDGES: Final = 1500
+_SECONDS: Final = 1.0
 #: Less time than this is not worth a call of the solver.
 _LEAST_S: Final = 0.005
 
@@ -59,6 +62,10 @@ class Clock:
     @property
     def is_over(self) -> bool:
         return self.left_s < _LEAST_S
+
+    def is_hopeless(self, problem: PlanProblem) -> bool:
+        """True when M integer on so much of a problem cannot be had in the time left."""
+        return problem.edge_count > _MANY_EDGES and self.left_s < _SECONDS
 
 
 def clock_of(seconds: float) -> Clock:
@@ -143,6 +150,8 @@ def _with_whole_connections(
         price = best.integers.usd_per_gbit
         claim = price * (1 - OPTIMAL_GAP / 2)
         left = needed(problem, relaxed, _worst(problem, relaxed, claim))
+        if clock.is_hopeless(left.problem):
+            break
         kept = keep[left.regions]
         unit = unit_of(left.problem, claim)
         try:
@@ -258,6 +267,8 @@ def _faster_with_whole_connections(
             break
         claim = rate * (1 + OPTIMAL_GAP / 2)
         left = needed(problem, relaxed, -claim + _hops(problem) * problem.most_gbps)
+        if clock.is_hopeless(left.problem):
+            break
         above = left.problem.with_goal(claim, problem.most_gbps)
         kept = keep[left.regions]
         try:
