@@ -22,6 +22,7 @@ from skyplane_orchestration.region import parse_region_tag
 class BadRow(GridInvalid):
     """A row that cannot be used; `file`, `row` (1 = the header) and `text` say why."""
 
+    code = "grid-row-invalid"
     # For an error that came as plain data from another process.
     file: str = ""
     row: int = 0
