@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.job import Limits
 from skyplane_orchestration.planner import bound, few
 from skyplane_orchestration.planner.formulation import cost_ceiling, cost_per_second
-from skyplane_orchestration.planner.problem import PlanProblem
+from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 from skyplane_orchestration.planner.search import OPTIMAL_GAP, cheapest, fastest
 from skyplane_orchestration.planner.solve import solve_integers
 
@@ -74,3 +76,18 @@ def test_the_bound_on_the_rate_under_a_ceiling_is_above_what_the_model_at_once_f
     assert found.bound >= at_once.throughput_gbps * (1 - 1e-6)
     assert found.integers.throughput_gbps >= at_once.throughput_gbps * (1 - 2 * OPTIMAL_GAP)
     assert found.integers.usd_per_gbit <= price * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [("gcp:europe-west12", "gcp:europe-north2"), ("aws:ca-central-1", "aws:sa-west-1")],
+)
+def test_the_fastest_plan_is_the_cheapest_of_its_rate(shipped: Grid, pair: tuple[str, str]) -> None:
+    """Under a ceiling that does not bind; the regions of the fastest alone were 26 % dearer."""
+    problem = build_problem(shipped, *pair, goal_gbps=1.0, limits=Limits(instance_limit=1))
+    most = fastest(problem, 1.0, proof_s=0.0)
+    assert most is not None
+    rate = most.integers.throughput_gbps
+    least = cheapest(problem.with_goal(rate, rate), exactly=True, proof_s=0.0)
+    assert least is not None
+    assert most.integers.usd_per_gbit <= least.integers.usd_per_gbit * 1.001

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.planner import prove
 from skyplane_orchestration.planner.bound import least_instances, most_promising
 from skyplane_orchestration.planner.few import (
@@ -117,8 +118,24 @@ def fastest(problem: PlanProblem, usd_per_gbit: float, *, proof_s: float) -> Fou
     found = prove.faster(free, relaxed, usd_per_gbit, most, keep, clock)
     most = found.integers
     if most.usd_per_gbit < usd_per_gbit * (1 - _AT_CEILING):
-        most = cheaper_at_its_rate(most)
+        most = _cheapest_at_its_rate(free, most, clock.left_s)
     return Found(most, found.bound)
+
+
+def _cheapest_at_its_rate(problem: PlanProblem, most: Integers, proof_s: float) -> Integers:
+    """The cheapest plan as fast as `most`: over all regions, for the fastest plan's may be dear.
+
+    At the most that there is, few plans remain, and none may be found in good time: then
+    the cheapest on the same regions.
+    """
+    rate = most.throughput_gbps * (1 - TIE)
+    try:
+        anywhere = cheapest(problem.with_goal(rate, rate), exactly=True, proof_s=proof_s)
+    except SolverFailed:
+        anywhere = None
+    if anywhere is not None and anywhere.integers.usd_per_gbit < most.usd_per_gbit:
+        return anywhere.integers
+    return cheaper_at_its_rate(most)
 
 
 def _regions_of_largest(problem: PlanProblem) -> Mask:
