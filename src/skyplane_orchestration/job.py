@@ -123,7 +123,8 @@ class Limits:
             beside the number of instances.
         source_read_gbps, destination_write_gbps: most that the stores at the ends give and
             take; None for what the grid says, if anything.
-        safety_margin: share of every rate of the grid that is not counted on, 0 to below 1.
+        safety_margin: share of every rate between two regions that is not counted on, 0 to below
+            1; limits of instances are a provider's promise and count in full.
     """
 
     instance_limit: int | None = None

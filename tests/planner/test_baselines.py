@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,7 +11,16 @@ from skyplane_orchestration.errors import PlanInfeasible, UnknownRegion
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.grids.values import StorageLimit, VcpuQuota
 from skyplane_orchestration.job import Limits, MinimizeCost, Policy
-from skyplane_orchestration.planner import best_relay, default_objective, direct, violations
+from skyplane_orchestration.planner import (
+    best_relay,
+    default_objective,
+    direct,
+    frontier,
+    multicast_plan,
+    multicast_violations,
+    plan,
+    violations,
+)
 
 if TYPE_CHECKING:
     from tests.planner.conftest import GridOf
@@ -124,3 +133,31 @@ def test_what_a_grid_says_of_stores_and_quotas_bounds_a_baseline(triangle: Grid)
     )
     narrow = replace(triangle, quotas=(VcpuQuota(S, 4),))
     assert best_relay(narrow, S, T, 2).instances[S].count == 1
+
+
+def test_what_the_account_may_run_is_named_by_a_baseline_and_along_the_frontier(
+    triangle: Grid,
+) -> None:
+    """The grid's own vCPU quota, of which the job says nothing."""
+    none_left = replace(triangle, quotas=(VcpuQuota("gcp:*", 3),))
+    with pytest.raises(PlanInfeasible) as refused:
+        direct(none_left, S, T)
+    assert refused.value.binding == ("vcpu_quota gcp:t",)
+    one_each = replace(triangle, quotas=(VcpuQuota("*", 4),))
+    fastest = frontier(one_each, S, T)[-1]
+    assert "vcpu_quota aws:s" in fastest.binding
+    with pytest.raises(PlanInfeasible) as refused:
+        plan(one_each, S, T, MinimizeCost(100.0))
+    assert "vcpu_quota aws:s" in refused.value.binding
+
+
+def test_a_margin_is_on_rates_between_regions_and_not_on_instances(small_grid: Any) -> None:
+    """9 Gbit/s less 40 % is above the 5 Gbit/s that one instance sends, for every verb alike."""
+    grid = small_grid({(S, T): (9.0, 0.1)})
+    limits = Limits(instance_limit=1, safety_margin=0.4)
+    assert direct(grid, S, T, limits=limits).throughput_gbps == pytest.approx(5.0)
+    goal = MinimizeCost(5.0, exactly=True)
+    assert plan(grid, S, T, goal, limits=limits).throughput_gbps == pytest.approx(5.0)
+    to_all = multicast_plan(grid, S, [T], goal, limits=limits)
+    assert to_all.throughput_gbps == pytest.approx(5.0)
+    assert multicast_violations(to_all, grid, limits) == []

@@ -103,7 +103,6 @@ def test_a_lie_is_found(world: Grid, honest: MulticastPlan, lie: Lie, says: str)
         (Limits(destination_write_gbps=1.0), "gcp:a writes 1.2"),
         (Limits(vcpu_quota={"gcp": 3}), "(4j) vCPUs of gcp:a"),
         (Limits(safety_margin=0.9), "(4b)"),
-        (Limits(safety_margin=0.9), "(4g) egress of aws:s"),
     ],
 )
 def test_limits_that_the_plan_was_not_made_with_are_broken(

@@ -76,12 +76,23 @@ def test_vcpus_bound_the_number_and_may_leave_none(small_grid: GridOf) -> None:
     assert problem.quota[problem.option_region == problem.src].tolist() == [3]
 
 
-def test_the_smaller_of_the_jobs_and_the_accounts_vcpus_counts() -> None:
-    four = kind("a", 1.0, 5, 5)
-    assert quota_of(four, Limits()) == 8
-    assert quota_of(four, Limits(), 17) == 4
-    assert quota_of(four, Limits(vcpu_quota={"aws": 12}), 17) == 3
-    assert quota_of(four, Limits(vcpu_quota={"aws": 24}, instance_limit=5), 100) == 5
+@pytest.mark.parametrize(
+    ("account", "limits", "quota"),
+    [
+        (None, Limits(), ("instance_quota", 8)),
+        (17, Limits(), ("vcpu_quota", 4)),
+        (17, Limits(vcpu_quota={"aws": 12}), ("vcpu_quota", 3)),
+        (100, Limits(vcpu_quota={"aws": 24}, instance_limit=5), ("instance_quota", 5)),
+    ],
+)
+def test_the_smallest_of_instances_and_the_jobs_and_the_accounts_vcpus_counts(
+    small_grid: GridOf, account: int | None, limits: Limits, quota: tuple[str, int]
+) -> None:
+    """A plain type has 4 vCPUs, and the grid allows 8 of it."""
+    grid = small_grid({(S, T): (9.0, 0.1)}, [four := kind("a", 1.0, 5, 5)])
+    if account is not None:
+        grid = replace(grid, quotas=(VcpuQuota("aws:*", account),))
+    assert quota_of(grid, S, four, limits) == quota
 
 
 def test_a_type_that_the_job_names_is_the_only_one(small_grid: GridOf) -> None:

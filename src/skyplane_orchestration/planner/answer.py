@@ -26,7 +26,7 @@ from skyplane_orchestration.planner.problem import build_problem
 from skyplane_orchestration.planner.question import LEAST_GBPS, Question, least_gbps
 from skyplane_orchestration.planner.search import OPTIMAL_GAP, relative_gap
 
-__all__ = ["LEAST_GBPS", "PROOF_S", "plan"]
+__all__ = ["LEAST_GBPS", "PROOF_S", "plan", "require_volume"]
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def plan(
     (something that needs a volume), SolverFailed.
     """
     started = time.perf_counter()
-    _require_volume(objective, policy, volume_gb)
+    require_volume(objective, policy, volume_gb)
     request = Request(src, dst, objective_to_dict(objective), volume_gb, objects, limits.chunk_mib)
     if crosses_no_edge(grid, src, dst):
         return _within_one_place(grid, request, objective, limits, policy, started)
@@ -98,7 +98,8 @@ def plan(
     return made
 
 
-def _require_volume(objective: Objective, policy: Policy, volume_gb: float | None) -> None:
+def require_volume(objective: Objective, policy: Policy, volume_gb: float | None) -> None:
+    """Raises ConfigurationInvalid where USD or seconds of a job count whose size is unknown."""
     what = None
     if isinstance(objective, Deadline):
         what = "a deadline"

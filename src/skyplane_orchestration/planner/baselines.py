@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from skyplane_orchestration.errors import PlanInfeasible
-from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.job import (
     ANY_REGION,
     NO_LIMITS,
@@ -21,9 +21,16 @@ from skyplane_orchestration.job import (
 from skyplane_orchestration.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.assemble import Request, assemble
 from skyplane_orchestration.planner.decode import Overlay
-from skyplane_orchestration.planner.explain import quota_at
+from skyplane_orchestration.planner.limit_names import NO_ROUTE
+from skyplane_orchestration.planner.options import (
+    MEASURED_CONNECTIONS,
+    chosen_type,
+    quota_of,
+    read_limit_gbps,
+    write_limit_gbps,
+)
 from skyplane_orchestration.planner.places import crosses_no_edge
-from skyplane_orchestration.planner.problem import MEASURED_CONNECTIONS, may_relay, quota_of
+from skyplane_orchestration.planner.problem import may_relay
 
 #: The rate that is asked for where no edge is crossed, so that no path gives one.
 _RATE_WITHOUT_EDGES_GBPS = 1.0
@@ -95,11 +102,8 @@ def default_objective(grid: Grid, src: str, dst: str, limits: Limits = NO_LIMITS
 
 
 def most_instances(grid: Grid, tag: str, limits: Limits = NO_LIMITS) -> int:
-    """How many instances of the chosen type one region may have, by number and by vCPUs."""
-    kind = _type_of(grid, tag, limits)
-    bounds = (limits.vcpu_quota.get(kind.cloud), grid.vcpu_quota(tag))
-    by_vcpus = [vcpus // kind.vcpus for vcpus in bounds if vcpus is not None]
-    return min([quota_of(kind, limits), *by_vcpus])
+    """How many instances of the chosen type one region may have."""
+    return quota_of(grid, tag, chosen_type(grid, tag, limits), limits).instances
 
 
 def _request(
@@ -115,11 +119,6 @@ def _request(
     return Request(src, dst, objective, volume_gb, objects, limits.chunk_mib)
 
 
-def _type_of(grid: Grid, tag: str, limits: Limits) -> InstanceType:
-    cloud = tag.partition(":")[0]
-    return grid.instance_type(cloud, limits.instance_types.get(cloud))
-
-
 def _counts(
     grid: Grid, regions: tuple[str, ...], instances: int, limits: Limits
 ) -> Mapping[str, int]:
@@ -130,7 +129,7 @@ def _connections(
     grid: Grid, regions: tuple[str, ...], counts: Mapping[str, int], limits: Limits
 ) -> Mapping[tuple[str, str], int]:
     """As many per hop as the end with fewer allows, (4h) and (4i)."""
-    most = {tag: _type_of(grid, tag, limits).connection_limit * counts[tag] for tag in regions}
+    most = {tag: chosen_type(grid, tag, limits).connection_limit * counts[tag] for tag in regions}
     return {(tail, head): min(most[tail], most[head]) for tail, head in pairwise(regions)}
 
 
@@ -147,13 +146,12 @@ def _bounds_gbps(
     for (tail, head), count in _connections(grid, regions, counts, limits).items():
         rate = float(grid.throughput_gbps[grid.index_of(tail), grid.index_of(head)])
         yield rate * counted_on * count / MEASURED_CONNECTIONS
-        yield _type_of(grid, tail, limits).egress_gbps * counted_on * counts[tail]
-        yield _type_of(grid, head, limits).ingress_gbps * counted_on * counts[head]
-    for job_gbps, grid_gbps in (
-        (limits.source_read_gbps, grid.storage_limits(regions[0])[0]),
-        (limits.destination_write_gbps, grid.storage_limits(regions[-1])[1]),
+        yield chosen_type(grid, tail, limits).egress_gbps * counts[tail]
+        yield chosen_type(grid, head, limits).ingress_gbps * counts[head]
+    for store_gbps in (
+        read_limit_gbps(grid, regions[0], limits),
+        write_limit_gbps(grid, regions[-1], limits),
     ):
-        store_gbps = grid_gbps if job_gbps is None else job_gbps
         if store_gbps is not None:
             yield store_gbps
 
@@ -172,7 +170,7 @@ def _chain(
     if rate <= 0:
         raise PlanInfeasible(
             f"grid {grid.name!r} has no edge {' -> '.join(regions)}",
-            binding=("no_route",),
+            binding=(NO_ROUTE,),
             most_gbps=0.0,
         )
     overlay = Overlay(
@@ -182,7 +180,7 @@ def _chain(
         connections=dict(_connections(grid, regions, counts, limits)),
         instances=dict(counts),
     )
-    types = {tag: _type_of(grid, tag, limits) for tag in regions}
+    types = {tag: chosen_type(grid, tag, limits) for tag in regions}
     report = SolverReport("baseline", 0.0, 0.0, time.perf_counter() - started)
     return assemble(grid, request, overlay, types, binding=(), solver=report)
 
@@ -190,10 +188,10 @@ def _chain(
 def _require_instances(grid: Grid, counts: Mapping[str, int], limits: Limits) -> None:
     for tag, count in counts.items():
         if count < 1:
-            kind = _type_of(grid, tag, limits)
+            kind = chosen_type(grid, tag, limits)
             raise PlanInfeasible(
                 f"the limits allow no instance of {kind.name} ({kind.vcpus} vCPUs) in {tag};"
                 " raise the vCPU quota or choose a smaller type",
-                binding=(f"{quota_at(kind, limits)[0]} {tag}",),
+                binding=(f"{quota_of(grid, tag, kind, limits).name} {tag}",),
                 most_gbps=0.0,
             )

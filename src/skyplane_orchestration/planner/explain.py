@@ -7,29 +7,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.job import Limits
 from skyplane_orchestration.planner.decode import Overlay, decode
-from skyplane_orchestration.planner.options import quota_of
+from skyplane_orchestration.planner.limit_names import (
+    CONNECTION_LIMIT_IN,
+    CONNECTION_LIMIT_OUT,
+    COST_CEILING,
+    DEADLINE,
+    EGRESS_LIMIT,
+    INGRESS_LIMIT,
+    INSTANCE_QUOTA,
+    NO_ROUTE,
+    POLICY_MAX_JOB_USD,
+    STORAGE_READ,
+    STORAGE_WRITE,
+    THROUGHPUT_FLOOR,
+    VCPU_QUOTA,
+)
+from skyplane_orchestration.planner.options import (
+    quota_of,
+    read_limit_gbps,
+    write_limit_gbps,
+)
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search import largest_throughput
 from skyplane_orchestration.planner.solution import Integers, Relaxation
 
 Names = tuple[str, ...]
-
-THROUGHPUT_FLOOR = "throughput_floor"
-INSTANCE_QUOTA = "instance_quota"
-VCPU_QUOTA = "vcpu_quota"
-STORAGE_READ = "storage_read"
-STORAGE_WRITE = "storage_write"
-POLICY = "policy"
-POLICY_MAX_JOB_USD = "policy max_job_usd"
-NO_ROUTE = "no_route"
-DEADLINE = "deadline"
-COST_CEILING = "cost_ceiling"
 
 _TIGHT = 1e-4
 _WORTH = 1e-6
@@ -64,10 +71,10 @@ _WORDS = {
     VCPU_QUOTA: "the number of vCPUs in",
     STORAGE_READ: "what can be read from the store in",
     STORAGE_WRITE: "what can be written to the store in",
-    "egress_limit": "what the instances can send from",
-    "ingress_limit": "what the instances can receive in",
-    "connection_limit_out": "the connections of the instances out of",
-    "connection_limit_in": "the connections of the instances into",
+    EGRESS_LIMIT: "what the instances can send from",
+    INGRESS_LIMIT: "what the instances can receive in",
+    CONNECTION_LIMIT_OUT: "the connections of the instances out of",
+    CONNECTION_LIMIT_IN: "the connections of the instances into",
 }
 
 
@@ -82,36 +89,26 @@ def in_words(name: str) -> str:
 
 
 def binding_limits(
-    overlay: Overlay,
-    types: Mapping[str, InstanceType],
-    limits: Limits,
-    ends: tuple[str, str],
-    grid: Grid | None = None,
+    overlay: Overlay, limits: Limits, ends: tuple[str, str], grid: Grid
 ) -> tuple[str, ...]:
     """Names of the limits that the overlay has used up: `limit region`.
 
     A region's rate and connection limits grow with its instances, so they bind only where
     its quota allows no more of them.
-
-    Args:
-        types: region tag -> instance type, at least of the overlay's regions.
-        grid: for what it says of stores and of vCPU quotas beside the job's limits.
     """
     names = slow_stores(limits, ends, overlay.throughput_gbps, grid)
     for tag, count in overlay.instances.items():
-        vcpus = grid.vcpu_quota(tag) if grid else None
-        quota, most_here = quota_at(types[tag], limits, vcpus)
-        tight = list(_tight(overlay, tag, types[tag])) if count >= most_here else []
-        names.extend([f"{quota} {tag}", *tight] if tight else [])
+        kind = overlay.types[tag]
+        quota = quota_of(grid, tag, kind, limits)
+        tight = list(_tight(overlay, tag, kind)) if count >= quota.instances else []
+        names.extend([f"{quota.name} {tag}", *tight] if tight else [])
     return tuple(names)
 
 
-def slow_stores(
-    limits: Limits, ends: tuple[str, str], gbps: float, grid: Grid | None = None
-) -> list[str]:
+def slow_stores(limits: Limits, ends: tuple[str, str], gbps: float, grid: Grid) -> list[str]:
     """The stores at the ends that give or take no more than this rate."""
-    read = limits.source_read_gbps or (grid.storage_limits(ends[0])[0] if grid else None)
-    write = limits.destination_write_gbps or (grid.storage_limits(ends[1])[1] if grid else None)
+    read = read_limit_gbps(grid, ends[0], limits)
+    write = write_limit_gbps(grid, ends[1], limits)
     return [
         f"{name} {tag}"
         for name, tag, most in ((STORAGE_READ, ends[0], read), (STORAGE_WRITE, ends[1], write))
@@ -119,28 +116,17 @@ def slow_stores(
     ]
 
 
-def quota_at(kind: InstanceType, limits: Limits, grid_vcpus: int | None = None) -> tuple[str, int]:
-    """Which quota stops more instances of this type in a region, and how many it allows.
-
-    Args:
-        grid_vcpus: what the grid says the account may run there, beside the job's limits.
-    """
-    by_count = quota_of(kind, replace(limits, vcpu_quota={}))
-    most = quota_of(kind, limits, grid_vcpus)
-    return (VCPU_QUOTA if most < by_count else INSTANCE_QUOTA), most
-
-
 def _tight(overlay: Overlay, tag: str, kind: InstanceType) -> Iterator[str]:
     outward = [edge for edge in overlay.flows if edge[0] == tag]
     inward = [edge for edge in overlay.flows if edge[1] == tag]
     uses = {
-        "egress_limit": (sum(overlay.flows[e] for e in outward), kind.egress_gbps),
-        "ingress_limit": (sum(overlay.flows[e] for e in inward), kind.ingress_gbps),
-        "connection_limit_out": (
+        EGRESS_LIMIT: (sum(overlay.flows[e] for e in outward), kind.egress_gbps),
+        INGRESS_LIMIT: (sum(overlay.flows[e] for e in inward), kind.ingress_gbps),
+        CONNECTION_LIMIT_OUT: (
             sum(overlay.connections[e] for e in outward),
             kind.connection_limit,
         ),
-        "connection_limit_in": (
+        CONNECTION_LIMIT_IN: (
             sum(overlay.connections[e] for e in inward),
             kind.connection_limit,
         ),
@@ -153,7 +139,7 @@ def _tight(overlay: Overlay, tag: str, kind: InstanceType) -> Iterator[str]:
 # ---------------------------------------------------------------- why there is no plan
 
 
-def infeasible(problem: PlanProblem, limits: Limits, grid: Grid | None = None) -> PlanInfeasible:
+def infeasible(problem: PlanProblem, limits: Limits, grid: Grid) -> PlanInfeasible:
     """The error for a goal that nothing reaches: what binds, and how much would go."""
     src, dst = problem.tags[problem.src], problem.tags[problem.dst]
     largest = largest_throughput(problem)
@@ -189,7 +175,7 @@ def _what_holds(
     problem: PlanProblem,
     largest: tuple[Integers, Relaxation],
     limits: Limits,
-    grid: Grid | None,
+    grid: Grid,
 ) -> Names:
     """Names of what stops more throughput: what the largest plan has used up.
 
@@ -197,7 +183,7 @@ def _what_holds(
     """
     overlay = decode(largest[0])
     ends = problem.tags[problem.src], problem.tags[problem.dst]
-    names = binding_limits(overlay, overlay.types, limits, ends, grid)
+    names = binding_limits(overlay, limits, ends, grid)
     return names or tuple(
         f"{name} {tag}"
         for name, prices in largest[1].region_price.items()

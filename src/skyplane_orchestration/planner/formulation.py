@@ -15,6 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+from skyplane_orchestration.planner.limit_names import (
+    CONNECTION_LIMIT_IN,
+    CONNECTION_LIMIT_OUT,
+    COST_CEILING,
+    EGRESS_LIMIT,
+    INGRESS_LIMIT,
+    STORAGE_READ,
+    STORAGE_WRITE,
+)
 from skyplane_orchestration.planner.problem import Floats, Ints, Mask, PlanProblem
 
 #: Entries of a block: rows, columns, values.
@@ -196,7 +205,7 @@ def ingress_limit(problem: PlanProblem) -> RowBlock:
         (problem.head, edge, np.ones(len(edge))),
         _instances(problem, -problem.ingress_gbps),
     ]
-    return _block("ingress_limit", problem, problem.region_count, entries, -np.inf, 0.0)
+    return _block(INGRESS_LIMIT, problem, problem.region_count, entries, -np.inf, 0.0)
 
 
 def egress_limit(problem: PlanProblem) -> RowBlock:
@@ -206,7 +215,7 @@ def egress_limit(problem: PlanProblem) -> RowBlock:
         (problem.tail, edge, np.ones(len(edge))),
         _instances(problem, -problem.egress_gbps),
     ]
-    return _block("egress_limit", problem, problem.region_count, entries, -np.inf, 0.0)
+    return _block(EGRESS_LIMIT, problem, problem.region_count, entries, -np.inf, 0.0)
 
 
 def _connections_at(problem: PlanProblem, ends: Ints, counted: Mask) -> list[Entries]:
@@ -220,13 +229,13 @@ def _connections_at(problem: PlanProblem, ends: Ints, counted: Mask) -> list[Ent
 def connection_limit_out(problem: PlanProblem, counted: Mask) -> RowBlock:
     """sum_v M_uv - L_u * N_u <= 0   (4h)"""
     entries = _connections_at(problem, problem.tail, counted)
-    return _block("connection_limit_out", problem, problem.region_count, entries, -np.inf, 0.0)
+    return _block(CONNECTION_LIMIT_OUT, problem, problem.region_count, entries, -np.inf, 0.0)
 
 
 def connection_limit_in(problem: PlanProblem, counted: Mask) -> RowBlock:
     """sum_u M_uv - L_v * N_v <= 0   (4i)"""
     entries = _connections_at(problem, problem.head, counted)
-    return _block("connection_limit_in", problem, problem.region_count, entries, -np.inf, 0.0)
+    return _block(CONNECTION_LIMIT_IN, problem, problem.region_count, entries, -np.inf, 0.0)
 
 
 def cost_per_second(problem: PlanProblem) -> Floats:
@@ -250,7 +259,7 @@ def cost_ceiling(problem: PlanProblem, usd_per_gbit: float, spare_gbps: float = 
     cost = cost_per_second(problem)
     cost[columns_of(problem).throughput] = -usd_per_gbit
     scaled = cost / usd_per_gbit if usd_per_gbit > 0 else cost
-    return one_row("cost_ceiling", scaled, -spare_gbps)
+    return one_row(COST_CEILING, scaled, -spare_gbps)
 
 
 def one_row(name: str, coefficients: Floats, most: float) -> RowBlock:
@@ -310,13 +319,13 @@ def type_share(problem: PlanProblem) -> RowBlock:
 def storage_read(problem: PlanProblem) -> RowBlock:
     """G <= what the source's store gives"""
     upper = problem.read_gbps
-    return _block("storage_read", problem, 1, [_throughput(problem, 1.0)], -np.inf, upper)
+    return _block(STORAGE_READ, problem, 1, [_throughput(problem, 1.0)], -np.inf, upper)
 
 
 def storage_write(problem: PlanProblem) -> RowBlock:
     """G <= what the destination's store takes"""
     upper = problem.write_gbps
-    return _block("storage_write", problem, 1, [_throughput(problem, 1.0)], -np.inf, upper)
+    return _block(STORAGE_WRITE, problem, 1, [_throughput(problem, 1.0)], -np.inf, upper)
 
 
 def end_instances(problem: PlanProblem, least: Floats) -> RowBlock:

@@ -26,18 +26,14 @@ from skyplane_orchestration.job import (
     objective_to_dict,
 )
 from skyplane_orchestration.plan import SolverReport, TransferPlan
-from skyplane_orchestration.planner.answer import LEAST_GBPS, PROOF_S, plan
+from skyplane_orchestration.planner.answer import LEAST_GBPS, PROOF_S, plan, require_volume
 from skyplane_orchestration.planner.assemble import Request, assemble
 from skyplane_orchestration.planner.breakpoints import RelaxedFrontier, relaxed_frontier
 from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.decode import decode
-from skyplane_orchestration.planner.explain import (
-    THROUGHPUT_FLOOR,
-    binding_limits,
-    infeasible,
-    too_dear,
-)
+from skyplane_orchestration.planner.explain import binding_limits, infeasible, too_dear
 from skyplane_orchestration.planner.formulation import cost_per_second, policy_rows
+from skyplane_orchestration.planner.limit_names import THROUGHPUT_FLOOR
 from skyplane_orchestration.planner.places import crosses_no_edge
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 from skyplane_orchestration.planner.search import (
@@ -119,8 +115,7 @@ def frontier(
     """
     if points < 2:
         raise ConfigurationInvalid(f"a frontier has two ends: {points} points are too few")
-    if policy.max_job_usd is not None and not volume_gb:
-        raise ConfigurationInvalid("policy max_job_usd needs a volume: give volume_gb")
+    require_volume(MinimizeCost(LEAST_GBPS), policy, volume_gb)
     if crosses_no_edge(grid, src, dst):
         alone = plan(
             grid,
@@ -138,7 +133,7 @@ def frontier(
     relaxed = relaxed_frontier(problem)
     least = cheapest(problem, exactly=False, proof_s=proof_s) if relaxed.points else None
     if least is None:
-        raise infeasible(problem, limits)
+        raise infeasible(problem, limits, grid)
     found = _Search(problem, relaxed, proof_s).along(least.integers, points)
     seconds = (time.perf_counter() - started) / len(found)
     finish = _Finish(grid, src, dst, volume_gb, objects, limits, relaxed, seconds)
@@ -301,8 +296,7 @@ class _Finish:
     def plan_of(self, integers: Integers) -> TransferPlan:
         """Raises SolverFailed when the plan breaks (4b) to (4j)."""
         overlay = decode(integers)
-        types = overlay.types
-        binding = binding_limits(overlay, types, self.limits, (self.src, self.dst), self.grid)
+        binding = binding_limits(overlay, self.limits, (self.src, self.dst), self.grid)
         rate = overlay.throughput_gbps
         made = assemble(
             self.grid,
@@ -315,7 +309,7 @@ class _Finish:
                 self.limits.chunk_mib,
             ),
             overlay,
-            types,
+            overlay.types,
             binding=(THROUGHPUT_FLOOR, *binding),
             solver=SolverReport("feasible", 0.0, self._bound_at(rate), self.seconds),
         )

@@ -7,13 +7,14 @@ counted by the account's instance quota and by its vCPU quota, N <= quota // vcp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.job import Limits
+from skyplane_orchestration.planner.limit_names import INSTANCE_QUOTA, VCPU_QUOTA
 
 #: Connections over which a grid's rates were measured (the paper's LIMIT_conn in 4b).
 MEASURED_CONNECTIONS: Final = 64
@@ -21,17 +22,42 @@ MEASURED_CONNECTIONS: Final = 64
 _Floats = NDArray[np.float64]
 
 
-def quota_of(kind: InstanceType, limits: Limits, vcpu_quota: int | None = None) -> int:
+class Quota(NamedTuple):
+    """Which quota stops more instances of a type in a region, and how many it allows."""
+
+    name: str
+    instances: int
+
+
+def quota_of(grid: Grid, tag: str, kind: InstanceType, limits: Limits) -> Quota:
     """Most instances of this type in one region, by instance quota and by vCPU quota.
 
-    Args:
-        vcpu_quota: vCPUs that the grid says the account may run there, beside what the job
-            allows; None where it says nothing.
+    vCPUs are bounded by what the job allows and by what the grid says the account may run.
     """
-    count = kind.instance_limit if limits.instance_limit is None else limits.instance_limit
-    for vcpus in (limits.vcpu_quota.get(kind.cloud), vcpu_quota):
-        count = count if vcpus is None else min(count, vcpus // kind.vcpus)
-    return count
+    by_count = kind.instance_limit if limits.instance_limit is None else limits.instance_limit
+    most = by_count
+    for vcpus in (limits.vcpu_quota.get(kind.cloud), grid.vcpu_quota(tag)):
+        most = most if vcpus is None else min(most, vcpus // kind.vcpus)
+    return Quota(VCPU_QUOTA if most < by_count else INSTANCE_QUOTA, most)
+
+
+def read_limit_gbps(grid: Grid, src: str, limits: Limits) -> float | None:
+    """What the source's store gives; None where nothing is known. The job's word goes first."""
+    return limits.source_read_gbps or grid.storage_limits(src)[0]
+
+
+def write_limit_gbps(grid: Grid, dst: str, limits: Limits) -> float | None:
+    """What a destination's store takes; None where nothing is known. The job's word goes first."""
+    return limits.destination_write_gbps or grid.storage_limits(dst)[1]
+
+
+def chosen_type(grid: Grid, tag: str, limits: Limits) -> InstanceType:
+    """The type that the job names for the region's cloud, else the grid's first of that cloud.
+
+    Raises GridInvalid for a cloud or a type that the grid does not have.
+    """
+    cloud = tag.partition(":")[0]
+    return grid.instance_type(cloud, limits.instance_types.get(cloud))
 
 
 def types_by_cloud(

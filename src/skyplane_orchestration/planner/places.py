@@ -15,7 +15,12 @@ from skyplane_orchestration.plan import PlanCost
 from skyplane_orchestration.planner import billing, costs, explain
 from skyplane_orchestration.planner.assemble import Request, requests_usd
 from skyplane_orchestration.planner.decode import Overlay
-from skyplane_orchestration.planner.options import types_by_cloud
+from skyplane_orchestration.planner.options import (
+    quota_of,
+    read_limit_gbps,
+    types_by_cloud,
+    write_limit_gbps,
+)
 from skyplane_orchestration.region import parse_region_tag
 from skyplane_orchestration.units import gb_to_gbit
 
@@ -107,14 +112,11 @@ class OnePlace:
         self._limits = limits
         self._volume_gb = volume_gb
         self._requests_usd = requests_usd
-        self._each_gbps = min(self.kind.egress_gbps, self.kind.ingress_gbps) * (
-            1 - limits.safety_margin
-        )
-        vcpus = grid.vcpu_quota(self.here)
-        self.quota, self._limit = explain.quota_at(self.kind, limits, vcpus)
-        read = limits.source_read_gbps or grid.storage_limits(src)[0]
-        write = limits.destination_write_gbps or grid.storage_limits(dst)[1]
-        self._stores_gbps = min(read or math.inf, write or math.inf)
+        self._each_gbps = min(self.kind.egress_gbps, self.kind.ingress_gbps)
+        self.quota, self._limit = quota_of(grid, self.here, self.kind, limits)
+        read = read_limit_gbps(grid, src, limits) or math.inf
+        write = write_limit_gbps(grid, dst, limits) or math.inf
+        self._stores_gbps = min(read, write)
         self._grid = grid
 
     @property

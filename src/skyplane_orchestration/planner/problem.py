@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.job import ANY_REGION, NO_LIMITS, Limits, Policy
+from skyplane_orchestration.planner.limit_names import POLICY
 from skyplane_orchestration.planner.options import (
     MEASURED_CONNECTIONS,
     quota_of,
+    read_limit_gbps,
     types_by_cloud,
     undominated,
+    write_limit_gbps,
 )
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_hour_to_usd_per_s
 
@@ -30,7 +33,6 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 __all__ = [
-    "MEASURED_CONNECTIONS",
     "Floats",
     "Ints",
     "Mask",
@@ -38,7 +40,7 @@ __all__ = [
     "build_problem",
     "matches",
     "may_relay",
-    "quota_of",
+    "refuse_excluded_ends",
 ]
 
 
@@ -185,7 +187,7 @@ def build_problem(
     type that it does not have, and PlanInfeasible when the policy excludes an end.
     """
     ends = (grid.index_of(src), grid.index_of(dst))
-    _refuse_excluded_ends((src, dst), policy.exclude)
+    refuse_excluded_ends((src, dst), policy)
     every = grid.tags
     kept = [
         number
@@ -201,7 +203,8 @@ def build_problem(
     tail, head = np.nonzero(usable & has_option[:, None] & has_option[None, :])
     egress = np.array([kind.egress_gbps for kind in types])
     ingress = np.array([kind.ingress_gbps for kind in types])
-    read, write = _storage_limits(grid, src, dst, limits)
+    read = read_limit_gbps(grid, src, limits) or np.inf
+    write = write_limit_gbps(grid, dst, limits) or np.inf
     ceiling = min(
         float((egress * quota)[option_region == source].max(initial=0.0)),
         float((ingress * quota)[option_region == sink].max(initial=0.0)),
@@ -256,7 +259,7 @@ def _options(
         here = np.flatnonzero(clouds == cloud)
         quota = np.array(
             [
-                [quota_of(kind, limits, grid.vcpu_quota(tags[v])) for kind in kinds]
+                [quota_of(grid, tags[v], kind, limits).instances for kind in kinds]
                 for v in here.tolist()
             ]
         )
@@ -278,16 +281,6 @@ def _options(
     )
 
 
-def _storage_limits(grid: Grid, src: str, dst: str, limits: Limits) -> tuple[float, float]:
-    """Gbit/s that the source's store gives and the sink's takes; infinite where not known.
-
-    What the job says stands in place of what the grid says.
-    """
-    read = limits.source_read_gbps or grid.storage_limits(src)[0]
-    write = limits.destination_write_gbps or grid.storage_limits(dst)[1]
-    return read or np.inf, write or np.inf
-
-
 def matches(tag: str, globs: Sequence[str]) -> bool:
     """True when one of the globs (`aws:eu-*`, `gcp:*`) matches the region tag."""
     return any(fnmatchcase(tag, glob) for glob in globs)
@@ -298,10 +291,11 @@ def may_relay(tag: str, policy: Policy) -> bool:
     return not matches(tag, policy.exclude) and (not policy.allow or matches(tag, policy.allow))
 
 
-def _refuse_excluded_ends(ends: Sequence[str], exclude: Sequence[str]) -> None:
+def refuse_excluded_ends(ends: Sequence[str], policy: Policy) -> None:
+    """Raises PlanInfeasible when the policy excludes an end."""
     for tag in ends:
-        if matches(tag, exclude):
+        if matches(tag, policy.exclude):
             raise PlanInfeasible(
                 f"{tag} is an end of the transfer and excluded; a transfer cannot avoid its ends",
-                binding=("policy",),
+                binding=(POLICY,),
             )

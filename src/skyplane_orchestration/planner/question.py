@@ -16,6 +16,12 @@ from skyplane_orchestration.job import (
     Objective,
 )
 from skyplane_orchestration.planner import explain, objectives
+from skyplane_orchestration.planner.limit_names import (
+    COST_CEILING,
+    DEADLINE,
+    POLICY_MAX_JOB_USD,
+    THROUGHPUT_FLOOR,
+)
 from skyplane_orchestration.planner.objectives import Answer, Bill, Candidate
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search import cheapest, largest_throughput
@@ -90,31 +96,25 @@ class Question:
 
     def binding(self, objective: Objective, candidate: Candidate) -> tuple[str, ...]:
         """Names of what stops the plan from being better."""
-        names = explain.binding_limits(
-            candidate.overlay, candidate.overlay.types, self.limits, self.ends, self.grid
-        )
+        names = explain.binding_limits(candidate.overlay, self.limits, self.ends, self.grid)
         if isinstance(objective, MaximizeThroughput):
             return names or (self._ceiling_that_binds(objective, candidate),)
         volume_gb = self.bill.volume_gb if self.bill else 0.0
         least = least_gbps_after(objective, volume_gb, candidate.wait_s)
         if candidate.gbps > least * (1 + objectives.SAME_RATE):
             return names
-        what = explain.DEADLINE if isinstance(objective, Deadline) else explain.THROUGHPUT_FLOOR
+        what = DEADLINE if isinstance(objective, Deadline) else THROUGHPUT_FLOOR
         return (what, *names)
 
     def _ceiling_that_binds(self, objective: MaximizeThroughput, candidate: Candidate) -> str:
         """The policy's ceiling where less of it is left than of the objective's."""
         if self.max_job_usd is None:
-            return explain.COST_CEILING
+            return COST_CEILING
         if objective.max_cost_usd is not None:
             used = candidate.usd / objective.max_cost_usd
         else:
             used = candidate.usd_per_gb / (objective.max_usd_per_gb or math.inf)
-        return (
-            explain.POLICY_MAX_JOB_USD
-            if candidate.usd / self.max_job_usd > used
-            else explain.COST_CEILING
-        )
+        return POLICY_MAX_JOB_USD if candidate.usd / self.max_job_usd > used else COST_CEILING
 
     # -- the least cost
 
@@ -159,7 +159,7 @@ class Question:
         return least
 
     def _priced(self) -> Bill:
-        if self.bill is None:  # `_require_volume` has seen to it
+        if self.bill is None:  # `require_volume` has seen to it
             raise ConfigurationInvalid("what counts USD of the job needs a volume")
         return self.bill
 

@@ -22,7 +22,8 @@ from skyplane_orchestration.job import (
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.planner.answer import plan
 from skyplane_orchestration.planner.baselines import direct
-from skyplane_orchestration.planner.explain import INSTANCE_QUOTA, VCPU_QUOTA, in_words
+from skyplane_orchestration.planner.explain import in_words
+from skyplane_orchestration.planner.limit_names import INSTANCE_QUOTA, VCPU_QUOTA
 
 #: The budget of "what would more money buy", relative to the plan's own.
 MORE_MONEY: Final = 1.1

@@ -15,13 +15,6 @@ FLOW_TOLERANCE = 1e-7
 #: A plan that is proven within this of the best counts as optimal.
 OPTIMAL_GAP = 1e-4
 
-#: Name of the bounds of N (4j), of the least G and of the most G among the shadow prices.
-INSTANCE_QUOTA, THROUGHPUT_FLOOR, THROUGHPUT_MOST = (
-    "instance_quota",
-    "throughput_floor",
-    "throughput_most",
-)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relaxation:

@@ -30,12 +30,15 @@ from skyplane_orchestration.planner.formulation import (
     model_rows,
     stacked,
 )
-from skyplane_orchestration.planner.problem import Floats, Mask, PlanProblem
-from skyplane_orchestration.planner.solution import (
-    FLOW_TOLERANCE,
+from skyplane_orchestration.planner.limit_names import (
+    COST_CEILING,
     INSTANCE_QUOTA,
     THROUGHPUT_FLOOR,
     THROUGHPUT_MOST,
+)
+from skyplane_orchestration.planner.problem import Floats, Mask, PlanProblem
+from skyplane_orchestration.planner.solution import (
+    FLOW_TOLERANCE,
     Integers,
     Relaxation,
 )
@@ -173,7 +176,7 @@ def _relaxation(
     length = (program.cost + program.below.T @ answer.below_price) / scale
     price = program.cost / scale
     for block in below:
-        if block.name == "cost_ceiling":
+        if block.name == COST_CEILING:
             _, column, value = block.entries
             price[column] += limits[block.name][0] * value
     rate = reduced[columns.throughput]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from skyplane_orchestration.errors import ConfigurationInvalid, PlanInfeasible, SolverFailed
+from skyplane_orchestration.errors import PlanInfeasible, SolverFailed
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.job import (
     ANY_REGION,
@@ -23,14 +23,10 @@ from skyplane_orchestration.job import (
 )
 from skyplane_orchestration.multicast_plan import MulticastPlan, SeparateTransfers
 from skyplane_orchestration.plan import SolverReport
-from skyplane_orchestration.planner.answer import LEAST_GBPS, PROOF_S, plan
+from skyplane_orchestration.planner.answer import LEAST_GBPS, PROOF_S, plan, require_volume
 from skyplane_orchestration.planner.baselines import direct
-from skyplane_orchestration.planner.explain import (
-    COST_CEILING,
-    DEADLINE,
-    THROUGHPUT_FLOOR,
-    rounded_down,
-)
+from skyplane_orchestration.planner.explain import rounded_down
+from skyplane_orchestration.planner.limit_names import COST_CEILING, DEADLINE, THROUGHPUT_FLOOR
 from skyplane_orchestration.planner.multicast.check import multicast_violations
 from skyplane_orchestration.planner.multicast.outcome import Order, Shared, assembled, binding_of
 from skyplane_orchestration.planner.multicast.problem import (
@@ -82,7 +78,7 @@ def multicast_plan(
     """
     started = time.perf_counter()
     order = Order(grid, src, tuple(destinations), volume_gb, objects, limits)
-    _require_volume(objective, policy, volume_gb)
+    require_volume(objective, policy, volume_gb)
     problem = build_multicast_problem(
         grid, src, order.destinations, goal_gbps=LEAST_GBPS, limits=limits, policy=policy
     )
@@ -138,18 +134,6 @@ def default_multicast_objective(
     require_ends(grid, src, destinations)
     rates = (direct(grid, src, tag, limits=limits).throughput_gbps for tag in destinations)
     return MinimizeCost(min(rates))
-
-
-def _require_volume(objective: Objective, policy: Policy, volume_gb: float | None) -> None:
-    what = None
-    if isinstance(objective, Deadline):
-        what = "a deadline"
-    elif isinstance(objective, MaximizeThroughput) and objective.max_cost_usd is not None:
-        what = "a ceiling in USD"
-    elif policy.max_job_usd is not None:
-        what = "policy max_job_usd"
-    if what and not volume_gb:
-        raise ConfigurationInvalid(f"{what} needs a volume: give volume_gb, or list the source")
 
 
 def _binding(

@@ -113,7 +113,6 @@ def _regions(plan: MulticastPlan, grid: Grid, limits: Limits) -> Iterator[str]:
             continue
         cloud = region.partition(":")[0]
         kind = grid.instance_type(cloud, group.type)
-        counted_on = 1 - limits.safety_margin
         inward = [edge for edge in plan.edges if edge.dst == region]
         outward = [edge for edge in plan.edges if edge.src == region]
         quota = kind.instance_limit if limits.instance_limit is None else limits.instance_limit
@@ -121,12 +120,12 @@ def _regions(plan: MulticastPlan, grid: Grid, limits: Limits) -> Iterator[str]:
             (
                 "(4f) ingress",
                 sum(edge.flow_gbps for edge in inward),
-                kind.ingress_gbps * counted_on * group.count,
+                kind.ingress_gbps * group.count,
             ),
             (
                 "(4g) egress",
                 sum(edge.flow_gbps for edge in outward),
-                kind.egress_gbps * counted_on * group.count,
+                kind.egress_gbps * group.count,
             ),
             (
                 "(4h) connections out",

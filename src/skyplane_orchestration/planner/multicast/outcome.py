@@ -14,6 +14,7 @@ from skyplane_orchestration.plan import InstanceGroup, PlanCost, SolverReport
 from skyplane_orchestration.planner import billing, costs
 from skyplane_orchestration.planner.assemble import grid_reference, notes_on_prices, plan_edge
 from skyplane_orchestration.planner.decode import ROUNDING, Overlay
+from skyplane_orchestration.planner.limit_names import REGION_LIMITS
 from skyplane_orchestration.planner.multicast.integers import Integers
 from skyplane_orchestration.planner.multicast.problem import MulticastProblem
 from skyplane_orchestration.planner.multicast.relaxed import Relaxed
@@ -29,7 +30,6 @@ NOT_EXECUTED = (
 _TIGHT, _WORTH = 1e-4, 1e-6
 #: A place whose cloud charges for no request.
 _FREE = f"{LOCAL_CLOUD}:free"
-_LIMITS = ("ingress_limit", "egress_limit", "connection_limit_in", "connection_limit_out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +136,13 @@ def _instances(
     ends = [problem.src, *(int(end) for end in problem.destinations)]
     found: dict[int, int] = {}
     for region in [*ends, *sorted(used - set(ends))]:
-        uses = _uses(problem, region, flows, connections)
+        uses = _uses(region, flows, connections)
         need = max(use / most for use, most in zip(uses, problem.capacity[:, region], strict=True))
         found[region] = max(1, min(_whole(need), int(integers.instances[region])))
     return found
 
 
 def _uses(
-    problem: MulticastProblem,
     region: int,
     flows: Mapping[tuple[int, int], float],
     connections: Mapping[tuple[int, int], int],
@@ -176,7 +175,7 @@ def binding_of(
     connections = {(number[u], number[v]): count for (u, v), count in overlay.connections.items()}
     for tag, count in overlay.instances.items():
         region = number[tag]
-        uses = _uses(problem, region, flows, connections)
+        uses = _uses(region, flows, connections)
         full = [
             use >= most * problem.quota[region] * (1 - _TIGHT)
             for use, most in zip(uses, problem.capacity[:, region], strict=True)
@@ -184,7 +183,7 @@ def binding_of(
         dear = [False] * 4 if relaxed is None else list(relaxed.price[:, region] > _WORTH)
         tight = [
             f"{name} {tag}"
-            for name, is_full, is_dear in zip(_LIMITS, full, dear, strict=True)
+            for name, is_full, is_dear in zip(REGION_LIMITS, full, dear, strict=True)
             if (is_full and count >= problem.quota[region]) or is_dear
         ]
         names.extend([f"{problem.quota_names[region]} {tag}", *tight] if tight else [])

@@ -20,22 +20,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from skyplane_orchestration.errors import ConfigurationInvalid, PlanInfeasible
+from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.job import ANY_REGION, NO_LIMITS, Limits, Policy
-from skyplane_orchestration.planner.explain import (
-    POLICY,
-    STORAGE_READ,
-    STORAGE_WRITE,
-    quota_at,
+from skyplane_orchestration.planner.limit_names import STORAGE_READ, STORAGE_WRITE
+from skyplane_orchestration.planner.options import (
+    MEASURED_CONNECTIONS,
+    chosen_type,
+    quota_of,
+    read_limit_gbps,
+    write_limit_gbps,
 )
 from skyplane_orchestration.planner.problem import (
-    MEASURED_CONNECTIONS,
     Floats,
     Ints,
     Mask,
-    matches,
     may_relay,
+    refuse_excluded_ends,
 )
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_hour_to_usd_per_s
 
@@ -130,35 +131,28 @@ def build_multicast_problem(
     """The problem of one source and several destinations on one grid.
 
     Each cloud has one instance type, the chosen or the grid's first. The stores at the ends
-    cap the rate: a byte is read once, and written once at every destination. The safety margin
-    comes off every rate of the grid, of edges and of instances.
+    cap the rate: a byte is read once, and written once at every destination.
 
     Raises UnknownRegion, ConfigurationInvalid for destinations that are none, twice there,
     too many or the source itself, PlanInfeasible when the policy excludes an end.
     """
     require_ends(grid, src, destinations)
     ends = [grid.index_of(tag) for tag in (src, *destinations)]
-    _refuse_excluded_ends((src, *destinations), policy.exclude)
+    refuse_excluded_ends((src, *destinations), policy)
     kept = [
         number
         for number, tag in enumerate(grid.tags)
         if number in ends or (limits.max_relays != 0 and may_relay(tag, policy))
     ]
-    types = [
-        grid.instance_type(cloud, limits.instance_types.get(cloud))
-        for cloud in (grid.regions[number].cloud for number in kept)
-    ]
-    quotas = [
-        quota_at(kind, limits, grid.vcpu_quota(grid.tags[number]))
-        for number, kind in zip(kept, types, strict=True)
-    ]
-    quota = np.array([float(count) for _, count in quotas])
+    tags = tuple(grid.tags[number] for number in kept)
+    types = [chosen_type(grid, tag, limits) for tag in tags]
+    quotas = [quota_of(grid, tag, kind, limits) for tag, kind in zip(tags, types, strict=True)]
+    quota = np.array([float(one.instances) for one in quotas])
     position = [kept.index(number) for number in ends]
-    counted_on = 1.0 - limits.safety_margin
-    rate = grid.throughput_gbps[np.ix_(kept, kept)] * counted_on
+    rate = grid.throughput_gbps[np.ix_(kept, kept)] * (1 - limits.safety_margin)
     connections = _connections_per_gbps(rate, quota > 0, position, may_chain=limits.max_relays != 1)
-    egress = np.array([kind.egress_gbps * counted_on for kind in types])
-    ingress = np.array([kind.ingress_gbps * counted_on for kind in types])
+    egress = np.array([kind.egress_gbps for kind in types])
+    ingress = np.array([kind.ingress_gbps for kind in types])
     stores = _store_caps(grid, src, destinations, limits)
     caps = [
         float((egress * quota)[position[0]]),
@@ -166,7 +160,7 @@ def build_multicast_problem(
         *stores.values(),
     ]
     return MulticastProblem(
-        tags=tuple(grid.tags[number] for number in kept),
+        tags=tags,
         types=tuple(types),
         src=position[0],
         destinations=np.array(position[1:], dtype=np.int64),
@@ -177,7 +171,7 @@ def build_multicast_problem(
         connection_limit=np.array([float(kind.connection_limit) for kind in types]),
         usd_per_s=np.array([usd_per_hour_to_usd_per_s(kind.usd_per_hour) for kind in types]),
         quota=quota,
-        quota_names=tuple(name for name, _ in quotas),
+        quota_names=tuple(one.name for one in quotas),
         store_gbps=stores,
         goal_gbps=goal_gbps,
         most_gbps=min(caps),
@@ -209,10 +203,10 @@ def _store_caps(
     grid: Grid, src: str, destinations: Sequence[str], limits: Limits
 ) -> dict[str, float]:
     """What the stores at the ends can do: the job's word, else the grid's."""
-    read = limits.source_read_gbps or grid.storage_limits(src)[0]
+    read = read_limit_gbps(grid, src, limits)
     found = {} if read is None else {f"{STORAGE_READ} {src}": read}
     for tag in destinations:
-        write = limits.destination_write_gbps or grid.storage_limits(tag)[1]
+        write = write_limit_gbps(grid, tag, limits)
         if write is not None:
             found[f"{STORAGE_WRITE} {tag}"] = write
     return found
@@ -235,12 +229,3 @@ def require_ends(grid: Grid, src: str, destinations: Sequence[str]) -> None:
         raise ConfigurationInvalid(f"destination {', '.join(twice)} is given more than once")
     if src in destinations:
         raise ConfigurationInvalid(f"{src} is the source and cannot be a destination as well")
-
-
-def _refuse_excluded_ends(ends: Sequence[str], exclude: Sequence[str]) -> None:
-    for tag in ends:
-        if matches(tag, exclude):
-            raise PlanInfeasible(
-                f"{tag} is an end of the transfer and excluded; a transfer cannot avoid its ends",
-                binding=(POLICY,),
-            )

@@ -8,13 +8,12 @@ from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.job import Deadline, MaximizeThroughput, MinimizeCost, Objective, Policy
 from skyplane_orchestration.planner import billing
 from skyplane_orchestration.planner.answer import LEAST_GBPS
-from skyplane_orchestration.planner.explain import (
+from skyplane_orchestration.planner.explain import rounded_down, rounded_up
+from skyplane_orchestration.planner.limit_names import (
     COST_CEILING,
     DEADLINE,
     NO_ROUTE,
     POLICY_MAX_JOB_USD,
-    rounded_down,
-    rounded_up,
 )
 from skyplane_orchestration.planner.multicast.outcome import (
     Order,
