@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from skyplane_orchestration.planner.lengths import distances, matrix_of, worth_of_limits
+from skyplane_orchestration.planner.limit_names import REGION_LIMITS
 from skyplane_orchestration.planner.problem import Floats, Mask, PlanProblem
 from skyplane_orchestration.planner.solution import Relaxation
 
@@ -55,12 +57,12 @@ def most_promising(problem: PlanProblem, relaxed: Relaxation) -> Mask:
     flows = relaxed.flow_gbps > _USED
     used[problem.tail[flows]] = used[problem.head[flows]] = True
     used[[problem.src, problem.dst]] = True
-    reduced = _matrix(problem, relaxed.edge_reduced_cost)
-    detour = _distances(reduced, problem.src) + _distances(reduced.T, problem.dst)
+    reduced = matrix_of(problem, relaxed.edge_reduced_cost)
+    detour = distances(reduced, problem.src) + distances(reduced.T, problem.dst)
     detour[used] = np.inf
     if problem.max_relays is None:
         return used | _least(detour, PROMISING)
-    hop_s = _matrix(problem, 1.0 / problem.capacity_gbps)
+    hop_s = matrix_of(problem, 1.0 / problem.capacity_gbps)
     slowness = np.maximum(hop_s[problem.src], hop_s[:, problem.dst])
     return used | _least(detour, PROMISING_IF_LIMITED) | _least(slowness, PROMISING)
 
@@ -141,8 +143,8 @@ def useless_regions(problem: PlanProblem, relaxed: Relaxation, slack: float) -> 
 
 def path_length(problem: PlanProblem, relaxed: Relaxation) -> float:
     """What one more Gbit/s costs by the duals: the shortest path from source to sink."""
-    lengths = _matrix(problem, relaxed.edge_length)
-    return float(_distances(lengths, problem.src)[problem.dst])
+    lengths = matrix_of(problem, relaxed.edge_length)
+    return float(distances(lengths, problem.src)[problem.dst])
 
 
 def _idle_relays(problem: PlanProblem, relaxed: Relaxation) -> tuple[Mask, Floats]:
@@ -155,53 +157,22 @@ def _idle_relays(problem: PlanProblem, relaxed: Relaxation) -> tuple[Mask, Float
     shortest = path_length(problem, relaxed)
     while True:
         lengths = _lengths(problem, relaxed, idle)
-        ahead = _distances(lengths, problem.src)
+        ahead = distances(lengths, problem.src)
         if ahead[problem.dst] >= shortest * (1 - _SAME):
             break
         on_path = _shortest_path_regions(problem, lengths, ahead) & idle
         if not on_path.any():
             return np.zeros_like(idle), np.zeros(problem.region_count)
         idle &= ~on_path
-    behind = _distances(lengths.T, problem.dst)
+    behind = distances(lengths.T, problem.dst)
     return idle, np.maximum(ahead + behind - shortest, 0.0)
 
 
 def _lengths(problem: PlanProblem, relaxed: Relaxation, idle: Mask) -> Floats:
     """(V, V) what a Gbit over each edge costs, limits of the regions included; idle ones free."""
-    price = {name: np.where(idle, dual, 0.0) for name, dual in _regional(problem, relaxed).items()}
-    per_connection = (
-        price["connection_limit_out"][problem.tail] + price["connection_limit_in"][problem.head]
-    )
-    free = (
-        price["egress_limit"][problem.tail]
-        + price["ingress_limit"][problem.head]
-        + per_connection / problem.gbps_per_connection
-    )
-    return _matrix(problem, np.maximum(relaxed.edge_length - free, 0.0))
-
-
-def _regional(problem: PlanProblem, relaxed: Relaxation) -> dict[str, Floats]:
-    names = ("egress_limit", "ingress_limit", "connection_limit_out", "connection_limit_in")
-    return {name: relaxed.shadow_price[name] for name in names}
-
-
-def _matrix(problem: PlanProblem, value: Floats) -> Floats:
-    """(V, V) of an edge quantity, infinite where there is no edge."""
-    matrix = np.full((problem.region_count, problem.region_count), np.inf)
-    matrix[problem.tail, problem.head] = value
-    return matrix
-
-
-def _distances(matrix: Floats, start: int) -> Floats:
-    """(V,) shortest distance from one region (Bellman-Ford; a path has at most V - 1 hops)."""
-    distance = np.full(len(matrix), np.inf)
-    distance[start] = 0.0
-    for _ in range(len(matrix)):
-        shorter = np.minimum(distance, (distance[:, None] + matrix).min(axis=0))
-        if np.array_equal(shorter, distance):
-            break
-        distance = shorter
-    return distance
+    price = {name: np.where(idle, relaxed.shadow_price[name], 0.0) for name in REGION_LIMITS}
+    free = worth_of_limits(problem, price)
+    return matrix_of(problem, np.maximum(relaxed.edge_length - free, 0.0))
 
 
 def _shortest_path_regions(problem: PlanProblem, matrix: Floats, distance: Floats) -> Mask:

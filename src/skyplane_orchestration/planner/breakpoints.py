@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -24,6 +23,8 @@ from skyplane_orchestration.planner.formulation import (
     columns_of,
     cost_per_second,
 )
+from skyplane_orchestration.planner.lengths import distances, matrix_of, worth_of_limits
+from skyplane_orchestration.planner.limit_names import REGION_LIMITS
 from skyplane_orchestration.planner.problem import Floats, Ints, Mask, PlanProblem
 from skyplane_orchestration.planner.solve import FLOW_TOLERANCE, Relaxation, relax
 from skyplane_orchestration.units import usd_per_gbit_to_usd_per_gb
@@ -35,8 +36,6 @@ _SAME_RATE: Final = 1e-7
 #: Edges that join the program at a time, and how often, before all of them do.
 _EDGES_AT_ONCE: Final = 30
 _ROUNDS: Final = 6
-#: Rows of the regions that carry flow.
-_LIMITS: Final = ("egress_limit", "ingress_limit", "connection_limit_out", "connection_limit_in")
 #: Shares of an idle region's price to choose from.
 _SHARES: Final = (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 
@@ -216,19 +215,19 @@ def _shorter_ways(problem: PlanProblem, taken: Mask, price: Floats, answer: Rela
     instance costs, so theirs are not the solver's: see `_idle_shares`.
     """
     idle = problem.relays & (_instances_of(problem, answer) <= _SAME)
-    own = np.where(taken, _lengths(problem, price, answer.region_price), np.inf)
-    shortest = _distances(_matrix(problem, own), problem.src)[problem.dst]
-    prices = {name: np.where(idle, 0.0, answer.region_price[name]) for name in _LIMITS}
-    free = _matrix(problem, _lengths(problem, price, prices))
-    connection = _matrix(problem, 1.0 / problem.gbps_per_connection)
+    own = np.where(taken, price + worth_of_limits(problem, answer.region_price), np.inf)
+    shortest = distances(matrix_of(problem, own), problem.src)[problem.dst]
+    prices = {name: np.where(idle, 0.0, answer.region_price[name]) for name in REGION_LIMITS}
+    free = matrix_of(problem, price + worth_of_limits(problem, prices))
+    connection = matrix_of(problem, 1.0 / problem.gbps_per_connection)
     whole = np.where(idle, _usd_per_connection(problem), 0.0)
     share = _idle_shares(problem, free, idle, connection, whole)
     ends = ((1 - share) * whole)[:, None] + (share * whole)[None, :]
     lengths = free + np.where(np.isfinite(free), connection, 0.0) * ends
     through = (
-        _distances(lengths, problem.src)[:, None]
+        distances(lengths, problem.src)[:, None]
         + lengths
-        + _distances(lengths.T, problem.dst)[None, :]
+        + distances(lengths.T, problem.dst)[None, :]
     )[problem.tail, problem.head]
     shorter = np.flatnonzero(through < shortest * (1 - _SAME))
     return shorter[np.argsort(through[shorter], kind="stable")[:_EDGES_AT_ONCE]]
@@ -247,8 +246,8 @@ def _idle_shares(
         whole: (V,) the price of an instance per connection; 0 where not idle.
     """
     elsewhere = np.where(idle[:, None] | idle[None, :], np.inf, free)
-    way_in = _distances(elsewhere, problem.src)[:, None] + free
-    way_out = _distances(elsewhere.T, problem.dst)[None, :] + free
+    way_in = distances(elsewhere, problem.src)[:, None] + free
+    way_out = distances(elsewhere.T, problem.dst)[None, :] + free
     priced = np.where(np.isfinite(connection), connection, 0.0)
     price_in, price_out = priced * whole[None, :], priced * whole[:, None]
     longest = np.full(problem.region_count, -np.inf)
@@ -269,40 +268,6 @@ def _instances_of(problem: PlanProblem, answer: Relaxation) -> Floats:
 def _usd_per_connection(problem: PlanProblem) -> Floats:
     """(V,) the least price of an instance per connection that it may hold, USD per second."""
     return problem.per_region(np.minimum, problem.usd_per_s / problem.connection_limit, np.inf)
-
-
-def _lengths(problem: PlanProblem, price: Floats, region_price: Mapping[str, Floats]) -> Floats:
-    """(E,) what a Gbit over an edge costs, the limits of its ends included."""
-    connections = (
-        region_price["connection_limit_out"][problem.tail]
-        + region_price["connection_limit_in"][problem.head]
-    )
-    lengths: Floats = (
-        price
-        + region_price["egress_limit"][problem.tail]
-        + region_price["ingress_limit"][problem.head]
-        + connections / problem.gbps_per_connection
-    )
-    return lengths
-
-
-def _matrix(problem: PlanProblem, value: Floats) -> Floats:
-    """(V, V) of an edge quantity, infinite where there is no edge."""
-    matrix = np.full((problem.region_count, problem.region_count), np.inf)
-    matrix[problem.tail, problem.head] = value
-    return matrix
-
-
-def _distances(lengths: Floats, start: int) -> Floats:
-    """(V,) the shortest way from one region to each (Bellman-Ford); lengths >= 0."""
-    distance = np.full(len(lengths), np.inf)
-    distance[start] = 0.0
-    for _ in range(len(lengths)):
-        shorter = np.minimum(distance, (distance[:, None] + lengths).min(axis=0))
-        if np.array_equal(shorter, distance):
-            break
-        distance = shorter
-    return distance
 
 
 def _usd_per_gb(usd_per_s: float, gbps: float) -> float:
