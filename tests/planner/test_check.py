@@ -127,3 +127,8 @@ def test_the_jobs_figure_for_a_store_goes_before_the_grids(
     slow = replace(triangle, storage=(StorageLimit("aws:*", 1.0, 1.0),))
     assert any("storage read" in one for one in violations(honest, slow))
     assert violations(honest, slow, Limits(source_read_gbps=9.0)) == []
+
+
+def test_more_relays_than_were_allowed_are_found(triangle: Grid, honest: TransferPlan) -> None:
+    assert violations(honest, triangle, Limits(max_relays=1)) == []
+    assert "1 relays where 0 is the limit" in violations(honest, triangle, Limits(max_relays=0))

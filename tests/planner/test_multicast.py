@@ -223,7 +223,7 @@ def test_what_the_grid_says_of_stores_and_quotas_holds(harbour: Grid) -> None:
     without = multicast_plan(harbour, S, [A, B], MinimizeCost(12.0, exactly=True))
     broken = multicast_violations(without, grid)
     assert any("gcp:b writes 12" in one for one in broken)
-    assert any("(4j) vCPUs of gcp:a" in one for one in broken)
+    assert any("vCPUs of gcp:a: " in one for one in broken)
 
 
 def test_infeasible_says_what_binds_and_what_goes(ocean: Grid) -> None:

@@ -101,7 +101,7 @@ def test_a_lie_is_found(world: Grid, honest: MulticastPlan, lie: Lie, says: str)
         (Limits(max_relays=0), "1 relays where 0"),
         (Limits(source_read_gbps=1.0), "aws:s reads 1.2"),
         (Limits(destination_write_gbps=1.0), "gcp:a writes 1.2"),
-        (Limits(vcpu_quota={"gcp": 3}), "(4j) vCPUs of gcp:a"),
+        (Limits(vcpu_quota={"gcp": 3}), "vCPUs of gcp:a: 4 where 3"),
         (Limits(safety_margin=0.9), "(4b)"),
     ],
 )

@@ -8,16 +8,21 @@ instance types, vCPU quotas, margin and stores beyond the paper.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.job import NO_LIMITS, Limits
+from skyplane_orchestration.multicast_plan import MulticastPlan
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.units import usd_per_gbit_to_usd_per_gb, usd_per_hour_to_usd_per_s
 
+#: Connections over which a grid's rates were measured, stated again on purpose.
 MEASURED_OVER = 64
+#: What a solver's tolerance and rounding may leave, relative to the limit.
 RELATIVE = 1e-5
+#: What is said alike of a plan for one destination and of one for several.
+AnyPlan = TransferPlan | MulticastPlan
 
 
 def violations(plan: TransferPlan, grid: Grid, limits: Limits = NO_LIMITS) -> list[str]:
@@ -27,36 +32,38 @@ def violations(plan: TransferPlan, grid: Grid, limits: Limits = NO_LIMITS) -> li
         limits: those that the plan was made with.
     """
     return [
-        *_edge_capacity(plan, grid, limits),
+        *edges_beyond_capacity(plan, grid, limits),
         *_balance(plan),
         *_stores(plan, grid, limits),
-        *_region_limits(plan, grid, limits),
+        *beyond_region_limits(plan, (plan.src, plan.dst), grid, limits),
         *_paths(plan),
-        *_price(plan, grid),
+        *wrong_price(plan, grid),
     ]
 
 
-def _above(value: float, limit: float) -> bool:
+def above(value: float, limit: float) -> bool:
+    """Whether a limit is broken by more than a solver's tolerance."""
     return value > limit + RELATIVE * max(1.0, abs(limit))
 
 
-def _differs(value: float, other: float) -> bool:
+def differs(value: float, other: float) -> bool:
+    """Whether two figures differ by more than a solver's tolerance."""
     return abs(value - other) > RELATIVE * max(1.0, abs(other))
 
 
-def _edge_capacity(plan: TransferPlan, grid: Grid, limits: Limits) -> Iterator[str]:
+def edges_beyond_capacity(plan: AnyPlan, grid: Grid, limits: Limits) -> Iterator[str]:
     """(4b) with the margin off the grid's rate, and that connections are whole."""
     for edge in plan.edges:
         stated = float(grid.throughput_gbps[grid.index_of(edge.src), grid.index_of(edge.dst)])
         if edge.connections != int(edge.connections) or edge.connections < 1:
             yield f"{edge.src} -> {edge.dst} has {edge.connections} connections"
-        if _differs(edge.capacity_gbps, stated):
+        if differs(edge.capacity_gbps, stated):
             yield (
                 f"{edge.src} -> {edge.dst} is said to carry {edge.capacity_gbps:g} Gbit/s,"
                 f" not the grid's {stated:g}"
             )
         capacity = stated * (1 - limits.safety_margin)
-        if _above(edge.flow_gbps, capacity * edge.connections / MEASURED_OVER):
+        if above(edge.flow_gbps, capacity * edge.connections / MEASURED_OVER):
             yield (
                 f"(4b) {edge.src} -> {edge.dst} carries {edge.flow_gbps:g} Gbit/s over"
                 f" {edge.connections} connections"
@@ -73,7 +80,7 @@ def _balance(plan: TransferPlan) -> Iterator[str]:
         return
     for region, surplus in net.items():
         wanted = {plan.src: plan.throughput_gbps, plan.dst: -plan.throughput_gbps}.get(region, 0.0)
-        if _differs(surplus, wanted):
+        if differs(surplus, wanted):
             yield f"(4c-4e) {region} sends {surplus:g} Gbit/s more than it gets, not {wanted:g}"
 
 
@@ -84,17 +91,21 @@ def _stores(plan: TransferPlan, grid: Grid, limits: Limits) -> Iterator[str]:
     read = limits.source_read_gbps or grid.storage_limits(plan.src)[0]
     write = limits.destination_write_gbps or grid.storage_limits(plan.dst)[1]
     for verb, region, limit in (("read", plan.src, read), ("write", plan.dst, write)):
-        if limit is not None and _above(plan.throughput_gbps, limit):
+        if limit is not None and above(plan.throughput_gbps, limit):
             yield (
                 f"storage {verb} of {region}: {plan.throughput_gbps:g} Gbit/s where {limit:g}"
                 " is the limit"
             )
 
 
-def _region_limits(plan: TransferPlan, grid: Grid, limits: Limits) -> Iterator[str]:
-    """(4f) to (4j), and the instance types."""
+def beyond_region_limits(
+    plan: AnyPlan, ends: Collection[str], grid: Grid, limits: Limits
+) -> Iterator[str]:
+    """(4f) to (4j), the instance types, and how many relays there are."""
+    if limits.max_relays is not None and len(plan.relays) > limits.max_relays:
+        yield f"{len(plan.relays)} relays where {limits.max_relays} is the limit"
     touched = {end for edge in plan.edges for end in (edge.src, edge.dst)}
-    for region in sorted(touched | {plan.src, plan.dst}):
+    for region in sorted(touched.union(ends)):
         group = plan.instances.get(region)
         if group is None:
             yield f"{region} carries flow and has no instances"
@@ -103,27 +114,25 @@ def _region_limits(plan: TransferPlan, grid: Grid, limits: Limits) -> Iterator[s
         asked = limits.instance_types.get(kind.cloud, kind.name)
         if kind.name != asked:
             yield f"{region} has instances of {kind.name} where {asked} was asked for"
-        if group.count != int(group.count):
-            yield f"{region} has {group.count} instances"
-        yield from _quotas(region, kind, group.count, grid, limits)
-        yield from _instance_limits(plan, region, kind, group.count)
+        yield from _beyond_quotas(region, kind, group.count, grid, limits)
+        yield from _beyond_instances(plan, region, kind, group.count)
 
 
-def _quotas(
+def _beyond_quotas(
     region: str, kind: InstanceType, count: int, grid: Grid, limits: Limits
 ) -> Iterator[str]:
-    """(4j) for instances, and the same for vCPUs: the job's quota and the account's."""
+    """(4j) for whole instances, and the same for vCPUs: the job's quota and the account's."""
+    if count != int(count):
+        yield f"{region} has {count} instances"
     quota = kind.instance_limit if limits.instance_limit is None else limits.instance_limit
-    if _above(count, quota):
+    if above(count, quota):
         yield f"(4j) instances of {region}: {count:g} where {quota:g} is the limit"
     for vcpus in (limits.vcpu_quota.get(kind.cloud), grid.vcpu_quota(region)):
         if vcpus is not None and count * kind.vcpus > vcpus:
             yield f"vCPUs of {region}: {count * kind.vcpus} where {vcpus} is the quota"
 
 
-def _instance_limits(
-    plan: TransferPlan, region: str, kind: InstanceType, count: int
-) -> Iterator[str]:
+def _beyond_instances(plan: AnyPlan, region: str, kind: InstanceType, count: int) -> Iterator[str]:
     """(4f) to (4i) of one region."""
     inward = [edge for edge in plan.edges if edge.dst == region]
     outward = [edge for edge in plan.edges if edge.src == region]
@@ -134,13 +143,13 @@ def _instance_limits(
         ("(4h) connections out", sum(e.connections for e in outward), connections),
         ("(4i) connections in", sum(e.connections for e in inward), connections),
     ):
-        if _above(used, limit):
+        if above(used, limit):
             yield f"{name} of {region}: {used:g} where {limit:g} is the limit"
 
 
 def _paths(plan: TransferPlan) -> Iterator[str]:
     """The paths run from source to sink, once through each region, and add up."""
-    if _differs(sum(path.flow_gbps for path in plan.paths), plan.throughput_gbps):
+    if differs(sum(path.flow_gbps for path in plan.paths), plan.throughput_gbps):
         yield "the paths do not add up to the throughput"
     over: dict[tuple[str, str], float] = defaultdict(float)
     for path in plan.paths:
@@ -151,11 +160,11 @@ def _paths(plan: TransferPlan) -> Iterator[str]:
         for hop in pairwise(path.regions):
             over[hop] += path.flow_gbps
     for edge in plan.edges:
-        if _differs(over[edge.src, edge.dst], edge.flow_gbps):
+        if differs(over[edge.src, edge.dst], edge.flow_gbps):
             yield f"the paths over {edge.src} -> {edge.dst} do not add up to its flow"
 
 
-def _price(plan: TransferPlan, grid: Grid) -> Iterator[str]:
+def wrong_price(plan: AnyPlan, grid: Grid) -> Iterator[str]:
     """(4a) per GB, for plans over edges."""
     if not plan.edges:
         return
