@@ -38,7 +38,8 @@ from skyplane_orchestration.planner.formulation import (
     cost_per_second,
 )
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
-from skyplane_orchestration.planner.solve import Relaxation, relax
+from skyplane_orchestration.planner.solution import Relaxation
+from skyplane_orchestration.planner.solve import relax
 
 SEED = 20220129
 PAIRS = 200

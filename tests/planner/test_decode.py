@@ -9,7 +9,7 @@ import pytest
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.planner.decode import decode
 from skyplane_orchestration.planner.problem import build_problem
-from skyplane_orchestration.planner.solve import Integers
+from skyplane_orchestration.planner.solution import Integers
 
 S, T, A, B = "aws:s", "gcp:t", "azure:a", "azure:b"
 

@@ -10,7 +10,7 @@ import pytest
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.planner.multicast.problem import build_multicast_problem
 from skyplane_orchestration.planner.multicast.relaxed import Aim, Pool, relax
-from skyplane_orchestration.planner.solve import Program, minimise, minimise_whole
+from skyplane_orchestration.planner.programs import Program, minimise, minimise_whole
 
 S, A, B = "aws:s", "gcp:a", "gcp:b"
 

@@ -11,7 +11,7 @@ from scipy.optimize import milp
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.job import Limits
-from skyplane_orchestration.planner import solve
+from skyplane_orchestration.planner import programs
 from skyplane_orchestration.planner.formulation import columns_of, cost_ceiling, cost_per_second
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 from skyplane_orchestration.planner.solve import relax, solve_integers
@@ -84,7 +84,7 @@ def test_what_the_solver_prints_does_not_reach_the_standard_output(
         os.write(1, b"debug line of the solver\n")
         return milp(*arguments, **options)
 
-    monkeypatch.setattr(solve, "milp", chatty)
+    monkeypatch.setattr(programs, "milp", chatty)
     problem = at(triangle, 1.0)
     assert solve_integers(problem, cost_per_second(problem)) is not None
     os.write(1, b"after\n")

@@ -26,7 +26,8 @@ from skyplane_orchestration.planner.formulation import (
 from skyplane_orchestration.planner.lengths import distances, matrix_of, worth_of_limits
 from skyplane_orchestration.planner.limit_names import REGION_LIMITS
 from skyplane_orchestration.planner.problem import Floats, Ints, Mask, PlanProblem
-from skyplane_orchestration.planner.solve import FLOW_TOLERANCE, Relaxation, relax
+from skyplane_orchestration.planner.solution import FLOW_TOLERANCE, Relaxation
+from skyplane_orchestration.planner.solve import relax
 from skyplane_orchestration.units import usd_per_gbit_to_usd_per_gb
 
 #: Relative difference that counts as none: of a cost, a rate, the length of a path.

@@ -43,7 +43,8 @@ from skyplane_orchestration.planner.search import (
     fastest,
     relative_gap,
 )
-from skyplane_orchestration.planner.solve import Integers, solve_integers
+from skyplane_orchestration.planner.solution import Integers
+from skyplane_orchestration.planner.solve import solve_integers
 
 logger = logging.getLogger(__name__)
 

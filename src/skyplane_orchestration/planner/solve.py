@@ -1,28 +1,16 @@
-"""The only file that calls a solver: HiGHS, through scipy.
+"""The model as programs, and what the solver's answers say of it.
 
 Two questions are asked here. `relax` solves the model with every variable real: M can then
 be eliminated, the program is small, and its duals say what each limit is worth.
-`solve_integers` solves the model as stated, N and M integer, on few regions. `minimise` and
-`minimise_whole` do the same for programs of any kind.
-A status becomes an answer, None (infeasible) or a typed error; it never leaks.
+`solve_integers` solves the model as stated, N and M integer, on few regions.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
-import threading
-import warnings
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
 
-from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.planner.formulation import (
     RowBlock,
     choice_rows,
@@ -37,30 +25,15 @@ from skyplane_orchestration.planner.limit_names import (
     THROUGHPUT_MOST,
 )
 from skyplane_orchestration.planner.problem import Floats, Mask, PlanProblem
-from skyplane_orchestration.planner.solution import (
-    FLOW_TOLERANCE,
-    Integers,
-    Relaxation,
+from skyplane_orchestration.planner.programs import (
+    QUICK,
+    QUICKEST,
+    Program,
+    RealOptimum,
+    minimise,
+    minimise_within,
 )
-
-__all__ = [
-    "FLOW_TOLERANCE",
-    "HOP_WEIGHT",
-    "IntegerOptimum",
-    "Integers",
-    "Program",
-    "RealOptimum",
-    "Relaxation",
-    "minimise",
-    "minimise_whole",
-    "relax",
-    "solve_integers",
-]
-
-_OPTIMAL, _INFEASIBLE = 0, 2
-
-_one_at_a_time = threading.Lock()
-_C_LIBRARY = ctypes.CDLL(None)
+from skyplane_orchestration.planner.solution import Integers, Relaxation
 
 #: Edges that join the relaxation at a time: fewer take more rounds, more make rounds longer.
 COLUMNS_AT_ONCE = 800
@@ -72,17 +45,6 @@ _PRICED_OUT = 1e-6
 #: Weight of the total flow against one Gbit/s of throughput: breaks ties towards short
 #: paths, and is too small to give up a Gbit/s for fewer hops.
 HOP_WEIGHT = 1e-5
-
-#: This heuristic of HiGHS takes longer than most of our programs do without it.
-_QUICK = {"mip_heuristic_run_feasibility_jump": False}
-#: With M real there is little to presolve, and few enough integers to branch at once.
-_QUICKEST = {
-    **_QUICK,
-    "presolve": False,
-    "mip_heuristic_run_rins": False,
-    "mip_heuristic_run_rens": False,
-    "mip_heuristic_run_root_reduced_cost": False,
-}
 
 
 # ---------------------------------------------------------------- the model, relaxed
@@ -244,173 +206,32 @@ def solve_integers(
     blocks = [*model_rows(problem, counted), *choice_rows(problem), *extra]
     matrix = stacked(blocks)
     lower, upper = _bounds(problem)
-    whole = np.zeros(columns.count, dtype=np.int64)
+    whole = np.zeros(columns.count, dtype=bool)
     for part in (columns.instances, columns.connections, columns.relaying, columns.chosen):
-        whole[part] = 1
+        whole[part] = True
     # A column that stands in no row decides nothing, unless it costs: the constant.
     kept = np.flatnonzero((np.diff(matrix.indptr) > 0) | (cost != 0) & (lower == upper))
-    answer = _milp_quietly(
+    least = np.concatenate([block.lower for block in blocks])
+    most = np.concatenate([block.upper for block in blocks])
+    answer = minimise_within(
         cost[kept],
-        constraints=LinearConstraint(
-            matrix[:, kept],
-            np.concatenate([block.lower for block in blocks]),
-            np.concatenate([block.upper for block in blocks]),
-        ),
-        bounds=Bounds(lower[kept], upper[kept]),
-        integrality=whole[kept],
-        options={
-            "mip_rel_gap": relative_gap,
-            "time_limit": time_limit_s,
-            **(_QUICK if counted.any() else _QUICKEST),
-        },
+        ((matrix[:, kept], least, most),),
+        (lower[kept], upper[kept]),
+        whole[kept],
+        relative_gap=relative_gap,
+        time_limit_s=time_limit_s,
+        options=QUICK if counted.any() else QUICKEST,
     )
-    if answer.x is None:
-        if answer.status == _INFEASIBLE:
-            return None
-        raise SolverFailed(
-            f"no plan was found within {time_limit_s:g} s ({answer.message}); try again,"
-            " allow fewer regions, or lower the goal"
-        )
+    if answer is None:
+        return None
     x = np.zeros(columns.count)
     x[kept] = answer.x
     return Integers(
         problem=problem,
         flow_gbps=np.maximum(x[columns.flow], 0.0),
-        instances=np.round(x[columns.instances]),
-        connections=np.round(x[columns.connections]),
+        instances=x[columns.instances],
+        connections=x[columns.connections],
         throughput_gbps=float(x[columns.throughput]),
-        objective=float(answer.fun),
-        bound=float(answer.mip_dual_bound),
+        objective=answer.objective,
+        bound=answer.bound,
     )
-
-
-def _milp_quietly(cost: Floats, **arguments: Any) -> OptimizeResult:
-    """`scipy.optimize.milp` with what HiGHS prints sent to stderr, and without a warning.
-
-    HiGHS has a debug line that no option silences; on the standard output of a process it
-    would break `plan --json`. scipy hands options that it does not know to HiGHS and warns.
-    """
-    with _one_at_a_time, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Unrecognized options detected")
-        try:
-            saved = os.dup(1)
-        except OSError:  # a daemon without a standard output has nothing to protect
-            return milp(cost, **arguments)
-        try:
-            with suppress(OSError):  # nor is there anything to do without a stderr
-                os.dup2(2, 1)
-            return milp(cost, **arguments)
-        finally:
-            _C_LIBRARY.fflush(None)
-            os.dup2(saved, 1)
-            os.close(saved)
-
-
-# ---------------------------------------------------------------- programs of any kind
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Program:
-    """Minimise cost @ x with below @ x <= most, equal @ x == exact, lower <= x <= upper.
-
-    Matrices are (rows, C), dense or sparse by columns; everything else is a vector.
-    """
-
-    cost: Floats
-    below: Any
-    most: Floats
-    equal: Any
-    exact: Floats
-    lower: Floats
-    upper: Floats
-
-    def only(self, taken: Mask) -> Program:
-        """The program with every other column at 0."""
-        kept = np.flatnonzero(taken)
-        return Program(
-            self.cost[kept],
-            self.below[:, kept],
-            self.most,
-            self.equal[:, kept],
-            self.exact,
-            self.lower[kept],
-            self.upper[kept],
-        )
-
-    def reduced_cost(self, answer: RealOptimum) -> Floats:
-        """(C,) how much the objective rises per unit of each column at these prices."""
-        reduced: Floats = (
-            self.cost + self.below.T @ answer.below_price - self.equal.T @ answer.equal_price
-        )
-        return reduced
-
-
-class RealOptimum(NamedTuple):
-    """An optimum over real x; prices are duals: below's >= 0, equal's of either sign."""
-
-    objective: float
-    x: Floats
-    below_price: Floats
-    equal_price: Floats
-
-
-class IntegerOptimum(NamedTuple):
-    """The best x found with whole numbers, and what the solver proved cannot be beaten."""
-
-    objective: float
-    bound: float
-    x: Floats
-
-
-def minimise(program: Program) -> RealOptimum | None:
-    """The optimum over real x; None if there is none.
-
-    Raises SolverFailed when HiGHS stops without an answer.
-    """
-    # As above: the stubs know no array of bounds.
-    answer = linprog(  # type: ignore[call-overload]
-        program.cost,
-        A_ub=program.below,
-        b_ub=program.most,
-        A_eq=program.equal,
-        b_eq=program.exact,
-        bounds=np.column_stack([program.lower, program.upper]),
-        method="highs-ds",
-        # It takes longer than it saves, and the duals are then those of the program itself.
-        options={"presolve": False},
-    )
-    if answer.status == _INFEASIBLE:
-        return None
-    if answer.status != _OPTIMAL:
-        raise SolverFailed(f"a linear program has no answer: {answer.message}")
-    return RealOptimum(
-        objective=float(answer.fun),
-        x=np.asarray(answer.x),
-        below_price=np.maximum(-answer.ineqlin.marginals, 0.0),
-        equal_price=np.asarray(answer.eqlin.marginals),
-    )
-
-
-def minimise_whole(
-    program: Program, whole: Mask, *, relative_gap: float, time_limit_s: float
-) -> IntegerOptimum | None:
-    """The best x whose `whole` entries (mask over columns) are integers; None if infeasible.
-
-    Raises SolverFailed when the time passes without any solution.
-    """
-    answer = _milp_quietly(
-        program.cost,
-        constraints=[
-            LinearConstraint(sparse.csc_array(program.below), -np.inf, program.most),
-            LinearConstraint(sparse.csc_array(program.equal), program.exact, program.exact),
-        ],
-        bounds=Bounds(program.lower, program.upper),
-        integrality=whole.astype(np.int64),
-        options={"mip_rel_gap": relative_gap, "time_limit": time_limit_s, **_QUICK},
-    )
-    if answer.x is None:
-        if answer.status == _INFEASIBLE:
-            return None
-        raise SolverFailed(f"nothing was found within {time_limit_s:g} s ({answer.message})")
-    x = np.where(whole, np.round(answer.x), answer.x)
-    return IntegerOptimum(float(answer.fun), float(answer.mip_dual_bound), x)

@@ -10,7 +10,7 @@ from skyplane_orchestration.planner.multicast.problem import MulticastProblem
 from skyplane_orchestration.planner.multicast.relaxed import SCALE, Aim, Pool
 from skyplane_orchestration.planner.multicast.trees import Tree
 from skyplane_orchestration.planner.problem import Floats, Ints, Mask
-from skyplane_orchestration.planner.solve import IntegerOptimum, Program, minimise_whole
+from skyplane_orchestration.planner.programs import IntegerOptimum, Program, minimise_whole
 
 #: Share of the objective that one relay less may cost in a tie, and one instance less.
 TIE, TIE_INSTANCE = 1e-6, 1e-8

@@ -18,7 +18,7 @@ from skyplane_orchestration.planner.limit_names import REGION_LIMITS
 from skyplane_orchestration.planner.multicast.integers import Integers
 from skyplane_orchestration.planner.multicast.problem import MulticastProblem
 from skyplane_orchestration.planner.multicast.relaxed import Relaxed
-from skyplane_orchestration.planner.solve import FLOW_TOLERANCE
+from skyplane_orchestration.planner.solution import FLOW_TOLERANCE
 from skyplane_orchestration.region import LOCAL_CLOUD
 from skyplane_orchestration.units import gb_to_gbit
 

@@ -25,7 +25,7 @@ from skyplane_orchestration.planner.multicast.trees import (
     cheapest_trees,
 )
 from skyplane_orchestration.planner.problem import Floats, Ints, Mask
-from skyplane_orchestration.planner.solve import Program, RealOptimum, minimise
+from skyplane_orchestration.planner.programs import Program, RealOptimum, minimise
 
 #: Up to this many regions every tree is made, and the integers are proven by the solver.
 FEW_REGIONS = 6

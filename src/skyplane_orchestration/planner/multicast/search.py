@@ -31,7 +31,7 @@ from skyplane_orchestration.planner.multicast.relaxed import (
 )
 from skyplane_orchestration.planner.multicast.trees import Tree, all_trees, cheapest_trees
 from skyplane_orchestration.planner.problem import Floats, Ints
-from skyplane_orchestration.planner.solve import FLOW_TOLERANCE
+from skyplane_orchestration.planner.solution import FLOW_TOLERANCE
 
 #: A plan whose price is proven within this of the bound counts as optimal.
 OPTIMAL_GAP = 1e-4

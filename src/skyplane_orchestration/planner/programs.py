@@ -1,0 +1,201 @@
+"""The only file that calls a solver: HiGHS, through scipy.
+
+A program is arrays and says nothing of regions. A status becomes an answer, None
+(infeasible) or a typed error; it never leaks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
+
+from skyplane_orchestration.errors import SolverFailed
+from skyplane_orchestration.planner.problem import Floats, Mask
+
+_OPTIMAL, _INFEASIBLE = 0, 2
+
+_one_at_a_time = threading.Lock()
+_C_LIBRARY = ctypes.CDLL(None)
+
+#: This heuristic of HiGHS takes longer than most of our programs do without it.
+QUICK: Final = {"mip_heuristic_run_feasibility_jump": False}
+#: With M real there is little to presolve, and few enough integers to branch at once.
+QUICKEST: Final = {
+    **QUICK,
+    "presolve": False,
+    "mip_heuristic_run_rins": False,
+    "mip_heuristic_run_rens": False,
+    "mip_heuristic_run_root_reduced_cost": False,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """Minimise cost @ x with below @ x <= most, equal @ x == exact, lower <= x <= upper.
+
+    Matrices are (rows, C), dense or sparse by columns; everything else is a vector.
+    """
+
+    cost: Floats
+    below: Any
+    most: Floats
+    equal: Any
+    exact: Floats
+    lower: Floats
+    upper: Floats
+
+    def only(self, taken: Mask) -> Program:
+        """The program with every other column at 0."""
+        kept = np.flatnonzero(taken)
+        return Program(
+            self.cost[kept],
+            self.below[:, kept],
+            self.most,
+            self.equal[:, kept],
+            self.exact,
+            self.lower[kept],
+            self.upper[kept],
+        )
+
+    def reduced_cost(self, answer: RealOptimum) -> Floats:
+        """(C,) how much the objective rises per unit of each column at these prices."""
+        reduced: Floats = (
+            self.cost + self.below.T @ answer.below_price - self.equal.T @ answer.equal_price
+        )
+        return reduced
+
+
+class RealOptimum(NamedTuple):
+    """An optimum over real x; prices are duals: below's >= 0, equal's of either sign."""
+
+    objective: float
+    x: Floats
+    below_price: Floats
+    equal_price: Floats
+
+
+class IntegerOptimum(NamedTuple):
+    """The best x found with whole numbers, and what the solver proved cannot be beaten."""
+
+    objective: float
+    bound: float
+    x: Floats
+
+
+def minimise(program: Program) -> RealOptimum | None:
+    """The optimum over real x; None if there is none.
+
+    Raises SolverFailed when HiGHS stops without an answer.
+    """
+    # The stubs know no array of bounds.
+    answer = linprog(  # type: ignore[call-overload]
+        program.cost,
+        A_ub=program.below,
+        b_ub=program.most,
+        A_eq=program.equal,
+        b_eq=program.exact,
+        bounds=np.column_stack([program.lower, program.upper]),
+        method="highs-ds",
+        # It takes longer than it saves, and the duals are then those of the program itself.
+        options={"presolve": False},
+    )
+    if answer.status == _INFEASIBLE:
+        return None
+    if answer.status != _OPTIMAL:
+        raise SolverFailed(f"a linear program has no answer: {answer.message}")
+    return RealOptimum(
+        objective=float(answer.fun),
+        x=np.asarray(answer.x),
+        below_price=np.maximum(-answer.ineqlin.marginals, 0.0),
+        equal_price=np.asarray(answer.eqlin.marginals),
+    )
+
+
+def minimise_whole(
+    program: Program, whole: Mask, *, relative_gap: float, time_limit_s: float
+) -> IntegerOptimum | None:
+    """The best x whose `whole` entries (mask over columns) are integers; None if infeasible.
+
+    Raises SolverFailed when the time passes without any solution.
+    """
+    rows = (
+        (sparse.csc_array(program.below), np.full_like(program.most, -np.inf), program.most),
+        (sparse.csc_array(program.equal), program.exact, program.exact),
+    )
+    return minimise_within(
+        program.cost,
+        rows,
+        (program.lower, program.upper),
+        whole,
+        relative_gap=relative_gap,
+        time_limit_s=time_limit_s,
+    )
+
+
+def minimise_within(
+    cost: Floats,
+    rows: Sequence[tuple[sparse.csc_array, Floats, Floats]],
+    bounds: tuple[Floats, Floats],
+    whole: Mask,
+    *,
+    relative_gap: float,
+    time_limit_s: float,
+    options: Mapping[str, bool] = QUICK,
+) -> IntegerOptimum | None:
+    """`minimise_whole` for rows that have a least and a most.
+
+    Args:
+        rows: matrix, least and most of each part.
+        bounds: least and most of x.
+        options: of HiGHS.
+
+    Raises SolverFailed when the time passes without any solution.
+    """
+    answer = _milp_quietly(
+        cost,
+        constraints=[LinearConstraint(*part) for part in rows],
+        bounds=Bounds(*bounds),
+        integrality=whole.astype(np.int64),
+        options={"mip_rel_gap": relative_gap, "time_limit": time_limit_s, **options},
+    )
+    if answer.x is None:
+        if answer.status == _INFEASIBLE:
+            return None
+        raise SolverFailed(
+            f"no plan was found within {time_limit_s:g} s ({answer.message}); try again,"
+            " allow fewer regions, or lower the goal"
+        )
+    x = np.where(whole, np.round(answer.x), answer.x)
+    return IntegerOptimum(float(answer.fun), float(answer.mip_dual_bound), x)
+
+
+def _milp_quietly(cost: Floats, **arguments: Any) -> OptimizeResult:
+    """`scipy.optimize.milp` with what HiGHS prints sent to stderr, and without a warning.
+
+    HiGHS has a debug line that no option silences; on the standard output of a process it
+    would break `plan --json`. scipy hands options that it does not know to HiGHS and warns.
+    """
+    with _one_at_a_time, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Unrecognized options detected")
+        try:
+            saved = os.dup(1)
+        except OSError:  # a daemon without a standard output has nothing to protect
+            return milp(cost, **arguments)
+        try:
+            with suppress(OSError):  # nor is there anything to do without a stderr
+                os.dup2(2, 1)
+            return milp(cost, **arguments)
+        finally:
+            _C_LIBRARY.fflush(None)
+            os.dup2(saved, 1)
+            os.close(saved)
