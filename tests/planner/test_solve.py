@@ -11,7 +11,7 @@ from scipy.optimize import milp
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.job import Limits
-from skyplane_orchestration.planner import programs
+from skyplane_orchestration.planner import programs, solve
 from skyplane_orchestration.planner.formulation import columns_of, cost_ceiling, cost_per_second
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 from skyplane_orchestration.planner.solve import relax, solve_integers
