@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration.cli import arguments
+from skyplane_orchestration.cli import arguments, planning
 from skyplane_orchestration.cli.outcome import SUCCESS, refusing
 from skyplane_orchestration.cli.session import open_client
 from skyplane_orchestration.cli.terminal import Terminal
@@ -43,9 +43,9 @@ def add(verbs: arguments.Subparsers) -> None:
         "compare", help="the plan beside the direct path, one relay and the clouds' services"
     )
     arguments.add_ends(parser, "a URL, a path or a region tag such as aws:us-east-1")
-    arguments.add_objective(parser)
-    arguments.add_limits(parser)
-    arguments.add_proof(parser)
+    planning.add_objective(parser)
+    planning.add_limits(parser)
+    planning.add_proof(parser)
     arguments.add_deployment(parser)
     arguments.add_output(parser)
     parser.set_defaults(run_verb=run)
@@ -72,9 +72,9 @@ def _comparison(options: argparse.Namespace, client: Client) -> Comparison:
     """Raises SkyplaneError where there is no plan for what was asked."""
     from skyplane_orchestration import planner
 
-    limits = arguments.limits_from(options)
-    policy = arguments.policy_from(options, client.grid.tags)
-    objective = arguments.objective_from(options)
+    limits = planning.limits_from(options)
+    policy = planning.policy_from(options, client.grid.tags)
+    objective = planning.objective_from(options)
     src, dst, volume_gb, objects = options.src, options.dst, options.volume_gb, options.objects
     notes: tuple[str, ...] = ()
     if are_places(options, client.grid.tags):

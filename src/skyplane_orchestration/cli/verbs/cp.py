@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from skyplane_orchestration.cli import arguments
+from skyplane_orchestration.cli import arguments, planning
 from skyplane_orchestration.cli.outcome import SUCCESS, Refused, refusing
 from skyplane_orchestration.cli.preflight import check_destination
 from skyplane_orchestration.cli.progress import Progress, progress_on
@@ -39,9 +39,9 @@ def _add(verbs: arguments.Subparsers, name: str, what: str) -> arguments.Parser:
         "--dry-run", action="store_true", help="show what would be copied; write nothing"
     )
     arguments.add_selection(parser)
-    arguments.add_objective(parser)
-    arguments.add_limits(parser)
-    arguments.add_proof(parser)
+    planning.add_objective(parser)
+    planning.add_limits(parser)
+    planning.add_proof(parser)
     arguments.add_deployment(parser)
     arguments.add_run(parser)
     arguments.add_times(parser)
@@ -75,9 +75,9 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
 def _job(options: argparse.Namespace, client: Client) -> TransferJob:
     return arguments.job_from(
         options,
-        objective=arguments.objective_from(options),
-        limits=arguments.limits_from(options, chunk_mib=options.chunk_mib),
-        policy=arguments.policy_from(options, client.grid.tags),
+        objective=planning.objective_from(options),
+        limits=planning.limits_from(options, chunk_mib=options.chunk_mib),
+        policy=planning.policy_from(options, client.grid.tags),
         volume_gb=options.volume_gb,
         objects=options.objects,
     )

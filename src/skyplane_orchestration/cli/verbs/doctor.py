@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from skyplane_orchestration.cli import arguments
+from skyplane_orchestration.cli import arguments, planning
 from skyplane_orchestration.cli.outcome import FAILED, SUCCESS
 from skyplane_orchestration.cli.session import open_client
 from skyplane_orchestration.cli.terminal import Terminal
@@ -43,7 +43,7 @@ class Check:
 
 def add(verbs: arguments.Subparsers) -> None:
     parser = verbs.add_parser("doctor", help="check this machine; changes nothing")
-    arguments.add_grid(parser)
+    planning.add_grid(parser)
     arguments.add_deployment(parser)
     arguments.add_output(parser)
     parser.set_defaults(run_verb=run)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_orchestration.cli import arguments
+from skyplane_orchestration.cli import arguments, planning
 from skyplane_orchestration.cli.outcome import SUCCESS, refusing
 from skyplane_orchestration.cli.session import open_client, require_writable
 from skyplane_orchestration.cli.terminal import Terminal
@@ -38,9 +38,9 @@ def add(verbs: arguments.Subparsers) -> None:
         metavar="N",
         help=f"rates to plan for, {_FEWEST} to {_MOST} (default: %(default)s)",
     )
-    arguments.add_objective(parser, "one of these: its plan is marked as chosen")
-    arguments.add_limits(parser)
-    arguments.add_proof(parser)
+    planning.add_objective(parser, "one of these: its plan is marked as chosen")
+    planning.add_limits(parser)
+    planning.add_proof(parser)
     arguments.add_deployment(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw price over throughput")
     arguments.add_output(parser)
@@ -112,13 +112,13 @@ def _view(options: argparse.Namespace, client: Client) -> _View:
     """Raises SkyplaneError where there is no plan at all, or none for the objective."""
     from skyplane_orchestration import planner
 
-    objective = arguments.objective_from(options)
+    objective = planning.objective_from(options)
     src, dst = _ends(options, client)
     asked: dict[str, Any] = {
         "volume_gb": options.volume_gb,
         "objects": options.objects,
-        "limits": arguments.limits_from(options),
-        "policy": arguments.policy_from(options, client.grid.tags),
+        "limits": planning.limits_from(options),
+        "policy": planning.policy_from(options, client.grid.tags),
         "proof_s": planner.PROOF_S if options.prove_s is None else options.prove_s,
     }
     chosen = planner.plan(client.grid, src, dst, objective, **asked) if objective else None
@@ -136,8 +136,8 @@ def _marks(
     found: dict[str, TransferPlan | None] = dict.fromkeys(_MARKS)
     if not plan.edges:
         return found
-    limits = arguments.limits_from(options)
-    policy = arguments.policy_from(options, client.grid.tags)
+    limits = planning.limits_from(options)
+    policy = planning.policy_from(options, client.grid.tags)
     ways: dict[str, Callable[..., TransferPlan]] = {
         "direct": direct,
         "ron": partial(best_relay, policy=policy),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from skyplane_orchestration.cli import arguments
+from skyplane_orchestration.cli import planning
 from skyplane_orchestration.cli.outcome import SUCCESS, refusing
 from skyplane_orchestration.cli.session import open_client, require_writable
 from skyplane_orchestration.cli.terminal import Terminal
@@ -75,9 +75,9 @@ def _between_regions(options: argparse.Namespace, client: Client) -> MulticastPl
     from skyplane_orchestration import planner
 
     require_plain_regions(options)
-    limits = arguments.limits_from(options)
+    limits = planning.limits_from(options)
     destinations = (options.dst, *options.further)
-    objective = arguments.objective_from(options) or planner.default_multicast_objective(
+    objective = planning.objective_from(options) or planner.default_multicast_objective(
         client.grid, options.src, destinations, limits
     )
     return planner.multicast_plan(
@@ -88,7 +88,7 @@ def _between_regions(options: argparse.Namespace, client: Client) -> MulticastPl
         volume_gb=options.volume_gb,
         objects=options.objects,
         limits=limits,
-        policy=arguments.policy_from(options, client.grid.tags),
+        policy=planning.policy_from(options, client.grid.tags),
         proof_s=planner.PROOF_S if options.prove_s is None else options.prove_s,
     )
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from skyplane_orchestration.cli import arguments
+from skyplane_orchestration.cli import arguments, planning
 from skyplane_orchestration.cli.outcome import SUCCESS, refusing
 from skyplane_orchestration.cli.session import open_client, require_writable
 from skyplane_orchestration.cli.terminal import Terminal
@@ -35,9 +35,9 @@ def add(verbs: arguments.Subparsers) -> None:
     parser.add_argument(
         "further", nargs="*", metavar="DST", help="further destinations of the same data"
     )
-    arguments.add_objective(parser)
-    arguments.add_limits(parser)
-    arguments.add_proof(parser)
+    planning.add_objective(parser)
+    planning.add_limits(parser)
+    planning.add_proof(parser)
     arguments.add_deployment(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the plan on a map")
     parser.add_argument(
@@ -80,8 +80,8 @@ def _explanation(
     return explain_plan(
         client.grid,
         plan,
-        limits=arguments.limits_from(options),
-        policy=arguments.policy_from(options, client.grid.tags),
+        limits=planning.limits_from(options),
+        policy=planning.policy_from(options, client.grid.tags),
     ).sentences
 
 
@@ -140,9 +140,9 @@ def job_from(options: argparse.Namespace, client: Client) -> TransferJob:
     return TransferJob(
         source=arguments.location_from(options, "src"),
         destination=arguments.location_from(options, "dst"),
-        objective=arguments.objective_from(options),
-        limits=arguments.limits_from(options),
-        policy=arguments.policy_from(options, client.grid.tags),
+        objective=planning.objective_from(options),
+        limits=planning.limits_from(options),
+        policy=planning.policy_from(options, client.grid.tags),
         volume_gb=options.volume_gb,
         objects=options.objects,
     )
@@ -164,9 +164,9 @@ def _between_regions(options: argparse.Namespace, client: Client) -> TransferPla
     from skyplane_orchestration import planner
 
     require_plain_regions(options)
-    limits = arguments.limits_from(options)
-    policy = arguments.policy_from(options, client.grid.tags)
-    objective = arguments.objective_from(options) or client.default_objective(
+    limits = planning.limits_from(options)
+    policy = planning.policy_from(options, client.grid.tags)
+    objective = planning.objective_from(options) or client.default_objective(
         options.src, options.dst, limits
     )
     return planner.plan(

@@ -1,0 +1,78 @@
+"""What the text of an option stands for; argparse's message names the option itself."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+
+from skyplane_orchestration.region import KNOWN_CLOUDS
+
+
+def commas(text: str) -> list[str]:
+    """`a,b` -> [a, b]; blanks around a name do not count."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def pair(text: str) -> tuple[str, str]:
+    """`NAME=VALUE` -> (NAME, VALUE)."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    return name, value
+
+
+def number_above_zero(text: str) -> float:
+    """A finite number; the option that it belongs to stands in argparse's message."""
+    value = _number(text)
+    if not (math.isfinite(value) and value > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero")
+    return value
+
+
+def number_from_zero(text: str) -> float:
+    value = _number(text)
+    if not (math.isfinite(value) and value >= 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from zero up")
+    return value
+
+
+def share(text: str) -> float:
+    value = _number(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to below 1")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def whole_number_from(least: int) -> Callable[[str], int]:
+    """The type of an option that counts something."""
+
+    def whole_number(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and int(text) >= least):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} up")
+        return int(text)
+
+    return whole_number
+
+
+def vcpu_quota(text: str) -> tuple[str, int]:
+    """`CLOUD=N` -> (CLOUD, N)."""
+    cloud, count = instance_type(text)
+    return cloud, whole_number_from(1)(count)
+
+
+def instance_type(text: str) -> tuple[str, str]:
+    """`CLOUD=TYPE` -> (CLOUD, TYPE); a cloud that nobody knows would be ignored silently."""
+    cloud, name = pair(text)
+    if cloud not in KNOWN_CLOUDS:
+        raise argparse.ArgumentTypeError(
+            f"unknown cloud {cloud!r}; use one of {', '.join(KNOWN_CLOUDS)}"
+        )
+    return cloud, name
