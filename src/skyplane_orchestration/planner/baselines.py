@@ -6,7 +6,8 @@ Both fill whole instances and ignore the price, as their users would.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 
 from skyplane_orchestration.errors import PlanInfeasible
@@ -89,6 +90,39 @@ def best_relay(
         if rate > best_gbps:
             best_gbps, best = rate, (src, relay, dst)
     return _chain(grid, request, best, instances, limits)
+
+
+def baselines(
+    grid: Grid,
+    src: str,
+    dst: str,
+    volume_gb: float | None = None,
+    *,
+    objects: int | None = None,
+    limits: Limits = NO_LIMITS,
+    policy: Policy = ANY_REGION,
+) -> dict[str, tuple[int, TransferPlan | PlanInfeasible]]:
+    """`direct_1`, `direct_n`, `ron_1` and `ron_n`: how many instances, and the plan or why none.
+
+    `_1` has one instance per region, `_n` as many as the limits allow at the better end.
+
+    Raises UnknownRegion.
+    """
+    ways: tuple[tuple[str, Callable[..., TransferPlan]], ...] = (
+        ("direct", direct),
+        ("ron", partial(best_relay, policy=policy)),
+    )
+    most = max(most_instances(grid, tag, limits) for tag in (src, dst))
+    found: dict[str, tuple[int, TransferPlan | PlanInfeasible]] = {}
+    for name, way in ways:
+        for suffix, count in (("1", 1), ("n", most)):
+            made: TransferPlan | PlanInfeasible
+            try:
+                made = way(grid, src, dst, count, volume_gb, objects=objects, limits=limits)
+            except PlanInfeasible as error:
+                made = error
+            found[f"{name}_{suffix}"] = count, made
+    return found
 
 
 def default_objective(grid: Grid, src: str, dst: str, limits: Limits = NO_LIMITS) -> MinimizeCost:

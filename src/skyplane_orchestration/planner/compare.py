@@ -25,12 +25,7 @@ from skyplane_orchestration.job import (
 )
 from skyplane_orchestration.plan import PlanCost, TransferPlan
 from skyplane_orchestration.planner.answer import LEAST_GBPS, PROOF_S, plan
-from skyplane_orchestration.planner.baselines import (
-    best_relay,
-    default_objective,
-    direct,
-    most_instances,
-)
+from skyplane_orchestration.planner.baselines import baselines, default_objective
 from skyplane_orchestration.planner.places import crosses_no_edge
 from skyplane_orchestration.planner.services import ServiceQuote, quote_services
 
@@ -190,7 +185,8 @@ def compare(
     if cheapest.edges:
         ceiling, price = _ceiling(objective, cheapest)
         ways += _fastest(ask, objective, ceiling, price)
-        ways += _baselines(grid, src, dst, volume_gb, objects, limits, policy)
+        others = baselines(grid, src, dst, volume_gb, objects=objects, limits=limits, policy=policy)
+        ways += [_baseline(name, *one) for name, one in others.items()]
     quotes = quote_services(grid, src, dst, volume_gb, objects)
     return Comparison(
         src=src,
@@ -252,31 +248,12 @@ def _fastest(
     return [limited, _tried("fastest", "fastest", lambda: ask(unlimited), "at any price")]
 
 
-def _baselines(
-    grid: Grid,
-    src: str,
-    dst: str,
-    volume_gb: float | None,
-    objects: int | None,
-    limits: Limits,
-    policy: Policy,
-) -> list[Way]:
-    """The direct path and RON, with one instance per region and with all."""
-    most = max(most_instances(grid, tag, limits) for tag in (src, dst))
-    ways: tuple[tuple[str, str, Callable[..., TransferPlan], str], ...] = (
-        ("direct", "direct", direct, ""),
-        ("ron", "RON", partial(best_relay, policy=policy), _RON),
-    )
-    return [
-        _tried(
-            f"{name}_{suffix}",
-            f"{title}, {count} instance{'s' if count > 1 else ''}",
-            partial(way, grid, src, dst, count, volume_gb, objects=objects, limits=limits),
-            note,
-        )
-        for name, title, way, note in ways
-        for suffix, count in (("1", 1), ("n", most))
-    ]
+def _baseline(name: str, count: int, made: TransferPlan | PlanInfeasible) -> Way:
+    is_relayed = name.startswith("ron")
+    title = f"{'RON' if is_relayed else 'direct'}, {count} instance{'s' if count > 1 else ''}"
+    if isinstance(made, PlanInfeasible):
+        return Way(name, title, reason=made.message)
+    return _way_of_plan(name, title, made, _RON if is_relayed else "")
 
 
 def _tried(name: str, title: str, make: Callable[[], TransferPlan], note: str = "") -> Way:

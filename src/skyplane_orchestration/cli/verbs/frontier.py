@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -130,34 +128,23 @@ def _marks(
     options: argparse.Namespace, client: Client, plan: TransferPlan
 ) -> dict[str, TransferPlan | None]:
     """Both baselines, with one instance per region and with as many as the limits allow."""
-    from skyplane_orchestration.planner import best_relay, direct
-    from skyplane_orchestration.planner.baselines import most_instances
+    from skyplane_orchestration.planner.baselines import baselines
 
-    found: dict[str, TransferPlan | None] = dict.fromkeys(_MARKS)
     if not plan.edges:
-        return found
-    limits = planning.limits_from(options)
-    policy = planning.policy_from(options, client.grid.tags)
-    ways: dict[str, Callable[..., TransferPlan]] = {
-        "direct": direct,
-        "ron": partial(best_relay, policy=policy),
+        return dict.fromkeys(_MARKS)
+    found = baselines(
+        client.grid,
+        plan.src,
+        plan.dst,
+        plan.volume_gb,
+        objects=options.objects,
+        limits=planning.limits_from(options),
+        policy=planning.policy_from(options, client.grid.tags),
+    )
+    return {
+        name: None if isinstance(made, PlanInfeasible) else made
+        for name, (_, made) in found.items()
     }
-    most = max(most_instances(client.grid, tag, limits) for tag in (plan.src, plan.dst))
-    for name in found:
-        way, _, count = name.partition("_")
-        try:
-            found[name] = ways[way](
-                client.grid,
-                plan.src,
-                plan.dst,
-                1 if count == "1" else most,
-                plan.volume_gb,
-                objects=options.objects,
-                limits=limits,
-            )
-        except PlanInfeasible:
-            continue
-    return found
 
 
 def _title(name: str, plan: TransferPlan) -> str:
