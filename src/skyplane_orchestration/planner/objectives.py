@@ -43,7 +43,7 @@ _SMALL_CHANGE_USD: Final = 0.005
 #: Rates nearer than this (relative) are one.
 SAME_RATE: Final = 1e-4
 #: Shares by which a ceiling is lowered when the solver's tolerance oversteps it.
-_SHRINK: Final = (0.0, 1e-6, 1e-5, 1e-4)
+SHRINK: Final = (0.0, 1e-6, 1e-5, 1e-4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def over_waits(problem: PlanProblem, solve: Solve, *, larger_is_better: bool) ->
     return Answer(best.candidate, max(free.bound, min(one.bound for one in there)))
 
 
-def _rounds(proof_s: float) -> Iterator[int]:
+def rounds(proof_s: float) -> Iterator[int]:
     """Rounds of a search: a few, and more while they are quick."""
     started = time.monotonic()
     for number in count():
@@ -187,7 +187,7 @@ def least_usd(problem: PlanProblem, bill: Bill, wait_s: float, proof_s: float) -
     best: Candidate | None = None
     open_intervals = [(0.0, problem.goal_gbps, problem.most_gbps)]
     closed: list[float] = []
-    for _ in _rounds(proof_s):
+    for _ in rounds(proof_s):
         if not open_intervals or _is_near(best, open_intervals[0][0], OPTIMAL_GAP):
             break
         known, low, high = heappop(open_intervals)
@@ -270,104 +270,6 @@ def _cut(
 # ---------------------------------------------------------------- the most throughput
 
 
-def most_gbps_for_usd(
-    problem: PlanProblem, bill: Bill, usd: float, wait_s: float, proof_s: float
-) -> Answer | None:
-    """The fastest plan whose total is at most `usd`; None when there is none.
-
-    Every plan is taken to wait `wait_s`. The bound in the answer is in Gbit/s.
-    """
-    search = _UnderCeiling(problem, bill, usd, wait_s, proof_s)
-    search.run()
-    if search.best is None and search.most_gbps > 0:
-        any_rate = problem.with_goal(problem.goal_gbps, max(search.most_gbps, problem.goal_gbps))
-        least = least_usd(any_rate, bill, wait_s, proof_s)
-        if least is not None and least.candidate.usd <= usd:
-            search.best = least.candidate
-    if search.best is None:
-        return None
-    return Answer(search.best, max(search.most_gbps, search.best.gbps))
-
-
-class _UnderCeiling:
-    """The fastest plan under a total: intervals of rates, from the top down.
-
-    Which rates a total allows is no interval: a rate that just needs one more instance may be
-    too dear although a higher one is not.
-    """
-
-    def __init__(
-        self, problem: PlanProblem, bill: Bill, usd: float, wait_s: float, proof_s: float
-    ) -> None:
-        self._problem = problem
-        self._bill = bill
-        self._usd = usd
-        self._wait_s = wait_s
-        self._proof_s = proof_s
-        self._open = [(0.0, problem.most_gbps)]
-        self._closed: list[float] = []
-        self.best: Candidate | None = None
-
-    @property
-    def most_gbps(self) -> float:
-        """No plan under the ceiling is faster."""
-        return max([self._least_gbps, *self._closed, *(high for _, high in self._open)])
-
-    @property
-    def _least_gbps(self) -> float:
-        return 0.0 if self.best is None else self.best.gbps
-
-    def run(self) -> None:
-        for _ in _rounds(self._proof_s):
-            if not self._open or self._is_reached(self._open[-1][1]):
-                break
-            self._look(*self._open.pop())
-
-    def _is_reached(self, gbps: float) -> bool:
-        return self.best is not None and gbps <= self.best.gbps * (1 + OPTIMAL_GAP)
-
-    def _look(self, low_gbps: float, high_gbps: float) -> None:
-        """Ask with the overhead of the lower end, which bounds the interval; then with that
-        of the upper end, where what is found keeps the ceiling in truth; then cut."""
-        low = max(low_gbps, self._least_gbps)
-        found = self._fastest(low, high_gbps, 0.0)
-        if found is None or found.bound < low:
-            return
-        high = min(high_gbps, found.bound)
-        top = min(high, found.integers.throughput_gbps)
-        if not self._consider(found):
-            for shrink in _SHRINK:
-                below = self._fastest(top, top, shrink)
-                if below is None or self._consider(below):
-                    break
-        low = max(low, self._least_gbps)
-        if self._is_reached(high):
-            return
-        if top <= low * (1 + OPTIMAL_GAP):
-            # The solver's best is no better; what is above is its bound alone.
-            self._closed.append(high)
-            return
-        middle = (low + top) / 2
-        self._open += [(low, middle), (middle, high)]
-
-    def _fastest(self, gbps: float, most_gbps: float, shrink: float) -> Found | None:
-        """With the overhead of one rate, the most up to another."""
-        price = self._bill.usd_per_gbit(self._usd) * (1 - shrink)
-        if price <= 0:
-            return None
-        part = self._problem.with_goal(min(self._problem.goal_gbps, most_gbps), most_gbps)
-        return fastest(self._bill.dearer(part, gbps, self._wait_s), price, proof_s=self._proof_s)
-
-    def _consider(self, found: Found) -> bool:
-        """Keep it if it is under the ceiling and faster; whether it is under the ceiling."""
-        candidate = candidate_of(self._bill.grid, found, self._bill, self._wait_s)
-        if candidate.usd > self._usd:
-            return False
-        if candidate.gbps > self._least_gbps:
-            self.best = candidate
-        return True
-
-
 def most_gbps_for_price(
     problem: PlanProblem, grid: Grid, usd_per_gb: float, bill: Bill | None, proof_s: float
 ) -> Answer | None:
@@ -381,7 +283,7 @@ def most_gbps_for_price(
     if above is None:
         return None
     candidate = candidate_of(grid, above, bill)
-    for shrink in _SHRINK[1:]:
+    for shrink in SHRINK[1:]:
         if candidate.usd_per_gb <= usd_per_gb:
             return Answer(candidate, max(above.bound, candidate.gbps))
         found = fastest(problem, price * (1 - shrink), proof_s=proof_s)

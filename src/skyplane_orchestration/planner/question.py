@@ -25,6 +25,7 @@ from skyplane_orchestration.planner.limit_names import (
 from skyplane_orchestration.planner.objectives import Answer, Bill, Candidate
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search import cheapest, largest_throughput
+from skyplane_orchestration.planner.under_total import most_gbps_for_usd
 from skyplane_orchestration.units import (
     gb_to_gbit,
     usd_per_gb_to_usd_per_gbit,
@@ -205,7 +206,7 @@ class Question:
         bill = self._priced()
 
         def solve(problem: PlanProblem, wait_s: float) -> Answer | None:
-            return objectives.most_gbps_for_usd(problem, bill, usd, wait_s, self.proof_s)
+            return most_gbps_for_usd(problem, bill, usd, wait_s, self.proof_s)
 
         found = objectives.over_waits(self.problem, solve, larger_is_better=True)
         if found is None:
