@@ -13,7 +13,6 @@ from skyplane_orchestration.planner.bound import (
     least_instances,
     most_promising,
     needed,
-    useless_regions,
 )
 from skyplane_orchestration.planner.formulation import cost_per_second, end_instances
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
@@ -68,8 +67,9 @@ def test_some_regions_are_useless_where_the_direct_path_is_cheap(
     at_goal = problem.with_goal(5.0, 5.0)
     relaxed = relax(at_goal, cost_per_second(at_goal))
     assert relaxed is not None
-    assert useless_regions(at_goal, relaxed, 0.0005).tolist() == problem.relays.tolist()
-    assert not useless_regions(at_goal, relaxed, 0.5).any()
+    one, all_of_them = (needed(at_goal, relaxed, relaxed.objective + by) for by in (0.0005, 0.5))
+    assert one.regions.tolist() == (~problem.relays).tolist()
+    assert all_of_them.regions.all()
 
 
 def test_two_idle_relays_are_not_joined_when_only_one_can_be_paid(

@@ -135,12 +135,6 @@ def needed(problem: PlanProblem, relaxed: Relaxation, worst: float) -> Needed:
     return Needed(tighter.with_regions(regions), kept.with_regions(regions), regions)
 
 
-def useless_regions(problem: PlanProblem, relaxed: Relaxation, slack: float) -> Mask:
-    """(V,) relays that no solution with objective <= relaxed.objective + slack can use."""
-    useless: Mask = ~needed(problem, relaxed, relaxed.objective + slack).regions
-    return useless
-
-
 def path_length(problem: PlanProblem, relaxed: Relaxation) -> float:
     """What one more Gbit/s costs by the duals: the shortest path from source to sink."""
     lengths = matrix_of(problem, relaxed.edge_length)
