@@ -277,7 +277,7 @@ def test_one_destination_is_the_ordinary_plan(small_grid: Any, world: World, goa
     if isinstance(answer, PlanInfeasible):
         with pytest.raises(PlanInfeasible) as refused:
             plan(grid, "aws:s", TAGS[1], objective, limits=limits)
-        assert answer.most_gbps == pytest.approx(refused.value.most_gbps, rel=0.05, abs=1e-3)
+        assert answer.most_gbps == pytest.approx(refused.value.most_gbps, rel=2e-3, abs=1e-3)
         return
     ordinary = plan(grid, "aws:s", TAGS[1], objective, limits=limits)
     # Each is within its own proven gap of the same optimum.
