@@ -272,3 +272,29 @@ def test_both_ceilings_hold_at_once(
     for other in every:
         if other.usd_per_gb <= price and other.total_usd <= usd:
             assert other.gbps <= answer.solver.bound * NEARLY
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "limits"),
+    [
+        ("azure:westcentralus", "gcp:australia-southeast1", Limits(instance_limit=2)),
+        ("azure:westus2", "aws:me-south-1", Limits(max_relays=1, source_read_gbps=0.5)),
+        (
+            "azure:jioindiacentral",
+            "azure:belgiumcentral",
+            Limits(safety_margin=0.99, destination_write_gbps=0.5),
+        ),
+    ],
+)
+def test_the_smallest_price_that_a_refusal_names_is_accepted(
+    shipped: Grid, src: str, dst: str, limits: Limits
+) -> None:
+    with pytest.raises(PlanInfeasible) as refused:
+        plan(shipped, src, dst, MaximizeThroughput(max_usd_per_gb=0.001), limits=limits)
+    least = refused.value.least_usd_per_gb
+    assert least is not None
+    accepted = plan(shipped, src, dst, MaximizeThroughput(max_usd_per_gb=least), limits=limits)
+    assert accepted.cost.usd_per_gb <= least
+    assert accepted.solver.bound >= accepted.throughput_gbps
+    with pytest.raises(PlanInfeasible):
+        plan(shipped, src, dst, MaximizeThroughput(max_usd_per_gb=least * 0.9999), limits=limits)

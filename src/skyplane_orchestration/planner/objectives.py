@@ -42,6 +42,8 @@ _ITS_OWN: Final = 1.25
 _SMALL_CHANGE_USD: Final = 0.005
 #: Rates nearer than this (relative) are one.
 SAME_RATE: Final = 1e-4
+#: By what share a ceiling is raised where the solver, which stays below it, finds nothing.
+_STRETCH: Final = 1e-4
 #: Shares by which a ceiling is lowered when the solver's tolerance oversteps it.
 SHRINK: Final = (0.0, 1e-6, 1e-5, 1e-4)
 
@@ -279,21 +281,21 @@ def most_gbps_for_price(
     the answer is in Gbit/s.
     """
     price = usd_per_gb_to_usd_per_gbit(usd_per_gb)
-    above = fastest(problem, price, proof_s=proof_s)
-    if above is None:
-        return None
-    candidate = candidate_of(grid, above, bill)
+    above = found = fastest(problem, price, proof_s=proof_s) or fastest(
+        problem, price * (1 + _STRETCH), proof_s=proof_s
+    )
+    bound = problem.most_gbps if above is None else above.bound
     for shrink in SHRINK[1:]:
-        if candidate.usd_per_gb <= usd_per_gb:
-            return Answer(candidate, max(above.bound, candidate.gbps))
-        found = fastest(problem, price * (1 - shrink), proof_s=proof_s)
         if found is None:
             break
         candidate = candidate_of(grid, found, bill)
+        if candidate.usd_per_gb <= usd_per_gb:
+            return Answer(candidate, max(bound, candidate.gbps))
+        found = fastest(problem, price * (1 - shrink), proof_s=proof_s)
     least = cheapest(problem, exactly=False, proof_s=0.0)
     if least is None:
         return None
     candidate = candidate_of(grid, least, bill)
     if candidate.usd_per_gb > usd_per_gb:
         return None
-    return Answer(candidate, max(above.bound, candidate.gbps))
+    return Answer(candidate, max(bound, candidate.gbps))
