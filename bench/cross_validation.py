@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bench.fit_throughput_model import fit
 from bench.report import Case
-from skyplane_orchestration.grid_rules import Floats
+from skyplane_orchestration.geography import Floats
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.loading import pair_caps
 from skyplane_orchestration.throughput_model import modelled_rtt_ms, modelled_throughput_gbps

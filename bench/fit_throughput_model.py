@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skyplane_orchestration.grid_rules import Floats, GridRegion, pairwise_distance_km
+from skyplane_orchestration.geography import Floats, GridRegion, pairwise_distance_km
 from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.grids.loading import MODEL_FILE, read_json
 from skyplane_orchestration.grids.tables import shipped_files

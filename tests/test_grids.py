@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from skyplane_orchestration.errors import GridInvalid, UnknownRegion
-from skyplane_orchestration.grid_rules import GridRegion
+from skyplane_orchestration.geography import GridRegion
 from skyplane_orchestration.grids import Grid, load_grid, pairwise_distance_km
 from skyplane_orchestration.grids.prices import billed_price
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grid_rules import GridRegion, pairwise_distance_km
+from skyplane_orchestration.geography import GridRegion, pairwise_distance_km
 from skyplane_orchestration.grids import load_grid
 from skyplane_orchestration.throughput_model import (
     LEAST_MS_PER_KM,

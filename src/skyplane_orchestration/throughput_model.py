@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grid_rules import Floats, GridRegion, pairwise_distance_km
+from skyplane_orchestration.geography import Floats, GridRegion, pairwise_distance_km
 
 #: Light in fibre takes this long there and back (refractive index 1.47): no slope is below it.
 LEAST_MS_PER_KM = 0.0098

@@ -17,6 +17,7 @@ from skyplane_orchestration.job import (
     Objective,
     Policy,
 )
+from skyplane_orchestration.planner import PROOF_S
 
 REGIONS = ("aws:eu-west-1", "aws:us-east-1", "gcp:europe-west1")
 
@@ -137,3 +138,12 @@ def test_a_policy_must_bite() -> None:
         planning.policy_from(parsed("--exclude aws:us-est-1"), REGIONS)
     with pytest.raises(ConfigurationInvalid, match="--exclude-keys"):
         planning.policy_from(parsed("--exclude *.tmp"), REGIONS)
+
+
+def test_the_help_states_the_planners_own_time_for_proofs() -> None:
+    """The command does not load the planner to print its help."""
+    parser = Parser(prog="x")
+    planning.add_proof(parser)
+    assert f"(default: {PROOF_S:g})" in " ".join(parser.format_help().split())
+    assert planning.proof_s_from(parser.parse_args([])) == PROOF_S
+    assert planning.proof_s_from(parser.parse_args(["--prove-s", "0"])) == 0.0

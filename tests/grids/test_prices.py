@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grid_rules import GridRegion
+from skyplane_orchestration.geography import GridRegion
 from skyplane_orchestration.grids import load_grid
 from skyplane_orchestration.grids.prices import applied_rule, edge_price
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb

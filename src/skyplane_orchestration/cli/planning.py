@@ -198,6 +198,13 @@ def limits_from(options: argparse.Namespace, *, chunk_mib: int | None = None) ->
     )
 
 
+def proof_s_from(options: argparse.Namespace) -> float:
+    """Seconds for each attempt to prove that nothing is better; the planner's own by default."""
+    from skyplane_orchestration.planner import PROOF_S
+
+    return PROOF_S if options.prove_s is None else float(options.prove_s)
+
+
 def policy_from(options: argparse.Namespace, regions: Sequence[str]) -> Policy:
     """The regions that may carry bytes, and the most that a job may cost.
 

@@ -6,7 +6,7 @@ and completes what is missing; every value of a `Grid` knows where it comes from
 
 from __future__ import annotations
 
-from skyplane_orchestration.grid_rules import GridRegion, pairwise_distance_km
+from skyplane_orchestration.geography import GridRegion, pairwise_distance_km
 from skyplane_orchestration.grids.loading import SHIPPED, load_grid
 from skyplane_orchestration.grids.overrides import PriceOverride, read_overrides
 from skyplane_orchestration.grids.values import (

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grid_rules import Floats, pairwise_distance_km
+from skyplane_orchestration.geography import Floats, pairwise_distance_km
 from skyplane_orchestration.grids.loading import read_grid
 from skyplane_orchestration.grids.prices import FROM_OVERRIDE
 from skyplane_orchestration.grids.rows import BadRow, Findings

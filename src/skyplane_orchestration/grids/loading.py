@@ -21,7 +21,7 @@ import yaml
 from numpy.typing import NDArray
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grid_rules import Floats, GridRegion
+from skyplane_orchestration.geography import Floats, GridRegion
 from skyplane_orchestration.grids.overrides import (
     OVERRIDE_FILES,
     PriceOverride,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grid_rules import GridRegion
+from skyplane_orchestration.geography import GridRegion
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
 FROM_RULES = "rules"

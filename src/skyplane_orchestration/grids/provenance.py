@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skyplane_orchestration.grid_rules import pairwise_distance_km
+from skyplane_orchestration.geography import pairwise_distance_km
 from skyplane_orchestration.grids.overrides import first_match
 from skyplane_orchestration.grids.prices import FROM_OVERRIDE, FROM_RULES, applied_rule
 from skyplane_orchestration.grids.values import FROM_TABLE, Grid, InstanceType

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grid_rules import Floats, GridRegion
+from skyplane_orchestration.geography import Floats, GridRegion
 from skyplane_orchestration.grids.rows import Findings, Row, read_rows
 from skyplane_orchestration.grids.values import (
     FROM_TABLE,

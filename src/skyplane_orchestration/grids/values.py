@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skyplane_orchestration.errors import GridInvalid, UnknownRegion
-from skyplane_orchestration.grid_rules import Floats, GridRegion
+from skyplane_orchestration.geography import Floats, GridRegion
 from skyplane_orchestration.grids.overrides import PriceOverride, first_match
 from skyplane_orchestration.grids.prices import FROM_OVERRIDE, FROM_RULES, edge_price
 from skyplane_orchestration.region import nearest_names

@@ -17,8 +17,10 @@ from skyplane_orchestration.units import (
     usd_per_hour_to_usd_per_s,
 )
 
+#: Clouds state prices per so many requests; a listing returns so many keys at a time.
 REQUESTS_PER_PRICE = 1000
 LISTED_PER_REQUEST = 1000
+#: A multipart upload is begun and completed; both are billed as writes.
 _MULTIPART_EXTRA_WRITES = 2
 
 

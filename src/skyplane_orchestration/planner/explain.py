@@ -38,7 +38,9 @@ from skyplane_orchestration.planner.solution import Integers, Relaxation
 
 Names = tuple[str, ...]
 
+#: A limit that is used up to this share counts as full.
 _TIGHT = 1e-4
+#: A shadow price below this is the solver's noise.
 _WORTH = 1e-6
 #: Significant digits of a figure that a second request may use, and the solver's noise.
 _DIGITS = 5

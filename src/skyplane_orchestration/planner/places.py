@@ -24,6 +24,7 @@ from skyplane_orchestration.planner.options import (
 from skyplane_orchestration.region import parse_region_tag
 from skyplane_orchestration.units import gb_to_gbit
 
+#: Relative difference of rates that counts as none.
 _ROUNDING = 1e-9
 
 

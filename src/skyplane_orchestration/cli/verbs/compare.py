@@ -92,7 +92,7 @@ def _comparison(options: argparse.Namespace, client: Client) -> Comparison:
         objects=objects,
         limits=limits,
         policy=policy,
-        proof_s=planner.PROOF_S if options.prove_s is None else options.prove_s,
+        proof_s=planning.proof_s_from(options),
     )
     return replace(found, notes=(*found.notes, *notes))
 

@@ -117,7 +117,7 @@ def _view(options: argparse.Namespace, client: Client) -> _View:
         "objects": options.objects,
         "limits": planning.limits_from(options),
         "policy": planning.policy_from(options, client.grid.tags),
-        "proof_s": planner.PROOF_S if options.prove_s is None else options.prove_s,
+        "proof_s": planning.proof_s_from(options),
     }
     chosen = planner.plan(client.grid, src, dst, objective, **asked) if objective else None
     found = planner.frontier(client.grid, src, dst, points=options.points, **asked)

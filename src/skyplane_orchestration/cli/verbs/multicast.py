@@ -89,7 +89,7 @@ def _between_regions(options: argparse.Namespace, client: Client) -> MulticastPl
         objects=options.objects,
         limits=limits,
         policy=planning.policy_from(options, client.grid.tags),
-        proof_s=planner.PROOF_S if options.prove_s is None else options.prove_s,
+        proof_s=planning.proof_s_from(options),
     )
 
 

@@ -178,7 +178,7 @@ def _between_regions(options: argparse.Namespace, client: Client) -> TransferPla
         objects=options.objects,
         limits=limits,
         policy=policy,
-        proof_s=planner.PROOF_S if options.prove_s is None else options.prove_s,
+        proof_s=planning.proof_s_from(options),
     )
 
 

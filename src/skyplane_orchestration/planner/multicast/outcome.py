@@ -27,6 +27,7 @@ NOT_EXECUTED = (
     "for looking and comparing: gateways of this release bring data to one destination, so"
     " running it takes one transfer per destination, at the price of separate plans"
 )
+#: A limit used up to this share counts as full; a shadow price below this is noise.
 _TIGHT, _WORTH = 1e-4, 1e-6
 #: A place whose cloud charges for no request.
 _FREE = f"{LOCAL_CLOUD}:free"
