@@ -101,6 +101,7 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     # ---- where to write
     (("plan", "frontier"), f"{ENDS} --plot {{missing}}/map.svg", "missing/map.svg"),
     (("plan", "frontier"), f"{ENDS} --plot {{tmp}}", "cannot be written"),
+    (("plan", "frontier"), f"{ENDS} --plot /proc/map.svg", "cannot be written"),
     (("plan", "frontier"), f"{ENDS} --plot", "--plot"),
     # ---- grids
     (("grid",), "", "ACTION"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -135,6 +136,28 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     command = f"{sys.executable} -m skyplane_orchestration.cli grid show shipped --json | head -c 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("{", "")
+
+
+@pytest.mark.parametrize("verb", [["grid", "list"], ["grid", "list", "--json"]])
+@pytest.mark.parametrize(
+    ("stream", "why"), [(">&-", "is closed"), (">/dev/full", os.strerror(errno.ENOSPC))]
+)
+def test_an_answer_that_cannot_be_written_is_one_line(
+    verb: list[str], stream: str, why: str
+) -> None:
+    if stream == ">/dev/full" and not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    command = f"{sys.executable} -m skyplane_orchestration.cli {' '.join(verb)} {stream}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith("skyplane-orch: the answer could not be written")
+    assert line.endswith(why)
+
+
+def test_a_complaint_without_a_stderr_still_has_its_exit_code() -> None:
+    command = f"{sys.executable} -m skyplane_orchestration.cli grid show nowhere 2>&-"
+    assert subprocess.run(command, shell=True, capture_output=True, check=False).returncode == 2
 
 
 def test_signals_interrupt_then_warn_then_interrupt(capsys: pytest.CaptureFixture[str]) -> None:

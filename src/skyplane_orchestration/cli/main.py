@@ -12,7 +12,12 @@ from typing import Final
 from skyplane_orchestration.cli.arguments import Parser
 from skyplane_orchestration.cli.interrupts import Interrupts
 from skyplane_orchestration.cli.outcome import BAD_INPUT, FAILED, INTERRUPTED, Refused, refusing
-from skyplane_orchestration.cli.terminal import Terminal, complain, configure_logging
+from skyplane_orchestration.cli.terminal import (
+    Terminal,
+    Unwritable,
+    complain,
+    configure_logging,
+)
 from skyplane_orchestration.errors import SkyplaneError
 
 _VERBS: Final = (
@@ -63,10 +68,19 @@ def main(arguments: Sequence[str]) -> int:
             complain("interrupted" if interrupts.count < 3 else "interrupted again; cleanup left")
             return INTERRUPTED
         except BrokenPipeError:
-            # The reader of our stdout (head, less) has seen enough; Python would complain
-            # once more when it flushes the stream at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # The reader of our stdout (head, less) has seen enough.
+            _drop_stdout()
             return FAILED
+        except Unwritable as error:
+            complain(str(error))
+            _drop_stdout()
+            return FAILED
+
+
+def _drop_stdout() -> None:
+    """Python would complain once more when it flushes the stream at exit."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: Sequence[str]) -> int:

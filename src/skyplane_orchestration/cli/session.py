@@ -89,6 +89,14 @@ def _read_object(source: str, what: str) -> dict[str, Any]:
     return document
 
 
+def write_picture(path: Path, svg: str) -> None:
+    """Raises ConfigurationInvalid where the file cannot be written after all."""
+    try:
+        path.write_text(svg, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationInvalid(f"{str(path)!r} cannot be written: {error.strerror}") from error
+
+
 def require_writable(path: Path) -> None:
     """Raises ConfigurationInvalid when a file cannot be written there later."""
     folder = path.parent

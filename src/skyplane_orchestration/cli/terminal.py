@@ -6,7 +6,8 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
 
 #: Width of tables where nobody looks: a pipe must not get rows that are cut to 80 columns.
 _PIPE_WIDTH: Final = 200
+_CLOSED: Final = "the answer could not be written: its stream is closed"
+
+
+class Unwritable(Exception):
+    """What was asked for is there, and cannot be handed over; the text says why."""
 
 
 class Terminal:
@@ -32,18 +38,22 @@ class Terminal:
         if self.is_json:
             self.write_json(document)
         else:
-            console = self.console()
-            for part in readable:
-                console.print(part)
+            with _writing():
+                console = self.console()
+                for part in readable:
+                    console.print(part)
 
     def write_json(self, document: Mapping[str, Any]) -> None:
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
-        sys.stdout.flush()
+        with _writing():
+            sys.stdout.write(json.dumps(document, indent=2) + "\n")
+            sys.stdout.flush()
 
     def console(self, *, is_for_progress: bool = False) -> Console:
         from rich.console import Console
 
         stream = sys.stderr if is_for_progress else sys.stdout
+        if stream is None:
+            raise Unwritable(_CLOSED)
         width = None if stream.isatty() else _PIPE_WIDTH
         return Console(file=stream, width=width, highlight=False, soft_wrap=width is not None)
 
@@ -54,8 +64,23 @@ class Terminal:
             sys.stderr.flush()
 
 
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Raises Unwritable where stdout is closed or full; a reader that left is BrokenPipeError."""
+    if sys.stdout is None:
+        raise Unwritable(_CLOSED)
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unwritable(f"the answer could not be written: {error.strerror}") from error
+
+
 def complain(text: str) -> None:
-    """One line on stderr."""
+    """One line on stderr, where there is one."""
+    if sys.stderr is None:
+        return
     line = " ".join(text.split())
     sys.stderr.write(f"skyplane-orch: {line}\n")
     sys.stderr.flush()

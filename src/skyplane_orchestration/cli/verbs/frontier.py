@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.cli import arguments, planning
 from skyplane_orchestration.cli.outcome import SUCCESS, refusing
-from skyplane_orchestration.cli.session import open_client, require_writable
+from skyplane_orchestration.cli.session import open_client, require_writable, write_picture
 from skyplane_orchestration.cli.terminal import Terminal
 from skyplane_orchestration.cli.verbs.plan import are_places, require_plain_regions
 from skyplane_orchestration.errors import PlanInfeasible
@@ -52,7 +52,8 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         client = open_client(options, grid=options.grid)
         view = _view(options, client)
     if options.plot is not None:
-        options.plot.write_text(_chart(view), encoding="utf-8")
+        with refusing():
+            write_picture(options.plot, _chart(view))
     if terminal.is_json:
         terminal.write_json(_document(view))
         return SUCCESS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from skyplane_orchestration.cli import planning
 from skyplane_orchestration.cli.outcome import SUCCESS, refusing
-from skyplane_orchestration.cli.session import open_client, require_writable
+from skyplane_orchestration.cli.session import open_client, require_writable, write_picture
 from skyplane_orchestration.cli.terminal import Terminal
 from skyplane_orchestration.cli.verbs.plan import (
     are_places,
@@ -38,7 +38,8 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     if options.plot is not None:
         from skyplane_orchestration.planner.picture import plan_svg
 
-        options.plot.write_text(plan_svg(plan, client.grid), encoding="utf-8")
+        with refusing():
+            write_picture(options.plot, plan_svg(plan, client.grid))
     if terminal.is_json:
         terminal.write_json(plan.to_dict())
     else:
