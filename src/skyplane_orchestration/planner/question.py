@@ -209,9 +209,15 @@ class Question:
             return most_gbps_for_usd(problem, bill, usd, wait_s, self.proof_s)
 
         found = objectives.over_waits(self.problem, solve, larger_is_better=True)
-        if found is None:
-            raise self._dearer_than_total(usd)
-        return found
+        if found is not None:
+            return found
+        # The solver stays a little below a ceiling: at the smallest total it finds nothing.
+        least = self._least_usd(MinimizeCost(_ANY_RATE_GBPS))
+        if least.candidate.usd <= usd:
+            return Answer(least.candidate, self.problem.most_gbps)
+        raise explain.too_dear(
+            self.ends, usd, least.candidate.usd, is_policy=usd == self.max_job_usd
+        )
 
     def _under_both(
         self, by_price: Answer, by_total: Answer, usd_per_gb: float, usd: float
@@ -239,9 +245,3 @@ class Question:
             return explain.infeasible(self.problem, self.limits, self.grid)
         candidate = objectives.candidate_of(self.grid, least, self.bill)
         return explain.too_dear_per_gb(self.ends, usd_per_gb, candidate.usd_per_gb)
-
-    def _dearer_than_total(self, usd: float) -> PlanInfeasible:
-        least = self._least_usd(MinimizeCost(_ANY_RATE_GBPS))
-        return explain.too_dear(
-            self.ends, usd, least.candidate.usd, is_policy=usd == self.max_job_usd
-        )
