@@ -41,6 +41,8 @@ __all__ = [
     "matches",
     "may_relay",
     "refuse_excluded_ends",
+    "regions_that_may_serve",
+    "usable_edges",
 ]
 
 
@@ -188,16 +190,12 @@ def build_problem(
     """
     ends = (grid.index_of(src), grid.index_of(dst))
     refuse_excluded_ends((src, dst), policy)
-    every = grid.tags
-    kept = [
-        number
-        for number, tag in enumerate(every)
-        if number in ends or (limits.max_relays != 0 and may_relay(tag, policy))
-    ]
-    tags = tuple(every[number] for number in kept)
+    kept = regions_that_may_serve(grid, ends, limits, policy)
+    tags = tuple(grid.tags[number] for number in kept)
     source, sink = kept.index(ends[0]), kept.index(ends[1])
     rate = grid.throughput_gbps[np.ix_(kept, kept)] * (1 - limits.safety_margin)
-    usable = _usable(rate, source, sink, may_chain=limits.max_relays != 1)
+    usable = usable_edges(rate, (source, sink), may_chain=limits.max_relays != 1)
+    usable[sink, :] = False
     types, option_region, quota = _options(grid, tags, limits, rate * usable, (source, sink))
     has_option = np.bincount(option_region, minlength=len(tags)) > 0
     tail, head = np.nonzero(usable & has_option[:, None] & has_option[None, :])
@@ -205,12 +203,8 @@ def build_problem(
     ingress = np.array([kind.ingress_gbps for kind in types])
     read = read_limit_gbps(grid, src, limits) or np.inf
     write = write_limit_gbps(grid, dst, limits) or np.inf
-    ceiling = min(
-        float((egress * quota)[option_region == source].max(initial=0.0)),
-        float((ingress * quota)[option_region == sink].max(initial=0.0)),
-        read,
-        write,
-    )
+    most_out = float((egress * quota)[option_region == source].max(initial=0.0))
+    most_in = float((ingress * quota)[option_region == sink].max(initial=0.0))
     prices = usd_per_gb_to_usd_per_gbit(1.0) * grid.usd_per_gb[np.ix_(kept, kept)]
     return PlanProblem(
         tags=tags,
@@ -228,22 +222,36 @@ def build_problem(
         usd_per_s=np.array([usd_per_hour_to_usd_per_s(kind.usd_per_hour) for kind in types]),
         quota=quota,
         goal_gbps=goal_gbps,
-        most_gbps=max(goal_gbps, ceiling),
+        most_gbps=max(goal_gbps, min(most_out, most_in, read, write)),
         max_relays=limits.max_relays,
         read_gbps=read,
         write_gbps=write,
     )
 
 
-def _usable(rate: Floats, source: int, sink: int, *, may_chain: bool) -> Mask:
-    """(V, V) the pairs that may carry flow; `may_chain` allows one relay after another."""
+def regions_that_may_serve(
+    grid: Grid, ends: Sequence[int], limits: Limits, policy: Policy
+) -> list[int]:
+    """Numbers of the grid's regions that are ends or may relay."""
+    return [
+        number
+        for number, tag in enumerate(grid.tags)
+        if number in ends or (limits.max_relays != 0 and may_relay(tag, policy))
+    ]
+
+
+def usable_edges(rate: Floats, ends: Sequence[int], *, may_chain: bool) -> Mask:
+    """(V, V) the pairs that may carry flow: none into the source, the first of the ends.
+
+    Args:
+        may_chain: whether relays may send to relays.
+    """
     usable: Mask = rate > 0
-    usable[:, source] = False
-    usable[sink, :] = False
+    usable[:, ends[0]] = False
     np.fill_diagonal(usable, False)
     if not may_chain:
         relay = np.ones(len(rate), dtype=bool)
-        relay[[source, sink]] = False
+        relay[list(ends)] = False
         usable &= ~(relay[:, None] & relay[None, :])
     return usable
 

@@ -35,8 +35,9 @@ from skyplane_orchestration.planner.problem import (
     Floats,
     Ints,
     Mask,
-    may_relay,
     refuse_excluded_ends,
+    regions_that_may_serve,
+    usable_edges,
 )
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_hour_to_usd_per_s
 
@@ -139,11 +140,7 @@ def build_multicast_problem(
     require_ends(grid, src, destinations)
     ends = [grid.index_of(tag) for tag in (src, *destinations)]
     refuse_excluded_ends((src, *destinations), policy)
-    kept = [
-        number
-        for number, tag in enumerate(grid.tags)
-        if number in ends or (limits.max_relays != 0 and may_relay(tag, policy))
-    ]
+    kept = regions_that_may_serve(grid, ends, limits, policy)
     tags = tuple(grid.tags[number] for number in kept)
     types = [chosen_type(grid, tag, limits) for tag in tags]
     quotas = [quota_of(grid, tag, kind, limits) for tag, kind in zip(tags, types, strict=True)]
@@ -182,18 +179,9 @@ def build_multicast_problem(
 def _connections_per_gbps(
     rate: Floats, has_instances: Mask, ends: Sequence[int], *, may_chain: bool
 ) -> Floats:
-    """(V, V) connections per Gbit/s; no edge enters the source, the first of the ends.
-
-    Args:
-        may_chain: whether relays may send to relays.
-    """
-    usable = (rate > 0) & has_instances[:, None] & has_instances[None, :]
-    usable[:, ends[0]] = False
-    np.fill_diagonal(usable, False)
-    if not may_chain:
-        relay = np.ones(len(rate), dtype=bool)
-        relay[list(ends)] = False
-        usable &= ~(relay[:, None] & relay[None, :])
+    """(V, V) connections per Gbit/s, infinite where there is no edge; see `usable_edges`."""
+    usable = usable_edges(rate, ends, may_chain=may_chain)
+    usable &= has_instances[:, None] & has_instances[None, :]
     connections = np.full(rate.shape, np.inf)
     connections[usable] = MEASURED_CONNECTIONS / rate[usable]
     return connections

@@ -183,14 +183,35 @@ def priced_trees(problem: MulticastProblem, price: Floats, weight: float) -> Che
 def _relaxed_over(
     problem: MulticastProblem, pool: Pool, aim: Aim
 ) -> tuple[RealOptimum, Floats, float, float, float] | None:
-    """The optimum over the pool, and its duals: limits (4, V), ceiling, relays, tree count.
-
-    Columns: the rate of each tree, N of each region that a tree visits, G.
-    """
-    use = np.array(pool.use)
-    visited: Mask = np.any(use > 0, axis=(0, 1))
+    """The optimum over the pool, and its duals: limits (4, V), ceiling, relays, tree count."""
+    visited: Mask = np.any(np.array(pool.use) > 0, axis=(0, 1))
     visited[problem.src] = True
     regions = np.flatnonzero(visited)
+    optimum = minimise(_program(problem, pool, aim, regions))
+    if optimum is None:
+        return None
+    limits = 4 * len(regions)
+    extra = list(optimum.below_price[limits:])
+    ceiling = 0.0
+    if aim.ceiling_usd_per_gbit is not None:
+        ceiling = float(extra.pop(0)) / aim.ceiling_usd_per_gbit
+    relays = float(extra.pop(0)) if problem.max_relays is not None else 0.0
+    price = np.zeros((4, problem.region_count))
+    price[:, regions] = optimum.below_price[:limits].reshape(4, len(regions))
+    # Where no tree has been yet, any prices are optimal that the instances' price covers:
+    # all of it on the egress keeps these regions from looking free.
+    worth = (aim.cost_weight + ceiling) * problem.usd_per_s + relays * _relay_share(problem)
+    price[1, ~visited] = (worth / problem.egress_gbps)[~visited]
+    return optimum, price, ceiling, relays, float(optimum.equal_price[0])
+
+
+def _program(problem: MulticastProblem, pool: Pool, aim: Aim, regions: Ints) -> Program:
+    """The relaxation over the pool's trees and the regions that they visit.
+
+    Columns: the rate of each tree, N of each region, G. Rows: the limits (4f), (4g), (4i),
+    (4h) of each region, the price ceiling and the number of relays where there are such.
+    """
+    use = np.array(pool.use)
     trees, count = len(use), len(regions)
     capacity = problem.capacity[:, regions]
     blocks = [
@@ -211,31 +232,15 @@ def _relaxed_over(
     at_least = np.zeros(problem.region_count) if aim.at_least is None else aim.at_least
     objective = aim.cost_weight * cost
     objective[-1] = -aim.rate_weight
-    optimum = minimise(
-        Program(
-            cost=objective,
-            below=np.vstack(blocks),
-            most=np.concatenate(most),
-            equal=np.concatenate([np.ones(trees), np.zeros(count), [-1.0]])[None, :],
-            exact=np.zeros(1),
-            lower=np.concatenate([np.zeros(trees), at_least[regions], [aim.low_gbps]]),
-            upper=np.concatenate([np.full(trees, np.inf), problem.quota[regions], [aim.high_gbps]]),
-        )
+    return Program(
+        cost=objective,
+        below=np.vstack(blocks),
+        most=np.concatenate(most),
+        equal=np.concatenate([np.ones(trees), np.zeros(count), [-1.0]])[None, :],
+        exact=np.zeros(1),
+        lower=np.concatenate([np.zeros(trees), at_least[regions], [aim.low_gbps]]),
+        upper=np.concatenate([np.full(trees, np.inf), problem.quota[regions], [aim.high_gbps]]),
     )
-    if optimum is None:
-        return None
-    extra = list(optimum.below_price[4 * count :])
-    ceiling = 0.0
-    if aim.ceiling_usd_per_gbit is not None:
-        ceiling = float(extra.pop(0)) / aim.ceiling_usd_per_gbit
-    relays = float(extra.pop(0)) if problem.max_relays is not None else 0.0
-    price = np.zeros((4, problem.region_count))
-    price[:, regions] = optimum.below_price[: 4 * count].reshape(4, count)
-    # Where no tree has been yet, any prices are optimal that the instances' price covers:
-    # all of it on the egress keeps these regions from looking free.
-    worth = (aim.cost_weight + ceiling) * problem.usd_per_s + relays * _relay_share(problem)
-    price[1, ~visited] = (worth / problem.egress_gbps)[~visited]
-    return optimum, price, ceiling, relays, float(optimum.equal_price[0])
 
 
 def _relay_share(problem: MulticastProblem) -> Floats:
