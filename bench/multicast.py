@@ -68,10 +68,14 @@ def tight_plans(grid: Grid, count: int) -> list[tuple[float, MulticastPlan]]:
 
 def tight_cases(grid: Grid, count: int) -> list[Case]:
     """Times and proven gaps near the limits."""
-    made = tight_plans(grid, count)
+    name = f"2 to 6 destinations near their limits, {count} problems"
+    return times_and_gaps(name, tight_plans(grid, count))
+
+
+def times_and_gaps(name: str, made: Sequence[tuple[float, MulticastPlan]]) -> list[Case]:
+    """Median and worst of what planning took, and of what is not proven."""
     seconds = [taken for taken, _ in made]
     gaps = [100 * plan.solver.gap for _, plan in made]
-    name = f"2 to 6 destinations near their limits, {count} problems"
     return [
         Case(f"{name}: median", statistics.median(seconds), "s", floor=FLOOR_S, goal=GOAL_S),
         Case(f"{name}: worst", max(seconds), "s", floor=FLOOR_S, goal=GOAL_S),
@@ -83,8 +87,6 @@ def tight_cases(grid: Grid, count: int) -> list[Case]:
 def cases_of(grid: Grid, destinations: int, count: int) -> list[Case]:
     """Times, proven gaps and savings for one number of destinations."""
     made = random_plans(grid, destinations, count)
-    seconds = [taken for taken, _ in made]
-    gaps = [100 * plan.solver.gap for _, plan in made]
     saved = [
         100 * plan.separate.saving_usd_per_gb / plan.separate.total_usd_per_gb
         for _, plan in made
@@ -92,10 +94,7 @@ def cases_of(grid: Grid, destinations: int, count: int) -> list[Case]:
     ]
     name = f"{destinations} destinations, {count} random problems"
     return [
-        Case(f"{name}: median", statistics.median(seconds), "s", floor=FLOOR_S, goal=GOAL_S),
-        Case(f"{name}: worst", max(seconds), "s", floor=FLOOR_S, goal=GOAL_S),
-        Case(f"{name}: proven gap, median", statistics.median(gaps), "% error"),
-        Case(f"{name}: proven gap, worst", max(gaps), "% error"),
+        *times_and_gaps(name, made),
         Case(f"{name}: saved against separate plans, median", statistics.median(saved), "%"),
         Case(f"{name}: saved against separate plans, most", max(saved), "%"),
     ]
