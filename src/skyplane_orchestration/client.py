@@ -134,7 +134,7 @@ class Client:
         are asked for their region and the source is listed (up to a cap).
 
         Args:
-            proof_s: seconds for each attempt to prove that nothing is better; see
+            proof_s: seconds from its start in which a search may prove that nothing is better; see
                 `planner.plan`.
 
         Raises:

@@ -149,7 +149,8 @@ def add_proof(parser: Parser) -> None:
         "--prove-s",
         type=number_from_zero,
         metavar="S",
-        help="seconds for each attempt to prove that nothing is better (default: 0.15)",
+        help="seconds from its start in which a search may prove that nothing is better"
+        " (default: 0.15)",
     )
 
 
@@ -199,7 +200,7 @@ def limits_from(options: argparse.Namespace, *, chunk_mib: int | None = None) ->
 
 
 def proof_s_from(options: argparse.Namespace) -> float:
-    """Seconds for each attempt to prove that nothing is better; the planner's own by default."""
+    """Seconds of each search that may go into proofs; the planner's own by default."""
     from skyplane_orchestration.planner import PROOF_S
 
     return PROOF_S if options.prove_s is None else float(options.prove_s)

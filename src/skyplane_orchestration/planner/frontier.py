@@ -108,7 +108,8 @@ def frontier(
     `max_job_usd`.
 
     Args:
-        proof_s: seconds for each attempt to improve an end, or to prove that nothing is better.
+        proof_s: seconds from its start in which the search for an end may prove that nothing is
+            better.
 
     Raises UnknownRegion, PlanInfeasible (no way through, or none at the policy's price),
     SolverFailed, and ConfigurationInvalid for fewer than two points or a `max_job_usd`
