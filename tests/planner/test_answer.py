@@ -320,3 +320,10 @@ def test_hundreds_of_instances_are_no_trouble(triangle: Grid) -> None:
 def test_no_volume_has_no_deadline(triangle: Grid, volume_gb: float | None) -> None:
     with pytest.raises(ConfigurationInvalid, match="volume"):
         plan(triangle, S, T, Deadline(1000), volume_gb=volume_gb)
+
+
+def test_a_program_that_the_solver_leaves_open_is_asked_again(shipped: Grid) -> None:
+    """Without presolve HiGHS ends on this one without a status that means anything."""
+    limits = Limits(instance_limit=1, safety_margin=0.99)
+    with pytest.raises(PlanInfeasible, match="the most is"):
+        plan(shipped, "aws:us-east-1", "aws:ap-southeast-1", MinimizeCost(10), limits=limits)

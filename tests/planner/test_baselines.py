@@ -161,3 +161,16 @@ def test_a_margin_is_on_rates_between_regions_and_not_on_instances(small_grid: A
     to_all = multicast_plan(grid, S, [T], goal, limits=limits)
     assert to_all.throughput_gbps == pytest.approx(5.0)
     assert multicast_violations(to_all, grid, limits) == []
+
+
+def test_without_a_chosen_type_the_first_that_the_quota_allows_is_taken(shipped: Grid) -> None:
+    """Two vCPUs are too few for the cloud's first type."""
+    pair = ("aws:us-east-1", "gcp:europe-west3")
+    few = direct(shipped, *pair, limits=Limits(vcpu_quota={"aws": 2}))
+    assert few.instances[pair[0]].type == "c7gn.large"
+    with pytest.raises(PlanInfeasible, match="no instance of c6in"):
+        direct(
+            shipped,
+            *pair,
+            limits=Limits(vcpu_quota={"aws": 2}, instance_types={"aws": "c6in.xlarge"}),
+        )

@@ -111,7 +111,7 @@ def _two(place: str, src: str, dst: str) -> Pair:
 def _result(file: Path) -> Mapping[str, Any]:
     try:
         loaded = json.loads(read_text(file, file.name))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise GridInvalid(f"{file.name} is not JSON: {error}") from error
     if not isinstance(loaded, dict):
         raise GridInvalid(f"{file.name} is no iperf3 result: it must hold one JSON object")

@@ -241,7 +241,7 @@ def read_json(directory: Traversable, name: str) -> Mapping[str, Any] | None:
         return None
     try:
         loaded = json.loads(read_text(file, name))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise GridInvalid(f"{name} is not JSON: {error}") from error
     if not isinstance(loaded, dict):
         raise GridInvalid(f"{name} must hold one JSON object")

@@ -35,6 +35,8 @@ from skyplane_orchestration.units import gb_to_gbit, usd_per_gb_to_usd_per_gbit
 #: Rounds per wait, and as many more as fit into the time of so many proofs: what is open then
 #: is reported as the gap.
 ROUNDS: Final = 4
+#: After so many seconds no further round is begun; the gap that is left is stated.
+PATIENCE_S: Final = 3.0
 _PROOFS: Final = 4
 #: A gap that is this many times what the solver itself left open is its own: no cut mends it.
 _ITS_OWN: Final = 1.25
@@ -170,10 +172,13 @@ def over_waits(problem: PlanProblem, solve: Solve, *, larger_is_better: bool) ->
 
 
 def rounds(proof_s: float) -> Iterator[int]:
-    """Rounds of a search: a few, and more while they are quick."""
+    """Rounds of a search: one, a few while there is patience, and more while they are quick."""
     started = time.monotonic()
     for number in count():
-        if number >= ROUNDS and time.monotonic() - started > _PROOFS * proof_s:
+        taken_s = time.monotonic() - started
+        if number >= ROUNDS and taken_s > _PROOFS * proof_s:
+            return
+        if number >= 1 and taken_s > max(PATIENCE_S, proof_s):
             return
         yield number
 

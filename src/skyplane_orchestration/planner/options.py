@@ -52,12 +52,17 @@ def write_limit_gbps(grid: Grid, dst: str, limits: Limits) -> float | None:
 
 
 def chosen_type(grid: Grid, tag: str, limits: Limits) -> InstanceType:
-    """The type that the job names for the region's cloud, else the grid's first of that cloud.
+    """The type that the job names for the region's cloud, else the grid's first of that cloud
+    of which the quotas allow one instance.
 
     Raises GridInvalid for a cloud or a type that the grid does not have.
     """
     cloud = tag.partition(":")[0]
-    return grid.instance_type(cloud, limits.instance_types.get(cloud))
+    default = grid.instance_type(cloud, limits.instance_types.get(cloud))
+    if cloud in limits.instance_types:
+        return default
+    kinds = (kind for kind in grid.types if kind.cloud == cloud)
+    return next((k for k in kinds if quota_of(grid, tag, k, limits).instances), default)
 
 
 def types_by_cloud(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import tempfile
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -23,6 +24,8 @@ from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.planner.problem import Floats, Mask
 
 _OPTIMAL, _INFEASIBLE = 0, 2
+#: What a debug line of HiGHS begins with.
+_NOISE: Final = b"HighsMipSolverData"
 
 _one_at_a_time = threading.Lock()
 _C_LIBRARY = ctypes.CDLL(None)
@@ -97,18 +100,22 @@ def minimise(program: Program) -> RealOptimum | None:
 
     Raises SolverFailed when HiGHS stops without an answer.
     """
-    # The stubs know no array of bounds.
-    answer = linprog(  # type: ignore[call-overload]
-        program.cost,
-        A_ub=program.below,
-        b_ub=program.most,
-        A_eq=program.equal,
-        b_eq=program.exact,
-        bounds=np.column_stack([program.lower, program.upper]),
-        method="highs-ds",
-        # It takes longer than it saves, and the duals are then those of the program itself.
-        options={"presolve": False},
-    )
+    # Presolve takes longer than it saves, and without it the duals are those of the program
+    # itself; but HiGHS now and then ends without an answer, and has one with it.
+    for presolve in (False, True):
+        # The stubs know no array of bounds.
+        answer = linprog(  # type: ignore[call-overload]
+            program.cost,
+            A_ub=program.below,
+            b_ub=program.most,
+            A_eq=program.equal,
+            b_eq=program.exact,
+            bounds=np.column_stack([program.lower, program.upper]),
+            method="highs-ds",
+            options={"presolve": presolve},
+        )
+        if answer.status in (_OPTIMAL, _INFEASIBLE):
+            break
     if answer.status == _INFEASIBLE:
         return None
     if answer.status != _OPTIMAL:
@@ -180,22 +187,42 @@ def minimise_within(
 
 
 def _milp_quietly(cost: Floats, **arguments: Any) -> OptimizeResult:
-    """`scipy.optimize.milp` with what HiGHS prints sent to stderr, and without a warning.
+    """`scipy.optimize.milp` without what HiGHS prints, and without a warning.
 
-    HiGHS has a debug line that no option silences; on the standard output of a process it
-    would break `plan --json`. scipy hands options that it does not know to HiGHS and warns.
+    scipy hands options that it does not know to HiGHS and warns.
     """
-    with _one_at_a_time, warnings.catch_warnings():
+    with _one_at_a_time, warnings.catch_warnings(), _noise_set_aside():
         warnings.filterwarnings("ignore", "Unrecognized options detected")
+        return milp(cost, **arguments)
+
+
+@contextmanager
+def _noise_set_aside() -> Iterator[None]:
+    """Keeps a debug line of HiGHS, which no option silences, off the standard output.
+
+    It would break `plan --json`. What other threads print meanwhile comes after.
+    """
+    with ExitStack() as stack:
         try:
+            aside = stack.enter_context(tempfile.TemporaryFile())
             saved = os.dup(1)
         except OSError:  # a daemon without a standard output has nothing to protect
-            return milp(cost, **arguments)
+            yield
+            return
+        os.dup2(aside.fileno(), 1)
         try:
-            with suppress(OSError):  # nor is there anything to do without a stderr
-                os.dup2(2, 1)
-            return milp(cost, **arguments)
+            yield
         finally:
             _C_LIBRARY.fflush(None)
             os.dup2(saved, 1)
             os.close(saved)
+            _print_again(aside)
+
+
+def _print_again(aside: IO[bytes]) -> None:
+    """On the standard output, what was set aside and is not HiGHS's."""
+    aside.seek(0)
+    kept = b"".join(line for line in aside if not line.startswith(_NOISE))
+    with suppress(OSError):  # a full disk or a reader that left: the next to print will see
+        while kept:
+            kept = kept[os.write(1, kept) :]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Final
 
 from skyplane_orchestration.planner.objectives import (
+    PATIENCE_S,
     SAME_RATE,
     SHRINK,
     Answer,
@@ -92,9 +94,12 @@ class _UnderCeiling:
         A short job's overhead grows with the rate, so a bound from a low rate closes nothing:
         what is found here is where the intervals begin.
         """
+        until_s = time.monotonic() + max(PATIENCE_S, self._proof_s)
         for _ in range(_STEPS):
             low = self._least_gbps
-            if high_gbps <= max(low * _STEEP, self._problem.goal_gbps):
+            if time.monotonic() > until_s or high_gbps <= max(
+                low * _STEEP, self._problem.goal_gbps
+            ):
                 break
             top = math.sqrt(low * high_gbps) if low > 0 else high_gbps / 2
             found = self._fastest(top, top, 0.0, proof_s=0.0)
