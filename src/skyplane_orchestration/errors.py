@@ -134,6 +134,12 @@ class PlanInfeasible(PlanError):
         self.least_usd_per_gb = least_usd_per_gb
         self.least_s = least_s
 
+    def to_dict(self) -> dict[str, object]:
+        """With what binds and what can be had, for scripts; what is not known is left out."""
+        names = ("most_gbps", "least_usd", "least_usd_per_gb", "least_s")
+        known = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return {**super().to_dict(), "binding": list(self.binding), **known}
+
 
 class SolverFailed(PlanError):
     """HiGHS stopped without an answer (a limit or numerical trouble)."""

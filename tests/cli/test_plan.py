@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -173,3 +174,12 @@ def test_the_explanation_comes_beside_the_plan_and_only_when_asked_for(
     assert main([*common, "--explain"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[-len(sentences) :] == sentences
+
+
+def test_a_refusal_tells_scripts_what_can_be_had(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("plan", SRC, DST, "--instance-limit", "1", "--min-throughput-gbps")
+    assert main([*asked, "1e6", "--json"]) == 2
+    told = json.loads(capsys.readouterr().out)["error"]
+    assert told["code"] == "plan-infeasible"
+    assert f"instance_quota {SRC}" in told["binding"]
+    assert main([*asked, str(told["most_gbps"]), "--json"]) == 0
