@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import ssl
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from skyplane_gateway.config import CONTROL_VERSION, MIB, GatewayConfig, Topology, TransferSpec
@@ -51,14 +53,20 @@ class GatewayService:
         config: how to run.
         client_context: TLS for calls to other gateways.
         clock: monotonic seconds.
+        randomness: of the pauses between attempts; the system's by default.
     """
 
     def __init__(
-        self, config: GatewayConfig, client_context: ssl.SSLContext, clock: Callable[[], float]
+        self,
+        config: GatewayConfig,
+        client_context: ssl.SSLContext,
+        clock: Callable[[], float],
+        randomness: random.Random | None = None,
     ) -> None:
         self.config = config
         self._client_context = client_context
         self._clock = clock
+        self._randomness = randomness or random.SystemRandom()
         self.lease = Lease(
             clock,
             start_within_s=config.start_within_s,
@@ -154,9 +162,7 @@ class GatewayService:
         sources, sinks = self._peers(key, epoch, topology)
         peers: list[SourcePeer | SinkPeer] = [*sources, *sinks]
         try:
-            descriptions = {
-                sink.node: await asyncio.to_thread(sink.call, "describe", {}) for sink in sinks
-            }
+            descriptions = {sink.node: await sink.call("describe", {}) for sink in sinks}
             transfer = LeadTransfer(
                 transfer_key=key,
                 epoch=epoch,
@@ -170,9 +176,11 @@ class GatewayService:
                     sink_capacity_bytes={
                         node: int(row["capacity_bytes"]) for node, row in descriptions.items()
                     },
+                    threads=self._threads,
                 ),
                 ack_deadline_s=self.config.ack_deadline_s,
                 clock=self._clock,
+                randomness=self._randomness,
             )
         except SkyplaneError:
             _close_all(peers)
@@ -202,15 +210,13 @@ class GatewayService:
         sinks: list[SinkPeer] = []
         for node in topology.sources:
             if node == self.config.node:
-                loop = asyncio.get_running_loop()
-                sources.append(LocalSource(node, self.ends.sources[key], loop))
+                source = self.ends.sources[key]
+                sources.append(LocalSource(node, source, self.routes.statistics))
             else:
                 sources.append(RemoteSource(node, self._client(node), key, epoch))
         for node in topology.sinks:
             if node == self.config.node:
-                sinks.append(
-                    LocalSink(node, lambda verb, args: self.ends.run_verb(key, epoch, verb, args))
-                )
+                sinks.append(LocalSink(node, partial(self.ends.store_verb, key, epoch)))
             else:
                 sinks.append(RemoteSink(node, self._client(node), key, epoch))
         return sources, sinks

@@ -18,17 +18,11 @@ from skyplane_gateway.errors import (
     UnknownTransfer,
 )
 from skyplane_gateway.lead.dispatcher import Dispatcher
+from skyplane_gateway.lead.pauses import MAX_ATTEMPTS, pause_s
 from skyplane_gateway.lead.peers import SourcePeer
 from skyplane_gateway.orders import ChunkKind, ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
 
 log = logging.getLogger(__name__)
-
-#: Sendings of one chunk, one after another, that brought nothing home before what is
-#: left of it is given up.
-MAX_ATTEMPTS: Final = 5
-
-#: First pause before a chunk goes again; doubles, with full jitter.
-_BACKOFF_S: Final = 0.5
 
 #: A long poll for outcomes returns at least this often.
 _POLL_WAIT_S: Final = 10.0
@@ -41,6 +35,7 @@ class Courier:
         dispatcher: grants routes.
         sources: source node -> peer.
         ack_deadline_s: longest silence of a route that has chunks to deliver.
+        randomness: of the pauses.
     """
 
     def __init__(
@@ -48,10 +43,12 @@ class Courier:
         dispatcher: Dispatcher,
         sources: Mapping[str, SourcePeer],
         ack_deadline_s: float,
+        randomness: random.Random,
     ) -> None:
         self._dispatcher = dispatcher
         self._sources = sources
         self._ack_deadline_s = ack_deadline_s
+        self._randomness = randomness
         self._chunks = itertools.count(1)
         self._waiting: dict[tuple[int, int], tuple[int, asyncio.Future[ChunkOutcome]]] = {}
         #: Route -> when it last delivered something.
@@ -99,7 +96,7 @@ class Courier:
             pending = [index for index in pending if _goes_again(ended[index].error, fruitless)]
             if pending:
                 log.info("chunk %d goes again: %s", chunk, ended[pending[0]].error)
-                await asyncio.sleep(random.uniform(0, _BACKOFF_S * 2**fruitless))
+                await asyncio.sleep(pause_s(fruitless, self._randomness))
         return [ended[index] for index in range(len(ranges))], attempt
 
     async def _send(self, order: ChunkOrder) -> ChunkOutcome:
@@ -112,7 +109,7 @@ class Courier:
         try:
             self.sendings += 1
             source = self._sources[route.nodes[0]]
-            await asyncio.to_thread(source.dispatch, (order,))
+            await source.dispatch((order,))
             outcome = await self._receipt(route.number, future)
             delivered = all(row.error is None for row in outcome.ranges)
         except TimeoutError:
@@ -162,7 +159,7 @@ class Courier:
         after = 0
         while True:
             try:
-                after, outcomes = await asyncio.to_thread(source.outcomes, after, _POLL_WAIT_S)
+                after, outcomes = await source.outcomes(after, _POLL_WAIT_S)
             except GatewayUnreachable as error:
                 raise GatewayLost(f"source gateway {node} is lost: {error.message}") from error
             for outcome in outcomes:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final
-
-from tenacity import (
-    AsyncRetrying,
-    retry_if_exception,
-    stop_after_attempt,
-    wait_random_exponential,
-)
 
 from skyplane_gateway.errors import (
     ChecksumMismatch,
@@ -22,7 +17,8 @@ from skyplane_gateway.errors import (
     SkyplaneError,
     StoreError,
 )
-from skyplane_gateway.lead.courier import MAX_ATTEMPTS, Courier
+from skyplane_gateway.lead.courier import Courier
+from skyplane_gateway.lead.pauses import MAX_ATTEMPTS, pause_s
 from skyplane_gateway.lead.peers import SinkPeer
 from skyplane_gateway.lead.report import Report
 from skyplane_gateway.orders import RangeOrder, RangeOutcome
@@ -32,23 +28,9 @@ from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, PartInfo, Stor
 
 log = logging.getLogger(__name__)
 
-#: First and longest pause between attempts at a verb.
-_BACKOFF_S: Final = 0.5
-_LONGEST_BACKOFF_S: Final = 10.0
-
 #: Parts of all objects that are under way or wait for room at a sink: more than the sinks
 #: of any fleet hold, so that no window stays empty.
 _PARTS_UNDER_WAY: Final = 1024
-
-
-def _patiently() -> AsyncRetrying:
-    """Attempts at a verb on the destination: full jitter, only while it can help."""
-    return AsyncRetrying(
-        retry=retry_if_exception(lambda e: isinstance(e, StoreError) and not e.is_permanent),
-        stop=stop_after_attempt(MAX_ATTEMPTS),
-        wait=wait_random_exponential(multiplier=_BACKOFF_S, max=_LONGEST_BACKOFF_S),
-        reraise=True,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +53,8 @@ class Movers:
         sinks: gateways that run verbs on the destination; uploads begin at each in turn.
         capabilities: the destination's.
         chunk_bytes: wanted size of a part.
+        threads: where the store's blocking calls run.
+        randomness: of the pauses.
     """
 
     def __init__(
@@ -82,6 +66,8 @@ class Movers:
         sinks: Sequence[SinkPeer],
         capabilities: StoreCapabilities,
         chunk_bytes: int,
+        threads: Executor,
+        randomness: random.Random,
     ) -> None:
         self._courier = courier
         self._report = report
@@ -89,6 +75,8 @@ class Movers:
         self._sinks = sinks
         self._capabilities = capabilities
         self._chunk_bytes = chunk_bytes
+        self._threads = threads
+        self._randomness = randomness
         self._turn = 0
         self._parts = asyncio.Semaphore(_PARTS_UNDER_WAY)
         self.open_uploads: set[OpenUpload] = set()
@@ -128,7 +116,7 @@ class Movers:
         """
         upload: OpenUpload | None = None
         try:
-            info = await asyncio.to_thread(self._store.head, row.source.key)
+            info = await self._head(row.source.key)
             upload = await self._begin(row, info)
             parts, crc32c, attempts = await self._send_parts(row, upload)
             await self._complete(row, upload, parts, crc32c)
@@ -138,6 +126,10 @@ class Movers:
             self.enter_failed(row, error, MAX_ATTEMPTS if not error.is_permanent else 1)
         else:
             self._enter_copied(row, crc32c, attempts)
+
+    async def _head(self, key: str) -> ObjectInfo:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._store.head, key)
 
     async def _begin(self, row: Selection, info: ObjectInfo) -> OpenUpload:
         attributes = info.attributes.to_dict() if info.attributes is not None else None
@@ -223,9 +215,7 @@ class Movers:
             if sink.node in self._silent:
                 continue
             try:
-                await asyncio.to_thread(
-                    sink.call, "abort", {"key": upload.key, "upload_id": upload.upload_id}
-                )
+                await sink.call("abort", {"key": upload.key, "upload_id": upload.upload_id})
             except SkyplaneError as error:
                 log.warning("%s could not abort the upload of %r: %s", sink.node, upload.key, error)
                 if isinstance(error, GatewayUnreachable):
@@ -239,15 +229,26 @@ class Movers:
     ) -> dict[str, Any]:
         self.verbs_under_way += 1
         try:
-            async for attempt in _patiently():
-                with attempt:
-                    return await asyncio.to_thread(sink.call, verb, arguments)
+            return await self._patiently(sink, verb, arguments)
         except GatewayUnreachable as error:
             self._silent.add(sink.node)
             raise GatewayLost(f"sink gateway {sink.node} is lost: {error.message}") from error
         finally:
             self.verbs_under_way -= 1
-        raise AssertionError("the last attempt either returns or raises")
+
+    async def _patiently(
+        self, sink: SinkPeer, verb: str, arguments: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The verb's answer; asked again with pauses, only while it can help."""
+        attempt = 1
+        while True:
+            try:
+                return await sink.call(verb, arguments)
+            except StoreError as error:
+                if error.is_permanent or attempt == MAX_ATTEMPTS:
+                    raise
+            await asyncio.sleep(pause_s(attempt, self._randomness))
+            attempt += 1
 
     def _enter_copied(self, row: Selection, crc32c: int, attempts: int) -> None:
         self._report.copied(

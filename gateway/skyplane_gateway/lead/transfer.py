@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
@@ -21,19 +22,17 @@ from skyplane_gateway.errors import (
 )
 from skyplane_gateway.lead.courier import Courier
 from skyplane_gateway.lead.dispatcher import Dispatcher
+from skyplane_gateway.lead.listing import Listing
 from skyplane_gateway.lead.movers import Movers
 from skyplane_gateway.lead.peers import SinkPeer, SourcePeer
 from skyplane_gateway.lead.report import Report
-from skyplane_gateway.selection import Selection, SelectionRule, is_published_last, select
+from skyplane_gateway.selection import Selection, SelectionRule, is_published_last
 from skyplane_gateway.stores import check_destination_key
 from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, StoreCapabilities
 
 log = logging.getLogger(__name__)
 
 TransferState = Literal["running", "succeeded", "failed", "cancelled"]
-
-#: Keys taken from the listings at a time.
-_LISTING_STEP: Final = 256
 
 #: Objects and batches under way at once: enough to keep every window full, few enough
 #: that a listing of millions waits in the store and not in memory.
@@ -56,6 +55,7 @@ class Crew:
         sources, sinks: the gateways at both ends, the lead's own included.
         capabilities: the destination's.
         sink_capacity_bytes: sink node -> chunk bytes that it can hold.
+        threads: where blocking calls run.
     """
 
     store: ObjectStore
@@ -63,6 +63,7 @@ class Crew:
     sinks: Sequence[SinkPeer]
     capabilities: StoreCapabilities
     sink_capacity_bytes: Mapping[str, int]
+    threads: Executor
 
 
 class LeadTransfer:
@@ -75,6 +76,7 @@ class LeadTransfer:
         crew: who takes part.
         ack_deadline_s: longest silence of a route that has chunks to deliver.
         clock: monotonic seconds.
+        randomness: of the pauses between attempts.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class LeadTransfer:
         crew: Crew,
         ack_deadline_s: float,
         clock: Callable[[], float],
+        randomness: random.Random,
     ) -> None:
         self.transfer_key = transfer_key
         self.epoch = epoch
@@ -102,7 +105,7 @@ class LeadTransfer:
         self._batch_bytes = min(BATCH_BYTES, spec.chunk_bytes)
         self._notices: set[asyncio.Task[None]] = set()
         self._dispatcher = Dispatcher(topology.routes, crew.sink_capacity_bytes)
-        self._courier = Courier(self._dispatcher, crew.sources, ack_deadline_s)
+        self._courier = Courier(self._dispatcher, crew.sources, ack_deadline_s, randomness)
         self._movers = Movers(
             courier=self._courier,
             report=self.report,
@@ -110,6 +113,8 @@ class LeadTransfer:
             sinks=crew.sinks,
             capabilities=crew.capabilities,
             chunk_bytes=spec.chunk_bytes,
+            threads=crew.threads,
+            randomness=randomness,
         )
 
     async def run(self) -> None:
@@ -241,16 +246,6 @@ class LeadTransfer:
     # -- the listings
 
     async def _selections(self) -> AsyncIterator[Selection]:
-        rows = await asyncio.to_thread(self._select)
-        while True:
-            step = await asyncio.to_thread(lambda: list(itertools.islice(rows, _LISTING_STEP)))
-            for row in step:
-                yield row
-            if len(step) < _LISTING_STEP:
-                self._listed = True
-                return
-
-    def _select(self) -> Iterator[Selection]:
         spec = self.spec
         rule = SelectionRule(
             source_prefix=spec.source_prefix,
@@ -260,25 +255,24 @@ class LeadTransfer:
             exclude=spec.exclude,
             conflict=spec.conflict,
         )
-        return select(
+        listing = Listing(
             rule,
-            self._crew.store.list,
-            self._list_destination,
+            list_source=self._crew.store.list,
+            fetch_page=self._fetch_page,
             check_key=partial(check_destination_key, spec.destination.kind),
+            threads=self._crew.threads,
         )
+        async for row in listing.selections():
+            yield row
+        self._listed = True
 
-    def _list_destination(self, prefix: str) -> Iterator[ObjectInfo]:
-        """The destination, page by page through a sink."""
-        sink, start_after = self._crew.sinks[0], None
-        while True:
-            page = sink.call(
-                "list", {"prefix": prefix, "start_after": start_after, "limit": _PAGE_OBJECTS}
-            )
-            rows = [ObjectInfo.from_dict(row) for row in page["objects"]]
-            yield from rows
-            if not page["more"]:
-                return
-            start_after = rows[-1].key
+    async def _fetch_page(
+        self, prefix: str, start_after: str | None
+    ) -> tuple[list[ObjectInfo], bool]:
+        """A page of the destination, through a sink."""
+        arguments = {"prefix": prefix, "start_after": start_after, "limit": _PAGE_OBJECTS}
+        page = await self._crew.sinks[0].call("list", arguments)
+        return [ObjectInfo.from_dict(row) for row in page["objects"]], bool(page["more"])
 
     # -- what others may know
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,8 +18,9 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
     UnknownTransfer,
 )
-from skyplane_gateway.lead.courier import MAX_ATTEMPTS, Courier
+from skyplane_gateway.lead.courier import Courier
 from skyplane_gateway.lead.dispatcher import Dispatcher
+from skyplane_gateway.lead.pauses import MAX_ATTEMPTS
 from skyplane_gateway.orders import ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
 
 Run = Callable[[Any], Any]
@@ -45,7 +47,7 @@ class FakeSource:
         self._news = asyncio.Event()
         self.broken: SkyplaneError | None = None
 
-    def dispatch(self, orders: Sequence[ChunkOrder]) -> None:
+    async def dispatch(self, orders: Sequence[ChunkOrder]) -> None:
         if self.broken is not None:
             raise self.broken
         for order in orders:
@@ -76,6 +78,9 @@ class FakeSource:
             fresh = [row for row in self._ended if row[0] > after]
         return max((number for number, _ in fresh), default=after), [row for _, row in fresh]
 
+    async def routes(self) -> dict[int, str]:
+        return {0: ""}
+
     def close(self) -> None: ...
 
 
@@ -84,7 +89,7 @@ async def delivering(
 ) -> list[Any]:
     """Deliver side by side; a delivery's result, or the error that it raised."""
     dispatcher = Dispatcher([Route(0, ("a", "r", "b"), (1, 1), 1.0)], {"b": capacity})
-    courier = Courier(dispatcher, {"a": source}, DEADLINE_S)  # type: ignore[dict-item]
+    courier = Courier(dispatcher, {"a": source}, DEADLINE_S, random.Random(1))
     collector = asyncio.create_task(courier.collect("a"))
     try:
         return await asyncio.gather(
@@ -238,7 +243,7 @@ def test_a_source_that_does_not_answer_is_lost(virtual: Run) -> None:
         source = FakeSource(lambda order, wanted: None)
         source.broken = GatewayUnreachable("127.0.0.1:1 does not answer")
         dispatcher = Dispatcher([Route(0, ("a", "b"), (1,), 1.0)], {"b": 100})
-        courier = Courier(dispatcher, {"a": source}, DEADLINE_S)  # type: ignore[dict-item]
+        courier = Courier(dispatcher, {"a": source}, DEADLINE_S, random.Random(1))
         with pytest.raises(GatewayLost, match="does not answer"):
             await courier.collect("a")
         with pytest.raises(GatewayLost, match="does not answer"):

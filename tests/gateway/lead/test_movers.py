@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from typing import Any
 
 import pytest
@@ -15,8 +17,8 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
 )
 from skyplane_gateway.lead import movers as movers_module
-from skyplane_gateway.lead.courier import MAX_ATTEMPTS
 from skyplane_gateway.lead.movers import Movers
+from skyplane_gateway.lead.pauses import MAX_ATTEMPTS
 from skyplane_gateway.lead.report import Report
 from skyplane_gateway.orders import RangeOrder, RangeOutcome
 from skyplane_gateway.protocol.checksum import combine
@@ -39,7 +41,7 @@ class FakeSink:
         self.calls = calls
         self.errors: dict[str, list[SkyplaneError]] = {}
 
-    def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         self.calls.append((self.node, verb))
         if self.errors.get(verb):
             raise self.errors[verb].pop(0)
@@ -78,7 +80,7 @@ class FakeStore:
 
 
 class Scene:
-    def __init__(self, sinks: int = 2) -> None:
+    def __init__(self, inline: Executor, sinks: int = 2) -> None:
         self.calls: list[tuple[str, str]] = []
         self.sinks = [FakeSink(f"s{number}", self.calls) for number in range(sinks)]
         self.courier = FakeCourier()
@@ -90,6 +92,8 @@ class Scene:
             sinks=self.sinks,
             capabilities=StoreCapabilities(True, True, True, 1, 1 << 40, 10_000, 1 << 50),
             chunk_bytes=len(PART),
+            threads=inline,
+            randomness=random.Random(1),
         )
 
     def row(self, key: str, parts: int = 3) -> Selection:
@@ -97,16 +101,11 @@ class Scene:
         return Selection(source, f"to/{key}", None, "copy", "", IF_ABSENT)
 
 
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(movers_module, "_BACKOFF_S", 0.0)
-
-
-def test_an_upload_ends_where_it_began(virtual: Run) -> None:
+def test_an_upload_ends_where_it_began(virtual: Run, inline: Executor) -> None:
     """Else each sink would try to abort, at the end, what others have completed long ago."""
 
     async def scenario() -> None:
-        scene = Scene()
+        scene = Scene(inline)
         for number in range(4):
             await scene.movers.move_in_parts(scene.row(f"k{number}"))
         assert scene.report.counters.copied == 4
@@ -118,9 +117,9 @@ def test_an_upload_ends_where_it_began(virtual: Run) -> None:
     virtual(scenario())
 
 
-def test_the_checksum_of_the_whole_is_that_of_its_parts(virtual: Run) -> None:
+def test_the_checksum_of_the_whole_is_that_of_its_parts(virtual: Run, inline: Executor) -> None:
     async def scenario() -> None:
-        scene = Scene()
+        scene = Scene(inline)
         await scene.movers.move_in_parts(scene.row("k", parts=3))
         whole = 0
         for _ in range(3):
@@ -130,9 +129,11 @@ def test_the_checksum_of_the_whole_is_that_of_its_parts(virtual: Run) -> None:
     virtual(scenario())
 
 
-def test_a_part_that_fails_aborts_the_upload_and_fails_the_object(virtual: Run) -> None:
+def test_a_part_that_fails_aborts_the_upload_and_fails_the_object(
+    virtual: Run, inline: Executor
+) -> None:
     async def scenario() -> None:
-        scene = Scene()
+        scene = Scene(inline)
         scene.courier.fate = lambda wanted: (
             PermissionDenied("no") if wanted.offset == len(PART) else None
         )
@@ -144,9 +145,9 @@ def test_a_part_that_fails_aborts_the_upload_and_fails_the_object(virtual: Run) 
     virtual(scenario())
 
 
-def test_a_completion_is_tried_again_while_that_can_help(virtual: Run) -> None:
+def test_a_completion_is_tried_again_while_that_can_help(virtual: Run, inline: Executor) -> None:
     async def scenario() -> None:
-        scene = Scene(sinks=1)
+        scene = Scene(inline, sinks=1)
         scene.sinks[0].errors["complete"] = [StoreUnavailable("503"), StoreUnavailable("503")]
         await scene.movers.move_in_parts(scene.row("k"))
         assert scene.report.counters.copied == 1
@@ -158,9 +159,9 @@ def test_a_completion_is_tried_again_while_that_can_help(virtual: Run) -> None:
     virtual(scenario())
 
 
-def test_a_whole_that_differs_is_a_failure(virtual: Run) -> None:
+def test_a_whole_that_differs_is_a_failure(virtual: Run, inline: Executor) -> None:
     async def scenario() -> None:
-        scene = Scene(sinks=1)
+        scene = Scene(inline, sinks=1)
         scene.sinks[0].errors["complete"] = [ChecksumMismatch("other bytes", is_permanent=True)]
         await scene.movers.move_in_parts(scene.row("k"))
         assert scene.report.failures[0]["code"] == "checksum-mismatch"
@@ -168,9 +169,11 @@ def test_a_whole_that_differs_is_a_failure(virtual: Run) -> None:
     virtual(scenario())
 
 
-def test_a_lost_sink_ends_the_transfer_and_its_upload_stays_listed(virtual: Run) -> None:
+def test_a_lost_sink_ends_the_transfer_and_its_upload_stays_listed(
+    virtual: Run, inline: Executor
+) -> None:
     async def scenario() -> None:
-        scene = Scene()
+        scene = Scene(inline)
         scene.sinks[1].errors = {"complete": [_GONE]}
         with pytest.raises(GatewayLost, match="s1 is lost"):
             await scene.movers.move_in_parts(scene.row("k"))
@@ -183,11 +186,13 @@ def test_a_lost_sink_ends_the_transfer_and_its_upload_stays_listed(virtual: Run)
     virtual(scenario())
 
 
-def test_uploads_that_no_sink_can_abort_stay_listed_and_cost_no_patience(virtual: Run) -> None:
+def test_uploads_that_no_sink_can_abort_stay_listed_and_cost_no_patience(
+    virtual: Run, inline: Executor
+) -> None:
     """Each call to a gateway that hangs takes a minute; a transfer may have many uploads."""
 
     async def scenario() -> None:
-        scene = Scene()
+        scene = Scene(inline)
         uploads = [
             await scene.movers._begin(scene.row(f"k{number}"), FakeStore().head("k"))
             for number in range(6)
@@ -204,12 +209,12 @@ def test_uploads_that_no_sink_can_abort_stay_listed_and_cost_no_patience(virtual
 
 
 def test_parts_without_number_do_not_wait_as_tasks(
-    virtual: Run, monkeypatch: pytest.MonkeyPatch
+    virtual: Run, inline: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(movers_module, "_PARTS_UNDER_WAY", 16)
 
     async def scenario() -> None:
-        scene = Scene()
+        scene = Scene(inline)
         most = 0
 
         async def watch() -> None:
