@@ -20,7 +20,9 @@ from skyplane_orchestration.errors import (
     StoreUnavailable,
     TeardownIncomplete,
     TransferFailed,
+    UnknownTransfer,
 )
+from skyplane_orchestration.failover import FleetView, Submit, Tenure
 from skyplane_orchestration.fleet import Fleet, GatewayHandle
 from skyplane_orchestration.identity import RunIdentity
 from skyplane_orchestration.job import Limits, MaximizeThroughput, MinimizeCost, TransferJob
@@ -87,6 +89,7 @@ class Script:
     submits: list[Any] = field(default_factory=list)
     errors: dict[str, BaseException] = field(default_factory=dict)
     slept: list[float] = field(default_factory=list)
+    views: list[FleetView] = field(default_factory=list)
 
     def do(self, what: str, *more: Any) -> None:
         self.done.append((what, *more) if more else what)
@@ -144,13 +147,25 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     class FakeSteering:
         def __init__(self, sessions: Any) -> None: ...
 
-        def submit(self, key: str, job: TransferJob, credentials: Any) -> SubmittedTransfer:
+        def look(self, key: str) -> FleetView:
+            made.do("look")
+            return made.views.pop(0) if made.views else FleetView((), (), None, None, 1)
+
+        def take_over(
+            self, key: str, job: TransferJob, credentials: Any, order: Submit
+        ) -> SubmittedTransfer:
+            made.do("take_over", order)
+            return SubmittedTransfer(key, order.tenure.epoch, order.tenure.lead, joined=False)
+
+        def submit(
+            self, key: str, job: TransferJob, credentials: Any, least_epoch: int = 1
+        ) -> SubmittedTransfer:
             made.do("submit", job)
             if made.submits:
                 outcome = made.submits.pop(0)
                 if isinstance(outcome, SkyplaneError):
                     raise outcome
-            return SubmittedTransfer(key, 1, f"{A}/0", joined=False)
+            return SubmittedTransfer(key, least_epoch, f"{A}/0", joined=False)
 
         def status(self, submitted: SubmittedTransfer) -> TransferStatus:
             outcome = made.statuses.pop(0)
@@ -247,7 +262,7 @@ def test_a_teardown_that_fails_hides_nothing_and_is_not_hidden(
     script.errors["destroy"] = TeardownIncomplete("a gateway is still there")
     with pytest.raises(TeardownIncomplete):
         client.run(JOB, plan=PLAN)
-    script.statuses = [status("failed", error={"code": "gateway-lost", "message": "lost"})]
+    script.statuses = [status("failed", error={"code": "store-error", "message": "lost"})]
     with pytest.raises(TransferFailed, match="lost"):
         client.run(JOB, plan=PLAN)
     assert "a gateway is still there" in caplog.text
@@ -282,13 +297,71 @@ def test_a_lead_may_be_silent_for_a_while(client: Client, script: Script) -> Non
     assert client.run(JOB, plan=PLAN).succeeded
 
 
-def test_a_lead_that_stays_silent_is_lost(client: Client, script: Script) -> None:
+SILENCE = [GatewayUnreachable("it does not answer")] * 5
+BOTH = FleetView((f"{A}/0",), (f"{B}/0",), None, None, 1)
+
+
+def test_a_lead_that_stays_silent_in_a_fleet_that_was_torn_down(
+    client: Client, script: Script
+) -> None:
     fleet = client.provision(PLAN)
-    script.statuses = [status(), *[GatewayUnreachable("it does not answer")] * 5]
+    script.errors["ensure"] = FleetLost("fleet x was torn down")
+    script.statuses = [status(), *SILENCE]
     with pytest.raises(TransferFailed, match=f"{A}/0 is lost: it does not answer") as caught:
         client.transfer(JOB, fleet)
     assert not caught.value.is_permanent
-    assert caught.value.result is None
+    result: Any = caught.value.result
+    assert (result.state, result.error_code, result.copied) == ("failed", "fleet-lost", 1)
+    assert names(script)[-2:] == ["ensure", "release"], "uploads are kept for a resume"
+    provisioner = client.provisioner
+    assert isinstance(provisioner, FakeProvisioner)
+    assert [spec.must_exist for spec in provisioner.specs] == [False, True]
+
+
+def test_a_lead_that_stays_silent_is_replaced(client: Client, script: Script) -> None:
+    fleet = client.provision(PLAN)
+    script.views = [FleetView((f"{B}/0",), (f"{B}/0",), None, None, 1)]
+    script.statuses = [status(), *SILENCE, status(epoch=2), status("succeeded", epoch=2)]
+    told: list[SubmittedTransfer] = []
+    result = client.transfer(JOB, fleet, on_submitted=lambda _, where: told.append(where))
+    assert [(row.lead, row.epoch) for row in told] == [(f"{A}/0", 1), (f"{B}/0", 2)]
+    assert result.succeeded
+    assert f"{B}/0 leads in place of {A}/0, in epoch 2" in result.warnings[0]
+    assert script.slept == [1.5] * 7
+    (order,) = [row[1] for row in script.done if row[0] == "take_over"]
+    assert order == Submit(Tenure(f"{B}/0", 2), (f"{B}/0",), (f"{B}/0",))
+
+
+def test_a_fleet_that_dies_in_mid_transfer_is_brought_up_again(
+    client: Client, script: Script
+) -> None:
+    fleet = client.provision(PLAN)
+    lost = status("failed", error={"code": "gateway-lost", "message": "the sink is gone"})
+    script.views = [BOTH]
+    script.statuses = [status(), lost, status("succeeded", epoch=2)]
+    result = client.transfer(JOB, fleet)
+    assert result.succeeded
+    assert len(result.warnings) == 2
+    assert names(script)[1:] == ["submit", "ensure", "look", "take_over", "abort", "release"]
+    # It is done once; the next time the lead's own words are what is told.
+    script.views = [BOTH]
+    script.statuses = [lost, status(epoch=2), replace(lost, epoch=2)]
+    with pytest.raises(TransferFailed, match="the sink is gone"):
+        client.transfer(JOB, fleet)
+
+
+def test_a_newer_epoch_of_somebody_else_is_followed(client: Client, script: Script) -> None:
+    fleet = client.provision(PLAN)
+    stale = status("failed", error={"code": "stale-epoch", "message": "epoch 1 is over"})
+    newer = Tenure(f"{B}/0", 7)
+    script.views = [FleetView((f"{A}/0",), (f"{B}/0",), newer, newer, 8)]
+    script.statuses = [stale, status("succeeded", epoch=7)]
+    assert client.transfer(JOB, fleet).epoch == 7
+    assert "take_over" not in names(script)
+    forgot = UnknownTransfer("it was restarted")
+    script.views = [BOTH]
+    script.statuses = [forgot, status("succeeded", epoch=2)]
+    assert client.transfer(JOB, fleet).epoch == 2
 
 
 @pytest.mark.parametrize(
@@ -331,7 +404,7 @@ def test_a_manifest_that_cannot_be_written(
         client.transfer(JOB, fleet, manifest="s3://m/m.parquet")
     assert script.done[-1] == "release", "credentials must not stay at the gateways"
     # The failure of the transfer itself is what has to be told.
-    script.statuses = [status("failed", error={"code": "gateway-lost", "message": "lost"})]
+    script.statuses = [status("failed", error={"code": "store-error", "message": "lost"})]
     with pytest.raises(TransferFailed, match="lost") as caught:
         client.transfer(JOB, fleet, manifest="s3://m/m.parquet")
     assert caught.value.result.warnings == (  # type: ignore[attr-defined]

@@ -10,7 +10,8 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,6 @@ from skyplane_orchestration import survey
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
     FleetLost,
-    GatewayUnreachable,
     SkyplaneError,
     TransferFailed,
 )
@@ -41,22 +41,14 @@ from skyplane_orchestration.provision.base import (
 from skyplane_orchestration.result import TransferResult
 from skyplane_orchestration.sessions import FleetSessions
 from skyplane_orchestration.steering import Steering, SubmittedTransfer
+from skyplane_orchestration.watch import Hands, OnStatus, OnSubmitted, Watch
 
 if TYPE_CHECKING:
     from skyplane_orchestration.authority import Authority, FleetSecret
 
 log = logging.getLogger(__name__)
 
-#: Told how far a transfer is, after every poll.
-OnStatus = Callable[[TransferStatus], None]
-
-#: Told which transfer runs on which fleet, once it does.
-OnSubmitted = Callable[[Fleet, SubmittedTransfer], None]
-
 _POLL_S: Final = 1.0
-
-#: Polls without an answer after which the lead counts as lost.
-_SILENT_POLLS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +257,9 @@ class Client:
         """
         return self._ensure(self.identity.fleet_key(generation), plan, generation)
 
-    def _ensure(self, key: str, plan: TransferPlan, generation: int) -> Fleet:
+    def _ensure(
+        self, key: str, plan: TransferPlan, generation: int, *, must_exist: bool = False
+    ) -> Fleet:
         spec = FleetSpec(
             key=key,
             generation=generation,
@@ -274,6 +268,7 @@ class Client:
             start_within_s=self._times.start_within_s,
             lease_s=self._times.lease_s,
             hard_end_s=self._times.hard_end_s,
+            must_exist=must_exist,
         )
         return self.provisioner.ensure(spec, self.authority(key))
 
@@ -291,8 +286,8 @@ class Client:
             self.provisioner.check_host(fleet)
         ended: dict[str, str] = {}
         if not isinstance(fleet, str):
-            with FleetSessions(fleet, self.authority(key)) as sessions:
-                ended = Steering(sessions).wind_up()
+            with self._steering(fleet) as steering:
+                ended = steering.wind_up()
         tails = dict(ended)
         for node, tail in self.provisioner.log_tails(key).items():
             tails.setdefault(node, tail)
@@ -334,8 +329,8 @@ class Client:
             source=job.source.at(job.source.region or fleet.plan.src),
             destination=job.destination.at(job.destination.region or fleet.plan.dst),
         )
-        with FleetSessions(fleet, self.authority(fleet.key)) as sessions:
-            return Steering(sessions).submit(self.transfer_key(job), job, self._credentials)
+        with self._steering(fleet) as steering:
+            return steering.submit(self.transfer_key(job), job, self._credentials)
 
     def status(self, fleet: Fleet, submitted: SubmittedTransfer) -> TransferStatus:
         """How far a submitted transfer is; also keeps its lead alive.
@@ -343,8 +338,8 @@ class Client:
         Raises:
             GatewayUnreachable: the lead does not answer.
         """
-        with FleetSessions(fleet, self.authority(fleet.key)) as sessions:
-            return Steering(sessions).status(submitted)
+        with self._steering(fleet) as steering:
+            return steering.status(submitted)
 
     def wait(
         self,
@@ -353,33 +348,42 @@ class Client:
         submitted: SubmittedTransfer,
         *,
         on_status: OnStatus | None = None,
+        on_submitted: OnSubmitted | None = None,
         manifest: str | None = None,
     ) -> TransferResult:
         """Poll a submitted transfer to its end.
 
+        A lead that stays silent is replaced by the next source gateway that answers, in a
+        new epoch. Where no source or no sink answers, the fleet is brought up again, once,
+        unless it was torn down meanwhile. See docs/architecture.md, "When gateways die".
+
         Args:
+            on_submitted: told whenever another gateway leads, and on which fleet.
             manifest: path or URL where the whole list of objects is written (Parquet).
 
         Raises:
             TransferFailed: it ended otherwise than well; carries the result.
             StoreError: it ended well, but the manifest cannot be written.
         """
-        with FleetSessions(fleet, self.authority(fleet.key)) as sessions:
-            steering = Steering(sessions)
-            status = self._poll(steering, submitted, on_status)
-            warnings: list[str] = []
+        with Watch(
+            job, fleet, submitted, self._hands, on_status=on_status, on_submitted=on_submitted
+        ) as watch:
+            status = watch.run()
+            warnings = watch.warnings
             uri = ""
             try:
-                warnings += steering.abort_left_uploads(job, status, self._credentials)
-                uri = self._write_manifest(steering, submitted, job, manifest)
+                if not watch.is_abandoned:
+                    # What nobody leads is kept for whoever goes on with it.
+                    warnings += watch.steering.abort_left_uploads(job, status, self._credentials)
+                    uri = self._write_manifest(watch.steering, watch.submitted, job, manifest)
             except SkyplaneError as error:
                 if status.state == "succeeded":
                     raise
                 # The transfer's own failure is what the caller has to hear of.
                 warnings.append(f"after the transfer: {error.message}")
             finally:
-                steering.release(submitted)
-        result = result_of(job, fleet, status, manifest_uri=uri, warnings=tuple(warnings))
+                watch.steering.release(watch.submitted)
+        result = result_of(job, watch.fleet, status, manifest_uri=uri, warnings=tuple(warnings))
         if not result.succeeded:
             raise TransferFailed(
                 result.error or f"the transfer was {result.state}",
@@ -388,28 +392,21 @@ class Client:
             )
         return result
 
-    def _poll(
-        self, steering: Steering, submitted: SubmittedTransfer, on_status: OnStatus | None
-    ) -> TransferStatus:
-        silent = 0
-        while True:
-            try:
-                status = steering.status(submitted)
-            except GatewayUnreachable as error:
-                silent += 1
-                if silent >= _SILENT_POLLS:
-                    raise TransferFailed(
-                        f"the lead {submitted.lead} is lost: {error.message}. What it had "
-                        "committed is at the destination; run the transfer again",
-                        is_permanent=False,
-                    ) from error
-            else:
-                silent = 0
-                if on_status is not None:
-                    on_status(status)
-                if not status.is_running:
-                    return status
-            self._sleep(self._poll_s)
+    @property
+    def _hands(self) -> Hands:
+        return Hands(
+            open=self._steering,
+            ensure=lambda fleet: self._ensure(
+                fleet.key, fleet.plan, fleet.generation, must_exist=True
+            ),
+            pause=lambda: self._sleep(self._poll_s),
+            credentials=self._credentials,
+        )
+
+    @contextmanager
+    def _steering(self, fleet: Fleet) -> Iterator[Steering]:
+        with FleetSessions(fleet, self.authority(fleet.key)) as sessions:
+            yield Steering(sessions)
 
     def _write_manifest(
         self,
@@ -436,7 +433,8 @@ class Client:
         """Run a job on a fleet to its end; a fleet that is gone is built once more.
 
         Args:
-            on_submitted: told what to cancel, and on which fleet, should it come to that.
+            on_submitted: told what to cancel, and on which fleet, should it come to that;
+                again whenever that changes.
 
         Raises:
             TransferFailed: some object is not at the destination; carries the result.
@@ -450,12 +448,19 @@ class Client:
             submitted = self.submit(job, fleet)
         if on_submitted is not None:
             on_submitted(fleet, submitted)
-        return self.wait(job, fleet, submitted, on_status=on_status, manifest=manifest)
+        return self.wait(
+            job,
+            fleet,
+            submitted,
+            on_status=on_status,
+            on_submitted=on_submitted,
+            manifest=manifest,
+        )
 
     def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
         """Stop a transfer and abort what it has begun. Idempotent."""
-        with FleetSessions(fleet, self.authority(fleet.key)) as sessions:
-            Steering(sessions).cancel(submitted)
+        with self._steering(fleet) as steering:
+            steering.cancel(submitted)
 
     def run(
         self,
