@@ -148,15 +148,20 @@ class Ends:
         return True
 
     async def release(self, key: str) -> None:
-        """Forget a transfer's stores and credentials; abort uploads still open here.
+        """Forget a transfer's stores and credentials; abort uploads still open here that no
+        journal names.
 
         Returns once nothing is written for it any more.
         """
         async with self.lock(key):
             await self.release_locked(key)
 
-    async def release_locked(self, key: str) -> None:
-        """`release` for a caller that holds the transfer's lock."""
+    async def release_locked(self, key: str, *, abandon: bool = False) -> None:
+        """`release` for a caller that holds the transfer's lock.
+
+        Args:
+            abandon: the transfer was cancelled: abort what its journals name as well.
+        """
         source = self.sources.pop(key, None)
         if source is not None:
             self._source_of_wire_id.pop(wire_transfer_id(key), None)
@@ -164,7 +169,7 @@ class Ends:
         destination = self.destinations.pop(key, None)
         if destination is not None:
             await self._sink.detach(wire_transfer_id(key))
-            await asyncio.to_thread(destination.destination.close)
+            await asyncio.to_thread(destination.destination.close, abandon=abandon)
 
     # -- what a lead asks for
 

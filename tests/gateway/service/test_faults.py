@@ -186,7 +186,7 @@ def test_bytes_that_change_at_the_store_are_found_and_removed(
         async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
             for verify in ("stored", "reread"):
                 status = await fleet.run(kit.copy_spec(source, destination), verify=verify)
-                assert status["failures"][0]["code"] == "checksum-mismatch", verify
+                assert status["failures"][0]["code"] == "read-back-mismatch", verify
                 assert kit.content(destination) == {}
 
     asyncio.run(scenario())
