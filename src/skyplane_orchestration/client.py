@@ -45,6 +45,7 @@ from skyplane_orchestration.watch import Hands, OnStatus, OnSubmitted, Watch
 
 if TYPE_CHECKING:
     from skyplane_orchestration.authority import Authority, FleetSecret
+    from skyplane_orchestration.verification import VerifyReport
 
 log = logging.getLogger(__name__)
 
@@ -230,6 +231,54 @@ class Client:
             StoreError: it is missing, closed to us, or does not answer.
         """
         survey.check_destination(job, self._credentials)
+
+    def check_place(self, location: Location) -> None:
+        """See that a bucket is there and may be listed.
+
+        Raises:
+            StoreError: it is missing, closed to us, or does not answer.
+        """
+        survey.check_place(survey.located(location, self._credentials), self._credentials)
+
+    def verify(
+        self,
+        source: Location,
+        destination: Location,
+        *,
+        recursive: bool = True,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        allow_empty: bool = False,
+        with_extra: bool = False,
+        listing_only: bool = False,
+        parallel: int | None = None,
+    ) -> VerifyReport:
+        """Compare two places object by object, under the key rule of a copy.
+
+        Checksums are the stores' own CRC32C where these can be trusted; otherwise the
+        object is read, here, without gateways. Needs permission to list and read both.
+
+        Raises:
+            EmptySource, NotFound: there is nothing to compare with.
+            StoreError: an end is missing, closed to us, or cannot be listed.
+        """
+        from skyplane_orchestration.verification import PARALLEL_READS, verify_job
+
+        job = TransferJob(
+            survey.located(source, self._credentials),
+            survey.located(destination, self._credentials),
+            recursive=recursive,
+            include=tuple(include),
+            exclude=tuple(exclude),
+            allow_empty=allow_empty,
+        )
+        return verify_job(
+            job,
+            self._credentials,
+            with_extra=with_extra,
+            listing_only=listing_only,
+            parallel=PARALLEL_READS if parallel is None else parallel,
+        )
 
     # -- provision and teardown
 

@@ -22,6 +22,7 @@ _VERBS: Final = (
     "cp",
     "provision",
     "transfer",
+    "verify",
     "status",
     "teardown",
     "sweep",
