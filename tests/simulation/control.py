@@ -87,6 +87,7 @@ class ControlPlane:
 class _Server:
     def __init__(self, process: Process, service: GatewayService) -> None:
         self.process = process
+        self._service = service
         application = ControlServer(service).application()
         self._routes = [
             (route.method, route.resource.canonical.split("/"), route.handler)
@@ -100,7 +101,12 @@ class _Server:
         parts = urlsplit(target)
         handler, names = self._resolve(method, parts.path)
         request = _Request(method, parts.path, dict(parse_qsl(parts.query)), names, body, caller)
-        response = await _as_json(cast(web.Request, request), handler)
+        try:
+            response = await _as_json(cast(web.Request, request), handler)
+        except Exception as error:  # noqa: BLE001 - what aiohttp makes of it
+            if not self._service.shutdown_requested.is_set():
+                self.process.unhandled.append(f"{method} {target}: {error!r}")
+            return 500, b"500 Internal Server Error"
         text = cast(web.Response, response).text
         return response.status, (text or "").encode()
 

@@ -192,7 +192,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
 
 def _close(coroutine: Any) -> None:
-    with warnings.catch_warnings(), suppress(RuntimeError):
+    with warnings.catch_warnings(), suppress(RuntimeError, BaseExceptionGroup):
         # Its clean-up may want to wait for something, or begin what is never awaited.
         warnings.simplefilter("ignore")
         coroutine.close()

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, cast
 from unittest import mock
 
-from tests.simulation.control import CallerIdentity, ControlPlane, SimControlClient
+from tests.simulation.control import SLOW_S, CallerIdentity, ControlPlane, SimControlClient
 from tests.simulation.fleet import FLEET_KEY, SimAuthority, SimFleet, SimProvisioner
 from tests.simulation.injection import plan_faults
 from tests.simulation.inspection import Claims, Inspection, inspect
@@ -24,6 +24,7 @@ from tests.simulation.schedule import CHUNK_BYTES, Schedule
 from tests.simulation.stores import Bucket, Buckets
 from tests.simulation.world import EPOCH_S, World
 
+from skyplane_gateway import ends
 from skyplane_gateway.lead.report import Report
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.location import Location
@@ -32,7 +33,7 @@ from skyplane_orchestration.location import Location
 WITHIN_S: Final = 3600.0
 
 #: A process that ends waits so long for the calls that it is answering.
-ANSWER_WITHIN_S: Final = 2.0
+ANSWER_WITHIN_S: Final = 2 * SLOW_S
 
 SETTINGS: Final[dict[str, Any]] = {
     "assembly_mib": 1,
@@ -213,18 +214,21 @@ def _wind_up(scene: Scene) -> str:
 @contextmanager
 def _simulated(world: World) -> Iterator[Buckets]:
     """Replace what touches the real world."""
-    buckets = Buckets(world, {})
+    buckets = Buckets(world)
     chance = random.Random(world.seed)
     state = random.getstate()
     random.seed(world.seed)
     replaced: dict[str, object] = {
         "skyplane_gateway.service.ControlClient": SimControlClient,
-        "skyplane_gateway.ends.open_store": buckets.open,
         "skyplane_orchestration.sessions.ControlClient": SimControlClient,
         "skyplane_orchestration.sessions.ThreadPoolExecutor": partial(SimPool, world),
         "skyplane_orchestration.steering.open_store": buckets.open,
         "skyplane_orchestration.steering.mib_to_bytes": lambda _: CHUNK_BYTES,
     }
+    if hasattr(ends, "open_limited"):
+        replaced["skyplane_gateway.ends.open_limited"] = buckets.open_limited
+    else:
+        replaced["skyplane_gateway.ends.open_store"] = buckets.open
     with ExitStack() as stack:
         for target, new in replaced.items():
             stack.enter_context(mock.patch(target, new))

@@ -220,7 +220,7 @@ STORE_FAULTS: Final[dict[str, tuple[Kind, ...]]] = {
     "head": ("throttled", "unavailable", "slow"),
     "read": ("throttled", "unavailable", "slow", "truncated", "denied"),
     "put": ("throttled", "unavailable", "lost answer", "slow", "corrupt", "denied"),
-    "create_upload": ("throttled", "unavailable", "slow", "denied", "lost answer"),
+    "create_upload": ("throttled", "unavailable", "slow", "denied"),
     "put_part": ("throttled", "unavailable", "lost answer", "slow", "corrupt", "denied"),
     "complete_upload": ("throttled", "unavailable", "lost answer", "slow", "denied"),
     "abort_upload": ("throttled", "unavailable", "lost answer", "slow"),

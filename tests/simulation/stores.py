@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +29,8 @@ from skyplane_gateway.stores.base import (
     StoreSpec,
     UploadInfo,
 )
+from skyplane_gateway.stores.limited import LimitedStore
+from skyplane_gateway.stores.limiter import AdaptiveLimiter
 
 T = TypeVar("T")
 
@@ -43,6 +47,9 @@ Kind = Literal[
 
 #: How long a slow request takes.
 SLOW_S: Final = 8.0
+
+#: How soon a thread that waits sees that it need not.
+_LOOK_S: Final = 0.25
 
 _LEAST_S: Final = 0.002
 _MOST_S: Final = 0.02
@@ -313,10 +320,38 @@ def _flipped(data: Body) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Opens the buckets of a world; stands where `open_store` does."""
+    """Opens the buckets of a world."""
 
     world: World
-    by_name: dict[str, Bucket]
+    by_name: dict[str, Bucket] = field(default_factory=dict)
+    limiters: dict[tuple[int, str], AdaptiveLimiter] = field(default_factory=dict)
 
     def open(self, spec: StoreSpec, credentials: Credentials | None = None) -> ObjectStore:
+        """Stands where `open_store` does."""
         return FaultyStore(self.world, self.by_name[spec.bucket])
+
+    def open_limited(self, spec: StoreSpec, credentials: Credentials | None = None) -> ObjectStore:
+        """Stands where `open_limited` does; every process has limiters of its own."""
+        name = (id(asyncio.get_running_loop()), spec.bucket)
+        limiter = self.limiters.get(name)
+        if limiter is None:
+            limiter = AdaptiveLimiter(clock=self._clock, pause=self._pause)
+            self.limiters[name] = limiter
+        return LimitedStore(
+            self.open(spec),
+            limiter,
+            spec=spec,
+            clock=self._clock,
+            pause=self._pause,
+            fraction=self.world.rng.random,
+        )
+
+    def _clock(self) -> float:
+        return self.world.now
+
+    def _pause(self, ended: threading.Event, seconds: float) -> bool:
+        """`threading.Event.wait` in virtual time."""
+        until_s = self.world.now + seconds
+        while not ended.is_set() and self.world.now < until_s:
+            self.world.sleep(min(_LOOK_S, until_s - self.world.now))
+        return ended.is_set()
