@@ -468,6 +468,60 @@ def test_fleets_of_two_generations_are_two(client: Client) -> None:
     assert client.provision(PLAN).key != client.provision(PLAN, generation=1).key
 
 
+# -- moves
+
+
+@pytest.fixture
+def removals(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
+    from skyplane_orchestration import moving
+
+    def remove(job: Any, rows: Any, credentials: Any, removal: Any) -> None:
+        script.do("remove")
+        removal.removed, removal.failed = 1, len(script.slept)
+        removal.reasons += ["x is still there: not now"] * removal.failed
+
+    monkeypatch.setattr(moving, "check_move", lambda *_: script.do("check"))
+    monkeypatch.setattr(moving, "remove_sources", remove)
+    return script
+
+
+MOVE = replace(JOB, move=True)
+
+
+def test_a_move_is_checked_first_and_ends_with_the_deletes(
+    client: Client, removals: Script
+) -> None:
+    result = client.run(MOVE, plan=PLAN)
+    assert (result.succeeded, result.moved) == (True, 1)
+    assert names(removals)[:6] == ["ensure", "check", "submit", "abort", "remove", "release"]
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+def test_what_did_not_end_well_is_not_deleted(state: str, client: Client, removals: Script) -> None:
+    fleet = client.provision(PLAN)
+    failed = status(state, error={"code": "objects-failed", "message": "m"}, failed=1)
+    removals.statuses = [failed]
+    with pytest.raises(TransferFailed):
+        client.transfer(MOVE, fleet)
+    assert "remove" not in names(removals)
+    if state == "failed":
+        removals.statuses = [failed]
+        assert client.transfer(replace(MOVE, allow_failed=True), fleet).moved == 1
+
+
+def test_a_source_that_is_left_is_no_success(client: Client, removals: Script) -> None:
+    fleet = client.provision(PLAN)
+    removals.statuses = [status(), status("succeeded")]  # one pause: one that fails
+    with pytest.raises(TransferFailed, match="not now") as caught:
+        client.transfer(MOVE, fleet)
+    result: Any = caught.value.result
+    assert (result.error_code, result.moved, result.copied) == ("sources-left", 1, 1)
+    removals.statuses = [status("succeeded")]
+    removals.errors["remove"] = GatewayUnreachable("the lead is gone")
+    with pytest.raises(TransferFailed, match=r"0 of 1 sources.*the lead is gone"):
+        client.transfer(MOVE, fleet)
+
+
 # -- plans
 
 

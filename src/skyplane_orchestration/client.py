@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.selection import Selection
 from skyplane_orchestration import survey
+from skyplane_orchestration.conclusion import conclude, require_success
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
     FleetLost,
     SkyplaneError,
-    TransferFailed,
 )
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.grids import Grid, load_grid
@@ -30,7 +30,7 @@ from skyplane_orchestration.identity import RunIdentity
 from skyplane_orchestration.job import NO_LIMITS, Limits, Objective, TransferJob
 from skyplane_orchestration.location import Location
 from skyplane_orchestration.multicast_plan import MulticastPlan
-from skyplane_orchestration.outcome import TransferStatus, result_of
+from skyplane_orchestration.outcome import TransferStatus
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.provision.base import (
     FleetSpec,
@@ -232,6 +232,18 @@ class Client:
         """
         survey.check_destination(job, self._credentials)
 
+    def check_move(self, job: TransferJob) -> None:
+        """See that a move may delete at its source; nothing to do for a copy.
+
+        Raises:
+            ConfigurationInvalid: one end lies in the other.
+            StoreError: the source may not be deleted from, or does not answer.
+        """
+        if job.move:
+            from skyplane_orchestration.moving import check_move
+
+            check_move(job, self._credentials)
+
     def check_place(self, location: Location) -> None:
         """See that a bucket is there and may be listed.
 
@@ -372,6 +384,7 @@ class Client:
         """
         self.provisioner.check_host(fleet)
         survey.require_ends_apart(job)
+        self.check_move(job)
         # The plan has looked up what the job may have left open.
         job = replace(
             job,
@@ -418,28 +431,8 @@ class Client:
             job, fleet, submitted, self._hands, on_status=on_status, on_submitted=on_submitted
         ) as watch:
             status = watch.run()
-            warnings = watch.warnings
-            uri = ""
-            try:
-                if not watch.is_abandoned:
-                    # What nobody leads is kept for whoever goes on with it.
-                    warnings += watch.steering.abort_left_uploads(job, status, self._credentials)
-                    uri = self._write_manifest(watch.steering, watch.submitted, job, manifest)
-            except SkyplaneError as error:
-                if status.state == "succeeded":
-                    raise
-                # The transfer's own failure is what the caller has to hear of.
-                warnings.append(f"after the transfer: {error.message}")
-            finally:
-                watch.steering.release(watch.submitted)
-        result = result_of(job, watch.fleet, status, manifest_uri=uri, warnings=tuple(warnings))
-        if not result.succeeded:
-            raise TransferFailed(
-                result.error or f"the transfer was {result.state}",
-                result=result,
-                is_permanent=bool((status.error or {}).get("is_permanent", False)),
-            )
-        return result
+            result = conclude(job, watch, status, self._credentials, manifest=manifest)
+        return require_success(result, status)
 
     @property
     def _hands(self) -> Hands:
@@ -456,19 +449,6 @@ class Client:
     def _steering(self, fleet: Fleet) -> Iterator[Steering]:
         with FleetSessions(fleet, self.authority(fleet.key)) as sessions:
             yield Steering(sessions)
-
-    def _write_manifest(
-        self,
-        steering: Steering,
-        submitted: SubmittedTransfer,
-        job: TransferJob,
-        manifest: str | None,
-    ) -> str:
-        if manifest is None:
-            return ""
-        from skyplane_orchestration.manifest import write_manifest
-
-        return write_manifest(manifest, job, steering.report_rows(submitted), self._credentials)
 
     def transfer(
         self,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
@@ -21,6 +19,7 @@ from skyplane_orchestration.errors import (
     StoreError,
 )
 from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.side_by_side import side_by_side
 from skyplane_orchestration.survey import rule_of, spec_of
 
 SCHEMA_VERSION: Final = 1
@@ -173,7 +172,7 @@ def verify_job(
         judge = _Judge(source, destination, listing_only=listing_only)
         tally = _Tally(job, with_extra=with_extra, has_checksums=not listing_only)
         found = pairs(rule_of(job), source.list, destination.list)
-        for pair, outcome in _side_by_side(found, judge, parallel):
+        for pair, outcome in side_by_side(found, judge, parallel):
             tally.add(pair, outcome)
     report = tally.report()
     if report.objects == 0 and not job.allow_empty:
@@ -182,21 +181,6 @@ def verify_job(
             "or allow an empty source"
         )
     return report
-
-
-def _side_by_side(
-    found: Iterator[Pair], judge: Callable[[Pair], _Outcome], parallel: int
-) -> Iterator[tuple[Pair, _Outcome]]:
-    """Pairs with their outcomes, in order."""
-    under_way: deque[tuple[Pair, Future[_Outcome]]] = deque()
-    with ThreadPoolExecutor(parallel, thread_name_prefix="verify") as threads:
-        for pair in found:
-            under_way.append((pair, threads.submit(judge, pair)))
-            if len(under_way) == 2 * parallel:
-                first, future = under_way.popleft()
-                yield first, future.result()
-        for first, future in under_way:
-            yield first, future.result()
 
 
 class _Judge:
@@ -222,8 +206,8 @@ class _Judge:
         if self._listing_only:
             return _Outcome("equal")
         try:
-            ours, first_bytes = _crc32c_of(self._source, source)
-            theirs, more_bytes = _crc32c_of(self._destination, destination)
+            ours, first_bytes = crc32c_of(self._source, source)
+            theirs, more_bytes = crc32c_of(self._destination, destination)
         except (NotFound, PreconditionFailed):
             return _Outcome("different", "it was changed while it was compared")
         except StoreError as error:
@@ -237,8 +221,13 @@ class _Judge:
         return _Outcome("equal", read_bytes=first_bytes + more_bytes)
 
 
-def _crc32c_of(store: ObjectStore, listed: ObjectInfo) -> tuple[int, int]:
-    """Checksum of the listed version, and the bytes that were read for it."""
+def crc32c_of(store: ObjectStore, listed: ObjectInfo) -> tuple[int, int]:
+    """Checksum of the listed version, and the bytes that were read for it.
+
+    Raises:
+        PreconditionFailed: it is another version by now.
+        StoreError: it cannot be read.
+    """
     if store.capabilities.trusts_checksum:
         known = listed if listed.crc32c is not None else store.head(listed.key)
         if known.etag != listed.etag:

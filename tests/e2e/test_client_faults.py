@@ -427,6 +427,22 @@ def test_a_conflict_fails_the_transfer_unless_allowed(kit: ClientKit, folder: Pa
     assert (allowed.state, allowed.failed) == ("succeeded", 2)
 
 
+def test_a_move_leaves_what_could_not_be_copied(kit: ClientKit, folder: Path) -> None:
+    out = folder.parent / "out"
+    out.mkdir()
+    (out / "a").write_bytes(b"there")
+    (folder / "b").write_bytes(b"2")
+    job = TransferJob(Location(f"{folder}/"), Location(f"{out}/"), conflict="fail", move=True)
+    with pytest.raises(TransferFailed):
+        kit.client().run(job)
+    assert (folder / "b").exists(), "the run failed"
+    (out / "b").unlink()
+    result = kit.client("second").run(replace(job, allow_failed=True))
+    assert (result.copied, result.failed, result.moved) == (1, 1, 1)
+    assert (out / "b").read_bytes() == b"2"
+    assert [path.name for path in folder.iterdir() if path.is_file()] == ["a"]
+
+
 def test_no_secret_shows_anywhere(
     kit: ClientKit,
     servers: tuple[S3Server, S3Server],

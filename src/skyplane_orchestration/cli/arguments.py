@@ -409,6 +409,7 @@ def job_from(
         policy=policy or Policy(),
         volume_gb=volume_gb,
         objects=objects,
+        move=getattr(options, "move", False),
     )
 
 
