@@ -171,7 +171,9 @@ class FaultProxy:
         store_reader, store_writer = await asyncio.open_connection(
             *self._upstream, limit=BUFFER_BYTES
         )
-        head = incoming.head.without("Range") if _is(rule, "whole") else incoming.head
+        head = incoming.head
+        if _is(rule, "whole") and not _signs_range(head):
+            head = head.without("Range")
         sending = asyncio.create_task(_send(head, incoming, store_writer))
         try:
             reply = await _final_head(store_reader, writer, incoming)
@@ -269,6 +271,9 @@ async def _reply(
         return rule.action == "answer"
     if rule is not None and rule.action == "rewrite":
         reply, body = _rewritten(rule, reply, b"".join([piece async for piece in body]))
+    if _is(rule, "whole") and reply.status == 206:
+        # The store was asked for the range all the same; only its answer says otherwise.
+        reply = Head("HTTP/1.1 200 OK", reply.without("Content-Range").headers)
     exchange.status = reply.status
     # The store's connection ends here, the client's need not.
     first = reply.first.replace("HTTP/1.0", "HTTP/1.1", 1)
@@ -286,6 +291,12 @@ async def _reply(
                     return False
     await writer.drain()
     return _ends_by_itself(incoming.head.method, reply)
+
+
+def _signs_range(head: Head) -> bool:
+    """Whether a request without its Range would be refused (AWS signature version 4)."""
+    _, _, signed = head.get("Authorization").partition("SignedHeaders=")
+    return "range" in signed.partition(",")[0].split(";")
 
 
 def _ends_by_itself(method: str, reply: Head) -> bool:

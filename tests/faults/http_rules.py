@@ -17,7 +17,9 @@ from typing import Any, Final, Self
 ACTIONS: Final = (
     "answer",  # answer `status`, `headers`, `body`; with `forward`, after the store did it
     "truncate",  # the answer's body ends after `keep_bytes`, its Content-Length stays
-    "whole",  # the store is not told the Range, so it answers 200 with everything
+    # The store is not told the Range, so it answers 200 with everything; where the Range is
+    # signed, it answers the range and is made to call it 200.
+    "whole",
     "rewrite",  # in the answer's body `pattern` becomes `replacement`
     "delay",  # `delay_s` passes before the request is forwarded
     "drop-request",  # the connection is closed, the store hears nothing

@@ -235,6 +235,16 @@ def test_the_whole_in_place_of_a_range(
     assert [asked for _, _, asked in heard] == [b"bytes=1-3", b""]
 
 
+def test_a_range_that_is_signed_is_only_called_the_whole(proxy: FaultProxy) -> None:
+    proxy.schedule.add(Rule("whole"))
+    client = connect(proxy)
+    signed = "AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders=host;range;x-amz-date, Signature=c"
+    client.request("GET", "/b/k", headers={"Range": "bytes=1-3", "Authorization": signed})
+    answer = client.getresponse()
+    assert (answer.status, answer.read()) == (200, OBJECT[1:4])
+    assert answer.getheader("Content-Range") is None
+
+
 def test_a_rewritten_body_has_its_own_length(proxy: FaultProxy) -> None:
     proxy.schedule.add(Rule("rewrite", pattern=rb"^d(.)ne$", replacement=rb"<\1>"))
     client = connect(proxy)

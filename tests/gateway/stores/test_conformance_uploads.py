@@ -187,7 +187,7 @@ def test_another_size_than_expected_is_refused(harness: Any) -> None:
     store = harness.shared
     upload_id = store.create_upload("k")
     parts = harness.put_parts("k", upload_id, [b"body"])
-    with pytest.raises(StoreError, match="bytes|size"):
+    with pytest.raises(StoreError, match=r"bytes|size"):
         store.complete_upload("k", upload_id, parts, size_bytes=5)
 
 
