@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +13,7 @@ from skyplane_orchestration import client as client_module
 from skyplane_orchestration.authority import FleetSecret
 from skyplane_orchestration.client import Client, FleetTimes
 from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
     FleetLost,
     ForeignHost,
     GatewayUnreachable,
@@ -36,7 +38,7 @@ from skyplane_orchestration.plan import (
     SolverReport,
     TransferPlan,
 )
-from skyplane_orchestration.provision.base import FleetSpec, SweepReport
+from skyplane_orchestration.provision.base import FleetSpec, FoundGateway, SweepReport
 from skyplane_orchestration.steering import SubmittedTransfer
 
 A, B = "aws:us-east-1", "aws:eu-west-3"
@@ -90,6 +92,8 @@ class Script:
     errors: dict[str, BaseException] = field(default_factory=dict)
     slept: list[float] = field(default_factory=list)
     views: list[FleetView] = field(default_factory=list)
+    found: tuple[FoundGateway, ...] = ()
+    keys: list[tuple[str, int]] = field(default_factory=list)
 
     def do(self, what: str, *more: Any) -> None:
         self.done.append((what, *more) if more else what)
@@ -126,7 +130,8 @@ class FakeProvisioner:
         self.script.do("destroy")
         return (f"{B}/0",)
 
-    def find(self, key: str) -> Any: ...
+    def find(self, fleet_key: str) -> tuple[FoundGateway, ...]:
+        return self.script.found
 
     def log_tails(self, key: str, max_bytes: int = 65536) -> dict[str, str]:
         return {f"{A}/0": "from the file", f"{B}/0": "from the file"}
@@ -160,6 +165,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
         def submit(
             self, key: str, job: TransferJob, credentials: Any, least_epoch: int = 1
         ) -> SubmittedTransfer:
+            made.keys.append((key, least_epoch))
             made.do("submit", job)
             if made.submits:
                 outcome = made.submits.pop(0)
@@ -466,6 +472,68 @@ def test_leases_reach_the_provisioner(script: Script) -> None:
 
 def test_fleets_of_two_generations_are_two(client: Client) -> None:
     assert client.provision(PLAN).key != client.provision(PLAN, generation=1).key
+
+
+# -- resume
+
+
+def failed_result(client: Client, script: Script, **error: Any) -> Any:
+    fleet = client.provision(PLAN, generation=3)
+    script.statuses = [status("failed", error={"code": "objects-failed", "message": "m", **error})]
+    with pytest.raises(TransferFailed) as caught:
+        client.transfer(JOB, fleet)
+    return caught.value.result
+
+
+def test_a_failed_transfer_is_gone_on_with_by_its_handle(client: Client, script: Script) -> None:
+    handle = failed_result(client, script).resume_handle
+    other = client_of(script, now=lambda: 1000.0)
+    other.identity = RunIdentity("test", "somebody", "else")
+    other._provisioner = client.provisioner
+    script.done.clear()
+    script.statuses = [status("succeeded", epoch=2)]
+    assert other.resume(handle).resume_handle == ""
+    assert script.keys == [(client.transfer_key(JOB), 1), (client.transfer_key(JOB), 2)]
+    provisioner = client.provisioner
+    assert isinstance(provisioner, FakeProvisioner)
+    assert len({(spec.key, spec.generation) for spec in provisioner.specs}) == 1
+    assert names(script)[-2:] == ["wind_up", "destroy"]
+
+
+def test_a_fleet_that_is_up_stays_up_after_a_resume(client: Client, script: Script) -> None:
+    handle = failed_result(client, script).resume_handle
+    script.found, script.statuses = (FoundGateway(f"{A}/0"),), [status("succeeded")]
+    client.resume(handle)
+    assert "destroy" not in names(script)
+    # One that a resume has brought up goes down, when it fails as well.
+    script.found = ()
+    script.statuses = [status("failed", error={"code": "store-error", "message": "again"})]
+    with pytest.raises(TransferFailed, match="again"):
+        client.resume(handle)
+    assert script.done[-1] == "destroy"
+
+
+def test_a_handle_that_ran_out_builds_nothing(script: Script) -> None:
+    handle = failed_result(client_of(script, now=lambda: 0.0), script).resume_handle
+    script.done.clear()
+    with pytest.raises(ConfigurationInvalid, match="ran out"):
+        client_of(script, now=lambda: 86_400.0).resume(handle)
+    assert script.done == []
+
+
+def test_what_a_resume_cannot_help_leaves_no_handle(client: Client, script: Script) -> None:
+    assert failed_result(client, script, is_permanent=True).resume_handle == ""
+    fleet = client.provision(PLAN)
+    script.statuses = [status("cancelled")]
+    with pytest.raises(TransferFailed) as caught:
+        client.transfer(JOB, fleet)
+    assert caught.value.result.resume_handle == ""  # type: ignore[attr-defined]
+    long = replace(JOB, include=tuple(uuid.uuid4().hex for _ in range(1000)))
+    script.statuses = [status("failed", error={"code": "store-error", "message": "m"})]
+    with pytest.raises(TransferFailed) as caught:
+        client.transfer(long, fleet)
+    result: Any = caught.value.result
+    assert (result.resume_handle, "too long" in result.warnings[0]) == ("", True)
 
 
 # -- moves

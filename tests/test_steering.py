@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from skyplane_gateway.lead.journal import journal_key
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -282,6 +284,20 @@ def test_no_epoch_below_the_one_that_is_known() -> None:
     sessions = FakeSessions("ab")
     steering = Steering(sessions)  # type: ignore[arg-type]
     assert steering.submit(KEY, JOB, CredentialSources(), least_epoch=4).epoch == 4
+
+
+def test_an_epoch_with_a_journal_is_over(tmp_path: Path) -> None:
+    """Gateways that were built anew remember nothing; the destination does."""
+    job = TransferJob(Location("/data/in/"), Location(f"{tmp_path}/out/"))
+    folder = tmp_path / "out/.skyplane/jobs"
+    for key, epochs in ((KEY, (2, 3)), ("ef" * 16, (9,))):
+        (folder / key).mkdir(parents=True)
+        for epoch in epochs:
+            journal = journal_key(f"{tmp_path}/out/".lstrip("/"), key, epoch)
+            Path("/", journal).write_bytes(b"{}")
+    sessions = FakeSessions("ab")
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    assert steering.submit(KEY, job, CredentialSources()).epoch == 4
 
 
 def test_a_cancel_goes_to_the_lead_first_and_then_to_the_other_ends() -> None:

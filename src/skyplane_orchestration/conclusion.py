@@ -47,6 +47,34 @@ def conclude(
         watch.steering.release(watch.submitted)
 
 
+def with_handle(
+    result: TransferResult,
+    job: TransferJob,
+    watch: Watch,
+    status: TransferStatus,
+    now_unix_s: float,
+) -> TransferResult:
+    """The result with a resume handle, where going on can help."""
+    if result.state != "failed" or (status.error or {}).get("is_permanent", False):
+        return result
+    from skyplane_orchestration.resuming import MAX_TEXT_BYTES, RESUME_TTL_S, ResumeHandle
+
+    text = ResumeHandle(
+        job=job,
+        plan=watch.fleet.plan,
+        fleet_key=watch.fleet.key,
+        generation=watch.fleet.generation,
+        deployment=watch.fleet.deployment,
+        transfer_key=watch.submitted.transfer_key,
+        epoch=watch.submitted.epoch,
+        expires_unix_s=now_unix_s + RESUME_TTL_S,
+    ).to_text()
+    if len(text) > MAX_TEXT_BYTES:
+        warning = "the job and its plan are too long for a resume handle; run it again instead"
+        return replace(result, warnings=(*result.warnings, warning))
+    return replace(result, resume_handle=text)
+
+
 def require_success(result: TransferResult, status: TransferStatus) -> TransferResult:
     """Raises TransferFailed with the result unless it is a success."""
     if result.succeeded:

@@ -11,6 +11,7 @@ from typing import Any
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.documents import reading
+from skyplane_gateway.lead.journal import epoch_of, folder_of_destination, journals_prefix
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import Credentials
 from skyplane_orchestration.credentials import CredentialSources
@@ -84,7 +85,8 @@ class Steering:
             return SubmittedTransfer(transfer_key, tenure.epoch, tenure.lead, joined=True)
         if silent is not None:
             raise _lost(silent) from silent
-        tenure = Tenure(self._fleet.sources[0].node, max(view.epoch, least_epoch))
+        epoch = max(view.epoch, least_epoch, _newest_journal(job, transfer_key, credentials) + 1)
+        tenure = Tenure(self._fleet.sources[0].node, epoch)
         return self.take_over(
             transfer_key, job, credentials, Submit(tenure, view.sources, view.sinks)
         )
@@ -271,6 +273,18 @@ def _specification(job: TransferJob) -> TransferSpec:
         allow_empty=job.allow_empty,
         chunk_bytes=mib_to_bytes(job.limits.chunk_mib),
     )
+
+
+def _newest_journal(job: TransferJob, transfer_key: str, credentials: CredentialSources) -> int:
+    """The newest epoch that has left a journal at the destination; 0 for none.
+
+    A fleet that was built anew remembers nothing, and an epoch with a journal is over.
+    """
+    place = job.destination
+    folder = folder_of_destination(place.key, recursive=job.recursive)
+    with closing(open_store(spec_of(place), credentials.resolve(place))) as store:
+        rows = store.list(journals_prefix(folder, transfer_key))
+        return max((epoch_of(row.key) or 0 for row in rows), default=0)
 
 
 def _epoch_of(tenure: Tenure) -> int:

@@ -427,6 +427,26 @@ def test_a_conflict_fails_the_transfer_unless_allowed(kit: ClientKit, folder: Pa
     assert (allowed.state, allowed.failed) == ("succeeded", 2)
 
 
+def test_a_transfer_is_gone_on_with_once_its_trouble_is_over(kit: ClientKit, folder: Path) -> None:
+    out = folder.parent / "out"
+    (out / "a").mkdir(parents=True)
+    (out / "a/in-the-way").write_bytes(b"")
+    (folder / "b").write_bytes(b"2")
+    job = TransferJob(Location(f"{folder}/"), Location(f"{out}/"), conflict="skip")
+    with pytest.raises(TransferFailed) as caught:
+        kit.client().run(job)
+    result: Any = caught.value.result
+    assert (result.copied, result.failed) == (1, 1)
+    assert kit.home.traces() == []
+    (out / "a/in-the-way").unlink()
+    (out / "a").rmdir()
+    resumed = kit.client("of somebody else").resume(result.resume_handle)
+    assert (resumed.epoch, resumed.failed) == (2, 0)
+    assert resumed.transfer_key == result.transfer_key
+    assert (out / "a").read_bytes() == b"1"
+    assert (out / "b").read_bytes() == b"2"
+
+
 def test_a_move_leaves_what_could_not_be_copied(kit: ClientKit, folder: Path) -> None:
     out = folder.parent / "out"
     out.mkdir()
