@@ -177,13 +177,18 @@ def decide(
     if destination is None:
         return outcome("copy", "it is not at the destination", IF_ABSENT)
     if rule.conflict == "fail":
-        return outcome("refuse", "there is already an object of that name at the destination")
+        return outcome("refuse", _by_rule("there is already an object of that name", rule))
     if rule.conflict == "skip":
-        return outcome("skip", "there is already an object of that name at the destination")
+        return outcome("skip", _by_rule("there is already an object of that name", rule))
     replaced, reason = _compare(rule.conflict, source, destination)
     if not replaced:
-        return outcome("skip", reason)
+        return outcome("skip", _by_rule(reason, rule))
     return outcome("copy", reason, Precondition(if_match=destination.etag))
+
+
+def _by_rule(reason: str, rule: SelectionRule) -> str:
+    """Why nothing is written, with the rule that says so."""
+    return f"{reason} (conflict rule: {rule.conflict})"
 
 
 def _compare(conflict: str, source: ObjectInfo, destination: ObjectInfo) -> tuple[bool, str]:
