@@ -16,13 +16,14 @@ from skyplane_gateway.documents import reading
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
     NotFound,
+    PreconditionFailed,
     ReadBackMismatch,
     SkyplaneError,
     UnknownTransfer,
 )
 from skyplane_gateway.journals import JournalFolder
 from skyplane_gateway.lead.journal import Journal
-from skyplane_gateway.readback import known_crc32c, read_crc32c
+from skyplane_gateway.readback import find_landed, known_crc32c, read_crc32c
 from skyplane_gateway.stores.base import (
     IF_ABSENT,
     Body,
@@ -99,7 +100,16 @@ class Destination:
             StoreError: as the store says.
         """
         fence = self._fence(key, precondition)
-        info = self.store.put(key, data, attributes=attributes, precondition=fence, crc32c=crc32c)
+        try:
+            info = self.store.put(
+                key, data, attributes=attributes, precondition=fence, crc32c=crc32c
+            )
+        except PreconditionFailed:
+            # The receipt of an earlier sending may have been lost, at whichever sink.
+            landed = find_landed(self.store, key, len(data), crc32c, attributes)
+            if landed is None:
+                raise
+            return landed
         self._ensure_stored(info, len(data), crc32c, precondition)
         return info
 
@@ -152,14 +162,22 @@ class Destination:
         key, upload_id = arguments["key"], arguments["upload_id"]
         size, crc32c = int(arguments["size_bytes"]), int(arguments["crc32c"])
         precondition = Precondition.from_dict(arguments["precondition"])
-        info = self.store.complete_upload(
-            key,
-            upload_id,
-            [PartInfo.from_dict(part) for part in arguments["parts"]],
-            precondition=self._fence(key, precondition),
-            size_bytes=size,
-            crc32c=crc32c,
-        )
+        try:
+            info = self.store.complete_upload(
+                key,
+                upload_id,
+                [PartInfo.from_dict(part) for part in arguments["parts"]],
+                precondition=self._fence(key, precondition),
+                size_bytes=size,
+                crc32c=crc32c,
+            )
+        except (NotFound, PreconditionFailed):
+            # The answer of an earlier completion may have been lost, at whichever sink.
+            landed = find_landed(self.store, key, size, crc32c)
+            if landed is None:
+                raise
+            self.store.abort_upload(key, upload_id)
+            info = landed
         with self._lock:
             self._uploads.discard((key, upload_id))
         try:

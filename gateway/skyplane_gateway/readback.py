@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from skyplane_gateway.errors import NotFound, PreconditionFailed
 from skyplane_gateway.protocol.checksum import crc32c as checksum
-from skyplane_gateway.stores.base import ObjectInfo, ObjectStore
+from skyplane_gateway.stores.base import ObjectAttributes, ObjectInfo, ObjectStore
 
 _STEP_BYTES: Final = 1 << 20
 
@@ -42,3 +43,32 @@ def known_crc32c(store: ObjectStore, key: str) -> tuple[ObjectInfo, int | None]:
     if store.capabilities.trusts_checksum and info.crc32c is not None:
         return info, info.crc32c
     return info, read_crc32c(store, info, info.size_bytes)
+
+
+def find_landed(
+    store: ObjectStore,
+    key: str,
+    size_bytes: int,
+    crc32c: int,
+    attributes: ObjectAttributes | None = None,
+) -> ObjectInfo | None:
+    """The object of that key if it is what was to be written there, bytes and attributes.
+
+    What decides when a write is refused that may have been carried out before, by this
+    process or another: whoever wrote it, it is as it should be.
+
+    Raises:
+        StoreError: as the store says.
+    """
+    try:
+        info = store.head(key)
+        if info.size_bytes != size_bytes:
+            return None
+        comparable = attributes is not None and store.capabilities.supports_metadata
+        if comparable and info.attributes not in (None, attributes):
+            return None
+        # A folder's mark has no bytes, and a file store cannot read it.
+        info, found = known_crc32c(store, key) if size_bytes else (info, 0)
+    except (NotFound, PreconditionFailed):
+        return None
+    return info if found == crc32c else None

@@ -21,6 +21,7 @@ from skyplane_gateway.errors import (
     GatewayError,
     GatewayLost,
     SkyplaneError,
+    StoreError,
     StoreUnavailable,
     UnknownTransfer,
     from_dict,
@@ -100,17 +101,28 @@ class SourceTransfer:
         self._last = 0
         self._news = asyncio.Event()
         self._is_closed = False
+        #: Chunk -> the newest attempt at it that was asked for.
+        self._newest: dict[int, int] = {}
+        #: Chunk -> the attempt that is read and sent now, and the task that sends it.
+        self._tasks: dict[int, tuple[int, asyncio.Task[None]]] = {}
         self._workers = [asyncio.create_task(self._work()) for _ in range(readers)]
 
     # -- the lead's side
 
     def take(self, order: ChunkOrder) -> None:
-        """Accept an order; one that is known already is not taken twice."""
+        """Accept an order; one that is known already is not taken twice.
+
+        A new attempt at a chunk frees the reader that is stuck in an earlier one.
+        """
         self.is_used = True
         identity = (order.chunk, order.attempt)
         if identity not in self._known:
             self._known.add(identity)
             self._orders.put_nowait(order)
+            self._newest[order.chunk] = max(order.attempt, self._newest.get(order.chunk, 0))
+            attempt, task = self._tasks.get(order.chunk, (0, None))
+            if task is not None and attempt < order.attempt:
+                task.cancel()
 
     async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
         """Ended chunks after sequence number `after`; waits for one up to `wait_s` seconds.
@@ -167,13 +179,32 @@ class SourceTransfer:
     async def _work(self) -> None:
         while True:
             order = await self._orders.get()
+            if order.attempt < self._newest.get(order.chunk, 0):
+                self._known.discard((order.chunk, order.attempt))
+                continue
             try:
-                await self._send(order)
+                await self._send_unless_superseded(order)
             except SkyplaneError as error:
                 await self._give_up(order, error)
             except Exception as error:  # Else the lead would wait for an outcome.
                 log.exception("chunk %d cannot be sent", order.chunk)
                 await self._give_up(order, GatewayError(f"the source stumbled: {error!r}"))
+
+    async def _send_unless_superseded(self, order: ChunkOrder) -> None:
+        task = asyncio.create_task(self._send(order))
+        self._tasks[order.chunk] = (order.attempt, task)
+        try:
+            await asyncio.wait({task})
+            if not task.cancelled():
+                task.result()
+                return
+            # Nobody waits for it any more, and its route may not take even a farewell.
+            self._sendings.pop(self._chunk_of(order), None)
+            self._known.discard((order.chunk, order.attempt))
+        finally:
+            task.cancel()
+            if self._tasks.get(order.chunk) == (order.attempt, task):
+                del self._tasks[order.chunk]
 
     async def _give_up(self, order: ChunkOrder, error: SkyplaneError) -> None:
         sending = self._sendings.pop(self._chunk_of(order), None)
@@ -183,7 +214,9 @@ class SourceTransfer:
             # route that is down there is nobody to tell, and the transfer has ended.
             with suppress(GatewayLost):
                 await self._send_frame(frame)
-        self._report(ChunkOutcome.of_failure(order, error))
+        # What a sink's store says comes in a receipt; this was said here.
+        at_source = isinstance(error, StoreError)
+        self._report(ChunkOutcome.of_failure(order, error, at_source=at_source))
 
     async def _send(self, order: ChunkOrder) -> None:
         # A lone object may be large, so it is sent while it is read; many small ones
@@ -221,7 +254,7 @@ class SourceTransfer:
         reads = [self._in_thread(self._read_small, wanted) for wanted in order.ranges]
         batch = fill(order.ranges, await asyncio.gather(*reads))
         if not batch.entries:
-            rows = tuple(RangeOutcome(batch.failed[index]) for index in sorted(batch.failed))
+            rows = tuple(_unread(batch.failed[index]) for index in sorted(batch.failed))
             self._report(ChunkOutcome(order.chunk, order.attempt, rows))
             return
         framer = self._begin(order, tuple(batch.entries), batch.length, batch.indexes)
@@ -274,6 +307,8 @@ class SourceTransfer:
 
     def _report(self, outcome: ChunkOutcome) -> None:
         self._known.discard((outcome.chunk, outcome.attempt))
+        if self._newest.get(outcome.chunk) == outcome.attempt:
+            del self._newest[outcome.chunk]
         self._last += 1
         self._outcomes.append((self._last, outcome))
         self._news.set()
@@ -312,11 +347,15 @@ def _outcome_of(sending: _Sending, receipt: Receipt) -> ChunkOutcome:
         mismatch = ChecksumMismatch("the receipt is for another number of objects")
         return ChunkOutcome.of_failure(order, mismatch)
     rows: dict[int, RangeOutcome] = {
-        index: RangeOutcome(error) for index, error in sending.failed.items()
+        index: _unread(error) for index, error in sending.failed.items()
     }
     for index, entry, crc32c in zip(sending.indexes, receipt.entries, crc32cs, strict=True):
         rows[index] = _compared(entry, crc32c)
     return ChunkOutcome(order.chunk, order.attempt, tuple(rows[i] for i in sorted(rows)))
+
+
+def _unread(error: SkyplaneError) -> RangeOutcome:
+    return RangeOutcome(error, at_source=isinstance(error, StoreError))
 
 
 def _compared(entry: EntryResult, crc32c: int) -> RangeOutcome:

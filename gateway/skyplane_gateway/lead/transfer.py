@@ -26,6 +26,7 @@ from skyplane_gateway.lead.listing import Listing
 from skyplane_gateway.lead.movers import Movers
 from skyplane_gateway.lead.peers import SinkPeer, SourcePeer
 from skyplane_gateway.lead.report import Report
+from skyplane_gateway.lead.sinks import Sinks
 from skyplane_gateway.selection import Selection, SelectionRule, is_published_last
 from skyplane_gateway.stores import check_destination_key
 from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, StoreCapabilities
@@ -77,6 +78,8 @@ class LeadTransfer:
         ack_deadline_s: longest silence of a route that has chunks to deliver.
         clock: monotonic seconds.
         randomness: of the pauses between attempts.
+        stall_deadline_s: how long nothing at all may arrive before the transfer fails;
+            twice `ack_deadline_s` by default.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class LeadTransfer:
         ack_deadline_s: float,
         clock: Callable[[], float],
         randomness: random.Random,
+        stall_deadline_s: float | None = None,
     ) -> None:
         self.transfer_key = transfer_key
         self.epoch = epoch
@@ -103,14 +107,22 @@ class LeadTransfer:
         self._ended: float | None = None
         self._listed = False
         self._batch_bytes = min(BATCH_BYTES, spec.chunk_bytes)
-        self._notices: set[asyncio.Task[None]] = set()
-        self._dispatcher = Dispatcher(topology.routes, crew.sink_capacity_bytes)
-        self._courier = Courier(self._dispatcher, crew.sources, ack_deadline_s, randomness)
+        if stall_deadline_s is None:
+            stall_deadline_s = 2 * ack_deadline_s
+        self._dispatcher = Dispatcher(topology.routes, crew.sink_capacity_bytes, stall_deadline_s)
+        self._sinks = Sinks(crew.sinks, stall_deadline_s=stall_deadline_s, randomness=randomness)
+        self._courier = Courier(
+            self._dispatcher,
+            crew.sources,
+            ack_deadline_s=ack_deadline_s,
+            stall_deadline_s=stall_deadline_s,
+            randomness=randomness,
+        )
         self._movers = Movers(
             courier=self._courier,
             report=self.report,
             store=crew.store,
-            sinks=crew.sinks,
+            sinks=self._sinks,
             capabilities=crew.capabilities,
             chunk_bytes=spec.chunk_bytes,
             threads=crew.threads,
@@ -136,7 +148,9 @@ class LeadTransfer:
 
     async def _run(self) -> None:
         collectors = [
-            asyncio.create_task(self._courier.collect(node)) for node in self._crew.sources
+            asyncio.create_task(duty(node))
+            for node in self._crew.sources
+            for duty in (self._courier.collect, self._courier.watch)
         ]
         work = asyncio.create_task(self._move_everything())
         try:
@@ -271,7 +285,7 @@ class LeadTransfer:
     ) -> tuple[list[ObjectInfo], bool]:
         """A page of the destination, through a sink."""
         arguments = {"prefix": prefix, "start_after": start_after, "limit": _PAGE_OBJECTS}
-        page = await self._crew.sinks[0].call("list", arguments)
+        page, _ = await self._sinks.call("list", arguments)
         return [ObjectInfo.from_dict(row) for row in page["objects"]], bool(page["more"])
 
     # -- what others may know
@@ -284,7 +298,7 @@ class LeadTransfer:
         """
         counters = self.report.counters
         delivered = sum(self._dispatcher.delivered_bytes().values())
-        waited_s = self._clock() if self._movers.verbs_under_way else 0.0
+        waited_s = self._clock() if self._sinks.verbs_under_way else 0.0
         return (
             counters.found,
             counters.copied,
@@ -310,6 +324,12 @@ class LeadTransfer:
             "failed": counters.failed,
             "seconds": end - self._started,
             "sendings": self._courier.sendings,
+            "resent": self._courier.resent,
+            "routes_down": {
+                str(number): reason for number, reason in self._dispatcher.reasons_down().items()
+            },
+            "lost_sources": dict(self._courier.lost_sources),
+            "lost_sinks": dict(self._sinks.lost),
             "delivered_bytes": {
                 str(number): count for number, count in self._dispatcher.delivered_bytes().items()
             },
@@ -321,11 +341,17 @@ class LeadTransfer:
             ],
         }
 
+    def uses(self, number: int) -> bool:
+        """Whether chunks of this transfer may take that route."""
+        return self._dispatcher.knows(number)
+
     def route_is_down(self, number: int, reason: str) -> None:
         """Told by the service when a path of the fleet broke."""
-        task = asyncio.create_task(self._dispatcher.mark_down(number, reason))
-        self._notices.add(task)
-        task.add_done_callback(self._notices.discard)
+        self._courier.lose(number, reason)
+
+    def route_is_up(self, number: int) -> None:
+        """Told by the service when a path of the fleet works again."""
+        self._courier.bring_up(number)
 
 
 async def _iterate(rows: Sequence[Selection]) -> AsyncIterator[Selection]:
