@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from skyplane_gateway.errors import GatewayUnreachable, SkyplaneError, StoreError
+from skyplane_gateway.errors import GatewayError, GatewayUnreachable, SkyplaneError, StoreError
 from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
 from skyplane_gateway.lead.ledger import Ledger
 
@@ -133,6 +133,7 @@ class JournalKeeper:
         self._changed = asyncio.Condition()
         self._timer: asyncio.TimerHandle | None = None
         self._error: SkyplaneError | None = None
+        self._is_over = False
 
     # -- events; see `Ledger`
 
@@ -188,9 +189,9 @@ class JournalKeeper:
         wanted = self._ledger.revision
         self._wanted.set()
         async with self._changed:
-            await self._changed.wait_for(lambda: self._error is not None or self._durable >= wanted)
-        if self._durable < wanted and self._error is not None:
-            raise self._error
+            await self._changed.wait_for(lambda: self._is_over or self._durable >= wanted)
+        if self._durable < wanted:
+            raise self._error or GatewayError("the journal is not kept any more")
 
     async def run(self) -> None:
         """Write whenever it is time, until cancelled.
@@ -208,6 +209,7 @@ class JournalKeeper:
             self._error = error
             raise
         finally:
+            self._is_over = True
             if self._timer is not None:
                 self._timer.cancel()
             async with self._changed:
@@ -261,7 +263,7 @@ class JournalKeeper:
     def _touch(self) -> None:
         if self._unwritten_bytes >= UNWRITTEN_BYTES:
             self._wanted.set()
-        elif self._timer is None and not self._wanted.is_set():
+        elif self._timer is None and not self._wanted.is_set() and not self._is_over:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._interval_s, self._due)
 

@@ -84,6 +84,9 @@ class Ledger:
         self._listed: deque[str] = deque()
         self._open: set[str] = set()
         self._behind: BoundedRows[str] = BoundedRows(BEHIND_BYTES)
+        #: Keys beyond `through` that an earlier epoch had begun: what is there of them may
+        #: be ours. They stay named until they end.
+        self._intended: BoundedRows[str] = BoundedRows(BEGUN_BYTES)
         self._done: BoundedRows[DoneRow] = BoundedRows(DONE_BYTES)
         self._done_order: list[str] = []
         self._last_done: BoundedRows[DoneRow] = BoundedRows(LAST_DONE_BYTES)
@@ -103,6 +106,8 @@ class Ledger:
         for key in start.begun:
             if self._is_behind(key):
                 self._behind.add(key, key, is_forced=True)
+            else:
+                self._intended.add(key, key)
         for failed in start.failed:
             # It will be tried again; until then it is what has not ended.
             if self._is_behind(failed.key):
@@ -167,7 +172,7 @@ class Ledger:
     def journal(self, sequence: int) -> Journal:
         """What is known now."""
         begun: BoundedRows[str] = BoundedRows(BEGUN_BYTES)
-        for key in (*self._last, *self._open):
+        for key in (*self._intended, *self._last, *self._open):
             begun.add(key, key)
         return replace(
             self._start,
@@ -211,6 +216,7 @@ class Ledger:
         self.revision += 1
         self._last.discard(key)
         self._behind.discard(key)
+        self._intended.discard(key)
         self._open.discard(key)
         while self._listed and self._listed[0] not in self._open:
             self._advance()
