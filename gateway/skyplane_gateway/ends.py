@@ -29,6 +29,7 @@ class Ends:
         send_frame: sends a frame down its route.
         threads: where chunks are read and written.
         is_led: whether this gateway leads the transfer of that key now.
+        why_down: why the route of that number is down; empty while it is not.
     """
 
     def __init__(
@@ -39,12 +40,14 @@ class Ends:
         send_frame: SendFrame,
         threads: Executor,
         is_led: Callable[[str], bool],
+        why_down: Callable[[int], str] = lambda number: "",
     ) -> None:
         self._config = config
         self._sink = sink
         self._send_frame = send_frame
         self._threads = threads
         self._is_led = is_led
+        self._why_down = why_down
         # Verbs of a lead have threads of their own: they wait for a store only, never for
         # another gateway, so no ring of gateways can wait for one another.
         self._verb_threads = ThreadPoolExecutor(config.store_threads, thread_name_prefix="verb")
@@ -127,6 +130,7 @@ class Ends:
             send_frame=self._send_frame,
             threads=self._threads,
             readers=self._config.readers,
+            why_down=self._why_down,
         )
         self.sources[key] = self._source_of_wire_id[wire_transfer_id(key)] = fresh
         if current is not None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from skyplane_gateway.batch import SmallObject, fill
 from skyplane_gateway.errors import (
@@ -51,6 +51,10 @@ T = TypeVar("T")
 
 SendFrame = Callable[[RawFrame], Awaitable[None]]
 
+#: Ended sendings that are remembered, so that an order that comes again, because the
+#: answer to it was lost, is not carried out again.
+_REMEMBERED: Final = 8192
+
 
 @dataclass(slots=True)
 class _Sending:
@@ -73,6 +77,7 @@ class SourceTransfer:
         send_frame: sends a frame down its route; raises GatewayLost.
         threads: where the store's blocking calls run.
         readers: chunks to read at the same time.
+        why_down: why the route of that number is down; empty while it is not.
     """
 
     def __init__(
@@ -85,6 +90,7 @@ class SourceTransfer:
         send_frame: SendFrame,
         threads: Executor,
         readers: int,
+        why_down: Callable[[int], str] = lambda number: "",
     ) -> None:
         self.epoch = epoch
         #: A lead has asked this side for something.
@@ -95,7 +101,10 @@ class SourceTransfer:
         self._send_frame = send_frame
         self._threads = threads
         self._orders: asyncio.Queue[ChunkOrder] = asyncio.Queue()
-        self._known: set[tuple[int, int]] = set()
+        self._why_down = why_down
+        #: (chunk, attempt) -> its order, until it has an outcome or nobody waits for one.
+        self._pending: dict[tuple[int, int], ChunkOrder] = {}
+        self._ended: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._sendings: dict[ChunkId, _Sending] = {}
         self._outcomes: deque[tuple[int, ChunkOutcome]] = deque()
         self._last = 0
@@ -112,12 +121,17 @@ class SourceTransfer:
     def take(self, order: ChunkOrder) -> None:
         """Accept an order; one that is known already is not taken twice.
 
-        A new attempt at a chunk frees the reader that is stuck in an earlier one.
+        On a route that is down it ends at once, with GatewayLost. A new attempt at a chunk
+        frees the reader that is stuck in an earlier one.
         """
         self.is_used = True
         identity = (order.chunk, order.attempt)
-        if identity not in self._known:
-            self._known.add(identity)
+        if identity not in self._pending and identity not in self._ended:
+            self._pending[identity] = order
+            reason = self._why_down(order.route)
+            if reason:
+                self._report(ChunkOutcome.of_failure(order, GatewayLost(reason)))
+                return
             self._orders.put_nowait(order)
             self._newest[order.chunk] = max(order.attempt, self._newest.get(order.chunk, 0))
             attempt, task = self._tasks.get(order.chunk, (0, None))
@@ -160,10 +174,14 @@ class SourceTransfer:
         self._report(outcome)
 
     def route_is_down(self, number: int, reason: str) -> None:
-        """Everything under way on that route has lost its way."""
-        for chunk in [chunk for chunk in self._sendings if chunk.route == number]:
-            sending = self._sendings.pop(chunk)
-            self._report(ChunkOutcome.of_failure(sending.order, GatewayLost(reason)))
+        """Everything ordered for that route has lost its way, also what waits to be read.
+
+        What is just being read or sent stops at its next piece: the route may stand again
+        by then, but what it carried of the chunk is lost.
+        """
+        for order in [order for order in self._pending.values() if order.route == number]:
+            self._sendings.pop(self._chunk_of(order), None)
+            self._report(ChunkOutcome.of_failure(order, GatewayLost(reason)))
 
     async def close(self) -> None:
         """Stop reading, let go of the store, and keep nobody waiting for outcomes."""
@@ -180,7 +198,8 @@ class SourceTransfer:
         while True:
             order = await self._orders.get()
             if order.attempt < self._newest.get(order.chunk, 0):
-                self._known.discard((order.chunk, order.attempt))
+                self._forget(order)
+            if not self._is_pending(order):
                 continue
             try:
                 await self._send_unless_superseded(order)
@@ -200,7 +219,7 @@ class SourceTransfer:
                 return
             # Nobody waits for it any more, and its route may not take even a farewell.
             self._sendings.pop(self._chunk_of(order), None)
-            self._known.discard((order.chunk, order.attempt))
+            self._forget(order)
         finally:
             task.cancel()
             if self._tasks.get(order.chunk) == (order.attempt, task):
@@ -246,7 +265,7 @@ class SourceTransfer:
             while not framer.is_complete:
                 piece = await self._in_thread(_read_piece, reader, min(left, MAX_PAYLOAD_BYTES))
                 left -= len(piece)
-                await self._feed(framer, piece)
+                await self._feed(order, framer, piece)
         finally:
             await self._in_thread(reader.close)
 
@@ -261,9 +280,9 @@ class SourceTransfer:
         sending = self._sendings[self._chunk_of(order)]
         sending.failed, sending.crc32cs = batch.failed, batch.crc32cs
         for body in batch.bodies:
-            await self._feed(framer, body)
+            await self._feed(order, framer, body)
         if not framer.is_complete:
-            await self._feed(framer, b"")
+            await self._feed(order, framer, b"")
 
     def _begin(
         self,
@@ -272,6 +291,7 @@ class SourceTransfer:
         length: int,
         indexes: list[int],
     ) -> ChunkFramer:
+        self._require_pending(order)
         manifest = ChunkManifest(length, content)
         chunk = self._chunk_of(order)
         framer = ChunkFramer(chunk, manifest)
@@ -282,9 +302,25 @@ class SourceTransfer:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, call, *arguments)
 
-    async def _feed(self, framer: ChunkFramer, piece: bytes | bytearray) -> None:
+    async def _feed(self, order: ChunkOrder, framer: ChunkFramer, piece: bytes | bytearray) -> None:
         for frame in framer.feed(piece):
+            self._require_pending(order)
             await self._send_frame(frame)
+
+    def _is_pending(self, order: ChunkOrder) -> bool:
+        return self._pending.get((order.chunk, order.attempt)) is order
+
+    def _require_pending(self, order: ChunkOrder) -> None:
+        """Raises GatewayLost when the order has ended while it was being carried out."""
+        if not self._is_pending(order):
+            raise GatewayLost(f"chunk {order.chunk} has lost its route meanwhile")
+
+    def _forget(self, order: ChunkOrder) -> None:
+        identity = (order.chunk, order.attempt)
+        if self._pending.pop(identity, None) is not None:
+            self._ended[identity] = None
+            while len(self._ended) > _REMEMBERED:
+                self._ended.popitem(last=False)
 
     def _open(self, wanted: RangeOrder) -> Reader:
         return self.store.read(
@@ -306,7 +342,10 @@ class SourceTransfer:
         )
 
     def _report(self, outcome: ChunkOutcome) -> None:
-        self._known.discard((outcome.chunk, outcome.attempt))
+        order = self._pending.get((outcome.chunk, outcome.attempt))
+        if order is None:
+            return  # It has one already, or nobody waits for one.
+        self._forget(order)
         if self._newest.get(outcome.chunk) == outcome.attempt:
             del self._newest[outcome.chunk]
         self._last += 1
