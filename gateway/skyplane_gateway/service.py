@@ -100,6 +100,7 @@ class GatewayService:
             send_frame=self.routes.send_frame,
             threads=self._threads,
             is_led=self._is_led,
+            why_down=self.routes.reason_down,
         )
         self._leads: dict[str, _Led] = {}
         self._keeper = Keeper(
