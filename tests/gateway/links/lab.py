@@ -86,16 +86,26 @@ class Gateway:
         self.receipts: list[ReceiptHeader] = []
         self.down: list[tuple[int, str]] = []
         self.up: list[int] = []
+        #: "up" and "down", in the order in which they were told.
+        self.news: list[str] = []
         self.routes = Routes(
             node,
             Identity(FLEET, node, hello_key),
             lambda header, _: self.frames.append(header),
             lambda header, _: self.receipts.append(header),
-            lambda number, reason: self.down.append((number, reason)),
-            on_up=self.up.append,
+            self._went_down,
+            on_up=self._came_up,
             **settings,
         )
         self.server: asyncio.Server | None = None
+
+    def _went_down(self, number: int, reason: str) -> None:
+        self.down.append((number, reason))
+        self.news.append("down")
+
+    def _came_up(self, number: int) -> None:
+        self.up.append(number)
+        self.news.append("up")
 
     @property
     def address(self) -> tuple[str, int]:
