@@ -62,12 +62,14 @@ class ControlPlane:
     def __init__(self, world: World) -> None:
         self.world = world
         self._servers: dict[Address, _Server] = {}
+        self._all: list[_Server] = []
         #: Faults of the calls to come, by their number.
         self.faults: dict[int, CallFault] = {}
         self.calls = 0
 
     def serve(self, process: Process, service: GatewayService, address: Address) -> None:
-        self._servers[address] = _Server(process, service)
+        self._servers[address] = server = _Server(process, service)
+        self._all.append(server)
 
     def unserve(self, process: Process) -> None:
         """Answer nothing more for a process that ends."""
@@ -79,6 +81,10 @@ class ControlPlane:
         found = self._servers.get(address)
         return None if found is None or found.process.is_dead else found
 
+    @property
+    def wrongs(self) -> list[str]:
+        return [text for server in self._all for text in server.wrongs]
+
     def next_fault(self) -> CallFault | None:
         self.calls += 1
         return self.faults.pop(self.calls, None)
@@ -88,6 +94,8 @@ class _Server:
     def __init__(self, process: Process, service: GatewayService) -> None:
         self.process = process
         self._service = service
+        #: What it did that it should have refused.
+        self.wrongs: list[str] = []
         application = ControlServer(service).application()
         self._routes = [
             (route.method, route.resource.canonical.split("/"), route.handler)
@@ -101,14 +109,23 @@ class _Server:
         parts = urlsplit(target)
         handler, names = self._resolve(method, parts.path)
         request = _Request(method, parts.path, dict(parse_qsl(parts.query)), names, body, caller)
+        is_stale = self._is_stale(names, body)
         try:
             response = await _as_json(cast(web.Request, request), handler)
         except Exception as error:  # noqa: BLE001 - what aiohttp makes of it
             if not self._service.shutdown_requested.is_set():
                 self.process.unhandled.append(f"{method} {target}: {error!r}")
             return 500, b"500 Internal Server Error"
+        if is_stale and response.status == 200:
+            self.wrongs.append(f"{self.process.name} obeyed a lead of an older epoch: {target}")
         text = cast(web.Response, response).text
         return response.status, (text or "").encode()
+
+    def _is_stale(self, names: Mapping[str, str], body: bytes) -> bool:
+        """Whether a lead of an epoch that is over asks a sink for something."""
+        sink = self._service.ends.destinations.get(names.get("key", ""))
+        document = json.loads(body) if body else {}
+        return sink is not None and "verb" in document and document["epoch"] < sink.epoch
 
     def _resolve(self, method: str, path: str) -> tuple[_Handler, dict[str, str]]:
         given = path.split("/")

@@ -16,12 +16,15 @@ from tests.simulation.world import Process, World
 
 from skyplane_gateway.config import GatewayConfig, Route, Topology
 from skyplane_gateway.naming import gateway_uri
+from skyplane_gateway.protocol import ChunkId, FrameHeader
 from skyplane_gateway.service import GatewayService
 from skyplane_orchestration.errors import FleetLost, ProvisionFailed, SkyplaneError
 from skyplane_orchestration.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.identity import RunIdentity
 from skyplane_orchestration.provision.base import FleetSpec, SweepReport
 
-FLEET_KEY: Final = "5f" * 16
+IDENTITY: Final = RunIdentity("simulated", "task", "run")
+FLEET_KEY: Final = IDENTITY.fleet_key(0)
 
 _REGION: Final = "aws:us-east-1"
 
@@ -105,6 +108,7 @@ class SimFleet:
         finally:
             set_running(None)
         gateway = Gateway(process, service, control, data)
+        _watch_epochs(gateway)
         self.gateways[node] = gateway
         self.network.listen(process, service.routes.accept, data)
         self.plane.serve(process, service, control)
@@ -157,6 +161,21 @@ class SimFleet:
             {node: gateway.data for node, gateway in self.gateways.items()},
             {node: gateway.control for node, gateway in self.gateways.items()},
         )
+
+
+def _watch_epochs(gateway: Gateway) -> None:
+    """Note when a sink takes a frame of an epoch that is over."""
+    sink = gateway.service.sink
+    take = sink.on_frame
+
+    def on_frame(header: FrameHeader, sealed: memoryview) -> None:
+        state = sink._transfers.get(header.transfer)
+        is_stale = state is not None and header.epoch < state.epoch
+        take(header, sealed)
+        if is_stale and ChunkId.of(header) in sink._assemblers:
+            gateway.process.unhandled.append(f"a frame of epoch {header.epoch} was taken")
+
+    sink.on_frame = on_frame  # type: ignore[method-assign]
 
 
 @dataclass

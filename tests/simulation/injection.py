@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.meddling import CutOff, Flip, FrameMeddler
 from tests.simulation.schedule import (
+    Appear,
     Call,
     Change,
     Cut,
@@ -20,6 +21,8 @@ from tests.simulation.schedule import (
     Stop,
     Store,
     Truncate,
+    body_of,
+    key_of,
 )
 from tests.simulation.stores import Injected
 from tests.simulation.transport import Meddler
@@ -50,6 +53,8 @@ def _happen(scene: Scene, fault: Fault) -> None:
             _kill_client(scene, again_s)
         case Change(_, index, is_deleted):
             _change(scene, index, is_deleted)
+        case Appear(_, index):
+            scene.destination.write(key_of(index), b"somebody else's " * (index + 1))
         case Cut() | Reset() | Slow() | Damage() | Truncate() | Frame():
             _to_hop(scene, fault)
 
@@ -81,8 +86,6 @@ def _kill_client(scene: Scene, again_s: float) -> None:
 
 
 def _change(scene: Scene, index: int, is_deleted: bool) -> None:
-    from tests.simulation.run import body_of, key_of
-
     if is_deleted:
         scene.source.remove(key_of(index))
     else:

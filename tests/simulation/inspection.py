@@ -35,7 +35,11 @@ class Claims:
         self.last[key] = (state, row)
         if state == "copied":
             found = self.scene.destination.content().get(destination)
-            if found not in self.scene.source.versions.get(key, []):
+            proper = self.scene.source.versions.get(key, [])
+            users = self.scene.destination.versions.get(destination, [])
+            landed = self.scene.destination.landed.get(destination, [])
+            # A user may have replaced it since.
+            if found not in (*proper, *users) or not any(body in proper for body in landed):
                 self.lies.append(f"{key!r} was reported as copied, but is {_shown(found)}")
         elif state == "failed" and not row.get("reason"):
             self.lies.append(f"{key!r} was reported as failed without a reason")
@@ -61,7 +65,7 @@ def inspect(scene: Scene, hang: str) -> Inspection:
     _objects(scene, found)
     _uploads(scene, found)
     _processes(scene, found)
-    found.findings.extend(scene.claims.lies)
+    found.findings.extend((*scene.claims.lies, *scene.destination.wrongs, *scene.plane.wrongs))
     found.put_bytes = sum(
         count
         for key, count in scene.destination.put_bytes.items()
@@ -100,7 +104,8 @@ def _objects(scene: Scene, found: Inspection) -> None:
             found.findings.append(f"{key!r} at the destination is {_shown(body)}, nobody's bytes")
     for key, (state, _) in scene.claims.last.items():
         versions = scene.source.versions.get(key, [])
-        if state == "copied" and there.get(key) not in versions:
+        users = scene.destination.versions.get(key, [])
+        if state == "copied" and there.get(key) not in (*versions, *users):
             found.findings.append(f"{key!r} was copied, but is {_shown(there.get(key))}")
     if found.state == "succeeded":
         _equal(scene, there, found)
@@ -109,9 +114,9 @@ def _objects(scene: Scene, found: Inspection) -> None:
 def _equal(scene: Scene, there: Mapping[str, bytes], found: Inspection) -> None:
     """Success means: every object is there, in a version that it had during the run."""
     for key in scene.source.content():
-        kept = scene.schedule.conflict == "skip" and key in scene.destination.versions
-        wanted = (scene.destination if kept else scene.source).versions[key]
-        if there.get(key) not in wanted:
+        # What a user has at the destination stays under the rule `skip`, or came later.
+        users = scene.destination.versions.get(key, [])
+        if there.get(key) not in (*scene.source.versions[key], *users):
             found.findings.append(f"success, but {key!r} is {_shown(there.get(key))}")
 
 

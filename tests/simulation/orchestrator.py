@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from tests.simulation.fleet import FLEET_KEY, SimProvisioner
+from tests.simulation.fleet import IDENTITY, SimProvisioner
 from tests.simulation.world import Process, World
 
 from skyplane_orchestration.authority import Authority
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import SkyplaneError, TransferFailed
-from skyplane_orchestration.identity import RunIdentity
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.plan import (
     GridReference,
@@ -54,7 +53,7 @@ class SimClient(Client):
 
     def __init__(self, world: World, provisioner: SimProvisioner) -> None:
         super().__init__(
-            identity=RunIdentity("simulated", "task", "run"),
+            identity=IDENTITY,
             provisioner=provisioner,
             credentials=CredentialSources(is_ambient_allowed=False),
             sleep=world.sleep,
@@ -87,7 +86,7 @@ class Orchestrator:
     def _run(self) -> None:
         client = SimClient(self.process.world, self.provisioner)
         try:
-            fleet = client._ensure(FLEET_KEY, _PLAN, 0)
+            fleet = client.provision(_PLAN)
             self.result = client.transfer(
                 self.job, fleet, on_submitted=lambda _, what: self.submitted.append(what)
             )

@@ -20,7 +20,7 @@ from tests.simulation.injection import plan_faults
 from tests.simulation.inspection import Claims, Inspection, inspect
 from tests.simulation.network import Network
 from tests.simulation.orchestrator import Orchestrator, SimPool
-from tests.simulation.schedule import CHUNK_BYTES, Schedule
+from tests.simulation.schedule import CHUNK_BYTES, Schedule, body_of, key_of
 from tests.simulation.stores import Bucket, Buckets
 from tests.simulation.world import EPOCH_S, World
 
@@ -168,23 +168,16 @@ def _scene(schedule: Schedule, world: World, buckets: Buckets) -> Scene:
     authority = SimAuthority(
         CallerIdentity.orchestrator(plane, world.process("nobody", "10.1.0.0"), FLEET_KEY)
     )
-    source = Bucket("source")
-    destination = Bucket("destination", trusts_checksum=schedule.trusts_checksum)
+    source = Bucket(world, "source")
+    destination = Bucket(world, "destination", trusts_checksum=schedule.trusts_checksum)
     buckets.by_name.update(source=source, destination=destination)
+    destination.may_replace = schedule.conflict == "replace"
     _fill(schedule, source, destination)
     provisioner = SimProvisioner(fleet, authority)
     scene = Scene(schedule, world, network, plane, fleet, provisioner, source, destination)
     world.after(0.0, scene.orchestrate)
     plan_faults(scene)
     return scene
-
-
-def body_of(seed: int, index: int, version: int, size: int) -> bytes:
-    return random.Random(f"{seed}/{index}/{version}").randbytes(size)
-
-
-def key_of(index: int) -> str:
-    return f"k{index:02d}"
 
 
 def _fill(schedule: Schedule, source: Bucket, destination: Bucket) -> None:

@@ -125,8 +125,17 @@ class Change:
     is_deleted: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Appear:
+    """A user writes an object of that name to the destination."""
+
+    at_s: float
+    object: int
+
+
 Fault = (
     Kill
+    | Appear
     | Stop
     | KillClient
     | Cut
@@ -198,6 +207,15 @@ class Schedule:
         return tuple(dict.fromkeys(pairs))
 
 
+def body_of(seed: int, index: int, version: int, size: int) -> bytes:
+    """What a user gave an object in that version."""
+    return random.Random(f"{seed}/{index}/{version}").randbytes(size)
+
+
+def key_of(index: int) -> str:
+    return f"k{index:02d}"
+
+
 #: Sizes around the limits: nothing, a byte, a batch, a chunk and one byte either side.
 CHUNK_BYTES: Final = 32 * KIB
 SIZES: Final = (
@@ -225,6 +243,7 @@ STORE_FAULTS: Final[dict[str, tuple[Kind, ...]]] = {
     "complete_upload": ("throttled", "unavailable", "lost answer", "slow", "denied"),
     "abort_upload": ("throttled", "unavailable", "lost answer", "slow"),
 }
+_WRITES: Final = ("put", "put_part", "complete_upload")
 SOURCE_METHODS: Final = ("check", "list", "head", "read")
 DESTINATION_METHODS: Final = (
     "check",
@@ -250,7 +269,8 @@ def random_schedule(seed: int, *, most_faults: int = 4) -> Schedule:
         there=rng.choice((0, 0, 3)),
         trusts_checksum=rng.random() < 0.7,
     )
-    faults = tuple(_random_fault(rng, bare) for _ in range(rng.randint(0, most_faults)))
+    theme = rng.choice(_THEMES)
+    faults = tuple(_random_fault(rng, bare, theme) for _ in range(rng.randint(0, most_faults)))
     return Schedule(
         bare.seed,
         bare.shape,
@@ -263,15 +283,27 @@ def random_schedule(seed: int, *, most_faults: int = 4) -> Schedule:
 
 
 def _moment(rng: random.Random) -> float:
-    return round(rng.uniform(0.05, 2.5), 3)
+    return round(rng.choice((rng.uniform(0.05, 0.8), rng.uniform(0.05, 2.5))), 3)
 
 
-def _random_fault(rng: random.Random, schedule: Schedule) -> Fault:
-    gateway = rng.randrange(len(schedule.nodes))
+#: What a run is mostly about; each is as likely as the others.
+_THEMES: Final[tuple[tuple[type, ...], ...]] = (
+    (Kill, Stop, KillClient, Call),
+    (Stop, Stop, Cut, Slow, Kill),
+    (Cut, Reset, Slow, Damage, Truncate, Frame),
+    (Store,),
+    (Change, Appear, Kill, Stop, Store),
+    (Kill, Stop, KillClient, Cut, Reset, Slow, Damage, Truncate, Frame, Call, Store, Change),
+)
+
+
+def _random_fault(rng: random.Random, schedule: Schedule, theme: tuple[type, ...]) -> Fault:
+    # The first gateway leads, and what becomes of it matters most.
+    gateway = rng.choice((0, rng.randrange(len(schedule.nodes))))
     hop = rng.randrange(len(schedule.hops))
     at_s = _moment(rng)
     for_s = rng.choice((0.5, 5.0, 40.0, 400.0))
-    choices: list[Fault] = [
+    choices: tuple[Fault, ...] = (
         Kill(at_s, gateway, rng.choice((None, None, 0.5, 20.0))),
         Stop(at_s, gateway, for_s),
         KillClient(at_s, rng.choice((0.5, 10.0))),
@@ -283,14 +315,23 @@ def _random_fault(rng: random.Random, schedule: Schedule) -> Fault:
         Frame(at_s, hop, rng.choice(("duplicate", "swap", "drop", "flip")), rng.randint(1, 4)),
         Call(rng.randint(1, 60), rng.choice(("lost request", "lost answer", "slow"))),
         _random_store_fault(rng),
-        _random_store_fault(rng),
-        Change(at_s, rng.randrange(len(schedule.sizes)), rng.random() < 0.4),
-    ]
-    return rng.choice(choices)
+        Change(at_s, _a_large_one(rng, schedule), rng.random() < 0.3),
+        Appear(at_s, rng.randrange(len(schedule.sizes))),
+    )
+    wanted = rng.choice(theme)
+    return next(fault for fault in choices if isinstance(fault, wanted))
+
+
+def _a_large_one(rng: random.Random, schedule: Schedule) -> int:
+    """An object that takes long, most of the time."""
+    indexes = range(len(schedule.sizes))
+    return max(rng.choices(indexes, k=3), key=lambda index: schedule.sizes[index])
 
 
 def _random_store_fault(rng: random.Random) -> Store:
     side: Literal["source", "destination"] = rng.choice(("source", "destination"))
-    method = rng.choice(SOURCE_METHODS if side == "source" else DESTINATION_METHODS)
-    kinds = STORE_FAULTS[method]
-    return Store(side, method, rng.randint(1, 12), rng.choice((1, 1, 2, 30)), rng.choice(kinds))
+    method = rng.choice(SOURCE_METHODS if side == "source" else (*DESTINATION_METHODS, *_WRITES))
+    # Of what a store may do, to spoil what it stores is the worst.
+    spoils: tuple[Kind, ...] = ("corrupt",) * 3 if method in ("put", "put_part") else ()
+    kinds = (*STORE_FAULTS[method], *spoils)
+    return Store(side, method, rng.randint(1, 8), rng.choice((1, 1, 2, 30)), rng.choice(kinds))

@@ -13,7 +13,12 @@ from typing import Any, Final, Literal, TypeVar
 
 from tests.simulation.world import World
 
-from skyplane_gateway.errors import PermissionDenied, StoreUnavailable, Throttled
+from skyplane_gateway.errors import (
+    PermissionDenied,
+    PreconditionFailed,
+    StoreUnavailable,
+    Throttled,
+)
 from skyplane_gateway.stores import memory
 from skyplane_gateway.stores.base import (
     UNCONDITIONAL,
@@ -73,8 +78,11 @@ class Bucket:
         trusts_checksum: whether the store vouches for its checksums.
         put_bytes: key -> bytes sent there, whole objects and parts.
         versions: key -> every body that a user has given it.
+        may_replace: whether the rule lets a transfer replace a user's objects at all.
+        wrongs: what was done to a user's object against the rule.
     """
 
+    world: World
     name: str
     trusts_checksum: bool = True
     faults: list[Injected] = field(default_factory=list)
@@ -83,6 +91,12 @@ class Bucket:
     read_bytes: int = 0
     versions: dict[str, list[bytes]] = field(default_factory=dict)
     damaged: set[str] = field(default_factory=set)
+    may_replace: bool = True
+    wrongs: list[str] = field(default_factory=list)
+    _written_s: dict[str, float] = field(default_factory=dict)
+    _listed_s: float = -1.0
+    #: Key -> every body that a transfer has given it.
+    landed: dict[str, list[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         memory.create_bucket(self.name)
@@ -96,6 +110,26 @@ class Bucket:
     def write(self, key: str, body: bytes) -> None:
         memory.MemoryStore(self.spec).put(key, body)
         self.versions.setdefault(key, []).append(body)
+        self._written_s[key] = self.world.now
+
+    # -- what a transfer does
+
+    def was_listed(self) -> None:
+        self._listed_s = self.world.now
+
+    def before_write(self, key: str) -> bytes | None:
+        found = memory._buckets[self.name].objects.get(key)
+        return None if found is None else found.body
+
+    def was_written(self, key: str, before: bytes | None) -> None:
+        """See that no user's object was replaced that the transfer may not have seen."""
+        self.landed.setdefault(key, []).append(memory._buckets[self.name].objects[key].body)
+        if before is None or before not in self.versions.get(key, []):
+            return
+        if not self.may_replace:
+            self.wrongs.append(f"{key!r} of somebody else was replaced against the rule")
+        elif self._listed_s < self._written_s[key]:
+            self.wrongs.append(f"{key!r} of somebody else was replaced unseen")
 
     def remove(self, key: str) -> None:
         memory.MemoryStore(self.spec).delete(key)
@@ -173,6 +207,7 @@ class FaultyStore:
             start_after = page[-1].key
 
     def _page(self, prefix: str, after: str | None, _: Kind | None) -> tuple[ObjectInfo, ...]:
+        self._bucket.was_listed()
         return tuple(islice(self._store.list(prefix, start_after=after), _PAGE))
 
     def head(self, key: str) -> ObjectInfo:
@@ -197,14 +232,25 @@ class FaultyStore:
     ) -> ObjectInfo:
         def effect(fault: Kind | None) -> ObjectInfo:
             self._bucket.put_bytes[key] += len(data)
-            if fault == "corrupt" and len(data):
-                self._bucket.damaged.add(key)
-                return self._store.put(
-                    key, _flipped(data), attributes=attributes, precondition=precondition
+            before = self._bucket.before_write(key)
+            is_damaged = fault == "corrupt" and len(data) > 0
+            try:
+                info = self._store.put(
+                    key,
+                    _flipped(data) if is_damaged else data,
+                    attributes=attributes,
+                    precondition=precondition,
+                    crc32c=None if is_damaged else crc32c,
                 )
-            return self._store.put(
-                key, data, attributes=attributes, precondition=precondition, crc32c=crc32c
-            )
+            except PreconditionFailed:
+                # The contract: what is there and is what was sent counts as written.
+                if before != bytes(data):
+                    raise
+                return self._store.head(key)
+            self._bucket.was_written(key, before)
+            if is_damaged:
+                self._bucket.damaged.add(key)
+            return info
 
         return self._distrusted(self._request("put", key, effect))
 
@@ -243,20 +289,21 @@ class FaultyStore:
     ) -> ObjectInfo:
         # A store that does not vouch for its checksums does not compare them either.
         claimed = crc32c if self._bucket.trusts_checksum else None
-        return self._distrusted(
-            self._request(
-                "complete_upload",
+
+        def effect(_: Kind | None) -> ObjectInfo:
+            before = self._bucket.before_write(key)
+            info = self._store.complete_upload(
                 key,
-                lambda _: self._store.complete_upload(
-                    key,
-                    upload_id,
-                    parts,
-                    precondition=precondition,
-                    size_bytes=size_bytes,
-                    crc32c=claimed,
-                ),
+                upload_id,
+                parts,
+                precondition=precondition,
+                size_bytes=size_bytes,
+                crc32c=claimed,
             )
-        )
+            self._bucket.was_written(key, before)
+            return info
+
+        return self._distrusted(self._request("complete_upload", key, effect))
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         self._request("abort_upload", key, lambda _: self._store.abort_upload(key, upload_id))

@@ -10,6 +10,7 @@ from tests.simulation.schedule import (
     SIZES,
     SOURCE_METHODS,
     STORE_FAULTS,
+    Appear,
     Call,
     Change,
     Cut,
@@ -56,6 +57,7 @@ def _faults(gateways: int, hops: int, objects: int) -> st.SearchStrategy[Fault]:
             st.integers(1, 60),
             st.sampled_from(("lost request", "lost answer", "slow")),
         ),
+        st.builds(Appear, _MOMENTS, st.integers(0, objects - 1)),
         st.builds(Change, _MOMENTS, st.integers(0, objects - 1), st.booleans()),
         st.builds(
             Frame,
