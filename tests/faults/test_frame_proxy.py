@@ -197,49 +197,6 @@ def test_a_random_script_is_the_same_for_the_same_seed() -> None:
     assert {type(action) for action in drawn(1)} == {Pass, Reset}
 
 
-def test_connections_that_are_reset_every_two_seconds_bring_everything() -> None:
-    """Whatever fails goes again, as the lead does it; every receipt counts once."""
-
-    async def scenario() -> None:
-        async with pair_over(pass_all, connections=4) as pair:
-            done: set[int] = set()
-            losses = 0
-
-            async def weather() -> None:
-                while True:
-                    await asyncio.sleep(2.0)
-                    pair.proxy.reset_all()
-
-            async def deliver() -> None:
-                nonlocal losses
-                made = frame()
-                while True:
-                    try:
-                        if not pair.a.routes.reason_down(0):
-                            await pair.a.routes.send_frame(made)
-                            # A sink takes a while, here.
-                            await asyncio.sleep(0.4)
-                            if not pair.a.routes.reason_down(0) and made.header.chunk in arrived(
-                                pair
-                            ):
-                                assert made.header.chunk not in done
-                                done.add(made.header.chunk)
-                                return
-                    except GatewayLost:
-                        losses += 1
-                    await asyncio.sleep(0.1)
-
-            resetting = asyncio.create_task(weather())
-            for _ in range(60):
-                await deliver()
-            resetting.cancel()
-            assert len(done) == 60
-            assert len(pair.a.down) >= 5
-            assert len(pair.a.up) >= len(pair.a.down)
-
-    run_jumping(scenario())
-
-
 def test_garbage_is_not_passed_on() -> None:
     async def scenario() -> None:
         async with pair_over(pass_all) as pair:
