@@ -31,18 +31,20 @@ class WriteWatch:
         self._sent_bytes = sent_bytes
         self._on_stall = on_stall
         self._timer: asyncio.TimerHandle | None = None
+        self._is_over = False
         self._left_bytes = 0
         self._moved_s = 0.0
 
     def look(self) -> None:
         """Something was written; costs next to nothing while the peer keeps up."""
-        if self._timer is None and self._unsent_bytes() > 0:
+        if self._timer is None and not self._is_over and self._unsent_bytes() > 0:
             loop = asyncio.get_running_loop()
             self._left_bytes = self._sent_bytes() - self._unsent_bytes()
             self._moved_s = loop.time()
             self._timer = loop.call_later(self._timeout_s / _LOOKS, self._look_again)
 
     def stop(self) -> None:
+        self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -57,6 +59,7 @@ class WriteWatch:
         if left_bytes != self._left_bytes:
             self._left_bytes, self._moved_s = left_bytes, loop.time()
         elif loop.time() - self._moved_s >= self._timeout_s:
+            self._is_over = True
             self._on_stall()
             return
         self._timer = loop.call_later(self._timeout_s / _LOOKS, self._look_again)
