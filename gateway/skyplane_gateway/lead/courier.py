@@ -12,9 +12,10 @@ import asyncio
 import itertools
 import logging
 import random
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Final
 
 from skyplane_gateway.errors import (
@@ -41,6 +42,15 @@ _LOST_AFTER_POLLS: Final = 2
 #: Sendings that lost their way and whose late results are still understood.
 _REMEMBERED: Final = 4096
 
+#: Sendings whose durations make the median, and how many of them it takes at least.
+_MEASURED: Final = 64
+_MEASURED_AT_LEAST: Final = 4
+
+#: A chunk that is under way for so many medians is taken from its route once other routes
+#: have nothing else to do; so often that is looked at.
+_SLOW_MEDIANS: Final = 4.0
+_LOOKED_AT_S: Final = 1.0
+
 
 @dataclass(slots=True)
 class _Sending:
@@ -50,6 +60,7 @@ class _Sending:
     """
 
     order: ChunkOrder
+    sent_s: float
     future: asyncio.Future[tuple[ChunkOutcome | None, int]]
 
     @property
@@ -86,6 +97,13 @@ class Courier:
         self._chunks = itertools.count(1)
         self._waiting: dict[tuple[int, int], _Sending] = {}
         self._current: dict[int, _Sending] = {}
+        #: Chunks that are not at their end, and those that came home late, with no sending
+        #: of theirs under way that could be told.
+        self._under_way: set[int] = set()
+        self._arrived: dict[int, tuple[ChunkOrder, ChunkOutcome]] = {}
+        #: Chunk -> the slow route that it was taken from.
+        self._taken: dict[int, int] = {}
+        self._durations_s: deque[float] = deque(maxlen=_MEASURED)
         self._lost: OrderedDict[tuple[int, int], _Sending] = OrderedDict()
         #: Route -> when it last delivered something.
         self._heard_s: dict[int, float] = {}
@@ -117,6 +135,22 @@ class Courier:
             StaleEpoch, UnknownTransfer: the ends have let go of this lead.
         """
         chunk = next(self._chunks)
+        self._under_way.add(chunk)
+        try:
+            return await self._deliver(chunk, kind, ranges, upload_id, part_number)
+        finally:
+            self._under_way.discard(chunk)
+            self._arrived.pop(chunk, None)
+            self._taken.pop(chunk, None)
+
+    async def _deliver(
+        self,
+        chunk: int,
+        kind: ChunkKind,
+        ranges: tuple[RangeOrder, ...],
+        upload_id: str,
+        part_number: int,
+    ) -> tuple[list[RangeOutcome], int]:
         began_s = asyncio.get_running_loop().time()
         ended: dict[int, RangeOutcome] = {}
         pending = list(range(len(ranges)))
@@ -159,10 +193,17 @@ class Courier:
 
     async def _send(self, order: ChunkOrder) -> ChunkOutcome | None:
         """What became of one sending; None when it lost its way."""
-        route = await self._dispatcher.acquire(order.length)
+        route = await self._dispatcher.acquire(order.length, self._taken.get(order.chunk))
+        arrived = self._arrived.pop(order.chunk, None)
+        if arrived is not None and arrived[0].ranges == order.ranges:
+            # An earlier sending has come home while this one waited for room.
+            self._dispatcher.release(route, order.length, delivered=False)
+            self._dispatcher.credit(arrived[0].route, order.length)
+            return arrived[1]
         future: asyncio.Future[tuple[ChunkOutcome | None, int]]
         future = asyncio.get_running_loop().create_future()
-        sending = _Sending(replace(order, route=route.number), future)
+        began_s = asyncio.get_running_loop().time()
+        sending = _Sending(replace(order, route=route.number), began_s, future)
         self._waiting[sending.identity] = self._current[order.chunk] = sending
         delivered = False
         try:
@@ -171,7 +212,9 @@ class Courier:
             outcome, heard_by = await self._receipt(sending)
             is_whole = outcome is not None and all(row.error is None for row in outcome.ranges)
             delivered = is_whole and heard_by == route.number
-            if is_whole and not delivered:
+            if delivered:
+                self._durations_s.append(asyncio.get_running_loop().time() - began_s)
+            elif is_whole:
                 self._dispatcher.credit(heard_by, order.length)
             return outcome
         finally:
@@ -192,7 +235,7 @@ class Courier:
         A full window on a slow path takes longer than one deadline, and that is no loss.
         """
         loop = asyncio.get_running_loop()
-        number, began_s = sending.order.route, loop.time()
+        number, began_s = sending.order.route, sending.sent_s
         while not sending.future.done():
             quiet_since_s = max(began_s, self._heard_s.get(number, began_s))
             left_s = quiet_since_s + self._ack_deadline_s - loop.time()
@@ -258,6 +301,28 @@ class Courier:
         self.lost_sources[node] = error.message
         for number in self._dispatcher.beginning_at(node):
             self.lose(number, reason, rests=refusal is not None, refusal=refusal)
+
+    async def hasten(self) -> None:
+        """Take chunks from slow routes once the others are idle; until cancelled.
+
+        The slow route goes on with what it has: the first receipt counts.
+        """
+        while True:
+            await asyncio.sleep(_LOOKED_AT_S)
+            if self._dispatcher.waiting or len(self._durations_s) < _MEASURED_AT_LEAST:
+                continue
+            limit_s = max(_LOOKED_AT_S, _SLOW_MEDIANS * median(self._durations_s))
+            slow_since_s = asyncio.get_running_loop().time() - limit_s
+            planned_bytes = 0
+            for sending in [row for row in self._waiting.values() if row.sent_s <= slow_since_s]:
+                order = sending.order
+                room_bytes = self._dispatcher.room_beside(order.route) - planned_bytes
+                is_fresh = order.chunk not in self._taken and not sending.future.done()
+                if is_fresh and order.length <= room_bytes:
+                    log.info("chunk %d is taken from the slow route %d", order.chunk, order.route)
+                    planned_bytes += order.length
+                    self._taken[order.chunk] = order.route
+                    self._give_up(sending)
 
     async def watch(self, node: str) -> None:
         """Bring routes of one source up again once it says that they are; until cancelled."""
@@ -328,9 +393,12 @@ class Courier:
         if late is None:
             self._settle(sending, outcome)
             return
+        if any(row.error is not None for row in outcome.ranges):
+            return
         current = self._current.get(outcome.chunk)
-        is_same = current is not None and current.order.ranges == late.order.ranges
-        if current is not None and is_same and all(row.error is None for row in outcome.ranges):
+        if current is None and outcome.chunk in self._under_way:
+            self._arrived[outcome.chunk] = (late.order, outcome)
+        elif current is not None and current.order.ranges == late.order.ranges:
             _resolve(current, outcome, number)
 
     def _settle(self, sending: _Sending, outcome: ChunkOutcome) -> None:

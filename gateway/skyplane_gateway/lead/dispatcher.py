@@ -79,13 +79,18 @@ class Dispatcher:
             for route in routes
         }
         self._changed = asyncio.Event()
+        #: Chunks that wait for room.
+        self.waiting = 0
         #: When the last of the routes went down; None while one is up.
         self._none_up_since_s: float | None = None
 
     # -- chunks
 
-    async def acquire(self, length: int) -> Route:
+    async def acquire(self, length: int, avoid: int | None = None) -> Route:
         """Wait for room for `length` bytes; the route it was granted on.
+
+        Args:
+            avoid: a route that is not to be taken while another one is up.
 
         Raises:
             GatewayLost: no route has been up for the stall deadline.
@@ -93,14 +98,18 @@ class Dispatcher:
         """
         while True:
             self._raise_if_all_refuse()
-            lane = self._pick(length)
+            lane = self._pick(length, avoid)
             if lane is not None:
                 lane.assigned_bytes += length
                 lane.outstanding_bytes += length
                 lane.outstanding += 1
                 self._sink_outstanding[lane.sink] += length
                 return lane.route
-            await self._news()
+            self.waiting += 1
+            try:
+                await self._news()
+            finally:
+                self.waiting -= 1
 
     def release(self, route: Route, length: int, *, delivered: bool) -> None:
         """The chunk ended, with a receipt that came by this route or without."""
@@ -114,6 +123,14 @@ class Dispatcher:
         else:
             lane.assigned_bytes -= length
         self._tell()
+
+    def room_beside(self, number: int) -> int:
+        """Bytes that could go at once by routes other than that one."""
+        return sum(
+            max(0, lane.window_bytes - lane.outstanding_bytes)
+            for lane in self._others(number)
+            if not lane.is_on_trial
+        )
 
     def credit(self, number: int, length: int) -> None:
         """A chunk that had been given up on this route did arrive by it, late."""
@@ -196,9 +213,15 @@ class Dispatcher:
         if all(refusals) and refusals[0] is not None:
             raise refusals[0]
 
-    def _pick(self, length: int) -> _Lane | None:
-        ready = [lane for lane in self._lanes.values() if self._has_room(lane, length)]
+    def _pick(self, length: int, avoid: int | None) -> _Lane | None:
+        ready = [lane for lane in self._others(avoid) or self._up() if self._has_room(lane, length)]
         return min(ready, key=lambda lane: lane.behind, default=None)
+
+    def _up(self) -> list[_Lane]:
+        return [lane for lane in self._lanes.values() if not lane.down]
+
+    def _others(self, number: int | None) -> list[_Lane]:
+        return [lane for lane in self._up() if lane.route.number != number]
 
     def _has_room(self, lane: _Lane, length: int) -> bool:
         if lane.down or (lane.is_on_trial and lane.outstanding):

@@ -152,6 +152,7 @@ class LeadTransfer:
             for node in self._crew.sources
             for duty in (self._courier.collect, self._courier.watch)
         ]
+        collectors.append(asyncio.create_task(self._courier.hasten()))
         work = asyncio.create_task(self._move_everything())
         try:
             done, _ = await asyncio.wait({work, *collectors}, return_when=asyncio.FIRST_COMPLETED)

@@ -121,6 +121,7 @@ class Scene:
             for node in sources
             for duty in (self.courier.collect, self.courier.watch)
         ]
+        self._duties.append(asyncio.create_task(self.courier.hasten()))
 
     async def deliver(self, *deliveries: tuple[RangeOrder, ...]) -> list[Any]:
         """Deliver side by side; a delivery's result, or the error that it raised."""
@@ -291,12 +292,11 @@ def test_a_late_receipt_counts_and_brings_the_path_back(virtual: Run) -> None:
         assert scene.dispatcher.is_down(0)
         source.answer(source.orders[0])
         await asyncio.sleep(1.0)
-        # The chunk goes again, since it was not waited for; its own late receipt may come.
         assert not scene.dispatcher.is_down(0)
-        assert [order.attempt for order in source.orders] == [1, 2]
-        source.answer(source.orders[1])
-        ((outcomes, attempts),) = await delivery
-        assert (outcomes[0].error, attempts) == (None, 2)
+        # It had not gone again yet, and now it need not.
+        ((outcomes, _),) = await delivery
+        assert (outcomes[0].error, len(source.orders)) == (None, 1)
+        assert scene.dispatcher.delivered_bytes() == {0: 10}
         await scene.close()
 
     virtual(scenario())
@@ -538,6 +538,43 @@ def test_a_full_sink_costs_no_attempt(virtual: Run) -> None:
     async def scenario() -> None:
         ((outcomes, attempts),) = await delivering(FakeSource(fate), rows("x"))
         assert (outcomes[0].error, attempts) == (None, 9)
+
+    virtual(scenario())
+
+
+def test_the_tail_of_a_slow_path_is_taken_by_an_idle_one(virtual: Run) -> None:
+    """One path takes 1 s a chunk, the other a hundred: done in 1.5 times the healthy run."""
+
+    async def run(slow_s: float) -> tuple[float, FakeSource, Scene]:
+        source = FakeSource(delay_s=None)
+        scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"), capacity=80)
+        ready_s = {0: 0.0, 1: 0.0}
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+
+        async def dispatch(orders: Sequence[ChunkOrder]) -> None:
+            for order in orders:
+                source.orders.append(order)
+                takes_s = slow_s if order.route == 0 else 1.0
+                ready_s[order.route] = max(ready_s[order.route], loop.time()) + takes_s
+                loop.call_at(ready_s[order.route], source.answer, order)
+
+        source.dispatch = dispatch  # type: ignore[method-assign]
+        results = await scene.deliver(*(rows(f"k{number}") for number in range(100)))
+        assert all(outcomes[0].error is None for outcomes, _ in results)
+        took_s = loop.time() - began_s
+        await scene.close()
+        return took_s, source, scene
+
+    async def scenario() -> None:
+        healthy_s, source, _ = await run(1.0)
+        assert len(source.orders) == 100
+        took_s, source, scene = await run(100.0)
+        # Half of the rate is gone, and that is all.
+        assert took_s <= 1.5 * 2 * healthy_s
+        assert len(source.orders) <= 110
+        assert sum(scene.dispatcher.delivered_bytes().values()) == 1000
+        assert scene.dispatcher.reasons_down() == {}
 
     virtual(scenario())
 

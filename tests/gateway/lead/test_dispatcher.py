@@ -182,6 +182,23 @@ def test_without_any_route_the_waiting_has_an_end(virtual: Run) -> None:
     virtual(scenario())
 
 
+def test_a_route_is_avoided_while_there_is_another(virtual: Run) -> None:
+    async def scenario() -> None:
+        slow, idle = route(0, "a", "r", "b", share_gbps=9.0), route(1, "a", "b")
+        dispatcher = Dispatcher([slow, idle], {"b": 1000}, STALL_S)
+        assert dispatcher.room_beside(0) == 100
+        assert await dispatcher.acquire(60, avoid=0) == idle
+        assert dispatcher.room_beside(0) == 40
+        waiting = asyncio.create_task(dispatcher.acquire(60, avoid=0))
+        await settle()
+        assert dispatcher.waiting == 1
+        dispatcher.mark_down(1, "gone")
+        assert await waiting == slow
+        assert (dispatcher.waiting, dispatcher.room_beside(0)) == (0, 0)
+
+    virtual(scenario())
+
+
 def test_on_trial_a_route_takes_one_chunk_until_it_has_delivered(virtual: Run) -> None:
     async def scenario() -> None:
         tried, good = route(0, "a", "r", "b", share_gbps=9.0), route(1, "a", "b")
