@@ -35,6 +35,8 @@ from skyplane_orchestration.outcome import TransferStatus
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server, SlowLink
 
+    from skyplane_orchestration.client import Client
+
 pytestmark = pytest.mark.e2e
 
 MIB = 1 << 20
@@ -85,13 +87,18 @@ def in_full_swing(status: TransferStatus) -> bool:
     return len(status.open_uploads) == 2
 
 
+def impatient(kit: ClientKit) -> Client:
+    """Its gateways soon take a silent path for lost."""
+    return kit.client(provisioner=kit.provisioner(gateway_settings={"ack_deadline_s": 4.0}))
+
+
 @pytest.mark.parametrize("part", ["SOURCE", "RELAY", "SINK", ""])
 def test_a_gateway_killed_in_mid_transfer(
     part: str, kit: ClientKit, slow: TransferJob, servers: tuple[S3Server, S3Server]
 ) -> None:
     """Nobody can stand in for it (or all are gone): the fleet is brought up again."""
     source, destination = servers
-    client = kit.client()
+    client = impatient(kit)
     fleet = client.provision(kit.relayed())
     kill = Once(in_full_swing, lambda: kit.kill(fleet, getattr(kit, part, "")))
     told: list[int] = []
@@ -108,6 +115,35 @@ def test_a_gateway_killed_in_mid_transfer(
     assert kit.home.traces() == []
     bucket = slow.source.bucket
     assert destination.digests(bucket, "q/") == source.digests(bucket, "p/")
+
+
+def test_a_lead_killed_beside_another_source(
+    kit: ClientKit, slow: TransferJob, servers: tuple[S3Server, S3Server]
+) -> None:
+    """The next source gateway takes over in a new epoch; nothing has to be built."""
+    source, destination = servers
+    client = impatient(kit)
+    fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK), count=2))
+    lead, other = fleet.sources
+    kill = Once(in_full_swing, lambda: kit.kill(fleet, lead.node))
+    told: list[tuple[int, str]] = []
+    try:
+        result = client.transfer(
+            slow,
+            fleet,
+            on_status=kill,
+            on_submitted=lambda _, where: told.append((where.epoch, where.lead)),
+        )
+        assert kill.done
+        assert told == [(1, lead.node), (2, other.node)]
+        assert result.failed == 0
+        assert not [text for text in result.warnings if "brought up again" in text]
+        assert len(kit.home.gateways()) == 3
+    finally:
+        client.teardown(fleet)
+    bucket = slow.source.bucket
+    assert destination.digests(bucket, "q/") == source.digests(bucket, "p/")
+    assert uploads(slow, destination) == []
 
 
 def test_teardown_while_transferring(
