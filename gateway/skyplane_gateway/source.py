@@ -150,7 +150,10 @@ class SourceTransfer:
         if not self._outcomes and not self._is_closed:
             self._news.clear()
             try:
-                await asyncio.wait_for(self._news.wait(), wait_s)
+                # Not `wait_for`: before Python 3.12 it loses a cancellation that comes
+                # together with the news, and whoever cancels waits for ever.
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
             except TimeoutError:
                 return after, []
         if not self._outcomes:
