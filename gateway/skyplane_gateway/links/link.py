@@ -248,10 +248,7 @@ class Link(asyncio.BufferedProtocol):
         elif isinstance(event, GoodbyeReceived):
             self._reason = self._reason or event.text or f"it said goodbye ({event.reason.name})"
             self.was_left_in_order = event.reason is GoodbyeReason.DONE
-            self._connection.close()
-            self._end()
-            self._flush()
-            if self._transport is not None:
-                self._transport.close()
+            # It takes nothing more, so what still waits for it would only hold this up.
+            self.drop(GoodbyeReason.DONE, "")
         elif isinstance(event, ConnectionClosed) and not event.is_clean:
             self._reason = self._reason or "the connection broke"
