@@ -269,6 +269,18 @@ class Movers:
         if await self._sinks.call_once("abort", arguments, prefer=upload.sink):
             self.open_uploads.discard(upload)
 
+    async def abort_all(self) -> None:
+        """Abort what is still open, and what may have begun without our knowing.
+
+        To be called once nothing is under way any more.
+        """
+        for upload in tuple(self.open_uploads):
+            await self.abort(upload)
+        for key in tuple(self._sinks.doubtful_keys):
+            # Without an id, all uploads of the key.
+            if await self._sinks.call_once("abort", {"key": key, "upload_id": None}):
+                self._sinks.doubtful_keys.discard(key)
+
     # -- the report
 
     def _enter_copied(self, row: Selection, crc32c: int, attempts: int) -> None:

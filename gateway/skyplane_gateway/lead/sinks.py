@@ -38,6 +38,8 @@ class Sinks:
         self._turn = 0
         #: Sinks that did not answer when they were last asked, and what became of it.
         self.lost: dict[str, str] = {}
+        #: Keys for which an upload may have begun that nobody was told of.
+        self.doubtful_keys: set[str] = set()
         self.verbs_under_way = 0
 
     async def call(
@@ -106,6 +108,8 @@ class Sinks:
             self.lost[peer.node] = error.message
             if isinstance(error, UnknownTransfer):
                 refusals.append(error)
+            elif verb == "create":
+                self.doubtful_keys.add(arguments["key"])
             return None
         self.lost.pop(peer.node, None)
         return answer

@@ -185,8 +185,7 @@ class LeadTransfer:
         self.state, self.error = "failed", error
 
     async def _clean_up(self) -> None:
-        for upload in tuple(self._movers.open_uploads):
-            await self._movers.abort(upload)
+        await self._movers.abort_all()
 
     # -- the objects
 

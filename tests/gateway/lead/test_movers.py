@@ -47,7 +47,10 @@ class FakeSink:
         self.errors: dict[str, list[SkyplaneError]] = {}
 
     async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        self.calls.append((self.node, verb))
+        what = (
+            f"{verb} {arguments['key']} of None" if arguments.get("upload_id", "") is None else verb
+        )
+        self.calls.append((self.node, what))
         if self.errors.get(verb):
             raise self.errors[verb].pop(0)
         if verb == "create":
@@ -219,6 +222,25 @@ def test_without_any_sink_the_transfer_ends_and_its_uploads_stay_listed(
             await scene.movers.move_in_parts(scene.row("k"))
         assert asyncio.get_running_loop().time() == pytest.approx(STALL_S, abs=11.0)
         assert len(scene.movers.open_uploads) == 1
+
+    virtual(scenario())
+
+
+def test_an_upload_that_nobody_was_told_of_is_aborted_at_the_end(
+    virtual: Run, inline: Executor
+) -> None:
+    """The sink was killed while it began one: only the store knows whether it did."""
+
+    async def scenario() -> None:
+        scene = Scene(inline)
+        scene.sinks[1].errors = {"create": [_GONE]}
+        await scene.movers.move_in_parts(scene.row("k"))
+        await scene.movers.move_in_parts(scene.row("k2"))
+        del scene.calls[:]
+        await scene.movers.abort_all()
+        assert scene.calls == [("s0", "abort to/k of None")]
+        await scene.movers.abort_all()
+        assert len(scene.calls) == 1
 
     virtual(scenario())
 
