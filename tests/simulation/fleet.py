@@ -202,7 +202,7 @@ class SimProvisioner:
 
     def ensure(self, spec: FleetSpec, authority: Any) -> Fleet:
         self.ensured += 1
-        if spec.must_exist and not self.fleet.alive:
+        if spec.must_exist and not self.fleet.gateways:
             raise FleetLost("there is no such fleet")
         for node in self.fleet.nodes:
             gateway = self.fleet.gateways.get(node)

@@ -134,12 +134,14 @@ def _uploads(scene: Scene, found: Inspection) -> None:
 
 
 def _are_named(scene: Scene, uploads: Mapping[str, str]) -> bool:
-    """A journal names each, or its key; a sweep will find it."""
+    """A journal names each, or its key, or the result warns of it."""
+    result = scene.orchestrators[-1].result
+    warned = "\n".join(result.warnings) if result is not None else ""
     journals = b"".join(
         body for key, body in scene.destination.content().items() if key.startswith(OWN_PREFIX)
     )
     return all(
-        upload_id.encode() in journals or f'"{key}"'.encode() in journals
+        upload_id in warned or upload_id.encode() in journals or f'"{key}"'.encode() in journals
         for upload_id, key in uploads.items()
     )
 

@@ -62,25 +62,26 @@ def test_a_killed_gateway_is_survived(shape: int, gateway: int, restart_s: float
 
 
 @pytest.mark.parametrize("at_s", [0.25, 0.4, 0.7])
-def test_3a_a_killed_lead_ends_equal_or_reported(at_s: float) -> None:
-    run(WIDE, Kill(at_s, A))
+def test_3a_a_killed_lead_is_survived(at_s: float) -> None:
+    assert run(WIDE, Kill(at_s, A)).state == "succeeded"
 
 
-def test_4_a_fleet_killed_whole_ends_equal_or_reported() -> None:
-    run(WIDE, *(Kill(0.4, gateway) for gateway in range(5)))
+def test_4_a_fleet_killed_whole_is_ensured_again() -> None:
+    outcome = run(WIDE, *(Kill(0.4, gateway) for gateway in range(5)))
+    assert outcome.state == "succeeded"
 
 
 @pytest.mark.parametrize("gateway", [A, R, B, C, D])
 @pytest.mark.parametrize("for_s", [5.0, 60.0])
-def test_5_a_stopped_gateway_ends_equal_or_reported(gateway: int, for_s: float) -> None:
+def test_5_a_stopped_gateway_is_survived(gateway: int, for_s: float) -> None:
     outcome = run(WIDE, Stop(0.4, gateway, for_s))
-    assert for_s > 10 or outcome.state == "succeeded"
+    # All paths lead through the relay, and nobody waits that long for all paths.
+    assert outcome.state == "succeeded" or (gateway == R and for_s > 20)
 
 
 @pytest.mark.parametrize("ways", ["there", "back", "both"])
-def test_6_a_partition_ends_equal_or_reported(ways: str) -> None:
-    faults = [Cut(0.4, number, 60.0, ways) for number in range(2)]  # type: ignore[arg-type]
-    run(TWO, *faults)
+def test_6_a_partition_is_routed_around(ways: str) -> None:
+    assert run(TWO, Cut(0.4, 0, 400.0, ways)).state == "succeeded"  # type: ignore[arg-type]
 
 
 def test_7_a_lasting_partition_ends_in_bounded_time_with_the_reason() -> None:
@@ -90,12 +91,14 @@ def test_7_a_lasting_partition_ends_in_bounded_time_with_the_reason() -> None:
     assert outcome.virtual_s < 1000
 
 
-def test_8_connections_that_break_again_and_again_end_equal_or_reported() -> None:
-    run(TWO, *(Reset(0.3 + 2 * turn, turn % 3) for turn in range(10)))
+def test_8_connections_that_break_again_and_again() -> None:
+    outcome = run(TWO, *(Reset(0.3 + 2 * turn, turn % 3) for turn in range(10)))
+    assert outcome.state == "succeeded"
 
 
-def test_10_a_straggler_ends_equal_or_reported() -> None:
-    run(TWO, Slow(0.0, hop(TWO, "a", "r"), 400.0, 2e3))
+def test_10_a_straggler_is_borne() -> None:
+    slow = Slow(0.0, hop(TWO, "a", "r"), 400.0, 2e3)
+    assert run(TWO, slow).state == "succeeded"
 
 
 @pytest.mark.parametrize("kind", ["flip", "duplicate", "swap", "drop"])
