@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server, SlowLink
 
     from skyplane_orchestration.client import Client
+    from skyplane_orchestration.steering import SubmittedTransfer
 
 pytestmark = pytest.mark.e2e
 
@@ -140,6 +142,41 @@ def test_a_lead_killed_beside_another_source(
         assert not [text for text in result.warnings if "brought up again" in text]
         assert len(kit.home.gateways()) == 3
     finally:
+        client.teardown(fleet)
+    bucket = slow.source.bucket
+    assert destination.digests(bucket, "q/") == source.digests(bucket, "p/")
+    assert uploads(slow, destination) == []
+
+
+def test_a_lead_that_sleeps_is_succeeded_and_does_no_harm_when_it_wakes(
+    kit: ClientKit,
+    slow: TransferJob,
+    servers: tuple[S3Server, S3Server],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from skyplane_orchestration import client as client_module
+    from skyplane_orchestration.sessions import FleetSessions
+
+    # An orchestrator that does not wait ten seconds for every answer.
+    monkeypatch.setattr(client_module, "FleetSessions", partial(FleetSessions, timeout_s=1.0))
+    source, destination = servers
+    client = impatient(kit)
+    fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK), count=2))
+    lead = fleet.sources[0]
+    pid = int(lead.details["pid"])
+    sleep = Once(in_full_swing, lambda: os.kill(pid, signal.SIGSTOP))
+
+    def wake(_: object, where: SubmittedTransfer) -> None:
+        if where.epoch == 2:
+            assert where.lead != lead.node
+            os.kill(pid, signal.SIGCONT)
+
+    try:
+        result = client.transfer(slow, fleet, on_status=sleep, on_submitted=wake)
+        assert sleep.done
+        assert (result.failed, result.epoch) == (0, 2)
+    finally:
+        os.kill(pid, signal.SIGCONT)
         client.teardown(fleet)
     bucket = slow.source.bucket
     assert destination.digests(bucket, "q/") == source.digests(bucket, "p/")
