@@ -194,7 +194,9 @@ class Courier:
 
     def _ensure_not_stalled(self, began_s: float) -> None:
         quiet_s = asyncio.get_running_loop().time() - max(self._progress_s, began_s)
-        if quiet_s >= self._stall_deadline_s:
+        # A route that is up has not had its turn; but one that only seems to be has an end.
+        patience = 2 if self._dispatcher.has_route_up else 1
+        if quiet_s >= patience * self._stall_deadline_s:
             raise self._dispatcher.stalled()
 
     async def _send(self, order: ChunkOrder) -> ChunkOutcome | None:
@@ -231,7 +233,11 @@ class Courier:
 
     async def _dispatch(self, node: str, order: ChunkOrder) -> None:
         try:
-            await self._sources[node].dispatch((order,))
+            async with asyncio.timeout(self._ack_deadline_s):
+                await self._sources[node].dispatch((order,))
+        except TimeoutError:
+            silence = f"no answer within {self._ack_deadline_s:g} s"
+            self._lose_source(node, GatewayUnreachable(silence))
         except (GatewayUnreachable, UnknownTransfer) as error:
             self._lose_source(node, error)
 

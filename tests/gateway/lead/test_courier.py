@@ -498,6 +498,23 @@ def test_a_lost_source_leaves_its_work_to_the_others(virtual: Run) -> None:
     virtual(scenario())
 
 
+def test_a_source_that_hangs_is_waited_for_no_longer_than_a_receipt(virtual: Run) -> None:
+    async def scenario() -> None:
+        hangs, other = FakeSource(), FakeSource()
+
+        async def dispatch(orders: Sequence[ChunkOrder]) -> None:
+            await asyncio.sleep(10_000.0)
+
+        hangs.dispatch = dispatch  # type: ignore[method-assign]
+        scene = Scene({"a": hangs, "c": other}, ("a", "b"), ("c", "b"))
+        results = await scene.deliver(rows("x"), rows("y"))
+        assert sorted(attempts for _, attempts in results) == [1, 2]
+        assert asyncio.get_running_loop().time() == pytest.approx(DEADLINE_S, abs=1.0)
+        await scene.close()
+
+    virtual(scenario())
+
+
 def test_a_source_that_was_started_again_counts_from_one(virtual: Run) -> None:
     async def scenario() -> None:
         source = FakeSource()
