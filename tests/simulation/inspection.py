@@ -154,7 +154,7 @@ def _processes(scene: Scene, found: Inspection) -> None:
         if not gateway.has_ended:
             continue
         names = [task.get_name() for task in gateway.process.loop.tasks]
-        if names:
+        if names and gateway.process.name not in scene.woken_to_end:
             found.findings.append(f"{gateway.process.name}: tasks are left: {names}")
         if gateway.service.sink.held_bytes:
             found.findings.append(f"{gateway.process.name}: chunks are left in memory")

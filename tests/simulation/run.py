@@ -60,6 +60,7 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.claims = Claims(self)
+        self.woken_to_end: set[str] = set()
 
     @property
     def job(self) -> TransferJob:
@@ -193,7 +194,10 @@ def _wind_up(scene: Scene) -> str:
         scene.world.after(
             0.0, partial(gateway.service.request_shutdown, "the run is over"), gateway.process
         )
-        gateway.process.resume()
+        if gateway.process.is_stopped:
+            # It answers what was asked of it meanwhile while it ends; its exit ends the rest.
+            scene.woken_to_end.add(gateway.process.name)
+            gateway.process.resume()
     scene.network.heal_all()
     try:
         scene.world.run_until(lambda: not scene.fleet.alive, within_s=WITHIN_S)

@@ -66,6 +66,12 @@ def test_3a_a_killed_lead_is_survived(at_s: float) -> None:
     assert run(WIDE, Kill(at_s, A)).state == "succeeded"
 
 
+@pytest.mark.parametrize("for_s", [62.0, 70.0, 80.0])
+def test_3a_a_lead_that_wakes_after_it_was_replaced_is_not_obeyed(for_s: float) -> None:
+    slow = [Slow(1.0, number, 900.0, 4e3) for number in range(4)]
+    run(WIDE, Stop(0.4, A, for_s), *slow)
+
+
 def test_4_a_fleet_killed_whole_is_ensured_again() -> None:
     outcome = run(WIDE, *(Kill(0.4, gateway) for gateway in range(5)))
     assert outcome.state == "succeeded"

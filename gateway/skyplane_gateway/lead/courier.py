@@ -22,6 +22,7 @@ from skyplane_gateway.errors import (
     GatewayLost,
     GatewayUnreachable,
     Overloaded,
+    ReadBackMismatch,
     SkyplaneError,
     StaleEpoch,
     UnknownTransfer,
@@ -30,6 +31,7 @@ from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.pauses import MAX_ATTEMPTS, pause_s
 from skyplane_gateway.lead.peers import SourcePeer
 from skyplane_gateway.orders import ChunkKind, ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
+from skyplane_gateway.stores.base import IF_ABSENT
 
 log = logging.getLogger(__name__)
 
@@ -147,11 +149,12 @@ class Courier:
         self,
         chunk: int,
         kind: ChunkKind,
-        ranges: tuple[RangeOrder, ...],
+        wanted: tuple[RangeOrder, ...],
         upload_id: str,
         part_number: int,
     ) -> tuple[list[RangeOutcome], int]:
         began_s = asyncio.get_running_loop().time()
+        ranges = list(wanted)
         ended: dict[int, RangeOutcome] = {}
         pending = list(range(len(ranges)))
         attempt = fruitless = 0
@@ -173,6 +176,9 @@ class Courier:
                 continue
             for index, row in zip(pending, outcome.ranges, strict=True):
                 ended[index] = row
+                if isinstance(row.error, ReadBackMismatch):
+                    # What was written was removed, and what it had replaced is gone too.
+                    ranges[index] = replace(ranges[index], precondition=IF_ABSENT)
             if all(isinstance(row.error, Overloaded) for row in outcome.ranges):
                 # The sink holds what others gave up; that says nothing of this chunk.
                 self._ensure_not_stalled(began_s)
@@ -188,7 +194,9 @@ class Courier:
 
     def _ensure_not_stalled(self, began_s: float) -> None:
         quiet_s = asyncio.get_running_loop().time() - max(self._progress_s, began_s)
-        if quiet_s >= self._stall_deadline_s:
+        # A route that is up has not had its turn; but one that only seems to be has an end.
+        patience = 2 if self._dispatcher.has_route_up else 1
+        if quiet_s >= patience * self._stall_deadline_s:
             raise self._dispatcher.stalled()
 
     async def _send(self, order: ChunkOrder) -> ChunkOutcome | None:
@@ -225,7 +233,11 @@ class Courier:
 
     async def _dispatch(self, node: str, order: ChunkOrder) -> None:
         try:
-            await self._sources[node].dispatch((order,))
+            async with asyncio.timeout(self._ack_deadline_s):
+                await self._sources[node].dispatch((order,))
+        except TimeoutError:
+            silence = f"no answer within {self._ack_deadline_s:g} s"
+            self._lose_source(node, GatewayUnreachable(silence))
         except (GatewayUnreachable, UnknownTransfer) as error:
             self._lose_source(node, error)
 

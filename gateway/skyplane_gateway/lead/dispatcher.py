@@ -158,6 +158,10 @@ class Dispatcher:
     def knows(self, number: int) -> bool:
         return number in self._lanes
 
+    @property
+    def has_route_up(self) -> bool:
+        return self._none_up_since_s is None
+
     def is_down(self, number: int) -> bool:
         return bool(self._lanes[number].down)
 

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from skyplane_gateway.errors import (
     GatewayUnreachable,
     NotFound,
     Overloaded,
+    ReadBackMismatch,
     SkyplaneError,
     StaleEpoch,
     StoreUnavailable,
@@ -25,6 +27,7 @@ from skyplane_gateway.lead.courier import Courier
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.pauses import MAX_ATTEMPTS
 from skyplane_gateway.orders import ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
+from skyplane_gateway.stores.base import IF_ABSENT, Precondition
 
 Run = Callable[[Any], Any]
 #: What becomes of one range at one sending; None is success.
@@ -182,6 +185,27 @@ def test_only_what_failed_goes_again(virtual: Run) -> None:
         assert len({order.chunk for order in source.orders}) == 1
         assert [row.etag for row in outcomes] == ["x", "y", "z"]
         assert attempts == 3
+
+    virtual(scenario())
+
+
+def test_what_was_removed_again_is_sent_to_an_empty_place(virtual: Run) -> None:
+    """Its predecessor is gone with it: the version that was listed can never match."""
+
+    def fate(order: ChunkOrder, wanted: RangeOrder) -> SkyplaneError | None:
+        return ReadBackMismatch("other bytes") if wanted.precondition == fence else None
+
+    fence = Precondition(if_match="old")
+
+    async def scenario() -> None:
+        wanted = tuple(replace(row, precondition=fence) for row in rows("x", "y"))
+        source = FakeSource(lambda order, row: fate(order, row) if row.source_key == "y" else None)
+        ((outcomes, attempts),) = await delivering(source, wanted)
+        assert [row.error for row in outcomes] == [None, None]
+        assert attempts == 2
+        first, second = source.orders
+        assert [row.precondition for row in first.ranges] == [fence, fence]
+        assert [row.precondition for row in second.ranges] == [IF_ABSENT]
 
     virtual(scenario())
 
@@ -469,6 +493,23 @@ def test_a_lost_source_leaves_its_work_to_the_others(virtual: Run) -> None:
         assert scene.dispatcher.reasons_down() == {}
         await scene.deliver(rows("y"))
         assert one.orders[-1].ranges == rows("y")
+        await scene.close()
+
+    virtual(scenario())
+
+
+def test_a_source_that_hangs_is_waited_for_no_longer_than_a_receipt(virtual: Run) -> None:
+    async def scenario() -> None:
+        hangs, other = FakeSource(), FakeSource()
+
+        async def dispatch(orders: Sequence[ChunkOrder]) -> None:
+            await asyncio.sleep(10_000.0)
+
+        hangs.dispatch = dispatch  # type: ignore[method-assign]
+        scene = Scene({"a": hangs, "c": other}, ("a", "b"), ("c", "b"))
+        results = await scene.deliver(rows("x"), rows("y"))
+        assert sorted(attempts for _, attempts in results) == [1, 2]
+        assert asyncio.get_running_loop().time() == pytest.approx(DEADLINE_S, abs=1.0)
         await scene.close()
 
     virtual(scenario())
