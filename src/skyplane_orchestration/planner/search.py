@@ -52,8 +52,9 @@ __all__ = [
     "relative_gap",
 ]
 
-#: A plan whose price is this near to its ceiling is the cheapest at its rate, or nearly.
-_AT_CEILING = 1e-5
+#: A plan whose price is this near to its ceiling is taken: money is what limits it, and half
+#: a second of searching has at most this to gain.
+_AT_CEILING = 1e-3
 
 
 def cheapest(problem: PlanProblem, *, exactly: bool, proof_s: float) -> Found | None:
@@ -133,9 +134,9 @@ def _cheapest_at_its_rate(problem: PlanProblem, most: Integers, proof_s: float) 
         anywhere = cheapest(problem.with_goal(rate, rate), exactly=True, proof_s=proof_s)
     except SolverFailed:
         anywhere = None
-    if anywhere is not None and anywhere.integers.usd_per_gbit < most.usd_per_gbit:
-        return anywhere.integers
-    return cheaper_at_its_rate(most)
+    if anywhere is None:
+        return cheaper_at_its_rate(most)
+    return min(most, anywhere.integers, key=lambda integers: integers.usd_per_gbit)
 
 
 def _regions_of_largest(problem: PlanProblem) -> Mask:
