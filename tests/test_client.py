@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +13,7 @@ from skyplane_orchestration import client as client_module
 from skyplane_orchestration.authority import FleetSecret
 from skyplane_orchestration.client import Client, FleetTimes
 from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
     FleetLost,
     ForeignHost,
     GatewayUnreachable,
@@ -20,7 +22,9 @@ from skyplane_orchestration.errors import (
     StoreUnavailable,
     TeardownIncomplete,
     TransferFailed,
+    UnknownTransfer,
 )
+from skyplane_orchestration.failover import FleetView, Submit, Tenure
 from skyplane_orchestration.fleet import Fleet, GatewayHandle
 from skyplane_orchestration.identity import RunIdentity
 from skyplane_orchestration.job import Limits, MaximizeThroughput, MinimizeCost, TransferJob
@@ -34,7 +38,7 @@ from skyplane_orchestration.plan import (
     SolverReport,
     TransferPlan,
 )
-from skyplane_orchestration.provision.base import FleetSpec, SweepReport
+from skyplane_orchestration.provision.base import FleetSpec, FoundGateway, SweepReport
 from skyplane_orchestration.steering import SubmittedTransfer
 
 A, B = "aws:us-east-1", "aws:eu-west-3"
@@ -87,6 +91,9 @@ class Script:
     submits: list[Any] = field(default_factory=list)
     errors: dict[str, BaseException] = field(default_factory=dict)
     slept: list[float] = field(default_factory=list)
+    views: list[FleetView] = field(default_factory=list)
+    found: tuple[FoundGateway, ...] = ()
+    keys: list[tuple[str, int]] = field(default_factory=list)
 
     def do(self, what: str, *more: Any) -> None:
         self.done.append((what, *more) if more else what)
@@ -123,7 +130,8 @@ class FakeProvisioner:
         self.script.do("destroy")
         return (f"{B}/0",)
 
-    def find(self, key: str) -> Any: ...
+    def find(self, fleet_key: str) -> tuple[FoundGateway, ...]:
+        return self.script.found
 
     def log_tails(self, key: str, max_bytes: int = 65536) -> dict[str, str]:
         return {f"{A}/0": "from the file", f"{B}/0": "from the file"}
@@ -144,13 +152,26 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     class FakeSteering:
         def __init__(self, sessions: Any) -> None: ...
 
-        def submit(self, key: str, job: TransferJob, credentials: Any) -> SubmittedTransfer:
+        def look(self, key: str) -> FleetView:
+            made.do("look")
+            return made.views.pop(0) if made.views else FleetView((), (), None, None, 1)
+
+        def take_over(
+            self, key: str, job: TransferJob, credentials: Any, order: Submit
+        ) -> SubmittedTransfer:
+            made.do("take_over", order)
+            return SubmittedTransfer(key, order.tenure.epoch, order.tenure.lead, joined=False)
+
+        def submit(
+            self, key: str, job: TransferJob, credentials: Any, least_epoch: int = 1
+        ) -> SubmittedTransfer:
+            made.keys.append((key, least_epoch))
             made.do("submit", job)
             if made.submits:
                 outcome = made.submits.pop(0)
                 if isinstance(outcome, SkyplaneError):
                     raise outcome
-            return SubmittedTransfer(key, 1, f"{A}/0", joined=False)
+            return SubmittedTransfer(key, least_epoch, f"{A}/0", joined=False)
 
         def status(self, submitted: SubmittedTransfer) -> TransferStatus:
             outcome = made.statuses.pop(0)
@@ -247,7 +268,7 @@ def test_a_teardown_that_fails_hides_nothing_and_is_not_hidden(
     script.errors["destroy"] = TeardownIncomplete("a gateway is still there")
     with pytest.raises(TeardownIncomplete):
         client.run(JOB, plan=PLAN)
-    script.statuses = [status("failed", error={"code": "gateway-lost", "message": "lost"})]
+    script.statuses = [status("failed", error={"code": "store-error", "message": "lost"})]
     with pytest.raises(TransferFailed, match="lost"):
         client.run(JOB, plan=PLAN)
     assert "a gateway is still there" in caplog.text
@@ -282,13 +303,71 @@ def test_a_lead_may_be_silent_for_a_while(client: Client, script: Script) -> Non
     assert client.run(JOB, plan=PLAN).succeeded
 
 
-def test_a_lead_that_stays_silent_is_lost(client: Client, script: Script) -> None:
+SILENCE = [GatewayUnreachable("it does not answer")] * 5
+BOTH = FleetView((f"{A}/0",), (f"{B}/0",), None, None, 1)
+
+
+def test_a_lead_that_stays_silent_in_a_fleet_that_was_torn_down(
+    client: Client, script: Script
+) -> None:
     fleet = client.provision(PLAN)
-    script.statuses = [status(), *[GatewayUnreachable("it does not answer")] * 5]
+    script.errors["ensure"] = FleetLost("fleet x was torn down")
+    script.statuses = [status(), *SILENCE]
     with pytest.raises(TransferFailed, match=f"{A}/0 is lost: it does not answer") as caught:
         client.transfer(JOB, fleet)
     assert not caught.value.is_permanent
-    assert caught.value.result is None
+    result: Any = caught.value.result
+    assert (result.state, result.error_code, result.copied) == ("failed", "fleet-lost", 1)
+    assert names(script)[-2:] == ["ensure", "release"], "uploads are kept for a resume"
+    provisioner = client.provisioner
+    assert isinstance(provisioner, FakeProvisioner)
+    assert [spec.must_exist for spec in provisioner.specs] == [False, True]
+
+
+def test_a_lead_that_stays_silent_is_replaced(client: Client, script: Script) -> None:
+    fleet = client.provision(PLAN)
+    script.views = [FleetView((f"{B}/0",), (f"{B}/0",), None, None, 1)]
+    script.statuses = [status(), *SILENCE, status(epoch=2), status("succeeded", epoch=2)]
+    told: list[SubmittedTransfer] = []
+    result = client.transfer(JOB, fleet, on_submitted=lambda _, where: told.append(where))
+    assert [(row.lead, row.epoch) for row in told] == [(f"{A}/0", 1), (f"{B}/0", 2)]
+    assert result.succeeded
+    assert f"{B}/0 leads in place of {A}/0, in epoch 2" in result.warnings[0]
+    assert script.slept == [1.5] * 7
+    (order,) = [row[1] for row in script.done if row[0] == "take_over"]
+    assert order == Submit(Tenure(f"{B}/0", 2), (f"{B}/0",), (f"{B}/0",))
+
+
+def test_a_fleet_that_dies_in_mid_transfer_is_brought_up_again(
+    client: Client, script: Script
+) -> None:
+    fleet = client.provision(PLAN)
+    lost = status("failed", error={"code": "gateway-lost", "message": "the sink is gone"})
+    script.views = [BOTH]
+    script.statuses = [status(), lost, status("succeeded", epoch=2)]
+    result = client.transfer(JOB, fleet)
+    assert result.succeeded
+    assert len(result.warnings) == 2
+    assert names(script)[1:] == ["submit", "ensure", "look", "take_over", "abort", "release"]
+    # It is done once; the next time the lead's own words are what is told.
+    script.views = [BOTH]
+    script.statuses = [lost, status(epoch=2), replace(lost, epoch=2)]
+    with pytest.raises(TransferFailed, match="the sink is gone"):
+        client.transfer(JOB, fleet)
+
+
+def test_a_newer_epoch_of_somebody_else_is_followed(client: Client, script: Script) -> None:
+    fleet = client.provision(PLAN)
+    stale = status("failed", error={"code": "stale-epoch", "message": "epoch 1 is over"})
+    newer = Tenure(f"{B}/0", 7)
+    script.views = [FleetView((f"{A}/0",), (f"{B}/0",), newer, newer, 8)]
+    script.statuses = [stale, status("succeeded", epoch=7)]
+    assert client.transfer(JOB, fleet).epoch == 7
+    assert "take_over" not in names(script)
+    forgot = UnknownTransfer("it was restarted")
+    script.views = [BOTH]
+    script.statuses = [forgot, status("succeeded", epoch=2)]
+    assert client.transfer(JOB, fleet).epoch == 2
 
 
 @pytest.mark.parametrize(
@@ -331,7 +410,7 @@ def test_a_manifest_that_cannot_be_written(
         client.transfer(JOB, fleet, manifest="s3://m/m.parquet")
     assert script.done[-1] == "release", "credentials must not stay at the gateways"
     # The failure of the transfer itself is what has to be told.
-    script.statuses = [status("failed", error={"code": "gateway-lost", "message": "lost"})]
+    script.statuses = [status("failed", error={"code": "store-error", "message": "lost"})]
     with pytest.raises(TransferFailed, match="lost") as caught:
         client.transfer(JOB, fleet, manifest="s3://m/m.parquet")
     assert caught.value.result.warnings == (  # type: ignore[attr-defined]
@@ -393,6 +472,122 @@ def test_leases_reach_the_provisioner(script: Script) -> None:
 
 def test_fleets_of_two_generations_are_two(client: Client) -> None:
     assert client.provision(PLAN).key != client.provision(PLAN, generation=1).key
+
+
+# -- resume
+
+
+def failed_result(client: Client, script: Script, **error: Any) -> Any:
+    fleet = client.provision(PLAN, generation=3)
+    script.statuses = [status("failed", error={"code": "objects-failed", "message": "m", **error})]
+    with pytest.raises(TransferFailed) as caught:
+        client.transfer(JOB, fleet)
+    return caught.value.result
+
+
+def test_a_failed_transfer_is_gone_on_with_by_its_handle(client: Client, script: Script) -> None:
+    handle = failed_result(client, script).resume_handle
+    other = client_of(script, now=lambda: 1000.0)
+    other.identity = RunIdentity("test", "somebody", "else")
+    other._provisioner = client.provisioner
+    script.done.clear()
+    script.statuses = [status("succeeded", epoch=2)]
+    assert other.resume(handle).resume_handle == ""
+    assert script.keys == [(client.transfer_key(JOB), 1), (client.transfer_key(JOB), 2)]
+    provisioner = client.provisioner
+    assert isinstance(provisioner, FakeProvisioner)
+    assert len({(spec.key, spec.generation) for spec in provisioner.specs}) == 1
+    assert names(script)[-2:] == ["wind_up", "destroy"]
+
+
+def test_a_fleet_that_is_up_stays_up_after_a_resume(client: Client, script: Script) -> None:
+    handle = failed_result(client, script).resume_handle
+    script.found, script.statuses = (FoundGateway(f"{A}/0"),), [status("succeeded")]
+    client.resume(handle)
+    assert "destroy" not in names(script)
+    # One that a resume has brought up goes down, when it fails as well.
+    script.found = ()
+    script.statuses = [status("failed", error={"code": "store-error", "message": "again"})]
+    with pytest.raises(TransferFailed, match="again"):
+        client.resume(handle)
+    assert script.done[-1] == "destroy"
+
+
+def test_a_handle_that_ran_out_builds_nothing(script: Script) -> None:
+    handle = failed_result(client_of(script, now=lambda: 0.0), script).resume_handle
+    script.done.clear()
+    with pytest.raises(ConfigurationInvalid, match="ran out"):
+        client_of(script, now=lambda: 86_400.0).resume(handle)
+    assert script.done == []
+
+
+def test_what_a_resume_cannot_help_leaves_no_handle(client: Client, script: Script) -> None:
+    assert failed_result(client, script, is_permanent=True).resume_handle == ""
+    fleet = client.provision(PLAN)
+    script.statuses = [status("cancelled")]
+    with pytest.raises(TransferFailed) as caught:
+        client.transfer(JOB, fleet)
+    assert caught.value.result.resume_handle == ""  # type: ignore[attr-defined]
+    long = replace(JOB, include=tuple(uuid.uuid4().hex for _ in range(1000)))
+    script.statuses = [status("failed", error={"code": "store-error", "message": "m"})]
+    with pytest.raises(TransferFailed) as caught:
+        client.transfer(long, fleet)
+    result: Any = caught.value.result
+    assert (result.resume_handle, "too long" in result.warnings[0]) == ("", True)
+
+
+# -- moves
+
+
+@pytest.fixture
+def removals(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
+    from skyplane_orchestration import moving
+
+    def remove(job: Any, rows: Any, credentials: Any, removal: Any) -> None:
+        script.do("remove")
+        removal.removed, removal.failed = 1, len(script.slept)
+        removal.reasons += ["x is still there: not now"] * removal.failed
+
+    monkeypatch.setattr(moving, "check_move", lambda *_: script.do("check"))
+    monkeypatch.setattr(moving, "remove_sources", remove)
+    return script
+
+
+MOVE = replace(JOB, move=True)
+
+
+def test_a_move_is_checked_first_and_ends_with_the_deletes(
+    client: Client, removals: Script
+) -> None:
+    result = client.run(MOVE, plan=PLAN)
+    assert (result.succeeded, result.moved) == (True, 1)
+    assert names(removals)[:6] == ["ensure", "check", "submit", "abort", "remove", "release"]
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+def test_what_did_not_end_well_is_not_deleted(state: str, client: Client, removals: Script) -> None:
+    fleet = client.provision(PLAN)
+    failed = status(state, error={"code": "objects-failed", "message": "m"}, failed=1)
+    removals.statuses = [failed]
+    with pytest.raises(TransferFailed):
+        client.transfer(MOVE, fleet)
+    assert "remove" not in names(removals)
+    if state == "failed":
+        removals.statuses = [failed]
+        assert client.transfer(replace(MOVE, allow_failed=True), fleet).moved == 1
+
+
+def test_a_source_that_is_left_is_no_success(client: Client, removals: Script) -> None:
+    fleet = client.provision(PLAN)
+    removals.statuses = [status(), status("succeeded")]  # one pause: one that fails
+    with pytest.raises(TransferFailed, match="not now") as caught:
+        client.transfer(MOVE, fleet)
+    result: Any = caught.value.result
+    assert (result.error_code, result.moved, result.copied) == ("sources-left", 1, 1)
+    removals.statuses = [status("succeeded")]
+    removals.errors["remove"] = GatewayUnreachable("the lead is gone")
+    with pytest.raises(TransferFailed, match=r"0 of 1 sources.*the lead is gone"):
+        client.transfer(MOVE, fleet)
 
 
 # -- plans

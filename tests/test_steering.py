@@ -2,19 +2,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from skyplane_gateway.lead.journal import journal_key
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     FleetLost,
     GatewayLost,
     GatewayUnreachable,
+    NotAuthorised,
     NotFound,
     SkyplaneError,
 )
+from skyplane_orchestration.failover import FleetView, Submit, Tenure
 from skyplane_orchestration.fleet import Fleet, GatewayHandle
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.location import Location
@@ -232,6 +236,68 @@ def test_other_trouble_stays_what_it_is() -> None:
     broken.gateways["a"].leading[KEY] = []
     with pytest.raises(ConfigurationInvalid):
         submit(broken)
+
+
+def test_what_runs_is_joined_although_other_gateways_are_gone() -> None:
+    sessions = FakeSessions("ab", "cb")
+    sessions.gateways["a"].errors["status"] = GatewayUnreachable("gone")
+    sessions.gateways["c"].leading[KEY] = {"epoch": 2, "state": "running"}
+    assert submit(sessions) == SubmittedTransfer(KEY, 2, "c", joined=True)
+
+
+def test_of_two_leads_the_newer_is_joined() -> None:
+    """The older one was paused and does not know yet that it is over."""
+    sessions = FakeSessions("ab", "cb")
+    sessions.gateways["a"].leading[KEY] = {"epoch": 1, "state": "running"}
+    sessions.gateways["c"].leading[KEY] = {"epoch": 2, "state": "running"}
+    assert submit(sessions) == SubmittedTransfer(KEY, 2, "c", joined=True)
+
+
+def test_a_look_tells_who_answers_and_what_they_know() -> None:
+    sessions = FakeSessions("arb", "crd")
+    for node in "ad":
+        sessions.gateways[node].errors["status"] = GatewayUnreachable("gone")
+    sessions.gateways["c"].leading[KEY] = {"epoch": 3, "state": "failed"}
+    sessions.gateways["b"].attached[KEY] = {"epoch": 4, "is_used": True}
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    assert steering.look(KEY) == FleetView(("c",), ("b",), Tenure("c", 3), None, 5)
+    sessions.gateways["c"].errors["status"] = NotAuthorised("another fleet's")
+    with pytest.raises(NotAuthorised):
+        steering.look(KEY)
+
+
+def test_a_take_over_attaches_those_that_answer_alone() -> None:
+    sessions = FakeSessions("arb", "crd")
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    order = Submit(Tenure("c", 2), ("c",), ("b", "d"))
+    taken = steering.take_over(KEY, JOB, CredentialSources(), order)
+    assert taken == SubmittedTransfer(KEY, 2, "c", joined=False)
+    assert sessions.calls == [
+        ("c", "attach", "source", 2),
+        ("b", "attach", "sink", 2),
+        ("d", "attach", "sink", 2),
+        ("c", "submit", 2),
+    ]
+
+
+def test_no_epoch_below_the_one_that_is_known() -> None:
+    sessions = FakeSessions("ab")
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    assert steering.submit(KEY, JOB, CredentialSources(), least_epoch=4).epoch == 4
+
+
+def test_an_epoch_with_a_journal_is_over(tmp_path: Path) -> None:
+    """Gateways that were built anew remember nothing; the destination does."""
+    job = TransferJob(Location("/data/in/"), Location(f"{tmp_path}/out/"))
+    folder = tmp_path / "out/.skyplane/jobs"
+    for key, epochs in ((KEY, (2, 3)), ("ef" * 16, (9,))):
+        (folder / key).mkdir(parents=True)
+        for epoch in epochs:
+            journal = journal_key(f"{tmp_path}/out/".lstrip("/"), key, epoch)
+            Path("/", journal).write_bytes(b"{}")
+    sessions = FakeSessions("ab")
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    assert steering.submit(KEY, job, CredentialSources()).epoch == 4
 
 
 def test_a_cancel_goes_to_the_lead_first_and_then_to_the_other_ends() -> None:

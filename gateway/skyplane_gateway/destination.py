@@ -14,13 +14,18 @@ from typing import Any, Final, Literal
 
 from skyplane_gateway.documents import reading
 from skyplane_gateway.errors import (
-    ChecksumMismatch,
     ConfigurationInvalid,
+    NotFound,
+    PreconditionFailed,
+    ReadBackMismatch,
     SkyplaneError,
     UnknownTransfer,
 )
-from skyplane_gateway.protocol.checksum import crc32c as checksum
+from skyplane_gateway.journals import JournalFolder
+from skyplane_gateway.lead.journal import Journal
+from skyplane_gateway.readback import find_landed, known_crc32c, read_crc32c
 from skyplane_gateway.stores.base import (
+    IF_ABSENT,
     Body,
     ObjectAttributes,
     ObjectInfo,
@@ -33,10 +38,14 @@ log = logging.getLogger(__name__)
 
 Verification = Literal["stored", "reread", "none"]
 
-_READ_BACK_BYTES: Final = 1 << 20
-
-#: Most objects that one `list` answers.
+#: Most objects that one `list` answers, and most uploads that one `list_uploads` does.
 _MAX_PAGE: Final = 1000
+
+#: Above every epoch.
+_EVERY_EPOCH: Final = 1 << 62
+
+#: Removed objects that are remembered, so that their next writing has the right fence.
+_REMEMBERED: Final = 10_000
 
 
 class Destination:
@@ -51,7 +60,12 @@ class Destination:
     def __init__(self, store: ObjectStore, verify: Verification) -> None:
         self.store = store
         self._verify = verify
+        #: Open uploads that no journal names, and that nobody knows of once we are gone.
         self._uploads: set[tuple[str, str]] = set()
+        #: Where the journals of the transfer are, as its lead said.
+        self._journals: dict[tuple[str, str], JournalFolder] = {}
+        #: Key -> etag that it had before we replaced it, and removed what we had written.
+        self._removed: dict[str, str | None] = {}
         self._is_closed = False
         self._lock = threading.Lock()
         self._verbs: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
@@ -59,6 +73,12 @@ class Destination:
             "create": self._create,
             "complete": self._complete,
             "abort": self._abort,
+            "head": self._head,
+            "list_uploads": self._list_uploads,
+            "list_parts": self._list_parts,
+            "write_journal": self._write_journal,
+            "read_journals": self._read_journals,
+            "delete_journals": self._delete_journals,
         }
 
     # -- chunks
@@ -74,13 +94,23 @@ class Destination:
         """Write one whole object and verify it; idempotent as `ObjectStore.put`.
 
         Raises:
-            ChecksumMismatch: what the store holds is not what was sent. It was removed.
+            ReadBackMismatch: what the store holds is not what was sent. It was removed, so
+                that the next attempt must find nothing there: its `precondition` is
+                `IF_ABSENT`. The same one as before is understood as well, here.
             StoreError: as the store says.
         """
-        info = self.store.put(
-            key, data, attributes=attributes, precondition=precondition, crc32c=crc32c
-        )
-        self._ensure_stored(info, len(data), crc32c)
+        fence = self._fence(key, precondition)
+        try:
+            info = self.store.put(
+                key, data, attributes=attributes, precondition=fence, crc32c=crc32c
+            )
+        except PreconditionFailed:
+            # The receipt of an earlier sending may have been lost, at whichever sink.
+            landed = find_landed(self.store, key, len(data), crc32c, attributes)
+            if landed is None:
+                raise
+            return landed
+        self._ensure_stored(info, len(data), crc32c, precondition)
         return info
 
     def put_part(
@@ -118,7 +148,9 @@ class Destination:
         )
         with self._lock:
             is_late = self._is_closed
-            if not is_late:
+            # One that a journal names belongs to the transfer: whoever leads it next goes
+            # on with it, and cancel or sweep abort it.
+            if not is_late and not arguments.get("is_journaled", False):
                 self._uploads.add((key, upload_id))
         if is_late:
             # Nobody will hear of it: the transfer ended while the store was making it.
@@ -129,33 +161,121 @@ class Destination:
     def _complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         key, upload_id = arguments["key"], arguments["upload_id"]
         size, crc32c = int(arguments["size_bytes"]), int(arguments["crc32c"])
-        info = self.store.complete_upload(
-            key,
-            upload_id,
-            [PartInfo.from_dict(part) for part in arguments["parts"]],
-            precondition=Precondition.from_dict(arguments["precondition"]),
-            size_bytes=size,
-            crc32c=crc32c,
-        )
+        precondition = Precondition.from_dict(arguments["precondition"])
+        try:
+            info = self.store.complete_upload(
+                key,
+                upload_id,
+                [PartInfo.from_dict(part) for part in arguments["parts"]],
+                precondition=self._fence(key, precondition),
+                size_bytes=size,
+                crc32c=crc32c,
+            )
+        except (NotFound, PreconditionFailed):
+            # The answer of an earlier completion may have been lost, at whichever sink.
+            landed = find_landed(self.store, key, size, crc32c)
+            if landed is None:
+                raise
+            self.store.abort_upload(key, upload_id)
+            info = landed
         with self._lock:
             self._uploads.discard((key, upload_id))
-        self._ensure_stored(info, size, crc32c)
+        try:
+            self._ensure_stored(info, size, crc32c, precondition)
+        except ReadBackMismatch as error:
+            # The upload is gone with the object: only a new one can help.
+            raise ReadBackMismatch(error.message, is_permanent=True) from error
         return {"etag": info.etag, "crc32c": crc32c}
 
     def _abort(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Abort one upload; without an id, all that are open for the key."""
         key, upload_id = arguments["key"], arguments["upload_id"]
-        self.store.abort_upload(key, upload_id)
-        with self._lock:
-            self._uploads.discard((key, upload_id))
+        if upload_id is not None:
+            ids = [str(upload_id)]
+        else:
+            rows = self.store.list_uploads(key)
+            ids = [row.upload_id for row in rows if row.key == key]
+        for one in ids:
+            self.store.abort_upload(key, one)
+            with self._lock:
+                self._uploads.discard((key, one))
         return {}
+
+    # -- what a lead asks that goes on with a transfer
+
+    def _head(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The object, None where there is none; with `checksum`, its CRC32C in any case."""
+        key = arguments["key"]
+        try:
+            if not arguments.get("checksum", False):
+                return {"object": self.store.head(key).to_dict()}
+            info, crc32c = known_crc32c(self.store, key)
+        except NotFound:
+            return {"object": None}
+        return {"object": {**info.to_dict(), "crc32c": crc32c}}
+
+    def _list_uploads(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        rows = list(islice(self.store.list_uploads(arguments["prefix"]), _MAX_PAGE))
+        return {
+            "uploads": [
+                {"key": row.key, "upload_id": row.upload_id, "initiated": row.initiated}
+                for row in rows
+            ],
+            "more": len(rows) == _MAX_PAGE,
+        }
+
+    def _list_parts(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        parts = self.store.list_parts(arguments["key"], arguments["upload_id"])
+        return {"parts": [part.to_dict() for part in parts]}
+
+    # -- the journal
+
+    def _write_journal(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        journal = Journal.from_dict(arguments["journal"])
+        folder = self._journal_folder(arguments["folder"], journal.transfer_key)
+        etag = folder.write(journal, arguments["if_match"])
+        with self._lock:
+            is_late = self._is_closed
+        if is_late:
+            # It came while the transfer was being cancelled; nobody else removes it.
+            folder.delete(journal.epoch)
+            raise UnknownTransfer("the transfer ended while its journal was written")
+        return {"etag": etag}
+
+    def _read_journals(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        folder = self._journal_folder(arguments["folder"], arguments["transfer_key"])
+        found = folder.read(seal_before=arguments.get("seal_before"))
+        return {"journals": [stored.journal.to_dict() for stored in found]}
+
+    def _delete_journals(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        folder = self._journal_folder(arguments["folder"], arguments["transfer_key"])
+        if arguments.get("abort_uploads", False):
+            errors = folder.abort_uploads()
+            if errors:
+                # The journal is what names them; it stays until they are gone.
+                raise errors[0]
+        folder.delete(int(arguments["epoch"]))
+        return {}
+
+    def _journal_folder(self, folder: str, transfer_key: str) -> JournalFolder:
+        with self._lock:
+            if self._is_closed:
+                raise UnknownTransfer("the transfer has ended here")
+            place = (folder, transfer_key)
+            found = self._journals.get(place)
+            if found is None:
+                found = self._journals[place] = JournalFolder(self.store, folder, transfer_key)
+            return found
 
     # -- verification
 
-    def _ensure_stored(self, info: ObjectInfo, size_bytes: int, crc32c: int) -> None:
-        """See that the object `info` has these bytes.
+    def _ensure_stored(
+        self, info: ObjectInfo, size_bytes: int, crc32c: int, precondition: Precondition
+    ) -> None:
+        """See that the object `info`, written under that precondition, has these bytes.
 
         Raises:
-            ChecksumMismatch: it has not. It was removed, so that nobody takes it for good.
+            ReadBackMismatch: it has not. It was removed, so that nobody takes it for good.
         """
         # A folder's mark has no bytes, and a file store cannot read it.
         if self._verify == "none" or (info.key.endswith("/") and size_bytes == 0):
@@ -164,39 +284,59 @@ class Destination:
         if self._verify == "stored" and trusted:
             found: int | None = info.crc32c
         else:
-            found = self._read_back(info, size_bytes)
-        if found != crc32c:
-            self.store.delete(info.key)
-            raise ChecksumMismatch(
-                f"{info.key!r} was written but reads back with other bytes "
-                f"(crc32c {found:#010x}, sent {crc32c:#010x}); it was removed"
-                if found is not None
-                else f"{info.key!r} was written but cannot be read back whole; it was removed"
-            )
+            found = read_crc32c(self.store, info, size_bytes)
+        if found == crc32c:
+            with self._lock:
+                self._removed.pop(info.key, None)
+            return
+        self._remove(info.key, precondition)
+        what = (
+            f"reads back with other bytes (crc32c {found:#010x}, sent {crc32c:#010x})"
+            if found is not None
+            else "cannot be read back whole"
+        )
+        hole = (
+            "; what it had replaced is gone, and the source still has the object"
+            if precondition.if_match is not None
+            else ""
+        )
+        raise ReadBackMismatch(f"{info.key!r} was written but {what}; it was removed{hole}")
 
-    def _read_back(self, info: ObjectInfo, size_bytes: int) -> int | None:
-        """CRC32C of what the store holds; None when it has another length."""
-        buffer = memoryview(bytearray(min(size_bytes, _READ_BACK_BYTES) or 1))
-        found, left = 0, size_bytes
-        with self.store.read(info.key, offset=0, length=size_bytes, if_match=info.etag) as reader:
-            while left:
-                count = reader.readinto(buffer[: min(left, len(buffer))])
-                if count == 0:
-                    return None
-                found = checksum(buffer[:count], found)
-                left -= count
-        return found
+    def _remove(self, key: str, precondition: Precondition) -> None:
+        self.store.delete(key)
+        with self._lock:
+            if len(self._removed) < _REMEMBERED:
+                self._removed.setdefault(key, precondition.if_match)
+
+    def _fence(self, key: str, precondition: Precondition) -> Precondition:
+        """The precondition that means the same after a bad object of ours was removed."""
+        with self._lock:
+            if precondition.if_match is None or self._removed.get(key) != precondition.if_match:
+                return precondition
+        return IF_ABSENT
 
     # -- the end
 
-    def close(self) -> None:
-        """Abort the uploads that are still open and let go of the store."""
+    def close(self, *, abandon: bool = False) -> None:
+        """Let go of the store, and abort the open uploads that no journal names.
+
+        Args:
+            abandon: nobody will go on with the transfer. Abort what its journals name as
+                well, and remove them; whatever cannot be, the sweep does.
+        """
         with self._lock:
             uploads, self._uploads = tuple(self._uploads), set()
+            journals, self._journals = tuple(self._journals.values()), {}
             self._is_closed = True
         for key, upload_id in uploads:
             try:
                 self.store.abort_upload(key, upload_id)
             except SkyplaneError as error:
                 log.warning("the upload %s of %r stays open: %s", upload_id, key, error)
+        for folder in journals if abandon else ():
+            try:
+                if not folder.abort_uploads():
+                    folder.delete(_EVERY_EPOCH)
+            except SkyplaneError as error:
+                log.warning("the journals of a cancelled transfer stay: %s", error)
         self.store.close()

@@ -29,6 +29,7 @@ class Ends:
         send_frame: sends a frame down its route.
         threads: where chunks are read and written.
         is_led: whether this gateway leads the transfer of that key now.
+        why_down: why the route of that number is down; empty while it is not.
     """
 
     def __init__(
@@ -39,12 +40,14 @@ class Ends:
         send_frame: SendFrame,
         threads: Executor,
         is_led: Callable[[str], bool],
+        why_down: Callable[[int], str] = lambda number: "",
     ) -> None:
         self._config = config
         self._sink = sink
         self._send_frame = send_frame
         self._threads = threads
         self._is_led = is_led
+        self._why_down = why_down
         # Verbs of a lead have threads of their own: they wait for a store only, never for
         # another gateway, so no ring of gateways can wait for one another.
         self._verb_threads = ThreadPoolExecutor(config.store_threads, thread_name_prefix="verb")
@@ -127,6 +130,7 @@ class Ends:
             send_frame=self._send_frame,
             threads=self._threads,
             readers=self._config.readers,
+            why_down=self._why_down,
         )
         self.sources[key] = self._source_of_wire_id[wire_transfer_id(key)] = fresh
         if current is not None:
@@ -148,15 +152,20 @@ class Ends:
         return True
 
     async def release(self, key: str) -> None:
-        """Forget a transfer's stores and credentials; abort uploads still open here.
+        """Forget a transfer's stores and credentials; abort uploads still open here that no
+        journal names.
 
         Returns once nothing is written for it any more.
         """
         async with self.lock(key):
             await self.release_locked(key)
 
-    async def release_locked(self, key: str) -> None:
-        """`release` for a caller that holds the transfer's lock."""
+    async def release_locked(self, key: str, *, abandon: bool = False) -> None:
+        """`release` for a caller that holds the transfer's lock.
+
+        Args:
+            abandon: the transfer was cancelled: abort what its journals name as well.
+        """
         source = self.sources.pop(key, None)
         if source is not None:
             self._source_of_wire_id.pop(wire_transfer_id(key), None)
@@ -164,7 +173,7 @@ class Ends:
         destination = self.destinations.pop(key, None)
         if destination is not None:
             await self._sink.detach(wire_transfer_id(key))
-            await asyncio.to_thread(destination.destination.close)
+            await asyncio.to_thread(destination.destination.close, abandon=abandon)
 
     # -- what a lead asks for
 

@@ -84,10 +84,24 @@ class ChecksumMismatch(StoreError):
     code = "checksum-mismatch"
 
 
+class ReadBackMismatch(ChecksumMismatch):
+    """An object was written and then found to have other bytes; it was removed.
+
+    Whatever it had replaced is gone with it: the next attempt must find nothing there.
+    """
+
+    code = "read-back-mismatch"
+
+
 class Throttled(StoreError):
-    """The store asks to slow down."""
+    """The store asks to slow down; `retry_after_s` is how long, where it says so."""
 
     code = "throttled"
+    retry_after_s: float | None = None
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class StoreUnavailable(StoreError):

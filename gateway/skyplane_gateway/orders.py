@@ -96,15 +96,22 @@ class RangeOutcome:
         error: why it is not at the destination; None when it is durable.
         etag: the store's answer (for the object or the part).
         crc32c: of the bytes, as read at the source and confirmed by the sink.
+        at_source: the error is what the source's store said.
     """
 
     error: SkyplaneError | None
     etag: str = ""
     crc32c: int = 0
+    at_source: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         error = self.error.to_dict() if self.error is not None else None
-        return {"error": error, "etag": self.etag, "crc32c": self.crc32c}
+        return {
+            "error": error,
+            "etag": self.etag,
+            "crc32c": self.crc32c,
+            "at_source": self.at_source,
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RangeOutcome:
@@ -138,6 +145,9 @@ class ChunkOutcome:
         return decode(cls, data, "a chunk outcome")
 
     @classmethod
-    def of_failure(cls, order: ChunkOrder, error: SkyplaneError) -> ChunkOutcome:
+    def of_failure(
+        cls, order: ChunkOrder, error: SkyplaneError, *, at_source: bool = False
+    ) -> ChunkOutcome:
         """The same error for every range."""
-        return cls(order.chunk, order.attempt, tuple(RangeOutcome(error) for _ in order.ranges))
+        row = RangeOutcome(error, at_source=at_source)
+        return cls(order.chunk, order.attempt, (row,) * len(order.ranges))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import ssl
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from skyplane_gateway.config import CONTROL_VERSION, MIB, GatewayConfig, Topology, TransferSpec
@@ -16,6 +18,7 @@ from skyplane_gateway.ends import Ends
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
     GatewayLost,
+    GatewayUnreachable,
     Overloaded,
     SkyplaneError,
     UnknownTransfer,
@@ -35,6 +38,10 @@ log = logging.getLogger(__name__)
 
 _LOG_TAIL_LIMIT: Final = 1 << 20
 
+#: Whoever submits waits ten seconds for the answer; gateways that hang take up less.
+_DESCRIBED_WITHIN_S: Final = 5.0
+_RENEWED_WITHIN_S: Final = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class _Led:
@@ -51,14 +58,20 @@ class GatewayService:
         config: how to run.
         client_context: TLS for calls to other gateways.
         clock: monotonic seconds.
+        randomness: of the pauses between attempts; the system's by default.
     """
 
     def __init__(
-        self, config: GatewayConfig, client_context: ssl.SSLContext, clock: Callable[[], float]
+        self,
+        config: GatewayConfig,
+        client_context: ssl.SSLContext,
+        clock: Callable[[], float],
+        randomness: random.Random | None = None,
     ) -> None:
         self.config = config
         self._client_context = client_context
         self._clock = clock
+        self._randomness = randomness or random.SystemRandom()
         self.lease = Lease(
             clock,
             start_within_s=config.start_within_s,
@@ -69,7 +82,12 @@ class GatewayService:
         fleet = wire_fleet_id(config.fleet_key)
         identity = Identity(fleet, config.node, bytes.fromhex(config.hello_key_hex))
         self.routes = Routes(
-            config.node, identity, self._on_frame, self._on_receipt, self._on_route_down
+            config.node,
+            identity,
+            self._on_frame,
+            self._on_receipt,
+            self._on_route_down,
+            on_up=self._on_route_up,
         )
         self.sink = Sink(
             capacity_bytes=config.assembly_mib * MIB,
@@ -82,6 +100,7 @@ class GatewayService:
             send_frame=self.routes.send_frame,
             threads=self._threads,
             is_led=self._is_led,
+            why_down=self.routes.reason_down,
         )
         self._leads: dict[str, _Led] = {}
         self._keeper = Keeper(
@@ -93,6 +112,7 @@ class GatewayService:
             connect=self._client,
             clock=clock,
         )
+        self._renewals: set[asyncio.Task[None]] = set()
         self._is_draining = False
         self.shutdown_reason = ""
         self.shutdown_requested = asyncio.Event()
@@ -107,8 +127,25 @@ class GatewayService:
 
     def _on_route_down(self, number: int, reason: str) -> None:
         self.ends.route_is_down(number, reason)
-        for led in self._leads.values():
-            led.transfer.route_is_down(number, reason)
+        self.sink.route_is_down(number)
+        for transfer in self._sending_by(number):
+            transfer.route_is_down(number, reason)
+
+    def _on_route_up(self, number: int) -> None:
+        for transfer in self._sending_by(number):
+            transfer.route_is_up(number)
+
+    def _sending_by(self, number: int) -> list[LeadTransfer]:
+        """Transfers led here that use the route of that number, if it begins here.
+
+        Of routes that begin elsewhere their sources know better.
+        """
+        topology = self.routes.topology
+        routes = topology.routes if topology is not None else ()
+        if not any(row.number == number and row.nodes[0] == self.config.node for row in routes):
+            return []
+        running = [led.transfer for led in self._leads.values() if not led.task.done()]
+        return [transfer for transfer in running if transfer.uses(number)]
 
     def apply_topology(self, topology: Topology) -> None:
         """Take up routes; see `Routes.apply`."""
@@ -137,7 +174,7 @@ class GatewayService:
 
         Raises:
             UnknownTransfer: this end was not attached before.
-            GatewayLost: a path of the fleet is down.
+            GatewayLost: no path of the fleet is up, or no sink answers.
             Overloaded: the gateway is draining.
         """
         async with self.ends.lock(key):
@@ -154,9 +191,7 @@ class GatewayService:
         sources, sinks = self._peers(key, epoch, topology)
         peers: list[SourcePeer | SinkPeer] = [*sources, *sinks]
         try:
-            descriptions = {
-                sink.node: await asyncio.to_thread(sink.call, "describe", {}) for sink in sinks
-            }
+            capabilities, capacity_bytes = await self._describe(sinks)
             transfer = LeadTransfer(
                 transfer_key=key,
                 epoch=epoch,
@@ -166,18 +201,21 @@ class GatewayService:
                     store=self.ends.sources[key].store,
                     sources={source.node: source for source in sources},
                     sinks=sinks,
-                    capabilities=StoreCapabilities(**descriptions[sinks[0].node]["capabilities"]),
-                    sink_capacity_bytes={
-                        node: int(row["capacity_bytes"]) for node, row in descriptions.items()
-                    },
+                    capabilities=capabilities,
+                    sink_capacity_bytes=capacity_bytes,
+                    threads=self._threads,
                 ),
                 ack_deadline_s=self.config.ack_deadline_s,
                 clock=self._clock,
+                randomness=self._randomness,
             )
         except SkyplaneError:
             _close_all(peers)
             raise
-        await self._keeper.renew_fleet()
+        for row in self.routes.statistics():
+            if row["down"] and row["role"] == "source":
+                transfer.route_is_down(int(row["number"]), str(row["down"]))
+        await self._renew_fleet()
         if led is not None:
             led.transfer.report.close()
         task = asyncio.create_task(transfer.run())
@@ -190,10 +228,49 @@ class GatewayService:
         topology = self.routes.topology
         if topology is None or self.config.node not in topology.sources:
             raise ConfigurationInvalid(f"{self.config.node} is no source gateway; submit to one")
-        for row in self.routes.statistics():
-            if row["down"]:
-                raise GatewayLost(str(row["down"]))
+        reasons = [str(row["down"]) for row in self.routes.statistics() if row["role"] == "source"]
+        if len(topology.sources) == 1 and all(reasons):
+            raise GatewayLost("no path is up: " + "; ".join(reasons))
         return topology
+
+    async def _describe(
+        self, sinks: Sequence[SinkPeer]
+    ) -> tuple[StoreCapabilities, dict[str, int]]:
+        """What the destination can do, and how many chunk bytes each sink can hold.
+
+        One sink that answers is enough; the others are taken to be like this gateway.
+
+        Raises:
+            GatewayLost: none answers.
+        """
+        calls = {sink.node: asyncio.create_task(sink.call("describe", {})) for sink in sinks}
+        await asyncio.wait(calls.values(), timeout=_DESCRIBED_WITHIN_S)
+        capacity_bytes = dict.fromkeys(calls, self.config.assembly_mib * MIB)
+        capabilities: StoreCapabilities | None = None
+        silent: dict[str, str] = {}
+        for node, call in calls.items():
+            if not call.done():
+                call.cancel()
+                silent[node] = f"no answer within {_DESCRIBED_WITHIN_S:g} s"
+                continue
+            try:
+                answer = call.result()
+            except GatewayUnreachable as error:
+                silent[node] = error.message
+            else:
+                capabilities = StoreCapabilities(**answer["capabilities"])
+                capacity_bytes[node] = int(answer["capacity_bytes"])
+        if capabilities is None:
+            reasons = "; ".join(f"{node}: {reason}" for node, reason in silent.items())
+            raise GatewayLost(f"no sink gateway answers ({reasons})")
+        return capabilities, capacity_bytes
+
+    async def _renew_fleet(self) -> None:
+        """Renew all leases; a gateway that hangs does not hold up whoever submits."""
+        renewal = asyncio.create_task(self._keeper.renew_fleet())
+        self._renewals.add(renewal)
+        renewal.add_done_callback(self._renewals.discard)
+        await asyncio.wait({renewal}, timeout=_RENEWED_WITHIN_S)
 
     def _peers(
         self, key: str, epoch: int, topology: Topology
@@ -202,15 +279,13 @@ class GatewayService:
         sinks: list[SinkPeer] = []
         for node in topology.sources:
             if node == self.config.node:
-                loop = asyncio.get_running_loop()
-                sources.append(LocalSource(node, self.ends.sources[key], loop))
+                source = self.ends.sources[key]
+                sources.append(LocalSource(node, source, self.routes.statistics))
             else:
                 sources.append(RemoteSource(node, self._client(node), key, epoch))
         for node in topology.sinks:
             if node == self.config.node:
-                sinks.append(
-                    LocalSink(node, lambda verb, args: self.ends.run_verb(key, epoch, verb, args))
-                )
+                sinks.append(LocalSink(node, partial(self.ends.store_verb, key, epoch)))
             else:
                 sinks.append(RemoteSink(node, self._client(node), key, epoch))
         return sources, sinks

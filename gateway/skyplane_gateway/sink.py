@@ -103,6 +103,15 @@ class Sink:
         for chunk in [chunk for chunk in self._ended if chunk.transfer == transfer]:
             del self._ended[chunk]
 
+    def route_is_down(self, number: int) -> None:
+        """Forget what came by that route and is not whole: it never will be."""
+        for chunk in [
+            chunk
+            for chunk, assembler in self._assemblers.items()
+            if chunk.route == number and not assembler.is_complete
+        ]:
+            self._drop(chunk)
+
     # -- frames
 
     def on_frame(self, header: FrameHeader, sealed: memoryview) -> None:

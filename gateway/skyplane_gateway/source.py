@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from skyplane_gateway.batch import SmallObject, fill
 from skyplane_gateway.errors import (
@@ -21,6 +21,7 @@ from skyplane_gateway.errors import (
     GatewayError,
     GatewayLost,
     SkyplaneError,
+    StoreError,
     StoreUnavailable,
     UnknownTransfer,
     from_dict,
@@ -50,6 +51,10 @@ T = TypeVar("T")
 
 SendFrame = Callable[[RawFrame], Awaitable[None]]
 
+#: Ended sendings that are remembered, so that an order that comes again, because the
+#: answer to it was lost, is not carried out again.
+_REMEMBERED: Final = 8192
+
 
 @dataclass(slots=True)
 class _Sending:
@@ -72,6 +77,7 @@ class SourceTransfer:
         send_frame: sends a frame down its route; raises GatewayLost.
         threads: where the store's blocking calls run.
         readers: chunks to read at the same time.
+        why_down: why the route of that number is down; empty while it is not.
     """
 
     def __init__(
@@ -84,6 +90,7 @@ class SourceTransfer:
         send_frame: SendFrame,
         threads: Executor,
         readers: int,
+        why_down: Callable[[int], str] = lambda number: "",
     ) -> None:
         self.epoch = epoch
         #: A lead has asked this side for something.
@@ -94,23 +101,42 @@ class SourceTransfer:
         self._send_frame = send_frame
         self._threads = threads
         self._orders: asyncio.Queue[ChunkOrder] = asyncio.Queue()
-        self._known: set[tuple[int, int]] = set()
+        self._why_down = why_down
+        #: (chunk, attempt) -> its order, until it has an outcome or nobody waits for one.
+        self._pending: dict[tuple[int, int], ChunkOrder] = {}
+        self._ended: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._sendings: dict[ChunkId, _Sending] = {}
         self._outcomes: deque[tuple[int, ChunkOutcome]] = deque()
         self._last = 0
         self._news = asyncio.Event()
         self._is_closed = False
+        #: Chunk -> the newest attempt at it that was asked for.
+        self._newest: dict[int, int] = {}
+        #: Chunk -> the attempt that is read and sent now, and the task that sends it.
+        self._tasks: dict[int, tuple[int, asyncio.Task[None]]] = {}
         self._workers = [asyncio.create_task(self._work()) for _ in range(readers)]
 
     # -- the lead's side
 
     def take(self, order: ChunkOrder) -> None:
-        """Accept an order; one that is known already is not taken twice."""
+        """Accept an order; one that is known already is not taken twice.
+
+        On a route that is down it ends at once, with GatewayLost. A new attempt at a chunk
+        frees the reader that is stuck in an earlier one.
+        """
         self.is_used = True
         identity = (order.chunk, order.attempt)
-        if identity not in self._known:
-            self._known.add(identity)
+        if identity not in self._pending and identity not in self._ended:
+            self._pending[identity] = order
+            reason = self._why_down(order.route)
+            if reason:
+                self._report(ChunkOutcome.of_failure(order, GatewayLost(reason)))
+                return
             self._orders.put_nowait(order)
+            self._newest[order.chunk] = max(order.attempt, self._newest.get(order.chunk, 0))
+            attempt, task = self._tasks.get(order.chunk, (0, None))
+            if task is not None and attempt < order.attempt:
+                task.cancel()
 
     async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
         """Ended chunks after sequence number `after`; waits for one up to `wait_s` seconds.
@@ -124,7 +150,10 @@ class SourceTransfer:
         if not self._outcomes and not self._is_closed:
             self._news.clear()
             try:
-                await asyncio.wait_for(self._news.wait(), wait_s)
+                # Not `wait_for`: before Python 3.12 it loses a cancellation that comes
+                # together with the news, and whoever cancels waits for ever.
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
             except TimeoutError:
                 return after, []
         if not self._outcomes:
@@ -148,10 +177,14 @@ class SourceTransfer:
         self._report(outcome)
 
     def route_is_down(self, number: int, reason: str) -> None:
-        """Everything under way on that route has lost its way."""
-        for chunk in [chunk for chunk in self._sendings if chunk.route == number]:
-            sending = self._sendings.pop(chunk)
-            self._report(ChunkOutcome.of_failure(sending.order, GatewayLost(reason)))
+        """Everything ordered for that route has lost its way, also what waits to be read.
+
+        What is just being read or sent stops at its next piece: the route may stand again
+        by then, but what it carried of the chunk is lost.
+        """
+        for order in [order for order in self._pending.values() if order.route == number]:
+            self._sendings.pop(self._chunk_of(order), None)
+            self._report(ChunkOutcome.of_failure(order, GatewayLost(reason)))
 
     async def close(self) -> None:
         """Stop reading, let go of the store, and keep nobody waiting for outcomes."""
@@ -167,13 +200,33 @@ class SourceTransfer:
     async def _work(self) -> None:
         while True:
             order = await self._orders.get()
+            if order.attempt < self._newest.get(order.chunk, 0):
+                self._forget(order)
+            if not self._is_pending(order):
+                continue
             try:
-                await self._send(order)
+                await self._send_unless_superseded(order)
             except SkyplaneError as error:
                 await self._give_up(order, error)
             except Exception as error:  # Else the lead would wait for an outcome.
                 log.exception("chunk %d cannot be sent", order.chunk)
                 await self._give_up(order, GatewayError(f"the source stumbled: {error!r}"))
+
+    async def _send_unless_superseded(self, order: ChunkOrder) -> None:
+        task = asyncio.create_task(self._send(order))
+        self._tasks[order.chunk] = (order.attempt, task)
+        try:
+            await asyncio.wait({task})
+            if not task.cancelled():
+                task.result()
+                return
+            # Nobody waits for it any more, and its route may not take even a farewell.
+            self._sendings.pop(self._chunk_of(order), None)
+            self._forget(order)
+        finally:
+            task.cancel()
+            if self._tasks.get(order.chunk) == (order.attempt, task):
+                del self._tasks[order.chunk]
 
     async def _give_up(self, order: ChunkOrder, error: SkyplaneError) -> None:
         sending = self._sendings.pop(self._chunk_of(order), None)
@@ -183,7 +236,9 @@ class SourceTransfer:
             # route that is down there is nobody to tell, and the transfer has ended.
             with suppress(GatewayLost):
                 await self._send_frame(frame)
-        self._report(ChunkOutcome.of_failure(order, error))
+        # What a sink's store says comes in a receipt; this was said here.
+        at_source = isinstance(error, StoreError)
+        self._report(ChunkOutcome.of_failure(order, error, at_source=at_source))
 
     async def _send(self, order: ChunkOrder) -> None:
         # A lone object may be large, so it is sent while it is read; many small ones
@@ -213,7 +268,7 @@ class SourceTransfer:
             while not framer.is_complete:
                 piece = await self._in_thread(_read_piece, reader, min(left, MAX_PAYLOAD_BYTES))
                 left -= len(piece)
-                await self._feed(framer, piece)
+                await self._feed(order, framer, piece)
         finally:
             await self._in_thread(reader.close)
 
@@ -221,16 +276,16 @@ class SourceTransfer:
         reads = [self._in_thread(self._read_small, wanted) for wanted in order.ranges]
         batch = fill(order.ranges, await asyncio.gather(*reads))
         if not batch.entries:
-            rows = tuple(RangeOutcome(batch.failed[index]) for index in sorted(batch.failed))
+            rows = tuple(_unread(batch.failed[index]) for index in sorted(batch.failed))
             self._report(ChunkOutcome(order.chunk, order.attempt, rows))
             return
         framer = self._begin(order, tuple(batch.entries), batch.length, batch.indexes)
         sending = self._sendings[self._chunk_of(order)]
         sending.failed, sending.crc32cs = batch.failed, batch.crc32cs
         for body in batch.bodies:
-            await self._feed(framer, body)
+            await self._feed(order, framer, body)
         if not framer.is_complete:
-            await self._feed(framer, b"")
+            await self._feed(order, framer, b"")
 
     def _begin(
         self,
@@ -239,6 +294,7 @@ class SourceTransfer:
         length: int,
         indexes: list[int],
     ) -> ChunkFramer:
+        self._require_pending(order)
         manifest = ChunkManifest(length, content)
         chunk = self._chunk_of(order)
         framer = ChunkFramer(chunk, manifest)
@@ -249,9 +305,25 @@ class SourceTransfer:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, call, *arguments)
 
-    async def _feed(self, framer: ChunkFramer, piece: bytes | bytearray) -> None:
+    async def _feed(self, order: ChunkOrder, framer: ChunkFramer, piece: bytes | bytearray) -> None:
         for frame in framer.feed(piece):
+            self._require_pending(order)
             await self._send_frame(frame)
+
+    def _is_pending(self, order: ChunkOrder) -> bool:
+        return self._pending.get((order.chunk, order.attempt)) is order
+
+    def _require_pending(self, order: ChunkOrder) -> None:
+        """Raises GatewayLost when the order has ended while it was being carried out."""
+        if not self._is_pending(order):
+            raise GatewayLost(f"chunk {order.chunk} has lost its route meanwhile")
+
+    def _forget(self, order: ChunkOrder) -> None:
+        identity = (order.chunk, order.attempt)
+        if self._pending.pop(identity, None) is not None:
+            self._ended[identity] = None
+            while len(self._ended) > _REMEMBERED:
+                self._ended.popitem(last=False)
 
     def _open(self, wanted: RangeOrder) -> Reader:
         return self.store.read(
@@ -273,7 +345,12 @@ class SourceTransfer:
         )
 
     def _report(self, outcome: ChunkOutcome) -> None:
-        self._known.discard((outcome.chunk, outcome.attempt))
+        order = self._pending.get((outcome.chunk, outcome.attempt))
+        if order is None:
+            return  # It has one already, or nobody waits for one.
+        self._forget(order)
+        if self._newest.get(outcome.chunk) == outcome.attempt:
+            del self._newest[outcome.chunk]
         self._last += 1
         self._outcomes.append((self._last, outcome))
         self._news.set()
@@ -312,11 +389,15 @@ def _outcome_of(sending: _Sending, receipt: Receipt) -> ChunkOutcome:
         mismatch = ChecksumMismatch("the receipt is for another number of objects")
         return ChunkOutcome.of_failure(order, mismatch)
     rows: dict[int, RangeOutcome] = {
-        index: RangeOutcome(error) for index, error in sending.failed.items()
+        index: _unread(error) for index, error in sending.failed.items()
     }
     for index, entry, crc32c in zip(sending.indexes, receipt.entries, crc32cs, strict=True):
         rows[index] = _compared(entry, crc32c)
     return ChunkOutcome(order.chunk, order.attempt, tuple(rows[i] for i in sorted(rows)))
+
+
+def _unread(error: SkyplaneError) -> RangeOutcome:
+    return RangeOutcome(error, at_source=isinstance(error, StoreError))
 
 
 def _compared(entry: EntryResult, crc32c: int) -> RangeOutcome:

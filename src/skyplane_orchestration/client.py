@@ -10,28 +10,26 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from skyplane_gateway.selection import Selection
 from skyplane_orchestration import survey
+from skyplane_orchestration.conclusion import conclude, require_success, with_handle
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
     FleetLost,
-    GatewayUnreachable,
     SkyplaneError,
-    TransferFailed,
 )
 from skyplane_orchestration.fleet import Fleet
-from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.identity import RunIdentity
-from skyplane_orchestration.job import NO_LIMITS, Limits, Objective, TransferJob
-from skyplane_orchestration.location import Location
-from skyplane_orchestration.multicast_plan import MulticastPlan
-from skyplane_orchestration.outcome import TransferStatus, result_of
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.outcome import TransferStatus
 from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.planning import Planning
 from skyplane_orchestration.provision.base import (
     FleetSpec,
     Provisioner,
@@ -41,22 +39,15 @@ from skyplane_orchestration.provision.base import (
 from skyplane_orchestration.result import TransferResult
 from skyplane_orchestration.sessions import FleetSessions
 from skyplane_orchestration.steering import Steering, SubmittedTransfer
+from skyplane_orchestration.watch import Hands, OnStatus, OnSubmitted, Watch
 
 if TYPE_CHECKING:
     from skyplane_orchestration.authority import Authority, FleetSecret
+    from skyplane_orchestration.resuming import ResumeHandle
 
 log = logging.getLogger(__name__)
 
-#: Told how far a transfer is, after every poll.
-OnStatus = Callable[[TransferStatus], None]
-
-#: Told which transfer runs on which fleet, once it does.
-OnSubmitted = Callable[[Fleet, SubmittedTransfer], None]
-
 _POLL_S: Final = 1.0
-
-#: Polls without an answer after which the lead counts as lost.
-_SILENT_POLLS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +65,7 @@ class FleetTimes:
     hard_end_s: float = 86400.0
 
 
-class Client:
+class Client(Planning):
     """Plans and runs transfers on behalf of one run.
 
     Args:
@@ -87,7 +78,7 @@ class Client:
         credentials: resolves `credential_ref`s.
         times: leases of the fleets that it provisions.
         poll_s: pause between two looks at a running transfer.
-        sleep: for tests.
+        sleep, now: for tests; `now` is wall time in unix seconds.
     """
 
     def __init__(
@@ -102,142 +93,16 @@ class Client:
         times: FleetTimes | None = None,
         poll_s: float = _POLL_S,
         sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(grid, price_overrides, credentials)
         self.identity = identity or RunIdentity("local", "python", uuid.uuid4().hex)
         self._provisioner = provisioner
         self._secret = secret
-        self._grid_name = grid
-        self._price_overrides = price_overrides
-        self._grid: Grid | None = None
-        self._credentials = credentials or CredentialSources()
         self._times = times or FleetTimes()
         self._poll_s = poll_s
         self._sleep = sleep
-
-    # -- plan
-
-    @property
-    def grid(self) -> Grid:
-        """The grid, loaded on first use.
-
-        Raises:
-            GridInvalid: its files are broken, or the file of agreed prices is.
-        """
-        if self._grid is None:
-            self._grid = load_grid(self._grid_name, price_overrides=self._price_overrides)
-        return self._grid
-
-    def plan(self, job: TransferJob, *, proof_s: float | None = None) -> TransferPlan:
-        """The best plan for a job.
-
-        Needs no cloud when the regions and `volume_gb` are given; otherwise the buckets
-        are asked for their region and the source is listed (up to a cap).
-
-        Args:
-            proof_s: seconds from its start in which a search may prove that nothing is better; see
-                `planner.plan`.
-
-        Raises:
-            UnknownRegion, PlanInfeasible: no plan, and why.
-            EmptySource: there is nothing to copy.
-            StoreError: an end is missing, closed to us, or does not answer.
-        """
-        from skyplane_orchestration import planner
-
-        job, notes = self.measured(job)
-        ends = job.source.region, job.destination.region
-        plan = planner.plan(
-            self.grid,
-            *ends,
-            job.objective or self.default_objective(*ends, job.limits),
-            volume_gb=job.volume_gb,
-            objects=job.objects,
-            limits=job.limits,
-            policy=job.policy,
-            proof_s=planner.PROOF_S if proof_s is None else proof_s,
-        )
-        return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
-
-    def plan_to_all(
-        self, job: TransferJob, further: Sequence[Location], *, proof_s: float | None = None
-    ) -> MulticastPlan:
-        """One plan that brings the job's source to its destination and to further ones.
-
-        For looking and comparing: gateways of this release bring data to one destination.
-
-        Raises:
-            ConfigurationInvalid: two destinations lie in one region, or one in the source's.
-            UnknownRegion, PlanInfeasible: no plan, and why.
-            EmptySource: there is nothing to copy.
-            StoreError: an end is missing, closed to us, or does not answer.
-        """
-        from skyplane_orchestration import planner
-
-        job, notes = self.measured(job)
-        others = [
-            survey.locate(replace(job, destination=one), self._credentials) for one in further
-        ]
-        destinations = [one.destination.region for one in (job, *others)]
-        source = job.source.region
-        plan = planner.multicast_plan(
-            self.grid,
-            source,
-            destinations,
-            job.objective
-            or planner.default_multicast_objective(self.grid, source, destinations, job.limits),
-            volume_gb=job.volume_gb,
-            objects=job.objects,
-            limits=job.limits,
-            policy=job.policy,
-            proof_s=planner.PROOF_S if proof_s is None else proof_s,
-        )
-        return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
-
-    def measured(self, job: TransferJob) -> tuple[TransferJob, tuple[str, ...]]:
-        """The job with its regions, volume and number of objects, and what limits these.
-
-        The source is listed (up to a cap) where no volume is given.
-
-        Raises:
-            EmptySource: there is nothing to copy.
-            StoreError: an end is missing, closed to us, or does not answer.
-        """
-        job = survey.locate(job, self._credentials)
-        if job.volume_gb is not None:
-            return job, ()
-        volume = survey.measure(job, self._credentials)
-        job = replace(job, volume_gb=volume.size_gb or None, objects=volume.objects)
-        if not volume.is_capped:
-            return job, ()
-        return job, (f"the listing stopped at {volume.objects} objects; there is more to move",)
-
-    def default_objective(
-        self, source: str, destination: str, limits: Limits = NO_LIMITS
-    ) -> Objective:
-        """At least the rate of the direct path with one instance at each end (region tags).
-
-        Raises:
-            UnknownRegion, PlanInfeasible: there is no such path.
-        """
-        from skyplane_orchestration import planner
-
-        return planner.default_objective(self.grid, source, destination, limits)
-
-    def preview(self, job: TransferJob) -> list[Selection]:
-        """What a transfer would do with each object now; writes nothing.
-
-        Raises:
-            StoreError: an end cannot be listed. EmptySource: there is nothing to copy.
-        """
-        return survey.preview(survey.locate(job, self._credentials), self._credentials)
-
-    def check_destination(self, job: TransferJob) -> None:
-        """See that the destination is there before anything is built for it.
-
-        Raises:
-            StoreError: it is missing, closed to us, or does not answer.
-        """
-        survey.check_destination(job, self._credentials)
+        self._now = now
 
     # -- provision and teardown
 
@@ -263,17 +128,27 @@ class Client:
         Raises:
             ProvisionFailed: it did not come up; what had come up was taken down.
         """
-        return self._ensure(self.identity.fleet_key(generation), plan, generation)
+        key = self.identity.fleet_key(generation)
+        return self._ensure(key, plan, generation, self.identity.deployment)
 
-    def _ensure(self, key: str, plan: TransferPlan, generation: int) -> Fleet:
+    def _ensure(
+        self,
+        key: str,
+        plan: TransferPlan,
+        generation: int,
+        deployment: str,
+        *,
+        must_exist: bool = False,
+    ) -> Fleet:
         spec = FleetSpec(
             key=key,
             generation=generation,
-            deployment=self.identity.deployment,
+            deployment=deployment,
             plan=plan,
             start_within_s=self._times.start_within_s,
             lease_s=self._times.lease_s,
             hard_end_s=self._times.hard_end_s,
+            must_exist=must_exist,
         )
         return self.provisioner.ensure(spec, self.authority(key))
 
@@ -291,8 +166,8 @@ class Client:
             self.provisioner.check_host(fleet)
         ended: dict[str, str] = {}
         if not isinstance(fleet, str):
-            with FleetSessions(fleet, self.authority(key)) as sessions:
-                ended = Steering(sessions).wind_up()
+            with self._steering(fleet) as steering:
+                ended = steering.wind_up()
         tails = dict(ended)
         for node, tail in self.provisioner.log_tails(key).items():
             tails.setdefault(node, tail)
@@ -318,8 +193,19 @@ class Client:
         }
         return self.identity.transfer_key(job.source, job.destination, json.dumps(rule))
 
-    def submit(self, job: TransferJob, fleet: Fleet) -> SubmittedTransfer:
+    def submit(
+        self,
+        job: TransferJob,
+        fleet: Fleet,
+        *,
+        transfer_key: str | None = None,
+        least_epoch: int = 1,
+    ) -> SubmittedTransfer:
         """Start a job on a fleet, or join it when it runs there already.
+
+        Args:
+            transfer_key: go on with that transfer; this run's own when None.
+            least_epoch: begin no older epoch.
 
         Raises:
             ForeignHost: the fleet is on another machine and only reachable there.
@@ -328,14 +214,20 @@ class Client:
         """
         self.provisioner.check_host(fleet)
         survey.require_ends_apart(job)
+        self.check_move(job)
         # The plan has looked up what the job may have left open.
         job = replace(
             job,
             source=job.source.at(job.source.region or fleet.plan.src),
             destination=job.destination.at(job.destination.region or fleet.plan.dst),
         )
-        with FleetSessions(fleet, self.authority(fleet.key)) as sessions:
-            return Steering(sessions).submit(self.transfer_key(job), job, self._credentials)
+        with self._steering(fleet) as steering:
+            return steering.submit(
+                transfer_key or self.transfer_key(job),
+                job,
+                self._credentials,
+                least_epoch=least_epoch,
+            )
 
     def status(self, fleet: Fleet, submitted: SubmittedTransfer) -> TransferStatus:
         """How far a submitted transfer is; also keeps its lead alive.
@@ -343,8 +235,8 @@ class Client:
         Raises:
             GatewayUnreachable: the lead does not answer.
         """
-        with FleetSessions(fleet, self.authority(fleet.key)) as sessions:
-            return Steering(sessions).status(submitted)
+        with self._steering(fleet) as steering:
+            return steering.status(submitted)
 
     def wait(
         self,
@@ -353,76 +245,46 @@ class Client:
         submitted: SubmittedTransfer,
         *,
         on_status: OnStatus | None = None,
+        on_submitted: OnSubmitted | None = None,
         manifest: str | None = None,
     ) -> TransferResult:
         """Poll a submitted transfer to its end.
 
+        A lead that stays silent is replaced by the next source gateway that answers, in a
+        new epoch. Where no source or no sink answers, the fleet is brought up again, once,
+        unless it was torn down meanwhile. See docs/architecture.md, "When gateways die".
+
         Args:
+            on_submitted: told whenever another gateway leads, and on which fleet.
             manifest: path or URL where the whole list of objects is written (Parquet).
 
         Raises:
             TransferFailed: it ended otherwise than well; carries the result.
             StoreError: it ended well, but the manifest cannot be written.
         """
+        with Watch(
+            job, fleet, submitted, self._hands, on_status=on_status, on_submitted=on_submitted
+        ) as watch:
+            status = watch.run()
+            result = conclude(job, watch, status, self._credentials, manifest=manifest)
+            result = with_handle(result, job, watch, status, self._now())
+        return require_success(result, status)
+
+    @property
+    def _hands(self) -> Hands:
+        return Hands(
+            open=self._steering,
+            ensure=lambda fleet: self._ensure(
+                fleet.key, fleet.plan, fleet.generation, fleet.deployment, must_exist=True
+            ),
+            pause=lambda: self._sleep(self._poll_s),
+            credentials=self._credentials,
+        )
+
+    @contextmanager
+    def _steering(self, fleet: Fleet) -> Iterator[Steering]:
         with FleetSessions(fleet, self.authority(fleet.key)) as sessions:
-            steering = Steering(sessions)
-            status = self._poll(steering, submitted, on_status)
-            warnings: list[str] = []
-            uri = ""
-            try:
-                warnings += steering.abort_left_uploads(job, status, self._credentials)
-                uri = self._write_manifest(steering, submitted, job, manifest)
-            except SkyplaneError as error:
-                if status.state == "succeeded":
-                    raise
-                # The transfer's own failure is what the caller has to hear of.
-                warnings.append(f"after the transfer: {error.message}")
-            finally:
-                steering.release(submitted)
-        result = result_of(job, fleet, status, manifest_uri=uri, warnings=tuple(warnings))
-        if not result.succeeded:
-            raise TransferFailed(
-                result.error or f"the transfer was {result.state}",
-                result=result,
-                is_permanent=bool((status.error or {}).get("is_permanent", False)),
-            )
-        return result
-
-    def _poll(
-        self, steering: Steering, submitted: SubmittedTransfer, on_status: OnStatus | None
-    ) -> TransferStatus:
-        silent = 0
-        while True:
-            try:
-                status = steering.status(submitted)
-            except GatewayUnreachable as error:
-                silent += 1
-                if silent >= _SILENT_POLLS:
-                    raise TransferFailed(
-                        f"the lead {submitted.lead} is lost: {error.message}. What it had "
-                        "committed is at the destination; run the transfer again",
-                        is_permanent=False,
-                    ) from error
-            else:
-                silent = 0
-                if on_status is not None:
-                    on_status(status)
-                if not status.is_running:
-                    return status
-            self._sleep(self._poll_s)
-
-    def _write_manifest(
-        self,
-        steering: Steering,
-        submitted: SubmittedTransfer,
-        job: TransferJob,
-        manifest: str | None,
-    ) -> str:
-        if manifest is None:
-            return ""
-        from skyplane_orchestration.manifest import write_manifest
-
-        return write_manifest(manifest, job, steering.report_rows(submitted), self._credentials)
+            yield Steering(sessions)
 
     def transfer(
         self,
@@ -432,30 +294,42 @@ class Client:
         on_submitted: OnSubmitted | None = None,
         on_status: OnStatus | None = None,
         manifest: str | None = None,
+        transfer_key: str | None = None,
+        least_epoch: int = 1,
     ) -> TransferResult:
         """Run a job on a fleet to its end; a fleet that is gone is built once more.
 
         Args:
-            on_submitted: told what to cancel, and on which fleet, should it come to that.
+            transfer_key, least_epoch: see `submit`.
+            on_submitted: told what to cancel, and on which fleet, should it come to that;
+                again whenever that changes.
 
         Raises:
             TransferFailed: some object is not at the destination; carries the result.
             SkyplaneError: it could not start.
         """
+        submit = partial(self.submit, job, transfer_key=transfer_key, least_epoch=least_epoch)
         try:
-            submitted = self.submit(job, fleet)
+            submitted = submit(fleet)
         except FleetLost as error:
             log.warning("%s; building the fleet once more", error)
-            fleet = self._ensure(fleet.key, fleet.plan, fleet.generation)
-            submitted = self.submit(job, fleet)
+            fleet = self._ensure(fleet.key, fleet.plan, fleet.generation, fleet.deployment)
+            submitted = submit(fleet)
         if on_submitted is not None:
             on_submitted(fleet, submitted)
-        return self.wait(job, fleet, submitted, on_status=on_status, manifest=manifest)
+        return self.wait(
+            job,
+            fleet,
+            submitted,
+            on_status=on_status,
+            on_submitted=on_submitted,
+            manifest=manifest,
+        )
 
     def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
         """Stop a transfer and abort what it has begun. Idempotent."""
-        with FleetSessions(fleet, self.authority(fleet.key)) as sessions:
-            Steering(sessions).cancel(submitted)
+        with self._steering(fleet) as steering:
+            steering.cancel(submitted)
 
     def run(
         self,
@@ -476,15 +350,56 @@ class Client:
         """
         plan = plan or self.plan(job)
         fleet = self.provision(plan)
-        try:
+        with self._taken_down(fleet):
             if on_fleet is not None:
                 on_fleet(fleet)
-            result = self.transfer(job, fleet, on_status=on_status, manifest=manifest)
+            return self.transfer(job, fleet, on_status=on_status, manifest=manifest)
+
+    def resume(
+        self,
+        handle: str | ResumeHandle,
+        *,
+        on_fleet: Callable[[Fleet], None] | None = None,
+        on_status: OnStatus | None = None,
+        manifest: str | None = None,
+    ) -> TransferResult:
+        """Go on with a transfer that failed, by the handle of its result.
+
+        It runs under its own keys, in a newer epoch, on its own fleet: one that is still
+        up stays up, one that is brought up for it is taken down. The same happens when a
+        task runs again under the identity of its run.
+
+        Raises:
+            ConfigurationInvalid: the handle is none, or too old.
+            TransferFailed, TeardownIncomplete: as `run`.
+        """
+        from skyplane_orchestration.resuming import ResumeHandle
+
+        found = ResumeHandle.from_text(handle) if isinstance(handle, str) else handle
+        found.require_live(self._now())
+        was_up = bool(self.provisioner.find(found.fleet_key))
+        fleet = self._ensure(found.fleet_key, found.plan, found.generation, found.deployment)
+        with nullcontext() if was_up else self._taken_down(fleet):
+            if on_fleet is not None:
+                on_fleet(fleet)
+            return self.transfer(
+                found.job,
+                fleet,
+                on_status=on_status,
+                manifest=manifest,
+                transfer_key=found.transfer_key,
+                least_epoch=found.epoch + 1,
+            )
+
+    @contextmanager
+    def _taken_down(self, fleet: Fleet) -> Iterator[None]:
+        """A fleet that goes down whatever happens inside."""
+        try:
+            yield
         except BaseException:
             self.teardown_after_error(fleet)
             raise
         self.teardown(fleet)
-        return result
 
     def teardown_after_error(self, fleet: Fleet) -> None:
         """Take down without hiding the error that is on its way."""

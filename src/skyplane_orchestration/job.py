@@ -196,6 +196,8 @@ class TransferJob:
         conflict: what to do with an object that is already there.
         publish_last: further globs of objects that are written after all others.
         verify: see `Verification`.
+        move: delete each object at the source once its copy is verified and the whole has
+            ended well; see docs/cli.md, "Move".
         allow_empty: an empty source is success, not an error.
         allow_failed: end well although single objects failed.
         volume_gb, objects: planning figures; a listing gives them when None.
@@ -216,6 +218,7 @@ class TransferJob:
     policy: Policy = field(default_factory=Policy)
     volume_gb: float | None = None
     objects: int | None = None
+    move: bool = False
 
     def __post_init__(self) -> None:
         for name in ("include", "exclude", "publish_last"):
@@ -231,6 +234,11 @@ class TransferJob:
         if self.volume_gb is not None:
             _positive("volume_gb", self.volume_gb)
         _at_least("objects", self.objects, 0)
+        if self.move and self.verify == "none":
+            raise ConfigurationInvalid(
+                "a move deletes the source, so what was written must be verified; leave out "
+                'verify="none" (--no-verify)'
+            )
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -263,6 +271,7 @@ class TransferJob:
             },
             "volume_gb": self.volume_gb,
             "objects": self.objects,
+            "move": self.move,
         }
 
     @classmethod

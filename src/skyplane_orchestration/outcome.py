@@ -87,6 +87,27 @@ class TransferStatus:
             )
 
 
+def empty_status(transfer_key: str, epoch: int) -> TransferStatus:
+    """A running transfer of which nothing was heard yet."""
+    return TransferStatus(
+        transfer_key=transfer_key,
+        epoch=epoch,
+        state="running",
+        listed=False,
+        objects=0,
+        size_bytes=0,
+        copied=0,
+        copied_bytes=0,
+        skipped=0,
+        failed=0,
+        seconds=0.0,
+        delivered_bytes={},
+        error=None,
+        failures=(),
+        open_uploads=(),
+    )
+
+
 def result_of(
     job: TransferJob,
     fleet: Fleet,

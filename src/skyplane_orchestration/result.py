@@ -70,6 +70,7 @@ class TransferResult:
         error: why the transfer as a whole failed; empty otherwise.
         resume_handle: what a failed transfer leaves to go on by; empty for none.
         manifest_uri: where the whole list of objects was written; empty for nowhere.
+        moved: copied objects whose source was deleted; 0 unless the job is a move.
         warnings: things that did not fail the transfer but that somebody should see.
     """
 
@@ -94,6 +95,7 @@ class TransferResult:
     resume_handle: str = ""
     manifest_uri: str = ""
     warnings: tuple[str, ...] = ()
+    moved: int = 0
 
     @property
     def succeeded(self) -> bool:

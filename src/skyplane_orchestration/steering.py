@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.documents import reading
+from skyplane_gateway.lead.journal import epoch_of, folder_of_destination, journals_prefix
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import Credentials, StoreSpec
+from skyplane_gateway.stores.base import Credentials
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
     FleetLost,
@@ -20,6 +21,7 @@ from skyplane_orchestration.errors import (
     GatewayUnreachable,
     SkyplaneError,
 )
+from skyplane_orchestration.failover import FleetView, Submit, Tenure
 from skyplane_orchestration.fleet import GatewayHandle
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.outcome import TransferStatus
@@ -61,83 +63,109 @@ class Steering:
     # -- submit
 
     def submit(
-        self, transfer_key: str, job: TransferJob, credentials: CredentialSources
+        self,
+        transfer_key: str,
+        job: TransferJob,
+        credentials: CredentialSources,
+        *,
+        least_epoch: int = 1,
     ) -> SubmittedTransfer:
-        """Hand both ends their stores, then ask the first source to lead.
+        """Hand all ends their stores, then ask the first source to lead; join what runs.
+
+        Args:
+            least_epoch: lead in no older one, whatever the gateways remember.
 
         Raises:
             FleetLost: gateways of the fleet do not answer, or have lost each other.
             StoreError: an end is missing, closed to its gateways, or does not answer.
         """
-        epoch, running = self._look(transfer_key)
-        if running is not None:
-            return SubmittedTransfer(transfer_key, epoch, running.node, joined=True)
-        source, destination = spec_of(job.source), spec_of(job.destination)
-        self._attach("source", self._fleet.sources, transfer_key, epoch, source, job, credentials)
-        self._attach("sink", self._fleet.sinks, transfer_key, epoch, destination, job, credentials)
-        spec = TransferSpec(
-            source=source,
-            destination=destination,
-            source_prefix=job.source.key,
-            destination_prefix=job.destination.key,
-            recursive=job.recursive,
-            include=job.include,
-            exclude=job.exclude,
-            conflict=job.conflict,
-            publish_last=job.publish_last,
-            verify=job.verify,
-            allow_empty=job.allow_empty,
-            chunk_bytes=mib_to_bytes(job.limits.chunk_mib),
+        view, silent = self._look(transfer_key)
+        if view.running is not None:
+            tenure = view.running
+            return SubmittedTransfer(transfer_key, tenure.epoch, tenure.lead, joined=True)
+        if silent is not None:
+            raise _lost(silent) from silent
+        epoch = max(view.epoch, least_epoch, _newest_journal(job, transfer_key, credentials) + 1)
+        tenure = Tenure(self._fleet.sources[0].node, epoch)
+        return self.take_over(
+            transfer_key, job, credentials, Submit(tenure, view.sources, view.sinks)
         )
-        lead = self._fleet.sources[0]
+
+    def take_over(
+        self,
+        transfer_key: str,
+        job: TransferJob,
+        credentials: CredentialSources,
+        order: Submit,
+    ) -> SubmittedTransfer:
+        """Attach the ends that are named, then ask the named source to lead.
+
+        Raises:
+            FleetLost: one of them does not answer, or they have lost each other.
+            StaleEpoch: one of them knows a newer epoch.
+            StoreError: an end is missing, closed to its gateways, or does not answer.
+        """
+        epoch = order.tenure.epoch
+        for side, nodes in (("source", order.sources), ("sink", order.sinks)):
+            self._attach(side, nodes, transfer_key, epoch, job, credentials)
+        lead = self._fleet.gateway(order.tenure.lead)
         try:
-            answer = self._sessions.of(lead).submit(transfer_key, epoch=epoch, spec=spec)
+            answer = self._sessions.of(lead).submit(
+                transfer_key, epoch=epoch, spec=_specification(job)
+            )
         except (GatewayUnreachable, GatewayLost) as error:
             raise _lost(error) from error
         return SubmittedTransfer(
             transfer_key, int(answer["epoch"]), lead.node, joined=bool(answer["joined"])
         )
 
-    def _look(self, transfer_key: str) -> tuple[int, GatewayHandle | None]:
-        """Who leads the transfer now, in which epoch; else the epoch to lead it in.
+    def look(self, transfer_key: str) -> FleetView:
+        """What the ends that answer know of a transfer."""
+        return self._look(transfer_key)[0]
+
+    def _look(self, transfer_key: str) -> tuple[FleetView, GatewayUnreachable | None]:
+        """The view, and why an end is not in it, if one is not.
 
         An epoch in which anything was done is never used again: gateways that outlived
         its lead still know its chunks. One that was only prepared is, so that of two
-        orchestrators at once the second joins the first. The lead is asked last: what the
-        others have seen of a transfer, it knows of.
+        orchestrators at once the second joins the first. The first source is asked last:
+        what the others have seen of a transfer that it leads, it knows of.
         """
-        lead, *sources = self._fleet.sources
-        others = {handle.node: handle for handle in (*sources, *self._fleet.sinks)}
-        others.pop(lead.node, None)
-        try:
-            documents = self._sessions.each(others.values(), lambda _, client: client.status())
-            documents |= self._sessions.each([lead], lambda _, client: client.status())
-        except GatewayUnreachable as error:
-            raise _lost(error) from error
-        epoch = 1
-        with reading("the status of a gateway"):
-            for node, document in documents.items():
-                led = document["leading"].get(transfer_key)
-                if led is not None and led["state"] == "running":
-                    return led["epoch"], self._fleet.gateway(node)
-                if led is not None:
-                    epoch = max(epoch, led["epoch"] + 1)
-                attached = document.get("attached", {}).get(transfer_key)
-                if attached is not None:
-                    epoch = max(epoch, attached["epoch"] + bool(attached["is_used"]))
-        return epoch, None
+        first = self._fleet.sources[0]
+        others = [handle for handle in self._ends if handle.node != first.node]
+        documents: dict[str, dict[str, Any]] = {}
+        silent: GatewayUnreachable | None = None
+        for handles in (others, [first]):
+            answers, errors = self._sessions.each_that_answers(
+                handles, lambda _, client: client.status()
+            )
+            documents |= answers
+            for error in errors.values():
+                if not isinstance(error, GatewayUnreachable):
+                    raise error
+                silent = error
+        led, epoch = _led(documents, transfer_key)
+        running = [tenure for tenure, is_running in led if is_running]
+        view = FleetView(
+            sources=tuple(h.node for h in self._fleet.sources if h.node in documents),
+            sinks=tuple(h.node for h in self._fleet.sinks if h.node in documents),
+            newest=max((tenure for tenure, _ in led), key=_epoch_of, default=None),
+            running=max(running, key=_epoch_of, default=None),
+            epoch=epoch,
+        )
+        return view, silent
 
     def _attach(
         self,
         side: str,
-        handles: tuple[GatewayHandle, ...],
+        nodes: Iterable[str],
         transfer_key: str,
         epoch: int,
-        store: StoreSpec,
         job: TransferJob,
         credentials: CredentialSources,
     ) -> None:
         location = job.source if side == "source" else job.destination
+        store = spec_of(location)
         secret: Credentials | None = credentials.resolve(location)
 
         def attach(_: GatewayHandle, client: ControlClient) -> None:
@@ -151,7 +179,7 @@ class Steering:
             )
 
         try:
-            self._sessions.each(handles, attach)
+            self._sessions.each([self._fleet.gateway(node) for node in nodes], attach)
         except GatewayUnreachable as error:
             raise _lost(error) from error
 
@@ -227,3 +255,55 @@ class Steering:
 
 def _lost(error: GatewayUnreachable | GatewayLost) -> FleetLost:
     return FleetLost(f"the fleet is gone, or cannot be reached from here: {error.message}")
+
+
+def _specification(job: TransferJob) -> TransferSpec:
+    """A job as its lead is told."""
+    return TransferSpec(
+        source=spec_of(job.source),
+        destination=spec_of(job.destination),
+        source_prefix=job.source.key,
+        destination_prefix=job.destination.key,
+        recursive=job.recursive,
+        include=job.include,
+        exclude=job.exclude,
+        conflict=job.conflict,
+        publish_last=job.publish_last,
+        verify=job.verify,
+        allow_empty=job.allow_empty,
+        chunk_bytes=mib_to_bytes(job.limits.chunk_mib),
+    )
+
+
+def _newest_journal(job: TransferJob, transfer_key: str, credentials: CredentialSources) -> int:
+    """The newest epoch that has left a journal at the destination; 0 for none.
+
+    A fleet that was built anew remembers nothing, and an epoch with a journal is over.
+    """
+    place = job.destination
+    folder = folder_of_destination(place.key, recursive=job.recursive)
+    with closing(open_store(spec_of(place), credentials.resolve(place))) as store:
+        rows = store.list(journals_prefix(folder, transfer_key))
+        return max((epoch_of(row.key) or 0 for row in rows), default=0)
+
+
+def _epoch_of(tenure: Tenure) -> int:
+    return tenure.epoch
+
+
+def _led(
+    documents: Mapping[str, Mapping[str, Any]], transfer_key: str
+) -> tuple[list[tuple[Tenure, bool]], int]:
+    """Tenures of the transfer with whether they run, and the epoch to begin next."""
+    led: list[tuple[Tenure, bool]] = []
+    epoch = 1
+    with reading("the status of a gateway"):
+        for node, document in documents.items():
+            row = document["leading"].get(transfer_key)
+            if row is not None:
+                led.append((Tenure(node, row["epoch"]), row["state"] == "running"))
+                epoch = max(epoch, row["epoch"] + 1)
+            attached = document.get("attached", {}).get(transfer_key)
+            if attached is not None:
+                epoch = max(epoch, attached["epoch"] + bool(attached["is_used"]))
+    return led, epoch

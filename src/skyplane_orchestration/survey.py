@@ -114,6 +114,18 @@ def _replace_ends(job: TransferJob, source: Location, destination: Location) -> 
     return TransferJob.from_dict(document)
 
 
+def located(location: Location, credentials: CredentialSources) -> Location:
+    """A location with its region where the store says which; no plan needs it to.
+
+    Raises:
+        StoreError: the bucket is missing, closed to us, or does not answer.
+    """
+    if location.region or location.kind == "file":
+        return location
+    region = bucket_region(spec_of(location), credentials.resolve(location))
+    return location.at(f"{location.cloud}:{region}") if region else location
+
+
 def _region_of(location: Location, credentials: CredentialSources) -> str:
     """The region tag of a location; empty for files, which have none."""
     if location.region or location.kind == "file":
@@ -197,7 +209,15 @@ def check_destination(job: TransferJob, credentials: CredentialSources) -> None:
         NotFound: the bucket is missing.
         StoreError: it is closed to us or does not answer.
     """
-    with closing(
-        open_store(spec_of(job.destination), credentials.resolve(job.destination))
-    ) as store:
+    check_place(job.destination, credentials)
+
+
+def check_place(location: Location, credentials: CredentialSources) -> None:
+    """See that a bucket is there and may be listed.
+
+    Raises:
+        NotFound: the bucket is missing.
+        StoreError: it is closed to us or does not answer.
+    """
+    with closing(open_store(spec_of(location), credentials.resolve(location))) as store:
         store.check()

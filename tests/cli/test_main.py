@@ -31,6 +31,8 @@ def test_help_of_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         "cp",
         "provision",
         "transfer",
+        "resume",
+        "verify",
         "status",
         "teardown",
         "sweep",

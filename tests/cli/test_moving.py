@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from skyplane_orchestration.cli.main import build_parser
+from skyplane_orchestration.cli.main import build_parser, main
 from skyplane_orchestration.cli.outcome import Refused
 from skyplane_orchestration.cli.terminal import Terminal
 from skyplane_orchestration.cli.verbs import cp, transfer
@@ -80,6 +81,22 @@ def test_sync_looks_below_a_prefix_and_at_differences() -> None:
     assert (sync.recursive, sync.conflict) == (True, "replace-if-different")
     assert (plain.recursive, plain.conflict) == (False, "replace")
     assert sync.run_verb is plain.run_verb
+
+
+def test_a_move_is_of_cp_alone_and_needs_verification(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a").write_bytes(b"1")
+    ends = [f"{tmp_path}/in", f"{tmp_path}/out"]
+    for arguments, words in (
+        (["sync", *ends, "--move"], "--move"),
+        (["cp", "-r", *ends, "--move", "--no-verify"], "must be verified"),
+        (["cp", "-r", ends[0], f"{tmp_path}", "--move"], "a folder above it"),
+    ):
+        assert main(arguments) == 2
+        assert words in capsys.readouterr().err
+    assert (tmp_path / "in/a").exists()
 
 
 def copy(client: Any, progress: FakeProgress) -> None:

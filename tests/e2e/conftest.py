@@ -286,10 +286,12 @@ class ClientKit:
     def relayed(self) -> TransferPlan:
         return self.plan((self.SOURCE, self.RELAY, self.SINK))
 
-    def kill(self, fleet: Fleet, region: str = "") -> None:
-        """End its gateways (of one region) without warning."""
+    def kill(self, fleet: Fleet, which: str = "") -> None:
+        """End its gateways (of one region, or of one node) without warning."""
         doomed = {
-            int(handle.details["pid"]) for handle in fleet.gateways if region in ("", handle.region)
+            int(handle.details["pid"])
+            for handle in fleet.gateways
+            if which in ("", handle.region, handle.node)
         }
         for pid in doomed:
             os.kill(pid, signal.SIGKILL)

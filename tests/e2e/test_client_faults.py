@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,9 @@ from skyplane_orchestration.outcome import TransferStatus
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server, SlowLink
+
+    from skyplane_orchestration.client import Client
+    from skyplane_orchestration.steering import SubmittedTransfer
 
 pytestmark = pytest.mark.e2e
 
@@ -85,48 +89,97 @@ def in_full_swing(status: TransferStatus) -> bool:
     return len(status.open_uploads) == 2
 
 
-@pytest.mark.parametrize("part", ["SOURCE", "RELAY", "SINK"])
+def impatient(kit: ClientKit) -> Client:
+    """Its gateways soon take a silent path for lost."""
+    return kit.client(provisioner=kit.provisioner(gateway_settings={"ack_deadline_s": 4.0}))
+
+
+@pytest.mark.parametrize("part", ["SOURCE", "RELAY", "SINK", ""])
 def test_a_gateway_killed_in_mid_transfer(
     part: str, kit: ClientKit, slow: TransferJob, servers: tuple[S3Server, S3Server]
 ) -> None:
-    destination = servers[1]
-    client = kit.client()
+    """Nobody can stand in for it (or all are gone): the fleet is brought up again."""
+    source, destination = servers
+    client = impatient(kit)
     fleet = client.provision(kit.relayed())
-    kill = Once(in_full_swing, lambda: kit.kill(fleet, getattr(kit, part)))
+    kill = Once(in_full_swing, lambda: kit.kill(fleet, getattr(kit, part, "")))
+    told: list[int] = []
     try:
-        with pytest.raises(TransferFailed) as caught:
-            client.transfer(slow, fleet, on_status=kill)
+        result = client.transfer(
+            slow, fleet, on_status=kill, on_submitted=lambda _, where: told.append(where.epoch)
+        )
         assert kill.done
-        assert not caught.value.is_permanent
-        assert getattr(kit, part) in caught.value.message
-        if part != "SOURCE":
-            assert caught.value.result is not None
+        assert (result.failed, result.epoch, told) == (0, 2, [1, 2])
+        assert "the fleet was broken and was brought up again" in result.warnings
+        assert len(kit.home.gateways()) == 3
     finally:
         client.teardown(fleet)
     assert kit.home.traces() == []
+    bucket = slow.source.bucket
+    assert destination.digests(bucket, "q/") == source.digests(bucket, "p/")
+
+
+def test_a_lead_killed_beside_another_source(
+    kit: ClientKit, slow: TransferJob, servers: tuple[S3Server, S3Server]
+) -> None:
+    """The next source gateway takes over in a new epoch; nothing has to be built."""
+    source, destination = servers
+    client = impatient(kit)
+    fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK), count=2))
+    lead, other = fleet.sources
+    kill = Once(in_full_swing, lambda: kit.kill(fleet, lead.node))
+    told: list[tuple[int, str]] = []
+    try:
+        result = client.transfer(
+            slow,
+            fleet,
+            on_status=kill,
+            on_submitted=lambda _, where: told.append((where.epoch, where.lead)),
+        )
+        assert kill.done
+        assert told == [(1, lead.node), (2, other.node)]
+        assert result.failed == 0
+        assert not [text for text in result.warnings if "brought up again" in text]
+        assert len(kit.home.gateways()) == 3
+    finally:
+        client.teardown(fleet)
+    bucket = slow.source.bucket
+    assert destination.digests(bucket, "q/") == source.digests(bucket, "p/")
     assert uploads(slow, destination) == []
 
 
-def test_after_a_lost_relay_the_same_call_succeeds(
-    kit: ClientKit, slow: TransferJob, servers: tuple[S3Server, S3Server]
+def test_a_lead_that_sleeps_is_succeeded_and_does_no_harm_when_it_wakes(
+    kit: ClientKit,
+    slow: TransferJob,
+    servers: tuple[S3Server, S3Server],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    from skyplane_orchestration import client as client_module
+    from skyplane_orchestration.sessions import FleetSessions
+
+    # An orchestrator that does not wait ten seconds for every answer.
+    monkeypatch.setattr(client_module, "FleetSessions", partial(FleetSessions, timeout_s=1.0))
     source, destination = servers
-    client = kit.client()
-    fleet = client.provision(kit.relayed())
-    kill = Once(in_full_swing, lambda: kit.kill(fleet, kit.RELAY))
+    client = impatient(kit)
+    fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK), count=2))
+    lead = fleet.sources[0]
+    pid = int(lead.details["pid"])
+    sleep = Once(in_full_swing, lambda: os.kill(pid, signal.SIGSTOP))
+
+    def wake(_: object, where: SubmittedTransfer) -> None:
+        if where.epoch == 2:
+            assert where.lead != lead.node
+            os.kill(pid, signal.SIGCONT)
+
     try:
-        with pytest.raises(TransferFailed):
-            client.transfer(slow, fleet, on_status=kill)
-        fast = replace(
-            slow,
-            destination=replace(slow.destination, endpoint_url=destination.endpoint),
-            conflict="skip",
-        )
-        assert client.transfer(fast, fleet).failed == 0
-        bucket = slow.source.bucket
-        assert destination.digests(bucket, "q/") == source.digests(bucket, "p/")
+        result = client.transfer(slow, fleet, on_status=sleep, on_submitted=wake)
+        assert sleep.done
+        assert (result.failed, result.epoch) == (0, 2)
     finally:
+        os.kill(pid, signal.SIGCONT)
         client.teardown(fleet)
+    bucket = slow.source.bucket
+    assert destination.digests(bucket, "q/") == source.digests(bucket, "p/")
     assert uploads(slow, destination) == []
 
 
@@ -445,6 +498,42 @@ def test_a_conflict_fails_the_transfer_unless_allowed(kit: ClientKit, folder: Pa
     assert (out / "a").read_bytes() == b"there"
     allowed = kit.client("second").run(replace(job, allow_failed=True))
     assert (allowed.state, allowed.failed) == ("succeeded", 2)
+
+
+def test_a_transfer_is_gone_on_with_once_its_trouble_is_over(kit: ClientKit, folder: Path) -> None:
+    out = folder.parent / "out"
+    (out / "a").mkdir(parents=True)
+    (out / "a/in-the-way").write_bytes(b"")
+    (folder / "b").write_bytes(b"2")
+    job = TransferJob(Location(f"{folder}/"), Location(f"{out}/"), conflict="skip")
+    with pytest.raises(TransferFailed) as caught:
+        kit.client().run(job)
+    result: Any = caught.value.result
+    assert (result.copied, result.failed) == (1, 1)
+    assert kit.home.traces() == []
+    (out / "a/in-the-way").unlink()
+    (out / "a").rmdir()
+    resumed = kit.client("of somebody else").resume(result.resume_handle)
+    assert (resumed.epoch, resumed.failed) == (2, 0)
+    assert resumed.transfer_key == result.transfer_key
+    assert (out / "a").read_bytes() == b"1"
+    assert (out / "b").read_bytes() == b"2"
+
+
+def test_a_move_leaves_what_could_not_be_copied(kit: ClientKit, folder: Path) -> None:
+    out = folder.parent / "out"
+    out.mkdir()
+    (out / "a").write_bytes(b"there")
+    (folder / "b").write_bytes(b"2")
+    job = TransferJob(Location(f"{folder}/"), Location(f"{out}/"), conflict="fail", move=True)
+    with pytest.raises(TransferFailed):
+        kit.client().run(job)
+    assert (folder / "b").exists(), "the run failed"
+    (out / "b").unlink()
+    result = kit.client("second").run(replace(job, allow_failed=True))
+    assert (result.copied, result.failed, result.moved) == (1, 1, 1)
+    assert (out / "b").read_bytes() == b"2"
+    assert [path.name for path in folder.iterdir() if path.is_file()] == ["a"]
 
 
 def test_no_secret_shows_anywhere(

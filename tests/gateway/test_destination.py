@@ -14,9 +14,11 @@ from skyplane_gateway.errors import (
     ConfigurationInvalid,
     NotFound,
     PreconditionFailed,
+    ReadBackMismatch,
     StoreUnavailable,
     UnknownTransfer,
 )
+from skyplane_gateway.lead.journal import Journal, UploadRow
 from skyplane_gateway.protocol.checksum import crc32c
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import (
@@ -24,6 +26,7 @@ from skyplane_gateway.stores.base import (
     UNCONDITIONAL,
     ObjectAttributes,
     ObjectStore,
+    Precondition,
     StoreSpec,
 )
 from skyplane_gateway.stores.memory import create_bucket
@@ -45,6 +48,7 @@ class Wrapped:
     def __init__(self, store: ObjectStore, *, trusted: bool = True, **methods: Any) -> None:
         self._store = store
         self._methods = methods
+        self.spec = store.spec
         self.capabilities = replace(store.capabilities, trusts_checksum=trusted)
         self.calls: list[str] = []
 
@@ -314,3 +318,176 @@ def test_what_is_no_verb_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationInvalid):
         Destination(memory, "stored").run(verb, arguments)
+
+
+# -- a bad write in place of something
+
+
+def test_the_next_attempt_after_a_bad_replacement_succeeds(memory: ObjectStore) -> None:
+    """The bad object was removed, so its predecessor's etag can never match again."""
+    old = memory.put("k", b"old")
+    writes = iter([flipped, lambda original, *a, **m: original(*a, **m)])
+    store = Wrapped(memory, put=lambda original, *a, **m: next(writes)(original, *a, **m))
+    destination = Destination(store, "stored")
+    fence = Precondition(if_match=old.etag)
+    with pytest.raises(ReadBackMismatch, match="what it had replaced is gone") as caught:
+        destination.put("k", BODY, CRC, ObjectAttributes(), fence)
+    assert not caught.value.is_permanent
+    destination.put("k", BODY, CRC, ObjectAttributes(), fence)
+    assert memory.head("k").crc32c == CRC
+
+
+def test_a_stranger_that_came_after_a_bad_replacement_is_not_overwritten(
+    memory: ObjectStore,
+) -> None:
+    old = memory.put("k", b"old")
+    destination = Destination(Wrapped(memory, put=flipped), "stored")
+    fence = Precondition(if_match=old.etag)
+    with pytest.raises(ReadBackMismatch):
+        destination.put("k", BODY, CRC, ObjectAttributes(), fence)
+    memory.put("k", b"theirs")
+    with pytest.raises(PreconditionFailed):
+        destination.put("k", BODY, CRC, ObjectAttributes(), fence)
+    assert memory.head("k").size_bytes == len(b"theirs")
+
+
+def test_another_version_that_is_gone_is_still_a_failed_precondition(memory: ObjectStore) -> None:
+    old = memory.put("k", b"old")
+    destination = Destination(Wrapped(memory, put=flipped), "stored")
+    with pytest.raises(ReadBackMismatch):
+        destination.put("k", BODY, CRC, ObjectAttributes(), Precondition(if_match=old.etag))
+    with pytest.raises(PreconditionFailed):
+        destination.put("k", BODY, CRC, ObjectAttributes(), Precondition(if_match="other"))
+
+
+def test_a_bad_whole_in_place_of_something_says_that_it_is_gone(memory: ObjectStore) -> None:
+    old = memory.put("big", b"old")
+    bad = Wrapped(
+        memory,
+        trusted=False,
+        complete_upload=lambda original, *a, **m: original(*a, **{**m, "crc32c": None}),
+    )
+    destination = Destination(bad, "stored")
+    _, arguments = begin(destination)
+    arguments = {
+        **arguments,
+        "crc32c": 7,
+        "precondition": Precondition(if_match=old.etag).to_dict(),
+    }
+    with pytest.raises(ReadBackMismatch, match="what it had replaced is gone") as caught:
+        destination.run("complete", arguments)
+    # The upload has gone with it: a retry of this very call cannot help.
+    assert caught.value.is_permanent
+
+
+# -- going on with what somebody began
+
+
+def test_aborting_without_an_id_aborts_all_of_that_key_alone(memory: ObjectStore) -> None:
+    for key in ("big", "big", "bigger"):
+        memory.create_upload(key)
+    Destination(memory, "stored").run("abort", {"key": "big", "upload_id": None})
+    assert [row.key for row in memory.list_uploads("")] == ["bigger"]
+
+
+def test_uploads_and_parts_are_listed(memory: ObjectStore) -> None:
+    destination = Destination(memory, "stored")
+    upload_id, arguments = begin(destination)
+    answer = destination.run("list_uploads", {"prefix": "big"})
+    assert [(row["key"], row["upload_id"]) for row in answer["uploads"]] == [("big", upload_id)]
+    assert not answer["more"]
+    answer = destination.run("list_parts", {"key": "big", "upload_id": upload_id})
+    assert answer["parts"] == arguments["parts"]
+    with pytest.raises(NotFound):
+        destination.run("list_parts", {"key": "big", "upload_id": "none"})
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_head_tells_the_checksum_where_it_is_asked_for(memory: ObjectStore, trusted: bool) -> None:
+    destination = Destination(Wrapped(memory, trusted=trusted, head=silent), "stored")
+    assert destination.run("head", {"key": "k"}) == {"object": None}
+    assert destination.run("head", {"key": "k", "checksum": True}) == {"object": None}
+    memory.put("k", BODY)
+    assert destination.run("head", {"key": "k"})["object"]["crc32c"] is None
+    assert destination.run("head", {"key": "k", "checksum": True})["object"]["crc32c"] == CRC
+
+
+def journal(epoch: int = 1, **more: Any) -> Journal:
+    return Journal(transfer_key="ab" * 16, epoch=epoch, rule="r", chunk_bytes=1, **more)
+
+
+def write(destination: Destination, row: Journal, if_match: str | None = None) -> str:
+    answer = destination.run(
+        "write_journal", {"folder": "out/", "journal": row.to_dict(), "if_match": if_match}
+    )
+    return str(answer["etag"])
+
+
+def upload_row(key: str, upload_id: str | None) -> UploadRow:
+    return UploadRow(key, upload_id, key, "v", len(BODY), len(BODY))
+
+
+def test_an_upload_that_a_journal_names_outlives_its_sink(memory: ObjectStore) -> None:
+    destination = Destination(memory, "stored")
+    kept = destination.run("create", {"key": "kept", "attributes": None, "is_journaled": True})[
+        "upload_id"
+    ]
+    begin(destination, "dropped")
+    destination.close()
+    assert [row.upload_id for row in memory.list_uploads("")] == [kept]
+
+
+def test_a_cancel_aborts_what_the_journals_name_and_removes_them(memory: ObjectStore) -> None:
+    destination = Destination(memory, "stored")
+    ids = [
+        destination.run("create", {"key": key, "attributes": None, "is_journaled": True})[
+            "upload_id"
+        ]
+        for key in ("named", "intended")
+    ]
+    somebody_elses = memory.create_upload("theirs")
+    write(destination, journal(uploads=(upload_row("named", ids[0]), upload_row("intended", None))))
+    destination.close(abandon=True)
+    assert [row.upload_id for row in memory.list_uploads("")] == [somebody_elses]
+    assert list(memory.list("")) == []
+
+
+def test_a_journal_stays_while_an_upload_of_it_cannot_be_aborted(memory: ObjectStore) -> None:
+    def stubborn(original: Any, key: str, upload_id: str) -> None:
+        if key == "stuck":
+            raise StoreUnavailable("503")
+        original(key, upload_id)
+
+    destination = Destination(Wrapped(memory, abort_upload=stubborn), "stored")
+    rows = tuple(upload_row(key, memory.create_upload(key)) for key in ("a", "stuck", "z"))
+    write(destination, journal(uploads=rows))
+    with pytest.raises(StoreUnavailable):
+        destination.run(
+            "delete_journals",
+            {"folder": "out/", "transfer_key": "ab" * 16, "epoch": 1, "abort_uploads": True},
+        )
+    destination.close(abandon=True)
+    assert [row.key for row in memory.list_uploads("")] == ["stuck"]
+    assert len(list(memory.list("out/.skyplane/jobs/"))) == 1
+
+
+def test_nothing_is_written_into_a_journal_of_a_transfer_that_ended(memory: ObjectStore) -> None:
+    destination = Destination(memory, "stored")
+    etag = write(destination, journal())
+    destination.close(abandon=True)
+    with pytest.raises(UnknownTransfer):
+        write(destination, journal(sequence=1), etag)
+    assert list(memory.list("")) == []
+
+
+def test_a_journal_that_is_written_while_the_transfer_is_cancelled_is_removed(
+    memory: ObjectStore,
+) -> None:
+    def late(original: Any, *arguments: Any, **more: Any) -> Any:
+        destination.close(abandon=True)
+        return original(*arguments, **more)
+
+    destination = Destination(Wrapped(memory, put=late), "stored")
+    with pytest.raises(UnknownTransfer):
+        write(destination, journal())
+    assert list(memory.list("")) == []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from skyplane_orchestration.errors import ProvisionFailed
+from skyplane_orchestration.errors import FleetLost, ProvisionFailed
 from skyplane_orchestration.fleet import Fleet
 
 if TYPE_CHECKING:
@@ -134,6 +135,21 @@ def test_ensure_replaces_the_one_that_was_killed(harness: LocalHarness) -> None:
     changed = [g.node for g in second.gateways if g != first.gateway(g.node)]
     assert changed == [f"{B}/0"]
     assert len(harness.running()) == 5
+
+
+def test_a_fleet_that_must_exist_is_repaired_but_not_raised_again(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    again = replace(spec, must_exist=True)
+    with pytest.raises(FleetLost):
+        harness.provisioner().ensure(again, harness.authority(spec))
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    harness.kill(fleet.gateway(NODES[0]))
+    repaired = harness.provisioner().ensure(again, harness.authority(spec))
+    assert nodes(repaired) == nodes(fleet)
+    harness.provisioner().destroy(spec.key)
+    with pytest.raises(FleetLost, match="torn down"):
+        harness.provisioner().ensure(again, harness.authority(spec))
+    assert not harness.running()
 
 
 def test_gateways_that_nobody_recorded_are_found_and_ended(harness: LocalHarness) -> None:

@@ -159,7 +159,8 @@ class ControlClient:
     def submit(self, transfer_key: str, *, epoch: int, spec: TransferSpec) -> dict[str, Any]:
         """Ask the gateway to lead; joins the transfer when it runs already."""
         body = {"epoch": epoch, "spec": spec.to_dict()}
-        return self._call("POST", _transfer_path(transfer_key), body)
+        # The new lead first asks the other gateways, and one of them may be asleep.
+        return self._call("POST", _transfer_path(transfer_key), body, timeout_s=60.0)
 
     def transfer_status(self, transfer_key: str, *, renew: bool = True) -> dict[str, Any]:
         """The small status document; also renews the lead's lease."""

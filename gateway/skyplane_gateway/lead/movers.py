@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
-
-from tenacity import (
-    AsyncRetrying,
-    retry_if_exception,
-    stop_after_attempt,
-    wait_random_exponential,
-)
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import Final
 
 from skyplane_gateway.errors import (
     ChecksumMismatch,
-    GatewayLost,
-    GatewayUnreachable,
+    PreconditionFailed,
     SkyplaneError,
     StoreError,
 )
-from skyplane_gateway.lead.courier import MAX_ATTEMPTS, Courier
-from skyplane_gateway.lead.peers import SinkPeer
+from skyplane_gateway.lead.courier import Courier
+from skyplane_gateway.lead.pauses import MAX_ATTEMPTS, patiently
 from skyplane_gateway.lead.report import Report
+from skyplane_gateway.lead.sinks import Sinks
 from skyplane_gateway.orders import RangeOrder, RangeOutcome
 from skyplane_gateway.protocol.checksum import combine
 from skyplane_gateway.selection import Selection
@@ -32,30 +27,20 @@ from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, PartInfo, Stor
 
 log = logging.getLogger(__name__)
 
-#: First and longest pause between attempts at a verb.
-_BACKOFF_S: Final = 0.5
-_LONGEST_BACKOFF_S: Final = 10.0
-
 #: Parts of all objects that are under way or wait for room at a sink: more than the sinks
 #: of any fleet hold, so that no window stays empty.
 _PARTS_UNDER_WAY: Final = 1024
 
 
-def _patiently() -> AsyncRetrying:
-    """Attempts at a verb on the destination: full jitter, only while it can help."""
-    return AsyncRetrying(
-        retry=retry_if_exception(lambda e: isinstance(e, StoreError) and not e.is_permanent),
-        stop=stop_after_attempt(MAX_ATTEMPTS),
-        wait=wait_random_exponential(multiplier=_BACKOFF_S, max=_LONGEST_BACKOFF_S),
-        reraise=True,
-    )
+class _SourceChanged(Exception):
+    """The source object is no longer the version that was to be copied."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenUpload:
     """A multipart upload that this transfer began and has not ended.
 
-    `sink` is the gateway that began it, and the one that would abort it when it ends.
+    `sink` is the gateway that began it; any other can end it as well.
     """
 
     key: str
@@ -66,11 +51,16 @@ class OpenUpload:
 class Movers:
     """Copies objects of one transfer and enters each into the report.
 
+    The source is pinned to the version that was listed. One that is overwritten meanwhile
+    is started over with the version that is there then; overwritten again, it has failed.
+
     Args:
-        store: the source, for the attributes of objects that go in parts.
-        sinks: gateways that run verbs on the destination; uploads begin at each in turn.
+        store: the source, for the versions and attributes of objects.
+        sinks: run verbs on the destination.
         capabilities: the destination's.
         chunk_bytes: wanted size of a part.
+        threads: where the store's blocking calls run.
+        randomness: of the pauses.
     """
 
     def __init__(
@@ -79,9 +69,11 @@ class Movers:
         courier: Courier,
         report: Report,
         store: ObjectStore,
-        sinks: Sequence[SinkPeer],
+        sinks: Sinks,
         capabilities: StoreCapabilities,
         chunk_bytes: int,
+        threads: Executor,
+        randomness: random.Random,
     ) -> None:
         self._courier = courier
         self._report = report
@@ -89,12 +81,12 @@ class Movers:
         self._sinks = sinks
         self._capabilities = capabilities
         self._chunk_bytes = chunk_bytes
-        self._turn = 0
+        self._threads = threads
+        self._randomness = randomness
         self._parts = asyncio.Semaphore(_PARTS_UNDER_WAY)
         self.open_uploads: set[OpenUpload] = set()
-        #: Sinks that did not answer; the transfer ends with the first of them.
-        self._silent: set[str] = set()
-        self.verbs_under_way = 0
+
+    # -- whole objects
 
     async def move_whole(self, batch: Sequence[Selection]) -> None:
         """Copy objects that fit into one chunk together, each whole.
@@ -102,6 +94,11 @@ class Movers:
         Raises:
             GatewayLost: the transfer cannot go on.
         """
+        for row in await self._move_whole(batch):
+            await self._start_over(row)
+
+    async def _move_whole(self, batch: Sequence[Selection]) -> list[Selection]:
+        """Copy and enter; returns those whose source has changed, not entered."""
         ranges = tuple(
             RangeOrder(
                 source_key=row.source.key,
@@ -114,11 +111,17 @@ class Movers:
             for row in batch
         )
         outcomes, attempts = await self._courier.deliver("objects", ranges)
+        changed = []
         for row, outcome in zip(batch, outcomes, strict=True):
             if outcome.error is None:
                 self._enter_copied(row, outcome.crc32c, attempts)
+            elif _source_changed(outcome):
+                changed.append(row)
             else:
                 self.enter_failed(row, outcome.error, attempts)
+        return changed
+
+    # -- objects in parts
 
     async def move_in_parts(self, row: Selection) -> None:
         """Copy one large object as a multipart upload.
@@ -126,12 +129,29 @@ class Movers:
         Raises:
             GatewayLost: the transfer cannot go on.
         """
+        try:
+            await self._move_in_parts(row)
+        except _SourceChanged:
+            await self._start_over(row)
+
+    async def _move_in_parts(self, row: Selection) -> None:
+        """Copy and enter.
+
+        Raises:
+            _SourceChanged: nothing is left of the attempt, and nothing was entered.
+        """
         upload: OpenUpload | None = None
         try:
-            info = await asyncio.to_thread(self._store.head, row.source.key)
+            info = await self._head(row.source.key)
+            if info.etag != row.source.etag:
+                raise _SourceChanged
             upload = await self._begin(row, info)
             parts, crc32c, attempts = await self._send_parts(row, upload)
             await self._complete(row, upload, parts, crc32c)
+        except _SourceChanged:
+            if upload is not None:
+                await self.abort(upload)
+            raise
         except StoreError as error:
             if upload is not None:
                 await self.abort(upload)
@@ -139,14 +159,44 @@ class Movers:
         else:
             self._enter_copied(row, crc32c, attempts)
 
+    # -- the source's version
+
+    async def _start_over(self, row: Selection) -> None:
+        """Copy the version that is there now, once."""
+        try:
+            fresh = replace(row, source=await self._head(row.source.key))
+        except StoreError as error:
+            self.enter_failed(row, error, 1)
+            return
+        log.info("%r changed while it was copied; it is started over", row.source.key)
+        try:
+            if fresh.source.size_bytes > self._chunk_bytes:
+                await self._move_in_parts(fresh)
+                return
+            changed = bool(await self._move_whole([fresh]))
+        except _SourceChanged:
+            changed = True
+        if changed:
+            twice = PreconditionFailed(
+                f"the source object {row.source.key!r} changed twice while it was copied; "
+                "copy it again once nobody writes to it"
+            )
+            self.enter_failed(fresh, twice, 2)
+
+    async def _head(self, key: str) -> ObjectInfo:
+        loop = asyncio.get_running_loop()
+        return await patiently(
+            lambda: loop.run_in_executor(self._threads, self._store.head, key), self._randomness
+        )
+
+    # -- uploads
+
     async def _begin(self, row: Selection, info: ObjectInfo) -> OpenUpload:
         attributes = info.attributes.to_dict() if info.attributes is not None else None
-        self._turn += 1
-        sink = self._sinks[self._turn % len(self._sinks)]
-        answer = await self._on_sink(
-            sink, "create", {"key": row.destination_key, "attributes": attributes}
+        answer, node = await self._sinks.call(
+            "create", {"key": row.destination_key, "attributes": attributes}
         )
-        upload = OpenUpload(row.destination_key, str(answer["upload_id"]), sink.node)
+        upload = OpenUpload(row.destination_key, str(answer["upload_id"]), node)
         self.open_uploads.add(upload)
         return upload
 
@@ -186,6 +236,8 @@ class Movers:
             "part", (order,), upload_id=upload.upload_id, part_number=number
         )
         outcome: RangeOutcome = outcomes[0]
+        if _source_changed(outcome):
+            raise _SourceChanged
         if outcome.error is not None:
             raise outcome.error
         return PartInfo(number, outcome.etag, length, outcome.crc32c), attempts
@@ -193,10 +245,7 @@ class Movers:
     async def _complete(
         self, row: Selection, upload: OpenUpload, parts: Sequence[PartInfo], crc32c: int
     ) -> None:
-        # Where it was begun, so that this sink stops thinking of it as open.
-        sink = next(sink for sink in self._sinks if sink.node == upload.sink)
-        answer = await self._on_sink(
-            sink,
+        answer, _ = await self._sinks.call(
             "complete",
             {
                 "key": upload.key,
@@ -206,6 +255,7 @@ class Movers:
                 "size_bytes": row.source.size_bytes,
                 "crc32c": crc32c,
             },
+            prefer=upload.sink,
         )
         self.open_uploads.discard(upload)
         if int(answer["crc32c"]) != crc32c:
@@ -214,47 +264,40 @@ class Movers:
             )
 
     async def abort(self, upload: OpenUpload) -> None:
-        """Abort an upload at any sink that answers; one that stays open stays listed.
+        """Abort an upload at any sink that answers; one that stays open stays listed."""
+        arguments = {"key": upload.key, "upload_id": upload.upload_id}
+        if await self._sinks.call_once("abort", arguments, prefer=upload.sink):
+            self.open_uploads.discard(upload)
 
-        A sink that did not answer is not asked again: there may be many uploads, and the
-        caller of a transfer that has failed waits for the last of them.
+    async def abort_all(self) -> None:
+        """Abort what is still open, and what may have begun without our knowing.
+
+        To be called once nothing is under way any more.
         """
-        for sink in sorted(self._sinks, key=lambda sink: sink.node != upload.sink):
-            if sink.node in self._silent:
-                continue
-            try:
-                await asyncio.to_thread(
-                    sink.call, "abort", {"key": upload.key, "upload_id": upload.upload_id}
-                )
-            except SkyplaneError as error:
-                log.warning("%s could not abort the upload of %r: %s", sink.node, upload.key, error)
-                if isinstance(error, GatewayUnreachable):
-                    self._silent.add(sink.node)
-            else:
-                self.open_uploads.discard(upload)
-                return
+        for upload in tuple(self.open_uploads):
+            await self.abort(upload)
+        for key in tuple(self._sinks.doubtful_keys):
+            # Without an id, all uploads of the key.
+            if await self._sinks.call_once("abort", {"key": key, "upload_id": None}):
+                self._sinks.doubtful_keys.discard(key)
 
-    async def _on_sink(
-        self, sink: SinkPeer, verb: str, arguments: dict[str, Any]
-    ) -> dict[str, Any]:
-        self.verbs_under_way += 1
-        try:
-            async for attempt in _patiently():
-                with attempt:
-                    return await asyncio.to_thread(sink.call, verb, arguments)
-        except GatewayUnreachable as error:
-            self._silent.add(sink.node)
-            raise GatewayLost(f"sink gateway {sink.node} is lost: {error.message}") from error
-        finally:
-            self.verbs_under_way -= 1
-        raise AssertionError("the last attempt either returns or raises")
+    # -- the report
 
     def _enter_copied(self, row: Selection, crc32c: int, attempts: int) -> None:
         self._report.copied(
-            row.source.key, row.destination_key, row.source.size_bytes, crc32c, attempts
+            row.source.key,
+            row.destination_key,
+            row.source.size_bytes,
+            crc32c,
+            attempts,
+            source_etag=row.source.etag,
         )
 
     def enter_failed(self, row: Selection, error: SkyplaneError, attempts: int) -> None:
         self._report.failed(
             row.source.key, row.destination_key, row.source.size_bytes, error, attempts
         )
+
+
+def _source_changed(outcome: RangeOutcome) -> bool:
+    return outcome.at_source and isinstance(outcome.error, PreconditionFailed)

@@ -1,11 +1,12 @@
 """The other gateways as the lead sees them: sources that send, sinks that write.
 
-Both are synchronous and thread-safe; the lead calls them from threads. The lead is a
-source itself and may be the only sink, so each has a form without a network between.
+The lead is a source itself and may be the only sink, so each has a form without a
+network between (`local_peers`). All calls may be repeated.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -14,16 +15,24 @@ from skyplane_gateway.orders import ChunkOrder, ChunkOutcome
 
 
 class SourcePeer(Protocol):
-    """A gateway that reads ranges and sends them as chunks."""
+    """A gateway that reads ranges and sends them as chunks.
+
+    Raises (every call):
+        GatewayUnreachable: it does not answer.
+        UnknownTransfer, StaleEpoch: it does not work for this lead.
+    """
 
     @property
     def node(self) -> str: ...
 
-    def dispatch(self, orders: Sequence[ChunkOrder]) -> None:
+    async def dispatch(self, orders: Sequence[ChunkOrder]) -> None:
         """Hand over orders; an order that is known already is not taken twice."""
 
-    def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
+    async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
         """Chunks that ended after sequence number `after`, and the newest number."""
+
+    async def routes(self) -> dict[int, str]:
+        """The routes that begin there -> why each is down; empty while it is up."""
 
     def close(self) -> None:
         """Let go of connections."""
@@ -35,8 +44,14 @@ class SinkPeer(Protocol):
     @property
     def node(self) -> str: ...
 
-    def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Run a verb of `Destination.run` there."""
+    async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a verb of `Destination.run` there.
+
+        Raises:
+            GatewayUnreachable: it does not answer.
+            UnknownTransfer, StaleEpoch: it does not work for this lead.
+            StoreError: as the store says.
+        """
 
     def close(self) -> None:
         """Let go of connections."""
@@ -51,13 +66,19 @@ class RemoteSource:
         self._transfer_key = transfer_key
         self._epoch = epoch
 
-    def dispatch(self, orders: Sequence[ChunkOrder]) -> None:
+    async def dispatch(self, orders: Sequence[ChunkOrder]) -> None:
         documents = [order.to_dict() for order in orders]
-        self._client.dispatch(self._transfer_key, self._epoch, documents)
+        await asyncio.to_thread(self._client.dispatch, self._transfer_key, self._epoch, documents)
 
-    def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
-        answer = self._client.outcomes(self._transfer_key, after=after, wait_s=wait_s)
+    async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
+        answer = await asyncio.to_thread(
+            self._client.outcomes, self._transfer_key, after=after, wait_s=wait_s
+        )
         return int(answer["last"]), [ChunkOutcome.from_dict(row) for row in answer["outcomes"]]
+
+    async def routes(self) -> dict[int, str]:
+        status = await asyncio.to_thread(self._client.status)
+        return reasons_down(status["routes"])
 
     def close(self) -> None:
         self._client.close()
@@ -72,8 +93,19 @@ class RemoteSink:
         self._transfer_key = transfer_key
         self._epoch = epoch
 
-    def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return self._client.store_verb(self._transfer_key, self._epoch, verb, arguments)
+    async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return await asyncio.to_thread(
+            self._client.store_verb, self._transfer_key, self._epoch, verb, arguments
+        )
 
     def close(self) -> None:
         self._client.close()
+
+
+def reasons_down(statistics: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    """What `Routes.statistics` says of the routes that begin at a gateway."""
+    return {
+        int(row["number"]): str(row["down"]) or ("" if row["connected"] else "it is not connected")
+        for row in statistics
+        if row["role"] == "source"
+    }

@@ -50,11 +50,20 @@ class Report:
         self._end = 0
 
     def copied(
-        self, source: str, destination: str, size_bytes: int, crc32c: int, attempts: int
+        self,
+        source: str,
+        destination: str,
+        size_bytes: int,
+        crc32c: int,
+        attempts: int,
+        *,
+        source_etag: str = "",
     ) -> None:
+        """An object is durable and verified; `source_etag` is the version that was read."""
         self.counters.copied += 1
         self.counters.copied_bytes += size_bytes
-        self._add("copied", source, destination, size_bytes, attempts, crc32c=crc32c)
+        more = {"source_etag": source_etag} if source_etag else {}
+        self._add("copied", source, destination, size_bytes, attempts, crc32c=crc32c, **more)
 
     def skipped(self, source: str, destination: str, size_bytes: int, reason: str) -> None:
         self.counters.skipped += 1

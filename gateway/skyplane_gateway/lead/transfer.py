@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
@@ -21,19 +22,18 @@ from skyplane_gateway.errors import (
 )
 from skyplane_gateway.lead.courier import Courier
 from skyplane_gateway.lead.dispatcher import Dispatcher
+from skyplane_gateway.lead.listing import Listing
 from skyplane_gateway.lead.movers import Movers
 from skyplane_gateway.lead.peers import SinkPeer, SourcePeer
 from skyplane_gateway.lead.report import Report
-from skyplane_gateway.selection import Selection, SelectionRule, is_published_last, select
+from skyplane_gateway.lead.sinks import Sinks
+from skyplane_gateway.selection import Selection, SelectionRule, is_published_last
 from skyplane_gateway.stores import check_destination_key
 from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, StoreCapabilities
 
 log = logging.getLogger(__name__)
 
 TransferState = Literal["running", "succeeded", "failed", "cancelled"]
-
-#: Keys taken from the listings at a time.
-_LISTING_STEP: Final = 256
 
 #: Objects and batches under way at once: enough to keep every window full, few enough
 #: that a listing of millions waits in the store and not in memory.
@@ -56,6 +56,7 @@ class Crew:
         sources, sinks: the gateways at both ends, the lead's own included.
         capabilities: the destination's.
         sink_capacity_bytes: sink node -> chunk bytes that it can hold.
+        threads: where blocking calls run.
     """
 
     store: ObjectStore
@@ -63,6 +64,7 @@ class Crew:
     sinks: Sequence[SinkPeer]
     capabilities: StoreCapabilities
     sink_capacity_bytes: Mapping[str, int]
+    threads: Executor
 
 
 class LeadTransfer:
@@ -75,6 +77,9 @@ class LeadTransfer:
         crew: who takes part.
         ack_deadline_s: longest silence of a route that has chunks to deliver.
         clock: monotonic seconds.
+        randomness: of the pauses between attempts.
+        stall_deadline_s: how long nothing at all may arrive before the transfer fails;
+            twice `ack_deadline_s` by default.
     """
 
     def __init__(
@@ -87,6 +92,8 @@ class LeadTransfer:
         crew: Crew,
         ack_deadline_s: float,
         clock: Callable[[], float],
+        randomness: random.Random,
+        stall_deadline_s: float | None = None,
     ) -> None:
         self.transfer_key = transfer_key
         self.epoch = epoch
@@ -100,16 +107,26 @@ class LeadTransfer:
         self._ended: float | None = None
         self._listed = False
         self._batch_bytes = min(BATCH_BYTES, spec.chunk_bytes)
-        self._notices: set[asyncio.Task[None]] = set()
-        self._dispatcher = Dispatcher(topology.routes, crew.sink_capacity_bytes)
-        self._courier = Courier(self._dispatcher, crew.sources, ack_deadline_s)
+        if stall_deadline_s is None:
+            stall_deadline_s = 2 * ack_deadline_s
+        self._dispatcher = Dispatcher(topology.routes, crew.sink_capacity_bytes, stall_deadline_s)
+        self._sinks = Sinks(crew.sinks, stall_deadline_s=stall_deadline_s, randomness=randomness)
+        self._courier = Courier(
+            self._dispatcher,
+            crew.sources,
+            ack_deadline_s=ack_deadline_s,
+            stall_deadline_s=stall_deadline_s,
+            randomness=randomness,
+        )
         self._movers = Movers(
             courier=self._courier,
             report=self.report,
             store=crew.store,
-            sinks=crew.sinks,
+            sinks=self._sinks,
             capabilities=crew.capabilities,
             chunk_bytes=spec.chunk_bytes,
+            threads=crew.threads,
+            randomness=randomness,
         )
 
     async def run(self) -> None:
@@ -131,8 +148,11 @@ class LeadTransfer:
 
     async def _run(self) -> None:
         collectors = [
-            asyncio.create_task(self._courier.collect(node)) for node in self._crew.sources
+            asyncio.create_task(duty(node))
+            for node in self._crew.sources
+            for duty in (self._courier.collect, self._courier.watch)
         ]
+        collectors.append(asyncio.create_task(self._courier.hasten()))
         work = asyncio.create_task(self._move_everything())
         try:
             done, _ = await asyncio.wait({work, *collectors}, return_when=asyncio.FIRST_COMPLETED)
@@ -165,8 +185,7 @@ class LeadTransfer:
         self.state, self.error = "failed", error
 
     async def _clean_up(self) -> None:
-        for upload in tuple(self._movers.open_uploads):
-            await self._movers.abort(upload)
+        await self._movers.abort_all()
 
     # -- the objects
 
@@ -241,16 +260,6 @@ class LeadTransfer:
     # -- the listings
 
     async def _selections(self) -> AsyncIterator[Selection]:
-        rows = await asyncio.to_thread(self._select)
-        while True:
-            step = await asyncio.to_thread(lambda: list(itertools.islice(rows, _LISTING_STEP)))
-            for row in step:
-                yield row
-            if len(step) < _LISTING_STEP:
-                self._listed = True
-                return
-
-    def _select(self) -> Iterator[Selection]:
         spec = self.spec
         rule = SelectionRule(
             source_prefix=spec.source_prefix,
@@ -260,25 +269,24 @@ class LeadTransfer:
             exclude=spec.exclude,
             conflict=spec.conflict,
         )
-        return select(
+        listing = Listing(
             rule,
-            self._crew.store.list,
-            self._list_destination,
+            list_source=self._crew.store.list,
+            fetch_page=self._fetch_page,
             check_key=partial(check_destination_key, spec.destination.kind),
+            threads=self._crew.threads,
         )
+        async for row in listing.selections():
+            yield row
+        self._listed = True
 
-    def _list_destination(self, prefix: str) -> Iterator[ObjectInfo]:
-        """The destination, page by page through a sink."""
-        sink, start_after = self._crew.sinks[0], None
-        while True:
-            page = sink.call(
-                "list", {"prefix": prefix, "start_after": start_after, "limit": _PAGE_OBJECTS}
-            )
-            rows = [ObjectInfo.from_dict(row) for row in page["objects"]]
-            yield from rows
-            if not page["more"]:
-                return
-            start_after = rows[-1].key
+    async def _fetch_page(
+        self, prefix: str, start_after: str | None
+    ) -> tuple[list[ObjectInfo], bool]:
+        """A page of the destination, through a sink."""
+        arguments = {"prefix": prefix, "start_after": start_after, "limit": _PAGE_OBJECTS}
+        page, _ = await self._sinks.call("list", arguments)
+        return [ObjectInfo.from_dict(row) for row in page["objects"]], bool(page["more"])
 
     # -- what others may know
 
@@ -290,7 +298,7 @@ class LeadTransfer:
         """
         counters = self.report.counters
         delivered = sum(self._dispatcher.delivered_bytes().values())
-        waited_s = self._clock() if self._movers.verbs_under_way else 0.0
+        waited_s = self._clock() if self._sinks.verbs_under_way else 0.0
         return (
             counters.found,
             counters.copied,
@@ -316,6 +324,12 @@ class LeadTransfer:
             "failed": counters.failed,
             "seconds": end - self._started,
             "sendings": self._courier.sendings,
+            "resent": self._courier.resent,
+            "routes_down": {
+                str(number): reason for number, reason in self._dispatcher.reasons_down().items()
+            },
+            "lost_sources": dict(self._courier.lost_sources),
+            "lost_sinks": dict(self._sinks.lost),
             "delivered_bytes": {
                 str(number): count for number, count in self._dispatcher.delivered_bytes().items()
             },
@@ -327,11 +341,17 @@ class LeadTransfer:
             ],
         }
 
+    def uses(self, number: int) -> bool:
+        """Whether chunks of this transfer may take that route."""
+        return self._dispatcher.knows(number)
+
     def route_is_down(self, number: int, reason: str) -> None:
         """Told by the service when a path of the fleet broke."""
-        task = asyncio.create_task(self._dispatcher.mark_down(number, reason))
-        self._notices.add(task)
-        task.add_done_callback(self._notices.discard)
+        self._courier.lose(number, reason)
+
+    def route_is_up(self, number: int) -> None:
+        """Told by the service when a path of the fleet works again."""
+        self._courier.bring_up(number)
 
 
 async def _iterate(rows: Sequence[Selection]) -> AsyncIterator[Selection]:

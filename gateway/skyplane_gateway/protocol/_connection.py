@@ -158,6 +158,13 @@ class Connection:
         """The `Established` event, once there has been one."""
         return self._established
 
+    @property
+    def hello(self) -> Hello:
+        """The dialer's HELLO. At the acceptor it is the peer's word from AWAIT_PROOF on,
+        proven with `Established`; before, it is empty.
+        """
+        return self._hello
+
     # -------------------------------------------------------------------- incoming
 
     def get_buffer(self, hint: int = -1) -> memoryview:

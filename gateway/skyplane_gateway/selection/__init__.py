@@ -12,8 +12,13 @@ from skyplane_gateway.selection.publishing import PUBLISHED_LAST, is_published_l
 from skyplane_gateway.selection.select import (
     CONFLICT_RULES,
     Action,
+    KeyCheck,
+    Lister,
     Selection,
     SelectionRule,
+    candidates,
+    decide,
+    listed_at,
     select,
 )
 
@@ -21,9 +26,14 @@ __all__ = [
     "CONFLICT_RULES",
     "PUBLISHED_LAST",
     "Action",
+    "KeyCheck",
+    "Lister",
     "Selection",
     "SelectionRule",
+    "candidates",
+    "decide",
     "is_published_last",
+    "listed_at",
     "map_key",
     "require_apart",
     "select",

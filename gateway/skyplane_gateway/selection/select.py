@@ -96,33 +96,39 @@ def select(
         NotFound: without `recursive`, the object does not exist.
         StoreError: a listing failed; the rows so far are right, the rest is unknown.
     """
-    rows = _pairs(rule, list_source, list_destination)
-    for source, key, destination in rows:
-        yield _decide(rule, source, key, destination, check_key)
-
-
-def _pairs(
-    rule: SelectionRule, list_source: Lister, list_destination: Lister
-) -> Iterator[tuple[ObjectInfo, str, ObjectInfo | None]]:
-    if not rule.recursive:
-        yield from _single(rule, list_source, list_destination)
-        return
-    folder = folder_of(rule.source_prefix)
     # Opened late: an empty source never asks the destination.
     there: _Cursor | None = None
+    for source, key in candidates(rule, list_source):
+        if there is None:
+            there = _Cursor(list_destination(listed_at(rule, key)))
+        yield decide(rule, source, key, there.at(key), check_key)
+
+
+def candidates(rule: SelectionRule, list_source: Lister) -> Iterator[tuple[ObjectInfo, str]]:
+    """What the filters let through, each with its key at the destination, in key order.
+
+    Raises:
+        NotFound: without `recursive`, the object does not exist.
+        StoreError: the listing failed.
+    """
+    if not rule.recursive:
+        yield from _single(rule, list_source)
+        return
+    folder = folder_of(rule.source_prefix)
     for source in list_source(folder):
         name = source.key.removeprefix(folder)
         if f"/{JOURNAL_FOLDER}" in f"/{source.key}" or not rule.takes(name):
             continue
-        if there is None:
-            there = _Cursor(list_destination(folder_of(rule.destination_prefix)))
         key = map_key(rule.source_prefix, source.key, rule.destination_prefix, recursive=True)
-        yield source, key, there.at(key)
+        yield source, key
 
 
-def _single(
-    rule: SelectionRule, list_source: Lister, list_destination: Lister
-) -> Iterator[tuple[ObjectInfo, str, ObjectInfo | None]]:
+def listed_at(rule: SelectionRule, key: str) -> str:
+    """The prefix to list at the destination; of a single object, its `key` there."""
+    return folder_of(rule.destination_prefix) if rule.recursive else key
+
+
+def _single(rule: SelectionRule, list_source: Lister) -> Iterator[tuple[ObjectInfo, str]]:
     """One object is the first that a listing by its whole key can give."""
     wanted = rule.source_prefix
     source = next(list_source(wanted), None) if wanted not in ("", "/") else None
@@ -131,9 +137,8 @@ def _single(
             f"there is no object {wanted!r} at the source; to copy what lies below it, "
             "copy recursively"
         )
-    key = map_key(wanted, source.key, rule.destination_prefix, recursive=False)
     if rule.takes(source.key[source.key.rstrip("/").rfind("/") + 1 :]):
-        yield source, key, _Cursor(list_destination(key)).at(key)
+        yield source, map_key(wanted, source.key, rule.destination_prefix, recursive=False)
 
 
 class _Cursor:
@@ -150,13 +155,15 @@ class _Cursor:
         return self._row if self._row is not None and self._row.key == key else None
 
 
-def _decide(
+def decide(
     rule: SelectionRule,
     source: ObjectInfo,
     key: str,
     destination: ObjectInfo | None,
     check_key: KeyCheck | None,
 ) -> Selection:
+    """What becomes of one candidate, given what is at its place at the destination."""
+
     def outcome(action: Action, reason: str, fence: Precondition = UNCONDITIONAL) -> Selection:
         return Selection(source, key, destination, action, reason, fence)
 
@@ -170,13 +177,18 @@ def _decide(
     if destination is None:
         return outcome("copy", "it is not at the destination", IF_ABSENT)
     if rule.conflict == "fail":
-        return outcome("refuse", "there is already an object of that name at the destination")
+        return outcome("refuse", _by_rule("there is already an object of that name", rule))
     if rule.conflict == "skip":
-        return outcome("skip", "there is already an object of that name at the destination")
+        return outcome("skip", _by_rule("there is already an object of that name", rule))
     replaced, reason = _compare(rule.conflict, source, destination)
     if not replaced:
-        return outcome("skip", reason)
+        return outcome("skip", _by_rule(reason, rule))
     return outcome("copy", reason, Precondition(if_match=destination.etag))
+
+
+def _by_rule(reason: str, rule: SelectionRule) -> str:
+    """Why nothing is written, with the rule that says so."""
+    return f"{reason} (conflict rule: {rule.conflict})"
 
 
 def _compare(conflict: str, source: ObjectInfo, destination: ObjectInfo) -> tuple[bool, str]:

@@ -95,17 +95,28 @@ def walk(root: Path, prefix: str, start_after: str | None) -> Iterator[ObjectInf
 
 
 def _walk(root: Path, base: str, prefix: str, start_after: str | None) -> Iterator[ObjectInfo]:
-    """Names compare as whole keys do when a directory's counts with its slash."""
+    """Names compare as whole keys do when a directory's counts with its slash.
+
+    What lies before `start_after` is dropped before it is sorted, and its directories are
+    not read: a listing that is taken up again by the page costs little more than one.
+    """
+
+    def is_wanted(key: str) -> bool:
+        if not (key.startswith(prefix) or (prefix.startswith(key) and key.endswith("/"))):
+            return False
+        is_after = start_after is None or key > start_after
+        return is_after or (key.endswith("/") and str(start_after).startswith(key))
+
     with mapped(f"listing {root / base}"):
-        entries = sorted(_entries(root / base), key=lambda item: item[0])
+        entries = sorted(
+            (item for item in _entries(root / base) if is_wanted(base + item[0])),
+            key=lambda item: item[0],
+        )
     for name, entry in entries:
         key = base + name
-        if not (key.startswith(prefix) or (prefix.startswith(key) and name.endswith("/"))):
-            continue
         if name.endswith("/"):
-            if start_after is None or start_after < key or start_after.startswith(key):
-                yield from _walk(root, key, prefix, start_after)
-        elif start_after is None or key > start_after:
+            yield from _walk(root, key, prefix, start_after)
+        else:
             found = _file(key, entry)
             if found is not None:
                 yield found

@@ -21,6 +21,7 @@ from skyplane_gateway.errors import (
     SkyplaneError,
     StoreError,
     StoreUnavailable,
+    Throttled,
 )
 from skyplane_gateway.stores import s3_listing
 from skyplane_gateway.stores.base import (
@@ -251,26 +252,40 @@ class S3Store:
         return dict(self._client.head_object(Bucket=self.spec.bucket, Key=key, **mode))
 
     def _find(self, key: str, sent: Fingerprint) -> ObjectInfo | None:
-        """The object at `key` if it is what was sent; None when it is not, or cannot be told."""
+        """The object at `key` if it is what was sent; None when it is not, or is not ours to see.
+
+        Raises:
+            Throttled, StoreUnavailable: it cannot be told now; ask again.
+        """
         try:
             head = self._head(key, with_checksum=self._sends_checksum)
-        except (ClientError, BotoCoreError):
+        except (ClientError, BotoCoreError) as error:
+            self._raise_passing(error, key)
             return None
         return info_of_head(key, head, trusted=self._trusted) if sent.fits(head) else None
 
     def _upload_ended(self, key: str, upload_id: str, failure: SkyplaneError) -> bool:
-        """Whether the upload is gone although its completion failed: then it may be the object."""
+        """Whether the upload is gone although its completion failed: then it may be the object.
+
+        Raises:
+            Throttled, StoreUnavailable: it cannot be told now; complete again.
+        """
         if not isinstance(failure, StoreUnavailable | PreconditionFailed):
             return False
         try:
             self._client.list_parts(
                 Bucket=self.spec.bucket, Key=key, UploadId=upload_id, MaxParts=1
             )
-        except ClientError as error:
-            return code_of(error) == "NoSuchUpload"
-        except BotoCoreError:
-            return False
+        except (ClientError, BotoCoreError) as error:
+            self._raise_passing(error, key)
+            return isinstance(error, ClientError) and code_of(error) == "NoSuchUpload"
         return False
+
+    def _raise_passing(self, error: ClientError | BotoCoreError, key: str) -> None:
+        """A look that failed in transit decides nothing, least of all a refusal."""
+        failure = translate(error, self._what("looking at", key))
+        if isinstance(failure, Throttled | StoreUnavailable):
+            raise failure from error
 
     def _confirmed(
         self, key: str, etag: str, size_bytes: int, crc32c: int | None, what: str

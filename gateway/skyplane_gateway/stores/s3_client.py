@@ -24,7 +24,8 @@ _CHOICES = {
     "payload": ("unsigned", "signed"),
     "anonymous": ("false", "true"),
 }
-_CONNECTIONS = "connections"
+#: Options that are a number, from 1.
+_NUMBERS = ("connections", "attempts")
 #: The service's pool of store threads stays below this, so no thread waits for a socket.
 DEFAULT_CONNECTIONS = 64
 _CONNECT_TIMEOUT_S = 10
@@ -39,11 +40,11 @@ def check_options(spec: StoreSpec) -> None:
         ConfigurationInvalid: with the names that there are.
     """
     for name, value in spec.options:
-        if name == _CONNECTIONS:
+        if name in _NUMBERS:
             if not value.isdecimal() or int(value) < 1:
-                raise ConfigurationInvalid(f"option connections={value!r}: give a number from 1")
+                raise ConfigurationInvalid(f"option {name}={value!r}: give a number from 1")
         elif name not in _CHOICES:
-            known = ", ".join([*_CHOICES, _CONNECTIONS])
+            known = ", ".join([*_CHOICES, *_NUMBERS])
             raise ConfigurationInvalid(f"an S3 store has no option {name!r}; it has {known}")
         elif value not in _CHOICES[name]:
             choices = ", ".join(choice for choice in _CHOICES[name] if choice)
@@ -101,8 +102,11 @@ def _config(spec: StoreSpec) -> Config:
     config = Config(
         connect_timeout=_CONNECT_TIMEOUT_S,
         read_timeout=_READ_TIMEOUT_S,
-        max_pool_connections=int(spec.option(_CONNECTIONS, str(DEFAULT_CONNECTIONS))),
-        retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"},
+        max_pool_connections=int(spec.option("connections", str(DEFAULT_CONNECTIONS))),
+        retries={
+            "total_max_attempts": int(spec.option("attempts", str(_ATTEMPTS))),
+            "mode": "standard",
+        },
         tcp_keepalive=True,
         # Bodies carry a CRC32C of ours; SHA-256 of them as well costs five times the CPU of
         # sending them.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -142,8 +143,25 @@ def translate(error: ClientError | BotoCoreError, what: str) -> SkyplaneError:
 def _from_answer(error: ClientError, what: str) -> StoreError:
     code, status = code_of(error), status_of(error)
     said = f"{what}: {code or status}"
+    retry_after_s = _retry_after(error)
+    asks_to_wait = code not in _TRANSIENT or retry_after_s is not None
+    if code in _THROTTLED or (status in (429, 503) and asks_to_wait):
+        return Throttled(f"{said}; the store asks for fewer requests", retry_after_s=retry_after_s)
     by_code = _by_code(code, said)
     return by_code if by_code is not None else _by_status(status, said, error)
+
+
+def _retry_after(error: ClientError) -> float | None:
+    """`Retry-After` (RFC 9110, 10.2.3): seconds, or a date, which the answer's own dates."""
+    headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    text = headers.get("retry-after", "")
+    if text.isdecimal():
+        return float(text)
+    try:
+        until, now = parsedate_to_datetime(text), parsedate_to_datetime(headers.get("date", ""))
+        return max(0.0, (until - now).total_seconds())
+    except (TypeError, ValueError):
+        return None
 
 
 def _by_code(code: str, said: str) -> StoreError | None:
@@ -155,8 +173,6 @@ def _by_code(code: str, said: str) -> StoreError | None:
         return Unauthenticated(
             f"{said}; the store does not accept these credentials: renew or correct them"
         )
-    if code in _THROTTLED:
-        return Throttled(f"{said}; the store asks for fewer requests")
     if code == "PreconditionFailed":
         return PreconditionFailed(f"{said}; somebody wrote or changed the object meanwhile")
     if code == "ConditionalRequestConflict":
@@ -187,8 +203,6 @@ def _by_status(status: int, said: str, error: ClientError) -> StoreError:
         return Unauthenticated(f"{said}; the store does not accept these credentials")
     if status == 412:
         return PreconditionFailed(f"{said}; somebody wrote or changed the object meanwhile")
-    if status in (429, 503):
-        return Throttled(f"{said}; the store asks for fewer requests")
     if status in (301, 307):
         return StoreError(
             f"{said}; the bucket is in another region: give the location's region",

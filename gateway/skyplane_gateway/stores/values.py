@@ -188,8 +188,9 @@ class StoreCapabilities:
                 "bytes that the destination can hold; split it at the source"
             )
         needed = -(-object_bytes // self.max_parts)
-        least = max(self.min_part_bytes, -(-needed // MIB) * MIB)
-        return min(max(wanted_bytes, least), self.max_part_bytes)
+        if needed > wanted_bytes:
+            wanted_bytes = -(-needed // MIB) * MIB
+        return min(max(wanted_bytes, self.min_part_bytes), self.max_part_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,17 +77,26 @@ def add_ends(parser: Parser, what: str) -> None:
         )
 
 
-def add_selection(parser: Parser) -> None:
+def add_keys(parser: Parser, verb: str) -> argparse._ArgumentGroup:
+    """Which objects; returns the group, for what a verb has beside."""
     group = parser.add_argument_group("objects")
     group.add_argument(
-        "-r", "--recursive", action="store_true", help="SRC is a prefix: copy what lies below it"
+        "-r",
+        "--recursive",
+        action="store_true",
+        help=f"SRC is a prefix: {verb} what lies below it",
     )
     group.add_argument(
-        "--include", action="append", default=[], metavar="GLOB", help="copy these keys alone"
+        "--include", action="append", default=[], metavar="GLOB", help=f"{verb} these keys alone"
     )
     group.add_argument(
         "--exclude-keys", action="append", default=[], metavar="GLOB", help="leave out these keys"
     )
+    return group
+
+
+def add_selection(parser: Parser) -> None:
+    group = add_keys(parser, "copy")
     group.add_argument(
         "--conflict",
         choices=get_args(ConflictRule),
@@ -190,4 +199,5 @@ def job_from(
         policy=policy or Policy(),
         volume_gb=volume_gb,
         objects=objects,
+        move=getattr(options, "move", False),
     )

@@ -27,6 +27,8 @@ _VERBS: Final = (
     "cp",
     "provision",
     "transfer",
+    "resume",
+    "verify",
     "status",
     "teardown",
     "sweep",
@@ -99,8 +101,11 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _report(error: SkyplaneError, terminal: Terminal, code: int) -> int:
     complain(str(error))
+    result = getattr(error, "result", None)
+    handle = getattr(result, "resume_handle", "")
+    if handle and not terminal.is_json:
+        complain(f"to go on within 24 h: skyplane-orch resume {handle}")
     if terminal.is_json:
-        result = getattr(error, "result", None)
         document: dict[str, object] = {"error": error.to_dict()}
         if result is not None:
             document["result"] = result.to_dict()

@@ -71,15 +71,20 @@ def read_fleet(source: str) -> Fleet:
     return Fleet.from_dict(_read_object(source, "fleet"))
 
 
-def _read_object(source: str, what: str) -> dict[str, Any]:
+def read_text(source: str, what: str) -> str:
+    """A file's text, or stdin's for `-`. Raises ConfigurationInvalid."""
     try:
-        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+        return sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigurationInvalid(
             f"the {what} {source!r} cannot be read: {error.strerror}"
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigurationInvalid(f"the {what} {source!r} is not text") from error
+
+
+def _read_object(source: str, what: str) -> dict[str, Any]:
+    text = read_text(source, what)
     try:
         document = json.loads(text)
     except ValueError as error:

@@ -33,6 +33,8 @@ class FleetSpec:
         hard_end_s: life from now, whatever happens.
         max_gateways_per_region: at most so many, however many are planned; None for the
             provisioner's own limit.
+        must_exist: bring up only what was made and not torn down since; for a transfer
+            that finds its fleet dead, and must not raise one that somebody took down.
 
     Raises ConfigurationInvalid for a missing deployment, a key that is not hex, or a time
     that is not positive.
@@ -46,6 +48,7 @@ class FleetSpec:
     lease_s: float = 120.0
     hard_end_s: float = 86400.0
     max_gateways_per_region: int | None = None
+    must_exist: bool = False
 
     def __post_init__(self) -> None:
         if not self.deployment:
@@ -149,6 +152,7 @@ class Provisioner(Protocol):
             ConfigurationInvalid: the request or the options cannot be met as they are.
             ForeignHost: the fleet exists where this process cannot reach it.
             NotAuthorised: the fleet exists under another fleet secret; left untouched.
+            FleetLost: there is none, and `must_exist`.
             TeardownIncomplete: undoing failed; says what is left.
         """
 

@@ -20,6 +20,7 @@ from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
+    FleetLost,
     ForeignHost,
     NotAuthorised,
     ProvisionFailed,
@@ -170,9 +171,15 @@ class LocalProvisioner:
         self._root.prepare()
         directory = self._root.fleet(spec.key)
         try:
-            with directory.locked(create=True, patience_s=self._patience_s, clock=self._clock):
+            with directory.locked(
+                create=not spec.must_exist, patience_s=self._patience_s, clock=self._clock
+            ):
                 meta = self._settle(directory, spec)
                 return self._assemble(spec, meta, nodes, directory, authority, began_s)
+        except FileNotFoundError as error:
+            if not spec.must_exist or directory.path.exists():
+                raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
+            raise FleetLost(f"fleet {spec.key} was torn down") from error
         except DirectoryBusy as error:
             raise ProvisionFailed(f"{error}, for {self._patience_s:g} s already") from error
         except _RAISED_AS_THEY_ARE:

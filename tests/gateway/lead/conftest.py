@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import selectors
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
 import pytest
@@ -36,18 +36,27 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.now_s
 
 
-async def _here(call: Callable[..., Any], *arguments: Any) -> Any:
-    result = call(*arguments)
-    return await result if inspect.isawaitable(result) else result
+class _Inline(Executor):
+    """No thread: the call is over when it is submitted."""
+
+    def submit(self, call: Callable[..., Any], /, *arguments: Any, **more: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(call(*arguments, **more))
+        except Exception as error:  # noqa: BLE001 - the future carries it
+            future.set_exception(error)
+        return future
 
 
 @pytest.fixture
-def virtual(monkeypatch: pytest.MonkeyPatch) -> Callable[[Coroutine[Any, Any, T]], T]:
-    """`virtual(coroutine)`: run it in made-up time, what goes to threads included.
+def inline() -> Executor:
+    """Where blocking calls run in made-up time."""
+    return _Inline()
 
-    Calls to threads run in place; where they return something to wait for, it is awaited.
-    """
-    monkeypatch.setattr(asyncio, "to_thread", _here)
+
+@pytest.fixture
+def virtual() -> Callable[[Coroutine[Any, Any, T]], T]:
+    """`virtual(coroutine)`: run it in made-up time."""
 
     def run(scenario: Coroutine[Any, Any, T]) -> T:
         with asyncio.Runner(loop_factory=_VirtualLoop) as runner:

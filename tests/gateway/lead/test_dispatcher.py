@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skyplane_gateway.config import Route
-from skyplane_gateway.errors import GatewayLost
+from skyplane_gateway.errors import GatewayLost, UnknownTransfer
 from skyplane_gateway.lead.dispatcher import Dispatcher
 
 Run = Callable[[Any], Any]
+STALL_S = 240.0
 
 
 def route(number: int, *nodes: str, share_gbps: float = 1.0) -> Route:
@@ -43,7 +44,7 @@ def test_shares_follow_the_plan_while_every_path_delivers_its_rate(
     capacity = {r.nodes[-1]: capacity_chunks * chunk for r in routes}
 
     async def scenario() -> dict[int, int]:
-        dispatcher = Dispatcher(routes, capacity)
+        dispatcher = Dispatcher(routes, capacity, STALL_S)
         now, free_at = 0.0, dict.fromkeys(range(len(routes)), 0.0)
         ends: list[tuple[float, int, Route]] = []
         order = itertools.count()
@@ -57,7 +58,7 @@ def test_shares_follow_the_plan_while_every_path_delivers_its_rate(
                 acquiring = asyncio.ensure_future(dispatcher.acquire(chunk))
                 await settle()
             now, _, ended = heapq.heappop(ends)
-            await dispatcher.release(ended, chunk, delivered=True)
+            dispatcher.release(ended, chunk, delivered=True)
         acquiring.cancel()
         return dispatcher.delivered_bytes()
 
@@ -82,7 +83,7 @@ def test_a_sink_never_holds_more_than_it_can(lengths: list[int], capacity: int, 
     ]
 
     async def scenario() -> None:
-        dispatcher = Dispatcher(routes, {"b": capacity, "c": capacity})
+        dispatcher = Dispatcher(routes, {"b": capacity, "c": capacity}, STALL_S)
         held: list[tuple[Route, int]] = []
 
         async def send(length: int) -> None:
@@ -96,7 +97,7 @@ def test_a_sink_never_holds_more_than_it_can(lengths: list[int], capacity: int, 
         while not all(task.done() for task in tasks):
             await settle()
             if held:
-                await dispatcher.release(
+                dispatcher.release(
                     *held.pop(rng.randrange(len(held))), delivered=rng.random() < 0.8
                 )
         for task in tasks:
@@ -108,13 +109,13 @@ def test_a_sink_never_holds_more_than_it_can(lengths: list[int], capacity: int, 
 def test_a_stuck_route_does_not_stop_the_others(virtual: Run) -> None:
     async def scenario() -> None:
         stuck, flows = route(0, "a", "r", "b", share_gbps=9.0), route(1, "a", "b")
-        dispatcher = Dispatcher([stuck, flows], {"b": 1000})
+        dispatcher = Dispatcher([stuck, flows], {"b": 1000}, STALL_S)
         granted: dict[int, int] = {0: 0, 1: 0}
         for _ in range(200):
             lane = await dispatcher.acquire(50)
             granted[lane.number] += 1
             if lane.number == 1:
-                await dispatcher.release(lane, 50, delivered=True)
+                dispatcher.release(lane, 50, delivered=True)
         # The stuck one fills its window, nine tenths of the sink, and no more.
         assert granted == {0: 18, 1: 182}
 
@@ -124,27 +125,100 @@ def test_a_stuck_route_does_not_stop_the_others(virtual: Run) -> None:
 def test_a_chunk_that_failed_counts_for_nothing(virtual: Run) -> None:
     async def scenario() -> None:
         one, two = route(0, "a", "b"), route(1, "a", "r", "b")
-        dispatcher = Dispatcher([one, two], {"b": 1000})
+        dispatcher = Dispatcher([one, two], {"b": 1000}, STALL_S)
         first = await dispatcher.acquire(10)
-        await dispatcher.release(first, 10, delivered=False)
+        dispatcher.release(first, 10, delivered=False)
         assert await dispatcher.acquire(10) == first
         assert dispatcher.delivered_bytes() == {0: 0, 1: 0}
 
     virtual(scenario())
 
 
-def test_a_route_that_breaks_wakes_everybody_who_waits(virtual: Run) -> None:
+def test_a_route_that_is_down_is_passed_over_until_it_is_up(virtual: Run) -> None:
     async def scenario() -> None:
-        dispatcher = Dispatcher([route(0, "a", "b")], {"b": 100})
-        await dispatcher.acquire(100)
-        waiting = [asyncio.create_task(dispatcher.acquire(100)) for _ in range(3)]
-        await settle()
+        one, two = route(0, "a", "r", "b", share_gbps=9.0), route(1, "a", "b")
+        dispatcher = Dispatcher([one, two], {"b": 1000}, STALL_S)
+        dispatcher.mark_down(0, "the relay is gone")
+        assert [await dispatcher.acquire(10) for _ in range(3)] == [two] * 3
+        assert dispatcher.reasons_down() == {0: "the relay is gone"}
+        dispatcher.mark_up(0)
+        assert await dispatcher.acquire(10) == one
+        assert dispatcher.reasons_down() == {}
+
+    virtual(scenario())
+
+
+def test_who_waits_takes_the_route_that_comes_up_first(virtual: Run) -> None:
+    async def scenario() -> None:
+        one, two = route(0, "a", "r", "b"), route(1, "a", "b")
+        dispatcher = Dispatcher([one, two], {"b": 1000}, STALL_S)
+        dispatcher.mark_down(0, "x")
+        dispatcher.mark_down(1, "y")
+        waiting = [asyncio.create_task(dispatcher.acquire(10)) for _ in range(3)]
+        await asyncio.sleep(STALL_S - 1)
         assert not any(task.done() for task in waiting)
-        await dispatcher.mark_down(0, "the relay is gone")
-        for task in waiting:
-            with pytest.raises(GatewayLost, match="the relay is gone"):
-                await task
-        with pytest.raises(GatewayLost, match="the relay is gone"):
+        dispatcher.mark_up(1)
+        assert await asyncio.gather(*waiting) == [two] * 3
+
+    virtual(scenario())
+
+
+def test_without_any_route_the_waiting_has_an_end(virtual: Run) -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        dispatcher = Dispatcher([route(0, "a", "r", "b"), route(1, "a", "b")], {"b": 100}, STALL_S)
+        dispatcher.mark_down(0, "the relay is gone")
+        await asyncio.sleep(50)
+        dispatcher.mark_down(1, "cut off")
+        began_s = loop.time()
+        await asyncio.sleep(100)
+        with pytest.raises(GatewayLost) as caught:
+            await dispatcher.acquire(1)
+        # It counts from when the last one went down, whoever came when.
+        assert loop.time() - began_s == pytest.approx(STALL_S)
+        assert "a -> r -> b: the relay is gone" in caught.value.message
+        assert "a -> b: cut off" in caught.value.message
+
+    virtual(scenario())
+
+
+def test_a_route_is_avoided_while_there_is_another(virtual: Run) -> None:
+    async def scenario() -> None:
+        slow, idle = route(0, "a", "r", "b", share_gbps=9.0), route(1, "a", "b")
+        dispatcher = Dispatcher([slow, idle], {"b": 1000}, STALL_S)
+        assert dispatcher.room_beside(0) == 100
+        assert await dispatcher.acquire(60, avoid=0) == idle
+        assert dispatcher.room_beside(0) == 40
+        waiting = asyncio.create_task(dispatcher.acquire(60, avoid=0))
+        await settle()
+        assert dispatcher.waiting == 1
+        dispatcher.mark_down(1, "gone")
+        assert await waiting == slow
+        assert (dispatcher.waiting, dispatcher.room_beside(0)) == (0, 0)
+
+    virtual(scenario())
+
+
+def test_on_trial_a_route_takes_one_chunk_until_it_has_delivered(virtual: Run) -> None:
+    async def scenario() -> None:
+        tried, good = route(0, "a", "r", "b", share_gbps=9.0), route(1, "a", "b")
+        dispatcher = Dispatcher([tried, good], {"b": 1000}, STALL_S)
+        dispatcher.mark_down(0, "silent")
+        dispatcher.mark_up(0, on_trial=True)
+        assert [await dispatcher.acquire(10) for _ in range(3)] == [tried, good, good]
+        dispatcher.release(tried, 10, delivered=True)
+        assert [await dispatcher.acquire(10) for _ in range(3)] == [tried] * 3
+
+    virtual(scenario())
+
+
+def test_a_lead_that_everybody_refuses_is_told_at_once(virtual: Run) -> None:
+    async def scenario() -> None:
+        dispatcher = Dispatcher([route(0, "a", "r", "b"), route(1, "a", "b")], {"b": 100}, STALL_S)
+        dispatcher.mark_down(0, "x", UnknownTransfer("let go"))
+        assert (await dispatcher.acquire(1)).number == 1
+        dispatcher.mark_down(1, "x", UnknownTransfer("let go"))
+        with pytest.raises(UnknownTransfer, match="let go"):
             await dispatcher.acquire(1)
 
     virtual(scenario())
@@ -153,13 +227,13 @@ def test_a_route_that_breaks_wakes_everybody_who_waits(virtual: Run) -> None:
 def test_nobody_who_gave_up_holds_room(virtual: Run) -> None:
     async def scenario() -> None:
         only = route(0, "a", "b")
-        dispatcher = Dispatcher([only], {"b": 100})
+        dispatcher = Dispatcher([only], {"b": 100}, STALL_S)
         await dispatcher.acquire(100)
         impatient = asyncio.create_task(dispatcher.acquire(100))
         await settle()
         impatient.cancel()
         await asyncio.wait({impatient})
-        await dispatcher.release(only, 100, delivered=True)
+        dispatcher.release(only, 100, delivered=True)
         assert await dispatcher.acquire(100) == only
 
     virtual(scenario())
@@ -169,7 +243,7 @@ def test_nothing_weighs_nothing(virtual: Run) -> None:
     """Any number of empty objects is under way at once: they take no room at the sink."""
 
     async def scenario() -> None:
-        dispatcher = Dispatcher([route(0, "a", "b")], {"b": 100})
+        dispatcher = Dispatcher([route(0, "a", "b")], {"b": 100}, STALL_S)
         await dispatcher.acquire(100)
         for _ in range(10):
             await dispatcher.acquire(0)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,14 +13,17 @@ from skyplane_gateway.errors import (
     ChecksumMismatch,
     GatewayLost,
     GatewayUnreachable,
+    NotFound,
     PermissionDenied,
+    PreconditionFailed,
     SkyplaneError,
     StoreUnavailable,
 )
 from skyplane_gateway.lead import movers as movers_module
-from skyplane_gateway.lead.courier import MAX_ATTEMPTS
 from skyplane_gateway.lead.movers import Movers
+from skyplane_gateway.lead.pauses import MAX_ATTEMPTS
 from skyplane_gateway.lead.report import Report
+from skyplane_gateway.lead.sinks import Sinks
 from skyplane_gateway.orders import RangeOrder, RangeOutcome
 from skyplane_gateway.protocol.checksum import combine
 from skyplane_gateway.protocol.checksum import crc32c as checksum
@@ -26,6 +32,7 @@ from skyplane_gateway.stores.base import IF_ABSENT, ObjectInfo, StoreCapabilitie
 
 Run = Callable[[Any], Any]
 _GONE = GatewayUnreachable("127.0.0.1:1 does not answer")
+STALL_S = 240.0
 #: The least that a store takes.
 PART = bytes(1 << 20)
 PART_CRC = checksum(PART)
@@ -39,8 +46,11 @@ class FakeSink:
         self.calls = calls
         self.errors: dict[str, list[SkyplaneError]] = {}
 
-    def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        self.calls.append((self.node, verb))
+    async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        what = (
+            f"{verb} {arguments['key']} of None" if arguments.get("upload_id", "") is None else verb
+        )
+        self.calls.append((self.node, what))
         if self.errors.get(verb):
             raise self.errors[verb].pop(0)
         if verb == "create":
@@ -56,6 +66,8 @@ class FakeCourier:
     def __init__(self) -> None:
         self.fate: Callable[[RangeOrder], SkyplaneError | None] = lambda _: None
         self.most_under_way = 0
+        self.says_source = True
+        self.etags: list[str] = []
         self._under_way = 0
 
     async def deliver(
@@ -67,29 +79,49 @@ class FakeCourier:
         self._under_way -= 1
         outcomes = []
         for wanted in ranges:
+            self.etags.append(wanted.etag)
             error = self.fate(wanted)
-            outcomes.append(RangeOutcome(error) if error else RangeOutcome(None, "e", PART_CRC))
+            changed = isinstance(error, PreconditionFailed) and self.says_source
+            outcomes.append(
+                RangeOutcome(error, at_source=changed)
+                if error
+                else RangeOutcome(None, "e", PART_CRC)
+            )
         return outcomes, 1
 
 
 class FakeStore:
+    """What is at the source now, if it is not what was listed: key -> (etag, parts)."""
+
+    def __init__(self) -> None:
+        self.now: dict[str, tuple[str, int] | SkyplaneError] = {}
+        self.heads = 0
+
     def head(self, key: str) -> ObjectInfo:
-        return ObjectInfo(key, 0, "e", 0.0)
+        self.heads += 1
+        found = self.now.get(key, ("e", 3))
+        if isinstance(found, SkyplaneError):
+            raise found
+        etag, parts = found
+        return ObjectInfo(key, parts * len(PART), etag, 0.0)
 
 
 class Scene:
-    def __init__(self, sinks: int = 2) -> None:
+    def __init__(self, inline: Executor, sinks: int = 2) -> None:
         self.calls: list[tuple[str, str]] = []
         self.sinks = [FakeSink(f"s{number}", self.calls) for number in range(sinks)]
         self.courier = FakeCourier()
+        self.store = FakeStore()
         self.report = Report()
         self.movers = Movers(
             courier=self.courier,  # type: ignore[arg-type]
             report=self.report,
-            store=FakeStore(),  # type: ignore[arg-type]
-            sinks=self.sinks,
+            store=self.store,  # type: ignore[arg-type]
+            sinks=Sinks(self.sinks, stall_deadline_s=STALL_S, randomness=random.Random(1)),
             capabilities=StoreCapabilities(True, True, True, 1, 1 << 40, 10_000, 1 << 50),
             chunk_bytes=len(PART),
+            threads=inline,
+            randomness=random.Random(1),
         )
 
     def row(self, key: str, parts: int = 3) -> Selection:
@@ -97,16 +129,9 @@ class Scene:
         return Selection(source, f"to/{key}", None, "copy", "", IF_ABSENT)
 
 
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(movers_module, "_BACKOFF_S", 0.0)
-
-
-def test_an_upload_ends_where_it_began(virtual: Run) -> None:
-    """Else each sink would try to abort, at the end, what others have completed long ago."""
-
+def test_an_upload_ends_where_it_began(virtual: Run, inline: Executor) -> None:
     async def scenario() -> None:
-        scene = Scene()
+        scene = Scene(inline)
         for number in range(4):
             await scene.movers.move_in_parts(scene.row(f"k{number}"))
         assert scene.report.counters.copied == 4
@@ -118,9 +143,9 @@ def test_an_upload_ends_where_it_began(virtual: Run) -> None:
     virtual(scenario())
 
 
-def test_the_checksum_of_the_whole_is_that_of_its_parts(virtual: Run) -> None:
+def test_the_checksum_of_the_whole_is_that_of_its_parts(virtual: Run, inline: Executor) -> None:
     async def scenario() -> None:
-        scene = Scene()
+        scene = Scene(inline)
         await scene.movers.move_in_parts(scene.row("k", parts=3))
         whole = 0
         for _ in range(3):
@@ -130,9 +155,11 @@ def test_the_checksum_of_the_whole_is_that_of_its_parts(virtual: Run) -> None:
     virtual(scenario())
 
 
-def test_a_part_that_fails_aborts_the_upload_and_fails_the_object(virtual: Run) -> None:
+def test_a_part_that_fails_aborts_the_upload_and_fails_the_object(
+    virtual: Run, inline: Executor
+) -> None:
     async def scenario() -> None:
-        scene = Scene()
+        scene = Scene(inline)
         scene.courier.fate = lambda wanted: (
             PermissionDenied("no") if wanted.offset == len(PART) else None
         )
@@ -144,9 +171,9 @@ def test_a_part_that_fails_aborts_the_upload_and_fails_the_object(virtual: Run) 
     virtual(scenario())
 
 
-def test_a_completion_is_tried_again_while_that_can_help(virtual: Run) -> None:
+def test_a_completion_is_tried_again_while_that_can_help(virtual: Run, inline: Executor) -> None:
     async def scenario() -> None:
-        scene = Scene(sinks=1)
+        scene = Scene(inline, sinks=1)
         scene.sinks[0].errors["complete"] = [StoreUnavailable("503"), StoreUnavailable("503")]
         await scene.movers.move_in_parts(scene.row("k"))
         assert scene.report.counters.copied == 1
@@ -158,9 +185,9 @@ def test_a_completion_is_tried_again_while_that_can_help(virtual: Run) -> None:
     virtual(scenario())
 
 
-def test_a_whole_that_differs_is_a_failure(virtual: Run) -> None:
+def test_a_whole_that_differs_is_a_failure(virtual: Run, inline: Executor) -> None:
     async def scenario() -> None:
-        scene = Scene(sinks=1)
+        scene = Scene(inline, sinks=1)
         scene.sinks[0].errors["complete"] = [ChecksumMismatch("other bytes", is_permanent=True)]
         await scene.movers.move_in_parts(scene.row("k"))
         assert scene.report.failures[0]["code"] == "checksum-mismatch"
@@ -168,28 +195,188 @@ def test_a_whole_that_differs_is_a_failure(virtual: Run) -> None:
     virtual(scenario())
 
 
-def test_a_lost_sink_ends_the_transfer_and_its_upload_stays_listed(virtual: Run) -> None:
+def test_an_upload_of_a_lost_sink_ends_at_another(virtual: Run, inline: Executor) -> None:
     async def scenario() -> None:
-        scene = Scene()
+        scene = Scene(inline)
         scene.sinks[1].errors = {"complete": [_GONE]}
-        with pytest.raises(GatewayLost, match="s1 is lost"):
-            await scene.movers.move_in_parts(scene.row("k"))
-        (upload,) = scene.movers.open_uploads
-        # The other sink will do.
-        await scene.movers.abort(upload)
+        await scene.movers.move_in_parts(scene.row("k"))
+        assert scene.calls == [("s1", "create"), ("s1", "complete"), ("s0", "complete")]
+        assert scene.report.counters.copied == 1
         assert scene.movers.open_uploads == set()
-        assert scene.calls[-1] == ("s0", "abort")
+        # The silent one comes last from now on.
+        await scene.movers.move_in_parts(scene.row("k2"))
+        await scene.movers.move_in_parts(scene.row("k3"))
+        assert {node for node, _ in scene.calls[3:]} == {"s0"}
 
     virtual(scenario())
 
 
-def test_uploads_that_no_sink_can_abort_stay_listed_and_cost_no_patience(virtual: Run) -> None:
+def test_without_any_sink_the_transfer_ends_and_its_uploads_stay_listed(
+    virtual: Run, inline: Executor
+) -> None:
+    async def scenario() -> None:
+        scene = Scene(inline)
+        for sink in scene.sinks:
+            sink.errors = {"complete": [_GONE] * 1000}
+        with pytest.raises(GatewayLost, match=r"s[01] is lost.*s[01] is lost"):
+            await scene.movers.move_in_parts(scene.row("k"))
+        assert asyncio.get_running_loop().time() == pytest.approx(STALL_S, abs=11.0)
+        assert len(scene.movers.open_uploads) == 1
+
+    virtual(scenario())
+
+
+def test_an_upload_that_nobody_was_told_of_is_aborted_at_the_end(
+    virtual: Run, inline: Executor
+) -> None:
+    """The sink was killed while it began one: only the store knows whether it did."""
+
+    async def scenario() -> None:
+        scene = Scene(inline)
+        scene.sinks[1].errors = {"create": [_GONE]}
+        await scene.movers.move_in_parts(scene.row("k"))
+        await scene.movers.move_in_parts(scene.row("k2"))
+        del scene.calls[:]
+        await scene.movers.abort_all()
+        assert scene.calls == [("s0", "abort to/k of None")]
+        await scene.movers.abort_all()
+        assert len(scene.calls) == 1
+
+    virtual(scenario())
+
+
+# -- the source changes
+
+
+def once_changed(etag: str = "e") -> Callable[[RangeOrder], SkyplaneError | None]:
+    """Reading the version that was listed fails; any other is there."""
+    return lambda wanted: PreconditionFailed("changed") if wanted.etag == etag else None
+
+
+def test_a_changed_object_is_started_over_with_its_new_version(
+    virtual: Run, inline: Executor
+) -> None:
+    async def scenario() -> None:
+        scene = Scene(inline, sinks=1)
+        scene.store.now = {"k": ("e", 3), "one": ("e2", 1)}
+        heads = scene.store.head
+
+        def head(key: str) -> ObjectInfo:
+            info = heads(key)
+            scene.store.now["k"] = ("e2", 4)  # It changes after it was looked at.
+            return info
+
+        scene.store.head = head  # type: ignore[method-assign]
+        scene.courier.fate = once_changed()
+        await scene.movers.move_in_parts(scene.row("k"))
+        assert [verb for _, verb in scene.calls] == ["create", "abort", "create", "complete"]
+        assert scene.courier.etags[-4:] == ["e2"] * 4
+        (row,) = scene.report.page(0)["rows"]
+        assert (row["state"], row["bytes"]) == ("copied", 4 * len(PART))
+        assert scene.movers.open_uploads == set()
+        # Whole objects as well, and only those of a batch that have changed.
+        del scene.courier.etags[:]
+        same = scene.row("same", parts=1)
+        same = replace(same, source=replace(same.source, etag="e0"))
+        await scene.movers.move_whole([scene.row("one", parts=1), same])
+        assert scene.courier.etags == ["e", "e0", "e2"]
+        assert scene.report.counters.copied == 3
+
+    virtual(scenario())
+
+
+def test_an_object_that_outgrows_a_chunk_goes_in_parts(virtual: Run, inline: Executor) -> None:
+    async def scenario() -> None:
+        scene = Scene(inline, sinks=1)
+        scene.store.now = {"k": ("e2", 3)}
+        scene.courier.fate = once_changed()
+        await scene.movers.move_whole([scene.row("k", parts=1)])
+        assert [verb for _, verb in scene.calls] == ["create", "complete"]
+        assert scene.report.counters.copied_bytes == 3 * len(PART)
+
+    virtual(scenario())
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_an_object_that_changes_twice_has_failed(
+    parts: int, virtual: Run, inline: Executor
+) -> None:
+    async def scenario() -> None:
+        scene = Scene(inline)
+        scene.store.now = {"k": ("e2", parts)}
+        scene.courier.fate = lambda _: PreconditionFailed("changed")
+        row = scene.row("k", parts=parts)
+        await (scene.movers.move_in_parts(row) if parts > 1 else scene.movers.move_whole([row]))
+        (failure,) = scene.report.failures
+        assert failure["code"] == "precondition-failed"
+        assert "changed twice" in failure["reason"]
+        assert scene.movers.open_uploads == set()
+
+    virtual(scenario())
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_an_object_that_is_deleted_has_failed_alone(
+    parts: int, virtual: Run, inline: Executor
+) -> None:
+    async def scenario() -> None:
+        scene = Scene(inline)
+        scene.store.now = {"k": NotFound("there is no object 'k'")}
+        scene.courier.fate = lambda wanted: (
+            PreconditionFailed("changed") if wanted.source_key == "k" else None
+        )
+        row = scene.row("k", parts=parts)
+        await (scene.movers.move_in_parts(row) if parts > 1 else scene.movers.move_whole([row]))
+        await scene.movers.move_whole([scene.row("other", parts=1)])
+        assert scene.report.failures[0]["code"] == "not-found"
+        assert scene.report.counters.copied == 1
+
+    virtual(scenario())
+
+
+def test_a_fence_at_the_destination_is_no_change_of_the_source(
+    virtual: Run, inline: Executor
+) -> None:
+    async def scenario() -> None:
+        scene = Scene(inline)
+        scene.courier.says_source = False
+        scene.courier.fate = lambda _: PreconditionFailed("it is there by now")
+        await scene.movers.move_whole([scene.row("k", parts=1)])
+        assert scene.store.heads == 0
+        assert "it is there by now" in scene.report.failures[0]["reason"]
+
+    virtual(scenario())
+
+
+def test_a_source_that_is_throttled_is_asked_for_the_version_again(
+    virtual: Run, inline: Executor
+) -> None:
+    async def scenario() -> None:
+        scene = Scene(inline)
+        heads = scene.store.head
+
+        def head(key: str) -> ObjectInfo:
+            info = heads(key)
+            if scene.store.heads < 3:
+                raise StoreUnavailable("503")
+            return info
+
+        scene.store.head = head  # type: ignore[method-assign]
+        await scene.movers.move_in_parts(scene.row("k"))
+        assert scene.report.counters.copied == 1
+
+    virtual(scenario())
+
+
+def test_uploads_that_no_sink_can_abort_stay_listed_and_cost_no_patience(
+    virtual: Run, inline: Executor
+) -> None:
     """Each call to a gateway that hangs takes a minute; a transfer may have many uploads."""
 
     async def scenario() -> None:
-        scene = Scene()
+        scene = Scene(inline)
         uploads = [
-            await scene.movers._begin(scene.row(f"k{number}"), FakeStore().head("k"))
+            await scene.movers._begin(scene.row(f"k{number}"), scene.store.head("k"))
             for number in range(6)
         ]
         for sink in scene.sinks:
@@ -204,12 +391,12 @@ def test_uploads_that_no_sink_can_abort_stay_listed_and_cost_no_patience(virtual
 
 
 def test_parts_without_number_do_not_wait_as_tasks(
-    virtual: Run, monkeypatch: pytest.MonkeyPatch
+    virtual: Run, inline: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(movers_module, "_PARTS_UNDER_WAY", 16)
 
     async def scenario() -> None:
-        scene = Scene()
+        scene = Scene(inline)
         most = 0
 
         async def watch() -> None:

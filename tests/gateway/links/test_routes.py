@@ -5,140 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
-
-from skyplane_gateway.config import Route, Topology
-from skyplane_gateway.errors import GatewayLost
-from skyplane_gateway.links import routes as routes_module
-from skyplane_gateway.links.link import Link
-from skyplane_gateway.links.routes import Routes
-from skyplane_gateway.protocol import (
-    ChunkFramer,
-    ChunkId,
-    ChunkManifest,
-    Connection,
-    FrameHeader,
-    Identity,
-    PartEntry,
-    RawFrame,
-    RawReceipt,
-    Receipt,
-    ReceiptHeader,
-    ReceiptStatus,
-    Side,
-    seal_receipt,
+from tests.gateway.links.lab import (
+    HELLO_KEY,
+    Gateway,
+    apply,
+    connected,
+    cut,
+    dial,
+    fleet_of,
+    frame,
+    receipt_for,
+    run_jumping,
+    there_and_back,
+    topology,
+    until,
 )
 
-FLEET, TRANSFER = bytes(8), bytes(16)
-HELLO_KEY = b"h" * 32
-HOST = "127.0.0.1"
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Let the event loop run until it holds; a hang ends with pytest's own guard."""
-    while not condition():  # noqa: ASYNC110 - nobody inside tells us
-        await asyncio.sleep(0.002)
-
-
-class Gateway:
-    """One end of links: its routes, a listener, and what it was told."""
-
-    def __init__(self, node: str, hello_key: bytes = HELLO_KEY) -> None:
-        self.node = node
-        self.frames: list[FrameHeader] = []
-        self.receipts: list[ReceiptHeader] = []
-        self.down: list[tuple[int, str]] = []
-        self.routes = Routes(
-            node,
-            Identity(FLEET, node, hello_key),
-            lambda header, _: self.frames.append(header),
-            lambda header, _: self.receipts.append(header),
-            lambda number, reason: self.down.append((number, reason)),
-        )
-        self.server: asyncio.Server | None = None
-
-    @property
-    def address(self) -> tuple[str, int]:
-        assert self.server is not None
-        port: int = self.server.sockets[0].getsockname()[1]
-        return HOST, port
-
-    async def listen(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.server = await loop.create_server(self.routes.accept, HOST, 0)
-
-    def end(self) -> None:
-        self.routes.close()
-        if self.server is not None:
-            self.server.close()
-
-    def crash(self) -> None:
-        """As the kernel ends a process: every connection breaks, without a word."""
-        assert self.server is not None
-        self.server.close()
-        for task in self.routes._dials:
-            task.cancel()
-        for lane in self.routes._lanes.values():
-            for link in (*lane.upstream, *lane.downstream):
-                assert link._transport is not None
-                link._transport.abort()
-
-
-Fleet = dict[str, Gateway]
-
-
-@asynccontextmanager
-async def fleet_of(*nodes: str) -> AsyncIterator[Fleet]:
-    gateways = {node: Gateway(node) for node in nodes}
-    try:
-        for gateway in gateways.values():
-            await gateway.listen()
-        yield gateways
-    finally:
-        for gateway in gateways.values():
-            gateway.end()
-        await asyncio.sleep(0)
-
-
-def topology(fleet: Fleet, *routes: Route) -> Topology:
-    addresses = {node: gateway.address for node, gateway in fleet.items()}
-    return Topology(routes, addresses, addresses)
-
-
-def apply(fleet: Fleet, wanted: Topology, *nodes: str) -> None:
-    for node in nodes or fleet:
-        fleet[node].routes.apply(wanted, HOST)
-
-
-async def connected(fleet: Fleet) -> None:
-    await until(lambda: all(gateway.routes.is_connected for gateway in fleet.values()))
-
-
-_numbers = itertools.count(1)
-
-
-def frame(route: int = 0) -> RawFrame:
-    chunk = ChunkId(FLEET, TRANSFER, 1, route, 1, next(_numbers))
-    (made,) = ChunkFramer(chunk, ChunkManifest(4, PartEntry("k", "u", 1, 0))).feed(b"data")
-    return made
-
-
-def receipt_for(header: FrameHeader) -> RawReceipt:
-    receipt = Receipt(1, ReceiptStatus.REFUSED, code="x", message="m", is_permanent=False)
-    return seal_receipt(ChunkId.of(header).receipt(), receipt)
-
-
-async def there_and_back(source: Gateway, sink: Gateway, route: int = 0) -> None:
-    before, answered = len(sink.frames), len(source.receipts)
-    await source.routes.send_frame(frame(route))
-    await until(lambda: len(sink.frames) > before)
-    sink.routes.send_receipt(receipt_for(sink.frames[-1]))
-    await until(lambda: len(source.receipts) > answered)
+from skyplane_gateway.config import Route
+from skyplane_gateway.errors import GatewayLost
+from skyplane_gateway.links import lanes as lanes_module
+from skyplane_gateway.protocol import Side
 
 
 #: Every way in which the hops of a -> r -> b can be dialled.
@@ -177,7 +66,7 @@ def test_neighbours_that_dial_before_we_know_the_topology_are_claimed_later(
                     await asyncio.sleep(0)
             await connected(fleet)
             await there_and_back(fleet["a"], fleet["b"])
-            assert all(gateway.routes._early == [] for gateway in fleet.values())
+            assert all(not gateway.routes._builder._held for gateway in fleet.values())
 
     asyncio.run(scenario())
 
@@ -186,43 +75,11 @@ def test_an_early_neighbour_that_leaves_again_is_forgotten() -> None:
     async def scenario() -> None:
         async with fleet_of("a", "b") as fleet:
             apply(fleet, topology(fleet, Route(0, ("a", "b"), (1,), 1.0)), "a")
-            await until(lambda: fleet["b"].routes._early)
+            await until(lambda: fleet["b"].routes._builder._held)
             fleet["a"].crash()
-            await until(lambda: not fleet["b"].routes._early)
+            await until(lambda: not fleet["b"].routes._builder._held)
 
     asyncio.run(scenario())
-
-
-async def dial(
-    target: Gateway, node: str, route: int, side: Side = Side.UPSTREAM, key: bytes = HELLO_KEY
-) -> str:
-    """Dial as `node`; why the connection ended, or nothing while it lives."""
-    ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    established = asyncio.Event()
-
-    class Owner:
-        def link_established(self, *_: Any) -> None:
-            established.set()
-
-        def link_frame(self, *_: Any) -> None: ...
-
-        def link_receipt(self, *_: Any) -> None: ...
-
-        def link_writable(self, *_: Any) -> None: ...
-
-        def link_lost(self, _: Link, reason: str) -> None:
-            ended.set_result(reason)
-
-    connection = Connection.dial(
-        Identity(FLEET, node, key),
-        route=route,
-        side=side,
-        nonce=bytes(16),
-        expected_peer=target.node,
-    )
-    loop = asyncio.get_running_loop()
-    await loop.create_connection(lambda: Link(connection, Owner()), *target.address)
-    return await ended
 
 
 @pytest.mark.parametrize(
@@ -260,9 +117,8 @@ def test_a_broken_connection_breaks_its_route_at_every_gateway_and_no_other() ->
             )
             apply(fleet, wanted)
             await connected(fleet)
-            link = fleet["b"].routes._lanes[0].upstream[0]
-            assert link._transport is not None
-            link._transport.abort()
+            fleet["a"].routes._builder._dialler.pause_s = lambda setbacks: 3600.0  # type: ignore
+            cut(fleet["b"])
             await until(lambda: all(gateway.down for gateway in fleet.values()))
             assert {number for gateway in fleet.values() for number, _ in gateway.down} == {0}
             assert "a -> r -> b" in fleet["a"].down[0][1]
@@ -280,9 +136,7 @@ def test_a_broken_route_is_repaired_by_applying_the_topology_again() -> None:
             apply(fleet, wanted)
             await connected(fleet)
             for _ in range(2):
-                link = fleet["r"].routes._lanes[0].downstream[0]
-                assert link._transport is not None
-                link._transport.abort()
+                cut(fleet["r"], index=-1)
                 await until(lambda: all(g.routes.reason_down(0) for g in fleet.values()))
                 apply(fleet, wanted)
                 await connected(fleet)
@@ -352,7 +206,7 @@ def test_a_changed_and_a_removed_route_end_first() -> None:
 def test_a_neighbour_that_never_comes_breaks_the_route_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(routes_module, "_DIAL_WITHIN_S", 0.0)
+    monkeypatch.setattr(lanes_module, "_STANDS_WITHIN_S", 0.0)
 
     async def scenario() -> None:
         async with fleet_of("a", "b") as fleet:
@@ -365,10 +219,10 @@ def test_a_neighbour_that_never_comes_breaks_the_route_with_the_reason(
     asyncio.run(scenario())
 
 
-def test_a_neighbour_with_another_key_is_not_dialled_for_ever(
+def test_a_neighbour_with_another_key_leaves_the_route_down(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(routes_module, "_DIAL_WITHIN_S", 0.0)
+    monkeypatch.setattr(lanes_module, "_STANDS_WITHIN_S", 0.0)
 
     async def scenario() -> None:
         async with fleet_of("a") as fleet:
@@ -377,7 +231,7 @@ def test_a_neighbour_with_another_key_is_not_dialled_for_ever(
             apply(fleet, topology(fleet, Route(0, ("a", "b"), (1,), 1.0)), "a")
             await until(lambda: fleet["a"].down)
 
-    asyncio.run(scenario())
+    run_jumping(scenario())
 
 
 def test_closing_ends_everything() -> None:

@@ -71,6 +71,8 @@ def test_conflict_rules(
     (row,) = run(SelectionRule("a", "b", conflict=conflict), Listing(source), Listing(destination))
     assert row.action == action
     assert row.reason
+    # What is left alone says which rule wants it so; a report row has nothing else.
+    assert (f"(conflict rule: {conflict})" in row.reason) == (action != "copy")
     assert row.destination == destination
     fence = Precondition(if_match="etag-of-b/k") if action == "copy" else UNCONDITIONAL
     assert row.precondition == fence

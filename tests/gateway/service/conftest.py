@@ -143,8 +143,7 @@ class InProcessFleet:
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries go on at once: how long they pause is not what these tests are about."""
-    monkeypatch.setattr("skyplane_gateway.lead.courier._BACKOFF_S", 0.001)
-    monkeypatch.setattr("skyplane_gateway.lead.movers._BACKOFF_S", 0.001)
+    monkeypatch.setattr("skyplane_gateway.lead.pauses.FIRST_PAUSE_S", 0.001)
 
 
 Fleets = Callable[..., Any]

@@ -45,32 +45,126 @@ def sabotage(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return make
 
 
-@pytest.mark.parametrize("lost", ["r", "b"])
-def test_a_gateway_lost_in_mid_transfer_fails_it_clearly(
-    lost: str, fleet_of: Any, kit: Any, gate: Callable[..., Any]
+async def vanish(fleet: Any, node: str) -> None:
+    """The gateway is gone as after kill -9: nobody listens, every connection is broken."""
+    gateway = fleet.gateways[node]
+    gateway._keeper.cancel()
+    gateway._data.close()
+    gateway.service.routes._on_down = lambda number, reason: None
+    for lane in gateway.service.routes._lanes.values():
+        for link in (*lane.upstream, *lane.downstream):
+            link._transport.abort()
+    gateway.service.routes.close()
+    await gateway._runner.cleanup()
+
+
+PATHS: dict[str, list[tuple[str, ...]]] = {
+    "relay": [("a", "r", "b"), ("a", "c")],
+    "source": [("a", "b"), ("c", "b")],
+    "sink": [("a", "b"), ("a", "c")],
+}
+
+
+@pytest.mark.parametrize("role", sorted(PATHS))
+def test_a_gateway_lost_in_mid_transfer_is_done_without(
+    role: str, fleet_of: Any, kit: Any, gate: Callable[..., Any]
+) -> None:
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        objects = {f"o{i}": bytes([i]) * (3 * MIB) for i in range(6)}
+        objects |= {f"s{i}": bytes([i]) * 100 for i in range(30)}
+        kit.fill(source, objects)
+        held = gate(destination)
+        transfer = "77" * 16
+        routes = [kit.route(number, *nodes) for number, nodes in enumerate(PATHS[role])]
+        lost = {"relay": "r", "source": "c", "sink": "b"}[role]
+        async with fleet_of(*routes, **SMALL) as fleet:
+            await fleet.attach(transfer, source, destination)
+            await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
+            await fleet.until(lambda: held.waiting > 0)
+            await vanish(fleet, lost)
+            held.open()
+            status = await fleet.ended(transfer)
+            assert status["error"] is None
+            assert status["copied"] == len(objects)
+            assert status["resent"] > 0
+            assert status["routes_down"]
+            assert kit.content(destination) == objects
+            assert kit.uploads(destination) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_lost_in_mid_transfer_is_made_again(
+    fleet_of: Any, kit: Any, gate: Callable[..., Any]
+) -> None:
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        objects = {f"o{i}": bytes([i]) * (3 * MIB) for i in range(6)}
+        kit.fill(source, objects)
+        held = gate(destination)
+        transfer = "77" * 16
+        async with fleet_of(kit.route(0, "a", "r", "b"), **SMALL) as fleet:
+            await fleet.attach(transfer, source, destination)
+            await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
+            await fleet.until(lambda: held.waiting > 0)
+            for lane in fleet.service("r").routes._lanes.values():
+                for link in (*lane.upstream, *lane.downstream):
+                    link._transport.abort()
+            held.open()
+            status = await fleet.ended(transfer)
+            assert status["error"] is None
+            assert status["routes_down"] == {}
+            assert kit.content(destination) == objects
+            assert kit.uploads(destination) == []
+
+    asyncio.run(scenario())
+
+
+def test_without_any_path_left_the_transfer_fails_clearly(
+    fleet_of: Any, kit: Any, gate: Callable[..., Any]
 ) -> None:
     async def scenario() -> None:
         source, destination = kit.memory_spec(), kit.memory_spec()
         kit.fill(source, {f"o{i}": bytes(3 * MIB) for i in range(6)})
         held = gate(destination)
         transfer = "77" * 16
-        routes = [kit.route(0, "a", "r", "b"), kit.route(1, "a", "c")]
-        async with fleet_of(*routes, **SMALL) as fleet:
+        async with fleet_of(kit.route(0, "a", "r", "b"), ack_deadline_s=0.5, **SMALL) as fleet:
             await fleet.attach(transfer, source, destination)
             await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
             await fleet.until(lambda: held.waiting > 0)
-            for lane in fleet.service(lost).routes._lanes.values():
-                for link in (*lane.upstream, *lane.downstream):
-                    link._transport.abort()
+            await vanish(fleet, "r")
             held.open()
             status = await fleet.ended(transfer)
             assert status["state"] == "failed"
             assert status["error"]["code"] == "gateway-lost"
             assert not status["error"]["is_permanent"]
             assert "a -> r -> b" in status["error"]["message"]
+            assert list(status["routes_down"]) == ["0"]
             assert kit.uploads(destination) == []
-            with pytest.raises(GatewayLost):
+            with pytest.raises(GatewayLost, match="no path is up"):
                 await fleet.submit(transfer, kit.copy_spec(source, destination), epoch=2)
+
+    asyncio.run(scenario())
+
+
+def test_a_submit_is_taken_while_one_path_is_up(fleet_of: Any, kit: Any) -> None:
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        objects = {f"o{i}": bytes([i]) * MIB for i in range(6)}
+        kit.fill(source, objects)
+        routes = [kit.route(0, "a", "r", "b"), kit.route(1, "a", "c")]
+        async with fleet_of(*routes, **SMALL) as fleet:
+            transfer = "78" * 16
+            await fleet.attach(transfer, source, destination)
+            for lost in ("r", "b"):
+                await vanish(fleet, lost)
+            await fleet.until(lambda: bool(fleet.service("a").routes.reason_down(0)))
+            await fleet.submit(transfer, kit.copy_spec(source, destination))
+            status = await fleet.ended(transfer)
+            assert status["error"] is None
+            assert status["delivered_bytes"] == {"0": 0, "1": 6 * MIB}
+            assert kit.content(destination) == objects
 
     asyncio.run(scenario())
 
@@ -104,20 +198,49 @@ def test_a_vanished_object_fails_alone(fleet_of: Any, kit: Any) -> None:
     asyncio.run(scenario())
 
 
-def test_an_overwritten_object_is_not_copied_as_a_mixture(fleet_of: Any, kit: Any) -> None:
+@pytest.mark.parametrize("parts", [1, 3])
+def test_an_overwritten_object_is_copied_as_it_is_now_and_not_as_a_mixture(
+    parts: int, fleet_of: Any, kit: Any
+) -> None:
     async def scenario() -> None:
         source, destination = kit.memory_spec(), kit.memory_spec()
-        store = kit.fill(source, {"a": bytes(3 * MIB)})
+        store = kit.fill(source, {"a": bytes(parts * MIB), "b": b"b"})
         async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
             transfer = "99" * 16
             await fleet.attach(transfer, source, destination)
             listed = list(store.list(""))
             fleet.service("a").ends.sources[transfer].store.list = lambda prefix: iter(listed)
-            store.put("a", bytes(3 * MIB))
+            store.put("a", b"x" * (parts * MIB))
             await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
             status = await fleet.ended(transfer)
-            assert status["failures"][0]["code"] == "precondition-failed"
-            assert kit.content(destination) == {}
+            assert status["error"] is None
+            assert kit.content(destination) == {"a": b"x" * (parts * MIB), "b": b"b"}
+            assert kit.uploads(destination) == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_an_object_that_is_overwritten_again_and_again_fails_alone(
+    parts: int, fleet_of: Any, kit: Any, sabotage: Callable[..., None]
+) -> None:
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        store = kit.fill(source, {"a": bytes(parts * MIB), "b": b"b"})
+
+        def overwriting(original: Any, key: str, **more: Any) -> Any:
+            if key == "a":
+                store.put("a", bytes(parts * MIB))
+            return original(key, **more)
+
+        sabotage(read=overwriting)
+        async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
+            spec = kit.copy_spec(source, destination, chunk_bytes=MIB)
+            status = await fleet.run(spec, verify="none")
+            assert [row["source"] for row in status["failures"]] == ["a"]
+            assert "changed twice" in status["failures"][0]["reason"]
+            assert kit.content(destination) == {"b": b"b"}
+            assert kit.uploads(destination) == []
 
     asyncio.run(scenario())
 
@@ -186,7 +309,7 @@ def test_bytes_that_change_at_the_store_are_found_and_removed(
         async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
             for verify in ("stored", "reread"):
                 status = await fleet.run(kit.copy_spec(source, destination), verify=verify)
-                assert status["failures"][0]["code"] == "checksum-mismatch", verify
+                assert status["failures"][0]["code"] == "read-back-mismatch", verify
                 assert kit.content(destination) == {}
 
     asyncio.run(scenario())

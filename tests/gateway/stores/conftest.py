@@ -4,9 +4,10 @@ To join: add a factory to `_FACTORIES`. It makes an empty bucket and says how to
 it; every `test_conformance_*` module then runs against it. Where a server is known to
 fall short of its protocol, name the shortcoming in `lacks`; the test then asserts what is left.
 
-SKYPLANE_TEST_S3_ENDPOINT, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, adds a real
-S3-compatible server as a fourth store, `endpoint`; SKYPLANE_TEST_S3_LACKS is its list of
-shortcomings (versitygw: posix-keys,control-characters,gone-upload).
+`versitygw` is a real S3 server in a process of its own; its tests are skipped, with the
+reason, where it can neither be found nor built. SKYPLANE_TEST_S3_ENDPOINT, with
+AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, adds one more S3-compatible server, `endpoint`;
+SKYPLANE_TEST_S3_LACKS is its list of shortcomings.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import boto3
 import botocore.loaders
 import pytest
 from moto.server import ThreadedMotoServer
+from tests.faults import versitygw
 
 from skyplane_gateway.protocol.checksum import crc32c
 from skyplane_gateway.stores import Credentials, ObjectStore, StoreSpec, open_store
@@ -118,6 +120,15 @@ _MOTO_LACKS = frozenset(
 )
 
 
+@pytest.fixture(scope="session")
+def versitygw_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[versitygw.Server]:
+    try:
+        with versitygw.running(tmp_path_factory.mktemp("versitygw")) as server:
+            yield server
+    except versitygw.Unavailable as error:
+        pytest.skip(str(error))
+
+
 def _bucket(url: str, credentials: Credentials) -> StoreSpec:
     bucket = f"bucket-{uuid.uuid4().hex[:12]}"
     client = boto3.client(
@@ -145,6 +156,19 @@ def _endpoint(request: pytest.FixtureRequest) -> Harness:
     return Harness(spec, credentials, lacks=lacks)
 
 
+def _versitygw(request: pytest.FixtureRequest) -> Harness:
+    server: versitygw.Server = request.getfixturevalue("versitygw_server")
+    credentials = Credentials(
+        {
+            "access_key_id": server.access_key_id,
+            "secret_access_key": server.secret_access_key,
+        }
+    )
+    # It checks and keeps checksums of whole objects: what we ask of AWS itself holds here too.
+    spec = replace(_bucket(server.url, credentials), options=(("checksum", "trusted"),))
+    return Harness(spec, credentials, lacks=versitygw.LACKS)
+
+
 def _file(request: pytest.FixtureRequest) -> Harness:
     folder: Path = request.getfixturevalue("tmp_path")
     root = folder / "root"
@@ -163,6 +187,7 @@ _FACTORIES: dict[str, Callable[[pytest.FixtureRequest], Harness]] = {
     "memory": _memory,
     "file": _file,
     "s3": _s3,
+    "versitygw": _versitygw,
 }
 if "SKYPLANE_TEST_S3_ENDPOINT" in os.environ:
     _FACTORIES["endpoint"] = _endpoint

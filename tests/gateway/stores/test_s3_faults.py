@@ -138,6 +138,16 @@ def test_a_body_that_ends_early(scripted: Any, reply: Any) -> None:
             reader.readinto(buffer)
 
 
+def test_a_body_that_is_shorter_than_its_range_says(scripted: Any, reply: Any) -> None:
+    headers = {"ETag": ETAG, "Content-Range": "bytes 0-9/10"}
+    store = scripted.open(reply(206, BODY[:4], headers))
+    buffer = memoryview(bytearray(10))
+    with store.read("k", offset=0, length=10, if_match=ETAG) as reader:
+        assert reader.readinto(buffer) == 4
+        with pytest.raises(errors.StoreUnavailable, match="6 bytes early"):
+            reader.readinto(buffer)
+
+
 def test_a_server_that_ignores_the_pin(scripted: Any, reply: Any) -> None:
     headers = {"ETag": '"newer"', "Content-Range": "bytes 0-9/10"}
     store = scripted.open(reply(206, BODY, headers), reply(200, headers=head_of('"newer"')))
@@ -218,6 +228,33 @@ def test_replacing_what_is_gone(scripted: Any, reply: Any) -> None:
     store = scripted.open(reply(404, failure("NoSuchKey")))
     with pytest.raises(errors.PreconditionFailed, match="gone"):
         store.put("k", BODY, precondition=Precondition(if_match='"x"'))
+
+
+@pytest.mark.parametrize(("status", "kind"), [(500, "StoreUnavailable"), (503, "Throttled")])
+def test_a_look_that_fails_in_transit_refuses_no_write(
+    scripted: Any, reply: Any, status: int, kind: str
+) -> None:
+    """The write may have landed: whoever is told that it was refused would report a failure."""
+    store = scripted.open(
+        reply(500, failure("InternalError")),
+        reply(412, failure("PreconditionFailed")),
+        *[reply(status)] * 3,
+    )
+    with pytest.raises(getattr(errors, kind)):
+        store.put("k", BODY, precondition=IF_ABSENT)
+
+
+@pytest.mark.parametrize(("status", "code"), [(404, "NoSuchUpload"), (412, "PreconditionFailed")])
+def test_a_look_that_fails_in_transit_refuses_no_completion(
+    scripted: Any, reply: Any, status: int, code: str
+) -> None:
+    store = scripted.open(
+        reply(status, failure(code)),
+        *[reply(500, failure("InternalError"))] * 3,
+        attempts="3",
+    )
+    with pytest.raises(errors.StoreUnavailable):
+        complete(store)
 
 
 def complete(store: Any) -> Any:

@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
 
 def add(verbs: arguments.Subparsers) -> None:
-    _add(verbs, "cp", "copy: plan, provision, transfer, teardown in one go")
+    copy = _add(verbs, "cp", "copy: plan, provision, transfer, teardown in one go")
+    copy.add_argument(
+        "--move",
+        action="store_true",
+        help="delete each object at SRC once its copy is verified and all has ended well",
+    )
     # As with other tools of that name: below a prefix, and only what is not there already.
     sync = _add(verbs, "sync", "as cp -r, of objects that are missing or different")
     sync.set_defaults(recursive=True, conflict="replace-if-different")
@@ -57,6 +62,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         if options.dry_run:
             return _dry_run(job, client, terminal)
         check_destination(client, job)
+        client.check_move(job)
         plan = client.plan(job, proof_s=options.prove_s)
     terminal.say(
         f"plan: {plan.throughput_gbps:.2f} Gbit/s over {len(plan.paths)} paths,"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.fleet import Fleet
     from skyplane_orchestration.job import TransferJob
     from skyplane_orchestration.result import TransferResult
+    from skyplane_orchestration.steering import SubmittedTransfer
 
 
 def add(verbs: arguments.Subparsers) -> None:
@@ -53,13 +54,20 @@ def _move(
 ) -> TransferResult:
     progress = progress_on(terminal)
     with refusing(ConfigurationInvalid, ForeignHost, NotAuthorised):
-        submitted = client.submit(job, fleet)
+        running = fleet, client.submit(job, fleet)
+
+    def keep(fleet: Fleet, submitted: SubmittedTransfer) -> None:
+        nonlocal running
+        running = fleet, submitted
+
     try:
         progress.on_fleet(fleet)
-        return client.wait(job, fleet, submitted, on_status=progress.on_status, manifest=manifest)
+        return client.wait(
+            job, *running, on_status=progress.on_status, on_submitted=keep, manifest=manifest
+        )
     except KeyboardInterrupt:
         progress.stop()
-        client.cancel(fleet, submitted)
+        client.cancel(*running)
         terminal.say("the transfer is cancelled; the fleet is still up")
         raise
     finally:

@@ -1,0 +1,272 @@
+"""Keeps a transfer's journal at the destination while its ledger changes.
+
+At most one write is under way; what happens meanwhile goes with the next. The clock is
+the event loop's. Everybody who needs an event to be durable waits for `flush`; nobody else
+waits for the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from skyplane_gateway.errors import GatewayError, GatewayUnreachable, SkyplaneError, StoreError
+from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
+from skyplane_gateway.lead.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+#: Runs a verb at a sink that answers.
+Verb = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+
+#: Longest that an event waits for its way into the journal, without a `flush`.
+INTERVAL_S: Final = 0.5
+
+#: So many bytes at the destination that no journal knows of are written down at once.
+UNWRITTEN_BYTES: Final = 256 << 20
+
+#: Writings one after another that fail, before the transfer does.
+MAX_ATTEMPTS: Final = 6
+_BACKOFF_S: Final = 0.5
+_LONGEST_BACKOFF_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Inheritance:
+    """What earlier epochs left.
+
+    Attributes:
+        journal: of the newest epoch that had this rule; None where there is none.
+        strays: uploads that older journals, or journals of another rule, name and that one
+            does not: to be aborted.
+    """
+
+    journal: Journal | None
+    strays: tuple[UploadRow, ...]
+
+
+async def take_over(
+    call: Verb, folder: str, transfer_key: str, epoch: int, rule: str
+) -> Inheritance:
+    """Read what earlier epochs left, and see that their leads write no more.
+
+    Raises:
+        StaleEpoch: a newer epoch has begun.
+        StoreError, GatewayError: as the sink says.
+    """
+    answer = await call(
+        "read_journals",
+        {"folder": folder, "transfer_key": transfer_key, "seal_before": epoch},
+    )
+    journals = [Journal.from_dict(row) for row in answer["journals"]]
+    return inheritance(journals, rule)
+
+
+def inheritance(journals: Sequence[Journal], rule: str) -> Inheritance:
+    """What the journals, oldest epoch first, leave to a lead of that rule."""
+    newest = next((row for row in reversed(journals) if row.rule == rule), None)
+    kept = newest.uploads if newest is not None else ()
+    named = {(row.key, row.upload_id) for row in kept}
+    strays = {
+        (row.key, row.upload_id): row
+        for journal in journals
+        for row in journal.uploads
+        # An unknown one of a key that goes on is looked for when its turn comes.
+        if (row.key, row.upload_id) not in named and row.upload_id is not None
+    }
+    keys = {row.key for row in kept}
+    unknown = {
+        row.key: row
+        for journal in journals
+        for row in journal.uploads
+        if row.upload_id is None and row.key not in keys
+    }
+    return Inheritance(newest, (*strays.values(), *unknown.values()))
+
+
+class JournalKeeper:
+    """Writes one epoch's journal.
+
+    Args:
+        call: runs a verb at a sink; it chooses another sink when one does not answer.
+        folder: see `folder_of_destination`.
+        identity: transfer key, epoch, rule and chunk bytes; `writer` must be this
+            process's own (a random text).
+        inherited: the newest journal of the same rule; its rows live on in ours.
+        interval_s: see `INTERVAL_S`.
+    """
+
+    def __init__(
+        self,
+        call: Verb,
+        folder: str,
+        identity: Journal,
+        inherited: Journal | None,
+        *,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._call = call
+        self._folder = folder
+        self._identity = identity
+        self._interval_s = interval_s
+        start = identity
+        if inherited is not None:
+            start = replace(
+                inherited,
+                epoch=identity.epoch,
+                chunk_bytes=identity.chunk_bytes,
+                writer=identity.writer,
+                sequence=0,
+                is_sealed=False,
+            )
+        self._ledger = Ledger(start)
+        self._etag: str | None = None
+        self._sequence = 0
+        #: Revision of the ledger that is durable.
+        self._durable = -1
+        self._unwritten_bytes = 0
+        self._wanted = asyncio.Event()
+        self._changed = asyncio.Condition()
+        self._timer: asyncio.TimerHandle | None = None
+        self._error: SkyplaneError | None = None
+        self._is_over = False
+
+    # -- events; see `Ledger`
+
+    def listed(self, key: str, *, is_last: bool = False) -> None:
+        self._ledger.listed(key, is_last=is_last)
+        self._touch()
+
+    def intent(self, row: UploadRow) -> None:
+        self._ledger.intent(row)
+        self._touch()
+
+    def created(self, key: str, upload_id: str) -> None:
+        self._ledger.created(key, upload_id)
+        self._touch()
+
+    def committing(self, key: str, crc32c: int) -> None:
+        self._ledger.committing(key, crc32c)
+        self._touch()
+
+    def aborted(self, key: str) -> None:
+        self._ledger.aborted(key)
+        self._touch()
+
+    def committed(self, row: DoneRow) -> None:
+        self._ledger.committed(row)
+        self._unwritten_bytes += row.size_bytes
+        self._touch()
+
+    def skipped(self, key: str) -> None:
+        self._ledger.skipped(key)
+        self._touch()
+
+    def failed(self, key: str, code: str) -> None:
+        self._ledger.failed(key, code)
+        self._touch()
+
+    @property
+    def uploads(self) -> tuple[UploadRow, ...]:
+        """Uploads that are open, or may be."""
+        return self._ledger.uploads
+
+    # -- writing
+
+    async def flush(self) -> None:
+        """Wait until all that has happened is in the journal at the destination.
+
+        Before an upload is created (its `intent`) and before one is completed (its
+        `committing`). Needs `run` to run.
+
+        Raises:
+            SkyplaneError: the journal cannot be written; the transfer must not go on.
+        """
+        wanted = self._ledger.revision
+        self._wanted.set()
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._is_over or self._durable >= wanted)
+        if self._durable < wanted:
+            raise self._error or GatewayError("the journal is not kept any more")
+
+    async def run(self) -> None:
+        """Write whenever it is time, until cancelled.
+
+        Raises:
+            SkyplaneError: the journal cannot be written; a newer lead, perhaps.
+        """
+        try:
+            while True:
+                await self._wanted.wait()
+                self._wanted.clear()
+                if self._durable < self._ledger.revision:
+                    await self._write()
+        except SkyplaneError as error:
+            self._error = error
+            raise
+        finally:
+            self._is_over = True
+            if self._timer is not None:
+                self._timer.cancel()
+            async with self._changed:
+                self._changed.notify_all()
+
+    async def _write(self) -> None:
+        revision = self._ledger.revision
+        self._unwritten_bytes = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._sequence += 1
+        journal = self._ledger.journal(self._sequence)
+        answer = await self._patiently(
+            "write_journal",
+            {"folder": self._folder, "journal": journal.to_dict(), "if_match": self._etag},
+        )
+        self._etag = str(answer["etag"])
+        self._durable = revision
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def delete(self) -> None:
+        """Remove the journals of this and older epochs: the transfer has succeeded, or is
+        cancelled and has aborted its uploads. `run` must have ended.
+
+        Raises:
+            SkyplaneError: they stay; the sweep removes them.
+        """
+        arguments = {
+            "folder": self._folder,
+            "transfer_key": self._identity.transfer_key,
+            "epoch": self._identity.epoch,
+            "abort_uploads": True,
+        }
+        await self._patiently("delete_journals", arguments)
+
+    async def _patiently(self, verb: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return await self._call(verb, arguments)
+            except (StoreError, GatewayUnreachable) as error:
+                if error.is_permanent or attempt == MAX_ATTEMPTS:
+                    raise
+                log.info("%s goes again: %s", verb, error)
+            pause_s = min(_LONGEST_BACKOFF_S, _BACKOFF_S * 2 ** (attempt - 1))
+            await asyncio.sleep(random.uniform(0, pause_s))
+
+    def _touch(self) -> None:
+        if self._unwritten_bytes >= UNWRITTEN_BYTES:
+            self._wanted.set()
+        elif self._timer is None and not self._wanted.is_set() and not self._is_over:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._interval_s, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self._wanted.set()

@@ -1,0 +1,246 @@
+"""The ledger: takes up what happens to each key, and makes the journal of it.
+
+Events of different keys come in any order; of one key in the order of its life: listed,
+perhaps intent, created, committing, then committed, skipped or failed. Ordinary keys are
+listed in ascending order. Memory and journal are bounded, whatever the number of keys: a
+key that stays behind, while thousands after it end, is passed over by name.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import Final, Generic, TypeVar
+
+from skyplane_gateway.lead.journal import DoneRow, FailedRow, Journal, UploadRow
+
+#: Bounds of the journal's rows, in bytes of JSON. Together with the uploads (two or three
+#: keys each, 64 at a time) they stay below `MAX_JOURNAL_BYTES`.
+DONE_BYTES: Final = 2 << 20
+LAST_DONE_BYTES: Final = 1 << 20
+BEHIND_BYTES: Final = 3 << 20
+BEGUN_BYTES: Final = 1 << 20
+FAILED_BYTES: Final = 1 << 20
+
+#: What JSON adds to a row that is a key alone: quotes are counted, the comma is not.
+_COMMA: Final = 1
+
+Row = TypeVar("Row", DoneRow, FailedRow, str)
+
+
+class BoundedRows(Generic[Row]):
+    """Rows by key, as many as go into `limit_bytes` of JSON."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._rows: dict[str, tuple[Row, int]] = {}
+        self.used_bytes = 0
+
+    def add(self, key: str, row: Row, *, is_forced: bool = False) -> bool:
+        """Take up a row, in place of an older one of that key; False where there is no room.
+
+        Args:
+            is_forced: take it up although there is no room.
+        """
+        self.discard(key)
+        document = row if isinstance(row, str) else asdict(row)
+        size = len(json.dumps(document, separators=(",", ":"))) + _COMMA
+        if self.used_bytes + size > self._limit_bytes and not is_forced:
+            return False
+        self._rows[key] = (row, size)
+        self.used_bytes += size
+        return True
+
+    def discard(self, key: str) -> None:
+        row = self._rows.pop(key, None)
+        if row is not None:
+            self.used_bytes -= row[1]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._rows
+
+    def __iter__(self) -> Iterator[Row]:
+        return (row for row, _ in self._rows.values())
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+class Ledger:
+    """State of one transfer's keys in one epoch.
+
+    Args:
+        start: identity of the journal, and what an earlier epoch of the same rule left:
+            the new journal says all that the old one said from its first writing on.
+    """
+
+    def __init__(self, start: Journal) -> None:
+        self._start = start
+        self._through = start.through
+        #: Ordinary keys beyond `through`, as listed; those that have not ended in `_open`.
+        self._listed: deque[str] = deque()
+        self._open: set[str] = set()
+        self._behind: BoundedRows[str] = BoundedRows(BEHIND_BYTES)
+        #: Keys beyond `through` that an earlier epoch had begun: what is there of them may
+        #: be ours. They stay named until they end.
+        self._intended: BoundedRows[str] = BoundedRows(BEGUN_BYTES)
+        self._done: BoundedRows[DoneRow] = BoundedRows(DONE_BYTES)
+        self._done_order: list[str] = []
+        self._last_done: BoundedRows[DoneRow] = BoundedRows(LAST_DONE_BYTES)
+        self._last: set[str] = set()
+        self._failed: BoundedRows[FailedRow] = BoundedRows(FAILED_BYTES)
+        self._failed_count = 0
+        self._uploads: dict[str, UploadRow] = {}
+        #: Out of bounds: `through` stays where it is, and nothing more is taken as done.
+        self._is_full = False
+        #: Rises with every event.
+        self.revision = 0
+        self._take_over(start)
+
+    def _take_over(self, start: Journal) -> None:
+        for done in start.done:
+            self._add_done(done)
+        for key in start.begun:
+            if self._is_behind(key):
+                self._behind.add(key, key, is_forced=True)
+            else:
+                self._intended.add(key, key)
+        for failed in start.failed:
+            # It will be tried again; until then it is what has not ended.
+            if self._is_behind(failed.key):
+                self._behind.add(failed.key, failed.key, is_forced=True)
+        self._uploads = {row.key: row for row in start.uploads}
+
+    # -- events
+
+    def listed(self, key: str, *, is_last: bool = False) -> None:
+        """Work on a key begins. Ordinary ones come in ascending order."""
+        self.revision += 1
+        if is_last:
+            self._last.add(key)
+        elif self._is_behind(key):
+            # Ended in an earlier epoch, and begun again: must not pass for ended.
+            self._behind.add(key, key, is_forced=True)
+        elif not self._is_full:
+            self._listed.append(key)
+            self._open.add(key)
+
+    def intent(self, row: UploadRow) -> None:
+        """An upload is about to be created."""
+        self.revision += 1
+        self._uploads[row.key] = replace(row, upload_id=None, crc32c=None)
+
+    def created(self, key: str, upload_id: str) -> None:
+        self.revision += 1
+        self._uploads[key] = replace(self._uploads[key], upload_id=upload_id)
+
+    def committing(self, key: str, crc32c: int) -> None:
+        """The parts are there; the store is about to be asked to make them the object."""
+        self.revision += 1
+        self._uploads[key] = replace(self._uploads[key], crc32c=crc32c)
+
+    def aborted(self, key: str) -> None:
+        """The key's upload is gone; the key itself has not ended by that."""
+        self.revision += 1
+        self._uploads.pop(key, None)
+
+    def committed(self, row: DoneRow) -> None:
+        """The object is at the destination, verified."""
+        self._uploads.pop(row.key, None)
+        self._add_done(replace(row, is_last=row.key in self._last))
+        self._end(row.key)
+
+    def skipped(self, key: str) -> None:
+        """The key ended, and nothing was to be written or is known of what was."""
+        self._end(key)
+
+    def failed(self, key: str, code: str) -> None:
+        """The key ended without its object. An upload that is still open stays named."""
+        self._failed_count += 1
+        self._discard_done(key)
+        # One that cannot be named stays open, and so `through` does not pass it.
+        if self._failed.add(key, FailedRow(key, code)):
+            self._end(key)
+        else:
+            self.revision += 1
+
+    # -- the journal
+
+    def journal(self, sequence: int) -> Journal:
+        """What is known now."""
+        begun: BoundedRows[str] = BoundedRows(BEGUN_BYTES)
+        for key in (*self._intended, *self._last, *self._open):
+            begun.add(key, key)
+        return replace(
+            self._start,
+            sequence=sequence,
+            is_sealed=False,
+            through=self._through,
+            done=tuple(sorted((*self._done, *self._last_done), key=lambda row: row.key)),
+            begun=tuple(sorted({*self._behind, *begun})),
+            uploads=tuple(self._uploads[key] for key in sorted(self._uploads)),
+            failed=tuple(sorted(self._failed, key=lambda row: row.key)),
+            failed_count=self._failed_count,
+        )
+
+    @property
+    def uploads(self) -> tuple[UploadRow, ...]:
+        """Uploads that are open, or may be."""
+        return tuple(self._uploads.values())
+
+    # -- how far it is
+
+    def _is_behind(self, key: str) -> bool:
+        return self._through is not None and key <= self._through
+
+    def _add_done(self, row: DoneRow) -> None:
+        if row.is_last:
+            self._last_done.add(row.key, row)
+        elif not self._is_full and not self._is_behind(row.key):
+            while not self._done.add(row.key, row):
+                if not self._pass_over():
+                    self._fill_up()
+                    return
+                if self._is_behind(row.key):
+                    return
+            heapq.heappush(self._done_order, row.key)
+
+    def _discard_done(self, key: str) -> None:
+        self._done.discard(key)
+        self._last_done.discard(key)
+
+    def _end(self, key: str) -> None:
+        self.revision += 1
+        self._last.discard(key)
+        self._behind.discard(key)
+        self._intended.discard(key)
+        self._open.discard(key)
+        while self._listed and self._listed[0] not in self._open:
+            self._advance()
+
+    def _advance(self) -> None:
+        self._through = self._listed.popleft()
+        while self._done_order and self._done_order[0] <= self._through:
+            self._done.discard(heapq.heappop(self._done_order))
+
+    def _pass_over(self) -> bool:
+        """Let `through` pass the first key that has not ended, by naming it."""
+        if not self._listed:
+            return False
+        key = self._listed[0]
+        if key in self._open:
+            if not self._behind.add(key, key):
+                return False
+            self._open.discard(key)
+        self._advance()
+        while self._listed and self._listed[0] not in self._open:
+            self._advance()
+        return True
+
+    def _fill_up(self) -> None:
+        self._is_full = True
+        self._listed.clear()
+        self._open.clear()

@@ -1,0 +1,109 @@
+"""The merge join of both listings at the lead: the source here, the destination at a sink.
+
+Both are read in steps, one ahead of the other by a step at most: memory does not grow
+with the number of objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Executor
+from itertools import islice
+from typing import Final
+
+from skyplane_gateway.selection import (
+    KeyCheck,
+    Lister,
+    Selection,
+    SelectionRule,
+    candidates,
+    decide,
+    listed_at,
+)
+from skyplane_gateway.stores.base import ObjectInfo
+
+#: Keys taken from the source's listing at a time.
+_STEP_OBJECTS: Final = 256
+
+#: A page of the destination: prefix and the key to start after -> objects, ascending, and
+#: whether there are more.
+FetchPage = Callable[[str, str | None], Awaitable[tuple[list[ObjectInfo], bool]]]
+
+
+class Listing:
+    """What is to be done with every object of the source.
+
+    Args:
+        rule: which objects, to where, and what if they are there.
+        list_source: blocking; runs in `threads`.
+        fetch_page: a page of the destination.
+        check_key: see `selection.select`.
+        threads: where the source's blocking calls run.
+    """
+
+    def __init__(
+        self,
+        rule: SelectionRule,
+        *,
+        list_source: Lister,
+        fetch_page: FetchPage,
+        check_key: KeyCheck,
+        threads: Executor,
+    ) -> None:
+        self._rule = rule
+        self._list_source = list_source
+        self._fetch_page = fetch_page
+        self._check_key = check_key
+        self._threads = threads
+
+    async def selections(self) -> AsyncIterator[Selection]:
+        """One row for every source object that the filters let through, in key order.
+
+        Raises:
+            NotFound: a single object that does not exist.
+            StoreError: a listing failed; the rows so far are right, the rest is unknown.
+        """
+        loop = asyncio.get_running_loop()
+        found = candidates(self._rule, self._list_source)
+        # Opened late: an empty source never asks the destination.
+        there: _Pages | None = None
+        while True:
+            step = await loop.run_in_executor(self._threads, _next_step, found)
+            for source, key in step:
+                if there is None:
+                    there = _Pages(listed_at(self._rule, key), self._fetch_page)
+                destination = await there.at(key)
+                yield decide(self._rule, source, key, destination, self._check_key)
+            if len(step) < _STEP_OBJECTS:
+                return
+
+
+def _next_step(found: Iterator[tuple[ObjectInfo, str]]) -> list[tuple[ObjectInfo, str]]:
+    return list(islice(found, _STEP_OBJECTS))
+
+
+class _Pages:
+    """A place in the destination's listing that only moves forward."""
+
+    def __init__(self, prefix: str, fetch: FetchPage) -> None:
+        self._prefix = prefix
+        self._fetch = fetch
+        self._rows: deque[ObjectInfo] = deque()
+        self._last: str | None = None
+        self._has_more = True
+
+    async def at(self, key: str) -> ObjectInfo | None:
+        """The object of that key. Keys must be asked for in ascending order."""
+        while True:
+            while self._rows and self._rows[0].key < key:
+                self._rows.popleft()
+            if self._rows:
+                return self._rows[0] if self._rows[0].key == key else None
+            if not self._has_more:
+                return None
+            page, self._has_more = await self._fetch(self._prefix, self._last)
+            self._rows.extend(page)
+            if page:
+                self._last = page[-1].key

@@ -1,0 +1,128 @@
+"""Asks the store about what the journal names, and settles each object.
+
+The verbs run at a sink. Every answer of the store that takes longer than a moment (parts,
+checksums) is asked for objects that the journal is in doubt of, never for the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from skyplane_gateway.errors import NotFound
+from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
+from skyplane_gateway.lead.journal_keeper import Verb
+from skyplane_gateway.lead.resume import Judgement, Past, keep_parts
+from skyplane_gateway.selection import Selection
+from skyplane_gateway.stores.values import ObjectInfo, PartInfo
+
+log = logging.getLogger(__name__)
+
+#: CRC32C of that very version of a source object; None where it cannot be told.
+SourceChecksum = Callable[[ObjectInfo], Awaitable[int | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What is left to do with one object.
+
+    Attributes:
+        row: what to do, when nothing is finished: its action and precondition.
+        is_finished: the destination has it already.
+        done: how it is at the destination, when that is known of a finished one.
+        upload: goes on; None for an object that starts from the beginning.
+        parts: number -> part that is stored already.
+        gone: an upload of the key was aborted; the ledger is to be told.
+    """
+
+    row: Selection
+    is_finished: bool = False
+    done: DoneRow | None = None
+    upload: UploadRow | None = None
+    parts: Mapping[int, PartInfo] = field(default_factory=dict)
+    gone: bool = False
+
+
+class Recovery:
+    """Settles the objects of a transfer that has a past.
+
+    Args:
+        journal: what the newest epoch of the same rule left; None where there is nothing.
+        call: runs a verb at a sink.
+        source_crc32c: learns the checksum of a source object.
+    """
+
+    def __init__(self, journal: Journal | None, call: Verb, source_crc32c: SourceChecksum) -> None:
+        self._past = Past(journal)
+        self._call = call
+        self._source_crc32c = source_crc32c
+
+    async def settle(self, row: Selection, *, is_last: bool = False) -> Settled:
+        """What is left to do; uploads that nobody goes on with have been aborted.
+
+        Raises:
+            StoreError, GatewayError: as the sink says; the object may be settled again.
+        """
+        return await self._carry_out(self._past.judge(row, is_last=is_last))
+
+    async def abort(self, upload: UploadRow) -> None:
+        """Abort an upload; one without an id is whatever is open for its key.
+
+        Raises:
+            StoreError, GatewayError: as the sink says.
+        """
+        await self._call("abort", {"key": upload.key, "upload_id": upload.upload_id})
+
+    async def _carry_out(self, judgement: Judgement) -> Settled:
+        if judgement.verdict == "compare":
+            return await self._compare(judgement)
+        if judgement.verdict == "continue" and judgement.upload is not None:
+            return await self._go_on(judgement.row, judgement.upload)
+        if judgement.upload is not None:
+            await self.abort(judgement.upload)
+        return Settled(
+            judgement.row,
+            is_finished=judgement.verdict == "finished",
+            done=judgement.done,
+            gone=judgement.upload is not None,
+        )
+
+    async def _go_on(self, row: Selection, upload: UploadRow) -> Settled:
+        arguments = {"key": upload.key, "upload_id": upload.upload_id}
+        try:
+            answer = await self._call("list_parts", arguments)
+        except NotFound:
+            # Completed, aborted or expired: that object alone starts again.
+            log.info("the upload %s of %r is gone", upload.upload_id, upload.key)
+            return Settled(row, gone=True)
+        parts = [PartInfo.from_dict(part) for part in answer["parts"]]
+        return Settled(row, upload=upload, parts=keep_parts(upload, parts))
+
+    async def _compare(self, judgement: Judgement) -> Settled:
+        row, upload = judgement.row, judgement.upload
+        answer = await self._call("head", {"key": row.destination_key, "checksum": True})
+        there: dict[str, Any] | None = answer["object"]
+        wanted = judgement.crc32c
+        if wanted is None:
+            wanted = await self._source_crc32c(row.source)
+        is_equal = (
+            there is not None
+            and wanted is not None
+            and there["crc32c"] == wanted
+            and there["size_bytes"] == row.source.size_bytes
+        )
+        if is_equal and there is not None and wanted is not None:
+            if upload is not None:
+                await self.abort(upload)
+            done = DoneRow(
+                key=row.destination_key,
+                etag=str(there["etag"]),
+                source_etag=row.source.etag,
+                size_bytes=row.source.size_bytes,
+                crc32c=wanted,
+            )
+            return Settled(row, is_finished=True, done=done, gone=upload is not None)
+        otherwise = judgement.otherwise
+        return await self._carry_out(otherwise or Judgement("as-selected", row, upload=upload))

@@ -1,0 +1,147 @@
+"""What a lead does with one object, given what an earlier epoch left behind.
+
+Pure: the rule's decision on today's listings, the journal, and what the store confirms go
+in, a judgement comes out. The journal names, the store confirms, and where they do not
+agree the rule decides as if there were no journal; so a wrong guess costs a copy, never
+an object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
+from skyplane_gateway.selection import Selection
+from skyplane_gateway.stores.values import PartInfo, Precondition
+
+#: `finished`: nothing is left to do. `compare`: finished if the destination has the
+#: source's bytes, else as `otherwise` says. `continue`: the upload goes on. `as-selected`:
+#: as the row says, from the start.
+Verdict = Literal["finished", "compare", "continue", "as-selected"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What to do with one object.
+
+    Attributes:
+        row: the decision of the rule, with the precondition of the write that may follow.
+        done: how we wrote it, where the journal says.
+        upload: to continue; with any other verdict, to abort (with no id: whatever uploads
+            of that key are open, since nobody knows what became of the request).
+        crc32c: of `compare`: of the source version, where the journal says; None when
+            it must be learnt from the source.
+        otherwise: of `compare`: what to do when the bytes differ.
+    """
+
+    verdict: Verdict
+    row: Selection
+    done: DoneRow | None = None
+    upload: UploadRow | None = None
+    crc32c: int | None = None
+    otherwise: Judgement | None = None
+
+
+class Past:
+    """What earlier epochs left, for looking up.
+
+    Args:
+        journal: of the newest epoch of the same rule; None for a transfer without a past.
+    """
+
+    def __init__(self, journal: Journal | None) -> None:
+        self._through = journal.through if journal is not None else None
+        rows = journal if journal is not None else None
+        self._done = {row.key: row for row in rows.done} if rows is not None else {}
+        self._begun = frozenset(rows.begun) if rows is not None else frozenset()
+        self._failed = frozenset(row.key for row in rows.failed) if rows is not None else ()
+        self._uploads = {row.key: row for row in rows.uploads} if rows is not None else {}
+
+    def judge(self, row: Selection, *, is_last: bool = False) -> Judgement:
+        """What to do with the object of that row.
+
+        Args:
+            row: the rule's decision on the listings of today.
+            is_last: the object is one of those that are published after all others.
+        """
+        key = row.destination_key
+        upload = self._uploads.get(key)
+        done = self._done.get(key)
+        if done is not None and _is_there(done, row):
+            if done.source_etag == row.source.etag:
+                return Judgement("finished", row, done=done, upload=upload)
+            # The rule looks for what others put there; this is ours, of an older source.
+            again = replace(
+                row,
+                action="copy",
+                reason="the source changed since it was copied",
+                precondition=Precondition(if_match=done.etag),
+            )
+            return Judgement("as-selected", again, upload=upload)
+        if upload is not None:
+            return _judge_upload(row, upload)
+        if self._has_ended(key, is_last) and _could_be_copy(row):
+            return Judgement("finished", row)
+        if key in self._begun and row.action == "refuse" and _has_right_size(row):
+            # Our own write, of which no journal came to know, must not be held against us.
+            return Judgement("compare", row, otherwise=Judgement("as-selected", row))
+        return Judgement("as-selected", row)
+
+    def _has_ended(self, key: str, is_last: bool) -> bool:
+        """Whether `through` speaks for the key."""
+        if is_last or self._through is None or key > self._through:
+            return False
+        return key not in self._begun and key not in self._failed
+
+
+def _judge_upload(row: Selection, upload: UploadRow) -> Judgement:
+    is_same = (upload.source_key, upload.source_etag, upload.size_bytes) == (
+        row.source.key,
+        row.source.etag,
+        row.source.size_bytes,
+    )
+    afresh = Judgement("as-selected", row, upload=upload)
+    if not is_same:
+        return afresh
+    goes_on = row.action == "copy" and upload.upload_id is not None
+    otherwise = Judgement("continue", row, upload=upload) if goes_on else afresh
+    # The commit had begun, or the rule takes for a stranger's what may be ours.
+    in_doubt = upload.crc32c is not None or row.action == "refuse"
+    if in_doubt and _has_right_size(row):
+        return Judgement("compare", row, upload=upload, crc32c=upload.crc32c, otherwise=otherwise)
+    return otherwise
+
+
+def keep_parts(upload: UploadRow, parts: Iterable[PartInfo]) -> dict[int, PartInfo]:
+    """Number -> part, of those parts of an upload that need not be sent again.
+
+    A part counts when it has the right length and its checksum is known: without that, the
+    whole could not be compared with what was read.
+    """
+    return {
+        part.number: part
+        for part in parts
+        if part.crc32c is not None
+        and part.size_bytes > 0
+        and part.size_bytes == upload.length_of(part.number)
+    }
+
+
+def _is_there(done: DoneRow, row: Selection) -> bool:
+    return row.destination is not None and row.destination.etag == done.etag
+
+
+def _has_right_size(row: Selection) -> bool:
+    return row.destination is not None and row.destination.size_bytes == row.source.size_bytes
+
+
+def _could_be_copy(row: Selection) -> bool:
+    """The destination has the size of the source and is not older."""
+    there = row.destination
+    return (
+        there is not None
+        and there.size_bytes == row.source.size_bytes
+        and there.last_modified >= row.source.last_modified
+    )

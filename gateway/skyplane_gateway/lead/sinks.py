@@ -1,0 +1,130 @@
+"""Verbs on the destination, at whichever sink answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from skyplane_gateway.errors import (
+    GatewayLost,
+    GatewayUnreachable,
+    SkyplaneError,
+    UnknownTransfer,
+)
+from skyplane_gateway.lead.pauses import patiently, pause_s
+from skyplane_gateway.lead.peers import SinkPeer
+
+log = logging.getLogger(__name__)
+
+
+class Sinks:
+    """The sinks of a transfer, one as good as another.
+
+    Args:
+        peers: at least one.
+        stall_deadline_s: how long a verb is tried while no sink answers.
+        randomness: of the pauses.
+    """
+
+    def __init__(
+        self, peers: Sequence[SinkPeer], *, stall_deadline_s: float, randomness: random.Random
+    ) -> None:
+        self._peers = tuple(peers)
+        self._stall_deadline_s = stall_deadline_s
+        self._randomness = randomness
+        self._turn = 0
+        #: Sinks that did not answer when they were last asked, and what became of it.
+        self.lost: dict[str, str] = {}
+        #: Keys for which an upload may have begun that nobody was told of.
+        self.doubtful_keys: set[str] = set()
+        self.verbs_under_way = 0
+
+    async def call(
+        self, verb: str, arguments: Mapping[str, Any], *, prefer: str = ""
+    ) -> tuple[dict[str, Any], str]:
+        """Run a verb, with patience where that can help; its answer, and who gave it.
+
+        Args:
+            prefer: the sink to ask first; by default they take turns.
+
+        Raises:
+            GatewayLost: no sink has answered for the stall deadline.
+            UnknownTransfer, StaleEpoch: the sinks do not work for this lead.
+            StoreError: as the store says.
+        """
+        loop = asyncio.get_running_loop()
+        began_s, attempt = loop.time(), 0
+        self.verbs_under_way += 1
+        try:
+            while True:
+                attempt += 1
+                refusals: list[SkyplaneError] = []
+                for peer in self._in_order(prefer):
+                    answer = await self._ask(peer, verb, arguments, refusals)
+                    if answer is not None:
+                        return answer, peer.node
+                if len(refusals) == len(self._peers):
+                    raise refusals[0]
+                if loop.time() - began_s >= self._stall_deadline_s:
+                    raise self._silence()
+                await asyncio.sleep(pause_s(attempt, self._randomness))
+        finally:
+            self.verbs_under_way -= 1
+
+    async def call_once(self, verb: str, arguments: Mapping[str, Any], *, prefer: str = "") -> bool:
+        """Run a verb at any sink that answers, without patience; whether one did it.
+
+        A sink that did not answer is not asked again: there may be many such calls, and
+        somebody waits for the last of them.
+        """
+        for peer in self._in_order(prefer):
+            if peer.node in self.lost:
+                continue
+            try:
+                await peer.call(verb, arguments)
+            except SkyplaneError as error:
+                log.warning("%s could not %s %r: %s", peer.node, verb, arguments["key"], error)
+                if isinstance(error, GatewayUnreachable):
+                    self.lost[peer.node] = error.message
+            else:
+                return True
+        return False
+
+    async def _ask(
+        self,
+        peer: SinkPeer,
+        verb: str,
+        arguments: Mapping[str, Any],
+        refusals: list[SkyplaneError],
+    ) -> dict[str, Any] | None:
+        """The sink's answer; None when it does not answer, or refuses to work for us."""
+        try:
+            answer = await patiently(lambda: peer.call(verb, arguments), self._randomness)
+        except (GatewayUnreachable, UnknownTransfer) as error:
+            log.warning("sink gateway %s is lost: %s", peer.node, error)
+            self.lost[peer.node] = error.message
+            if isinstance(error, UnknownTransfer):
+                refusals.append(error)
+            elif verb == "create":
+                self.doubtful_keys.add(arguments["key"])
+            return None
+        self.lost.pop(peer.node, None)
+        return answer
+
+    def _in_order(self, prefer: str) -> list[SinkPeer]:
+        """Silent ones last; else the preferred one first, or each in its turn."""
+        count = len(self._peers)
+        if not prefer:
+            self._turn += 1
+        turn = self._turn % count
+        peers = [*self._peers[turn:], *self._peers[:turn]]
+        return sorted(peers, key=lambda peer: (peer.node in self.lost, peer.node != prefer))
+
+    def _silence(self) -> GatewayLost:
+        reasons = "; ".join(
+            f"sink gateway {node} is lost: {reason}" for node, reason in self.lost.items()
+        )
+        return GatewayLost(f"no sink has answered within {self._stall_deadline_s:g} s ({reasons})")

@@ -1,0 +1,74 @@
+"""Reads an object of a store to learn its checksum."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from skyplane_gateway.errors import NotFound, PreconditionFailed
+from skyplane_gateway.protocol.checksum import crc32c as checksum
+from skyplane_gateway.stores.base import ObjectAttributes, ObjectInfo, ObjectStore
+
+_STEP_BYTES: Final = 1 << 20
+
+
+def read_crc32c(store: ObjectStore, info: ObjectInfo, size_bytes: int) -> int | None:
+    """CRC32C of what the store holds as that version; None when it ends before `size_bytes`.
+
+    Raises:
+        PreconditionFailed: the object is no longer that version.
+        StoreError: as the store says.
+    """
+    buffer = memoryview(bytearray(min(size_bytes, _STEP_BYTES) or 1))
+    found, left = 0, size_bytes
+    with store.read(info.key, offset=0, length=size_bytes, if_match=info.etag) as reader:
+        while left:
+            count = reader.readinto(buffer[: min(left, len(buffer))])
+            if count == 0:
+                return None
+            found = checksum(buffer[:count], found)
+            left -= count
+    return found
+
+
+def known_crc32c(store: ObjectStore, key: str) -> tuple[ObjectInfo, int | None]:
+    """The object of that key and its CRC32C: the store's own word where that can be
+    trusted, by reading it where not. None when it ends early.
+
+    Raises:
+        NotFound: there is no such object.
+        PreconditionFailed: it changed between the calls.
+        StoreError: as the store says.
+    """
+    info = store.head(key)
+    if store.capabilities.trusts_checksum and info.crc32c is not None:
+        return info, info.crc32c
+    return info, read_crc32c(store, info, info.size_bytes)
+
+
+def find_landed(
+    store: ObjectStore,
+    key: str,
+    size_bytes: int,
+    crc32c: int,
+    attributes: ObjectAttributes | None = None,
+) -> ObjectInfo | None:
+    """The object of that key if it is what was to be written there, bytes and attributes.
+
+    What decides when a write is refused that may have been carried out before, by this
+    process or another: whoever wrote it, it is as it should be.
+
+    Raises:
+        StoreError: as the store says.
+    """
+    try:
+        info = store.head(key)
+        if info.size_bytes != size_bytes:
+            return None
+        comparable = attributes is not None and store.capabilities.supports_metadata
+        if comparable and info.attributes not in (None, attributes):
+            return None
+        # A folder's mark has no bytes, and a file store cannot read it.
+        info, found = known_crc32c(store, key) if size_bytes else (info, 0)
+    except (NotFound, PreconditionFailed):
+        return None
+    return info if found == crc32c else None

@@ -1,0 +1,305 @@
+"""A store that is asked with patience: limited, tried again, never in vain.
+
+Wraps any `ObjectStore`. Throttling is waited out for minutes under the bucket's adaptive
+rate; other failures in transit have a small budget of their own; what cannot succeed fails
+at once.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from typing import TypeVar
+
+from skyplane_gateway.errors import (
+    NotFound,
+    PreconditionFailed,
+    StoreError,
+    StoreUnavailable,
+    Throttled,
+)
+from skyplane_gateway.stores import open_store
+from skyplane_gateway.stores.base import (
+    UNCONDITIONAL,
+    Body,
+    Credentials,
+    ObjectAttributes,
+    ObjectInfo,
+    ObjectStore,
+    PartInfo,
+    Precondition,
+    Reader,
+    StoreCapabilities,
+    StoreSpec,
+    UploadInfo,
+    read_object,
+)
+from skyplane_gateway.stores.limited_reader import LimitedReader, PlacedReader
+from skyplane_gateway.stores.limiter import AdaptiveLimiter, Clock, Pause, Permit, limiter_of
+from skyplane_gateway.stores.patience import Patience, Trials
+
+_T = TypeVar("_T")
+
+#: Rows that one request of a listing gives.
+_PAGE_KEYS = 1000
+
+
+def open_limited(spec: StoreSpec, credentials: Credentials | None = None) -> ObjectStore:
+    """`open_store`, with patience and the limiter that this bucket has in this process.
+
+    Raises:
+        ConfigurationInvalid: as `open_store`.
+    """
+    inner = spec
+    if spec.kind == "s3":
+        # The SDK's own attempts know neither the limiter nor Retry-After.
+        options = {"attempts": "1", **dict(spec.options)}
+        inner = replace(spec, options=tuple(sorted(options.items())))
+    return LimitedStore(open_store(inner, credentials), limiter_of(spec), spec=spec)
+
+
+class LimitedStore:
+    """See `ObjectStore` and the module.
+
+    Beginning an upload is tried again only where the store has surely not done it (it
+    throttled); else a second upload could stay open unseen.
+
+    Args:
+        store: what is asked.
+        limiter: the bucket's.
+        spec: what to show as one's own; the store's where not given.
+        fraction: random numbers from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        limiter: AdaptiveLimiter,
+        *,
+        spec: StoreSpec | None = None,
+        patience: Patience | None = None,
+        clock: Clock = time.monotonic,
+        pause: Pause = threading.Event.wait,
+        fraction: Callable[[], float] = random.random,
+    ) -> None:
+        self._store = store
+        self._limiter = limiter
+        self._spec = spec or store.spec
+        self._ended = threading.Event()
+        self._patience = patience or Patience()
+        self._clock = clock
+        self._pause = pause
+        self._fraction = fraction
+
+    @property
+    def spec(self) -> StoreSpec:
+        return self._spec
+
+    @property
+    def capabilities(self) -> StoreCapabilities:
+        return self._store.capabilities
+
+    def cancel(self) -> None:
+        """End every wait of this store now: those who wait get `Cancelled`."""
+        self._ended.set()
+        self._limiter.wake()
+
+    def close(self) -> None:
+        self.cancel()
+        self._store.close()
+
+    def check(self, prefix: str = "") -> None:
+        self._patiently(lambda: self._store.check(prefix))
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        """As `ObjectStore.list`; what fails in transit goes on after the last key."""
+        trials = self._trials()
+        last = start_after
+        while True:
+            rows = self._store.list(prefix, start_after=last)
+            try:
+                for row in self._paged(rows, trials):
+                    last = row.key
+                    yield row
+            except (Throttled, StoreUnavailable) as error:
+                trials.wait(error)
+            else:
+                return
+
+    def head(self, key: str) -> ObjectInfo:
+        return self._patiently(lambda: self._store.head(key))
+
+    def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Reader:
+        """As `ObjectStore.read`; a body under a pin that breaks is taken up where it broke."""
+
+        def opened(done: int) -> Reader:
+            return self._open(key, offset + done, length - done, if_match)
+
+        return LimitedReader(opened, can_resume=if_match is not None, trials=self._trials())
+
+    def put(
+        self,
+        key: str,
+        data: Body,
+        *,
+        attributes: ObjectAttributes | None = None,
+        precondition: Precondition = UNCONDITIONAL,
+        crc32c: int | None = None,
+    ) -> ObjectInfo:
+        """As `ObjectStore.put`; an attempt is not refused for what an earlier one wrote."""
+        may_have_landed = False
+
+        def once() -> ObjectInfo:
+            nonlocal may_have_landed
+            try:
+                return self._store.put(
+                    key, data, attributes=attributes, precondition=precondition, crc32c=crc32c
+                )
+            except (Throttled, StoreUnavailable):
+                may_have_landed = True
+                raise
+            except PreconditionFailed:
+                landed = _find(self._store, key, data) if may_have_landed else None
+                if landed is None:
+                    raise
+                return landed
+
+        return self._patiently(once)
+
+    def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
+        return self._patiently(
+            lambda: self._store.create_upload(key, attributes), may_repeat=(Throttled,)
+        )
+
+    def put_part(
+        self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
+    ) -> PartInfo:
+        return self._patiently(
+            lambda: self._store.put_part(key, upload_id, number, data, offset=offset, crc32c=crc32c)
+        )
+
+    def complete_upload(
+        self,
+        key: str,
+        upload_id: str,
+        parts: Sequence[PartInfo],
+        *,
+        precondition: Precondition = UNCONDITIONAL,
+        size_bytes: int,
+        crc32c: int | None = None,
+    ) -> ObjectInfo:
+        return self._patiently(
+            lambda: self._store.complete_upload(
+                key,
+                upload_id,
+                parts,
+                precondition=precondition,
+                size_bytes=size_bytes,
+                crc32c=crc32c,
+            )
+        )
+
+    def abort_upload(self, key: str, upload_id: str) -> None:
+        self._patiently(lambda: self._store.abort_upload(key, upload_id))
+
+    def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
+        """As `ObjectStore.list_uploads`; what fails in transit begins again, telling none twice."""
+        trials = self._trials()
+        told: set[UploadInfo] = set()
+        while True:
+            try:
+                for row in self._paged(self._store.list_uploads(prefix), trials):
+                    if row not in told:
+                        told.add(row)
+                        yield row
+            except (Throttled, StoreUnavailable) as error:
+                trials.wait(error)
+            else:
+                return
+
+    def list_parts(self, key: str, upload_id: str) -> tuple[PartInfo, ...]:
+        return self._patiently(lambda: self._store.list_parts(key, upload_id))
+
+    def delete(self, key: str) -> None:
+        self._patiently(lambda: self._store.delete(key))
+
+    def _trials(self) -> Trials:
+        return Trials(
+            self._patience,
+            self._ended,
+            clock=self._clock,
+            pause=self._pause,
+            fraction=self._fraction,
+        )
+
+    def _patiently(
+        self,
+        call: Callable[[], _T],
+        may_repeat: tuple[type[StoreError], ...] = (Throttled, StoreUnavailable),
+    ) -> _T:
+        trials = self._trials()
+        while True:
+            try:
+                with self._place():
+                    return call()
+            except may_repeat as error:
+                trials.wait(error)
+
+    def _paged(self, rows: Iterator[_T], trials: Trials) -> Iterator[_T]:
+        """The rows, fetched a page at a time, each page in its place."""
+        while True:
+            with self._place():
+                page = tuple(islice(rows, _PAGE_KEYS))
+            trials.went_on()
+            yield from page
+            if len(page) < _PAGE_KEYS:
+                return
+
+    def _open(self, key: str, offset: int, length: int, if_match: str | None) -> Reader:
+        """One attempt; it keeps its place until the reader is closed."""
+        permit = self._limiter.acquire(self._ended)
+        try:
+            with self._judged(permit):
+                found = self._store.read(key, offset=offset, length=length, if_match=if_match)
+        except BaseException:
+            self._limiter.release()
+            raise
+        return PlacedReader(found, self._limiter.release)
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """One request: wait for its turn, then tell the limiter how it went."""
+        permit = self._limiter.acquire(self._ended)
+        try:
+            with self._judged(permit):
+                yield
+        finally:
+            self._limiter.release()
+
+    @contextmanager
+    def _judged(self, permit: Permit) -> Iterator[None]:
+        try:
+            yield
+        except Throttled as error:
+            self._limiter.throttled(permit, error.retry_after_s)
+            raise
+        self._limiter.succeeded()
+
+
+def _find(store: ObjectStore, key: str, data: Body) -> ObjectInfo | None:
+    """The object at `key` if it holds these bytes. Raises StoreError when it cannot be told."""
+    try:
+        info, body = read_object(store, key, max_bytes=len(data))
+    except (NotFound, PreconditionFailed):
+        return None
+    except (Throttled, StoreUnavailable):
+        raise
+    except StoreError:
+        # Longer than what was sent, or not ours to read.
+        return None
+    return info if body == data else None

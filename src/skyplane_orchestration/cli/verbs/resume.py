@@ -1,0 +1,80 @@
+"""`resume`: go on with a transfer that failed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from skyplane_orchestration.cli import arguments
+from skyplane_orchestration.cli.outcome import SUCCESS, refusing
+from skyplane_orchestration.cli.progress import progress_on
+from skyplane_orchestration.cli.session import open_client, read_text
+from skyplane_orchestration.cli.terminal import Terminal
+from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
+
+
+def add(verbs: arguments.Subparsers) -> None:
+    parser = verbs.add_parser("resume", help="go on with a transfer that failed")
+    parser.add_argument(
+        "handle",
+        metavar="HANDLE",
+        help="the resume handle of its result; or a file with it, or with what --json printed; "
+        "- for stdin",
+    )
+    parser.add_argument(
+        "--manifest", metavar="PATH", help="path or URL for the list of all objects (Parquet)"
+    )
+    arguments.add_deployment(parser)
+    arguments.add_times(parser)
+    arguments.add_output(parser)
+    parser.set_defaults(run_verb=run)
+
+
+def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    from skyplane_orchestration.resuming import ResumeHandle
+
+    with refusing():
+        handle = ResumeHandle.from_text(_text_of(options.handle))
+        client = open_client(options)
+        client.check_place(handle.job.destination)
+    progress = progress_on(terminal)
+    try:
+        with refusing(ConfigurationInvalid, ForeignHost, NotAuthorised):
+            result = client.resume(
+                handle,
+                on_fleet=progress.on_fleet,
+                on_status=progress.on_status,
+                manifest=options.manifest,
+            )
+    finally:
+        progress.stop()
+    if terminal.is_json:
+        terminal.write_json(result.to_dict())
+    else:
+        from skyplane_orchestration.cli.render import result_parts
+
+        terminal.answer({}, *result_parts(result))
+    return SUCCESS
+
+
+def _text_of(given: str) -> str:
+    """The handle itself, wherever it stands. Raises ConfigurationInvalid."""
+    from skyplane_orchestration.resuming import PREFIX
+
+    if given.startswith(PREFIX):
+        return given
+    if given != "-" and not Path(given).exists():
+        raise ConfigurationInvalid(f"{given[:80]!r} is neither a resume handle nor a file")
+    text = read_text(given, "resume handle").strip()
+    if not text.startswith("{"):
+        return text
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationInvalid(f"{given!r} is not JSON: {error}") from error
+    result = document.get("result", document)
+    handle = result.get("resume_handle") if isinstance(result, dict) else None
+    if not isinstance(handle, str) or not handle:
+        raise ConfigurationInvalid(f"the result in {given!r} has no resume handle")
+    return handle

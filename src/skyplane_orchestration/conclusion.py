@@ -1,0 +1,126 @@
+"""What is done once a transfer has ended: uploads, manifest, the deletes of a move, result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skyplane_orchestration.credentials import CredentialSources
+from skyplane_orchestration.errors import SkyplaneError, TransferFailed
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.outcome import TransferStatus, result_of
+from skyplane_orchestration.result import TransferResult
+from skyplane_orchestration.watch import Watch
+
+#: Code of a move whose copies are all there, and some of whose sources are as well.
+SOURCES_LEFT = "sources-left"
+
+
+def conclude(
+    job: TransferJob,
+    watch: Watch,
+    status: TransferStatus,
+    credentials: CredentialSources,
+    *,
+    manifest: str | None,
+) -> TransferResult:
+    """The result of a transfer that has ended, well or not; the ends have let go of it.
+
+    Raises:
+        StoreError: it ended well, but the manifest cannot be written.
+    """
+    warnings = list(watch.warnings)
+    uri = ""
+    try:
+        if not watch.is_abandoned:
+            # What nobody leads is kept for whoever goes on with it.
+            warnings += watch.steering.abort_left_uploads(job, status, credentials)
+            uri = _write_manifest(job, watch, credentials, manifest)
+        result = result_of(job, watch.fleet, status, manifest_uri=uri, warnings=tuple(warnings))
+        return _moved(job, watch, result, credentials) if job.move else result
+    except SkyplaneError as error:
+        if status.state == "succeeded":
+            raise
+        # The transfer's own failure is what the caller has to hear of.
+        warnings.append(f"after the transfer: {error.message}")
+        return result_of(job, watch.fleet, status, warnings=tuple(warnings))
+    finally:
+        watch.steering.release(watch.submitted)
+
+
+def with_handle(
+    result: TransferResult,
+    job: TransferJob,
+    watch: Watch,
+    status: TransferStatus,
+    now_unix_s: float,
+) -> TransferResult:
+    """The result with a resume handle, where going on can help."""
+    if result.state != "failed" or (status.error or {}).get("is_permanent", False):
+        return result
+    from skyplane_orchestration.resuming import MAX_TEXT_BYTES, RESUME_TTL_S, ResumeHandle
+
+    text = ResumeHandle(
+        job=job,
+        plan=watch.fleet.plan,
+        fleet_key=watch.fleet.key,
+        generation=watch.fleet.generation,
+        deployment=watch.fleet.deployment,
+        transfer_key=watch.submitted.transfer_key,
+        epoch=watch.submitted.epoch,
+        expires_unix_s=now_unix_s + RESUME_TTL_S,
+    ).to_text()
+    if len(text) > MAX_TEXT_BYTES:
+        warning = "the job and its plan are too long for a resume handle; run it again instead"
+        return replace(result, warnings=(*result.warnings, warning))
+    return replace(result, resume_handle=text)
+
+
+def require_success(result: TransferResult, status: TransferStatus) -> TransferResult:
+    """Raises TransferFailed with the result unless it is a success."""
+    if result.succeeded:
+        return result
+    raise TransferFailed(
+        result.error or f"the transfer was {result.state}",
+        result=result,
+        is_permanent=bool((status.error or {}).get("is_permanent", False)),
+    )
+
+
+def _write_manifest(
+    job: TransferJob, watch: Watch, credentials: CredentialSources, manifest: str | None
+) -> str:
+    if manifest is None:
+        return ""
+    from skyplane_orchestration.manifest import write_manifest
+
+    rows = watch.steering.report_rows(watch.submitted)
+    return write_manifest(manifest, job, rows, credentials)
+
+
+def _moved(
+    job: TransferJob, watch: Watch, result: TransferResult, credentials: CredentialSources
+) -> TransferResult:
+    """The result after the sources were deleted; of a failed transfer none is."""
+    if not result.succeeded:
+        return result
+    from skyplane_orchestration.moving import Removal, remove_sources
+
+    removal = Removal()
+    trouble = ""
+    try:
+        remove_sources(
+            job, lambda: watch.steering.report_rows(watch.submitted), credentials, removal
+        )
+    except SkyplaneError as error:
+        trouble = error.message
+    if removal.failed:
+        trouble = trouble or removal.reasons[0]
+    warnings = (*result.warnings, *removal.reasons)
+    result = replace(result, moved=removal.removed, warnings=warnings)
+    if not trouble:
+        return result
+    text = (
+        f"all copies are at the destination, but only {removal.removed} of {result.copied} "
+        f"sources could be deleted: {trouble}"
+    )
+    return replace(result, state="failed", error=text, error_code=SOURCES_LEFT)

@@ -1,0 +1,167 @@
+"""The second half of a move: delete at the source what is safe at the destination."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from skyplane_gateway.selection import is_published_last, require_apart
+from skyplane_gateway.stores import open_store
+from skyplane_gateway.stores.base import ObjectInfo, ObjectStore
+from skyplane_orchestration.credentials import CredentialSources
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    NotFound,
+    PermissionDenied,
+    PreconditionFailed,
+    StoreError,
+)
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.side_by_side import side_by_side
+from skyplane_orchestration.survey import spec_of
+
+_PARALLEL: Final = 8
+
+#: A key below the source that no copy takes for data, and that nobody ever writes.
+_PROBE: Final = ".skyplane/jobs/may-delete"
+
+Row = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Removal:
+    """What became of the sources of copied objects.
+
+    Attributes:
+        removed: sources that are gone now.
+        kept: sources that are another version by now than the one that was copied.
+        failed: sources that could not be looked at or deleted.
+        reasons: of the first few that are still there.
+    """
+
+    removed: int = 0
+    kept: int = 0
+    failed: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+
+def check_move(job: TransferJob, credentials: CredentialSources) -> None:
+    """See that a move can end as one, before anything is built for it.
+
+    A store is asked to delete a key that does not exist, since none says what is allowed;
+    in a bucket with versions this leaves a delete marker under that key.
+
+    Raises:
+        ConfigurationInvalid: one end lies in the other.
+        PermissionDenied: the source may not be deleted from.
+        StoreError: it cannot be asked.
+    """
+    ends = spec_of(job.source), job.source.key, spec_of(job.destination), job.destination.key
+    require_apart(*ends, recursive=job.recursive)
+    try:
+        require_apart(*ends[2:], *ends[:2], recursive=job.recursive)
+    except ConfigurationInvalid as error:
+        raise ConfigurationInvalid(
+            f"a move out of {job.source.url!r} into a folder above it cannot be told from a "
+            "change of the source; copy instead, or move to a place beside it"
+        ) from error
+    folder = _folder(job)
+    if job.source.kind == "file":
+        # An unlink of what does not exist says nothing about permission.
+        place = "/" + folder
+        if Path(place).is_dir() and not os.access(place, os.W_OK | os.X_OK):
+            raise PermissionDenied(f"{place} may not be deleted from, which a move does")
+        return
+    with closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as store:
+        try:
+            store.delete(folder + _PROBE)
+        except PermissionDenied as error:
+            raise PermissionDenied(
+                f"a move deletes objects under {job.source.url!r}, which is not allowed: "
+                f"{error.message}"
+            ) from error
+
+
+def _folder(job: TransferJob) -> str:
+    key = job.source.key
+    if job.recursive:
+        return key if not key or key.endswith("/") else key + "/"
+    return key[: key.rstrip("/").rfind("/") + 1]
+
+
+def remove_sources(
+    job: TransferJob,
+    rows: Callable[[], Iterable[Row]],
+    credentials: CredentialSources,
+    removal: Removal,
+) -> None:
+    """Delete the source of every object that was copied; of no other.
+
+    Objects that announce others (`_SUCCESS`, ...) go first, so that no reader of the
+    source is told of what is no longer there. Each is looked at right before: another
+    version than the copied one stays.
+
+    Args:
+        rows: the lead's report of an ended transfer, from its start whenever it is called.
+        removal: where it is counted, so that nothing is forgotten should it break off.
+
+    Raises:
+        SkyplaneError: the report cannot be read, or the store not be opened.
+    """
+    with closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as store:
+        for is_first in (True, False):
+            copied = _copied(job, rows(), announcing=is_first)
+            for row, outcome in side_by_side(copied, lambda row: _remove(store, row), _PARALLEL):
+                _count(removal, job, row, *outcome)
+
+
+def _copied(job: TransferJob, rows: Iterable[Row], *, announcing: bool) -> Iterator[Row]:
+    for row in rows:
+        last = is_published_last(row["destination"], job.publish_last)
+        if row["state"] == "copied" and last == announcing:
+            yield row
+
+
+_Outcome = tuple[Literal["removed", "kept", "failed"], str]
+
+
+def _remove(store: ObjectStore, row: Row) -> _Outcome:
+    try:
+        current = store.head(row["source"])
+        if not _is_copied_version(store, current, row):
+            return "kept", "it was changed after it had been copied"
+        store.delete(row["source"])
+    except NotFound:
+        return "removed", ""
+    except PreconditionFailed:
+        return "kept", "it was changed while it was looked at"
+    except StoreError as error:
+        return "failed", error.message
+    return "removed", ""
+
+
+def _is_copied_version(store: ObjectStore, current: ObjectInfo, row: Row) -> bool:
+    """By version where the lead says which it was, by content where not."""
+    if row.get("source_etag"):
+        return bool(current.etag == row["source_etag"])
+    if current.size_bytes != row["bytes"]:
+        return False
+    from skyplane_orchestration.verification import crc32c_of
+
+    return bool(crc32c_of(store, current)[0] == row["crc32c"])
+
+
+def _count(removal: Removal, job: TransferJob, row: Row, what: str, reason: str) -> None:
+    if what == "removed":
+        removal.removed += 1
+        return
+    if what == "kept":
+        removal.kept += 1
+    else:
+        removal.failed += 1
+    if len(removal.reasons) < _PARALLEL:
+        removal.reasons.append(f"{job.source.url_of(row['source'])} is still there: {reason}")

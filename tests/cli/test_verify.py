@@ -1,0 +1,65 @@
+"""`skyplane-orch verify`: exit codes and what is printed."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from skyplane_orchestration.cli.main import main
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Answer
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[str, str]:
+    for name in ("in", "out"):
+        (tmp_path / name).mkdir()
+        for key in "abc":
+            (tmp_path / name / key).write_bytes(key.encode())
+    return f"{tmp_path}/in", f"{tmp_path}/out"
+
+
+def test_equal_places(places: tuple[str, str], answer: Answer) -> None:
+    report = answer("verify", "-r", *places)
+    assert (report["is_equal"], report["objects"], report["equal"]) == (True, 3, 3)
+    assert answer("verify", f"{places[0]}/a", f"{places[1]}/a")["objects"] == 1
+
+
+def test_differences(places: tuple[str, str], answer: Answer) -> None:
+    Path(places[1], "a").write_bytes(b"z")
+    Path(places[1], "d").write_bytes(b"d")
+    report = answer("verify", "-r", *places, "--extra", code=1)
+    assert [row["kind"] for row in report["differences"]] == ["different", "extra"]
+    assert answer("verify", "-r", *places, "--exclude-keys", "a")["is_equal"]
+    assert answer("verify", "-r", *places, "--listing-only", "--parallel", "2")["is_equal"]
+
+
+def test_what_a_person_reads(places: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    for key in "abc":
+        Path(places[1], key).unlink()
+    Path(places[1], "d").write_bytes(b"d")
+    assert main(["verify", "-r", *places, "--extra"]) == 1
+    printed = capsys.readouterr().out
+    assert f"file://{places[0]}/b" in printed
+    assert f"file://{places[1]}/d" in printed
+    assert "0 of 3 objects are equal (0 B, by checksums)" in printed
+    assert "3 missing, 0 different, 0 unreadable, 1 extra; 0 B read" in printed
+
+
+def test_bad_input(places: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    nowhere = ["s3://b/x/", "--dst-endpoint", f"http://127.0.0.1:{port}"]
+    for arguments, words in (
+        (["-r", f"{places[0]}/none", places[1]], "no objects"),
+        ([f"{places[0]}/none", places[1]], "no object"),
+        (["-r", "ftp://x", places[1]], "scheme"),
+        (["-r", *places, "--parallel", "0"], "--parallel"),
+        (["-r", places[0], *nowhere], "b"),
+    ):
+        assert main(["verify", *arguments]) == 2
+        assert words in capsys.readouterr().err

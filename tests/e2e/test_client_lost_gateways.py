@@ -1,0 +1,90 @@
+"""Gateways killed in mid-transfer where another path is left: the data arrives all the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from skyplane_orchestration.fleet import Fleet
+from skyplane_orchestration.job import Limits, TransferJob
+from skyplane_orchestration.location import Location
+from skyplane_orchestration.outcome import TransferStatus
+from skyplane_orchestration.plan import TransferPlan
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import ClientKit, S3Server, SlowLink
+
+pytestmark = pytest.mark.e2e
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def job(
+    servers: tuple[S3Server, S3Server], brisk_link: SlowLink, request: pytest.FixtureRequest
+) -> TransferJob:
+    """Objects in parts and many small ones, to a store behind a thin line."""
+    bucket = "lost-" + request.node.callspec.id
+    source, destination = servers
+    for server in servers:
+        server.make_bucket(bucket)
+    source.fill(bucket, "p/", {f"large{i}": os.urandom(11 * MIB) for i in range(4)})
+    source.fill(bucket, "p/", {f"small{i}": os.urandom(100) for i in range(20)})
+    return TransferJob(
+        Location(f"s3://{bucket}/p/", source.region, source.endpoint),
+        Location(f"s3://{bucket}/q/", destination.region, brisk_link.endpoint),
+        limits=Limits(chunk_mib=5),
+    )
+
+
+def plan_of(kit: ClientKit, role: str) -> TransferPlan:
+    """Two paths that share the lead only, or not even a relay."""
+    if role == "relay":
+        return kit.plan((kit.SOURCE, kit.RELAY, kit.SINK), (kit.SOURCE, kit.SINK))
+    return kit.plan((kit.SOURCE, kit.SINK), count=2)
+
+
+def doomed_of(kit: ClientKit, fleet: Fleet, role: str) -> str:
+    if role == "source":
+        return fleet.sources[1].node  # The first one leads.
+    region = kit.RELAY if role == "relay" else kit.SINK
+    nodes: Sequence[str] = [handle.node for handle in fleet.gateways if handle.region == region]
+    return nodes[-1]
+
+
+@pytest.mark.parametrize("role", ["relay", "source", "sink"])
+def test_a_gateway_killed_beside_another_path(
+    role: str, kit: ClientKit, job: TransferJob, servers: tuple[S3Server, S3Server]
+) -> None:
+    source, destination = servers
+    client = kit.client()
+    fleet = client.provision(plan_of(kit, role))
+    doomed = doomed_of(kit, fleet, role)
+    (handle,) = [handle for handle in fleet.gateways if handle.node == doomed]
+    killed: list[str] = []
+
+    def kill(status: TransferStatus) -> None:
+        if not killed and status.is_running and len(status.open_uploads) >= 2:
+            os.kill(int(handle.details["pid"]), signal.SIGKILL)
+            killed.append(doomed)
+
+    try:
+        epochs: list[int] = []
+        result = client.transfer(
+            job, fleet, on_status=kill, on_submitted=lambda _, where: epochs.append(where.epoch)
+        )
+        assert killed
+        assert epochs == [1]
+        assert (result.copied, result.failed) == (24, 0)
+        # Nobody brought up another one.
+        assert len(kit.home.gateways()) == len(fleet.gateways) - 1
+    finally:
+        client.teardown(fleet)
+    bucket = job.source.bucket
+    assert destination.digests(bucket, "q/") == source.digests(bucket, "p/")
+    assert destination.open_uploads(bucket) == []
+    assert kit.home.traces() == []

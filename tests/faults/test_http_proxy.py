@@ -1,0 +1,332 @@
+"""The proxy before a store: it changes nothing but what its rules say, and counts right."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from tests.faults.http_proxy import FaultProxy, running
+from tests.faults.http_rules import TRANSIENT, Rule, Schedule, random_rules
+
+OBJECT = bytes(range(256)) * 4
+
+
+class _Store(BaseHTTPRequestHandler):
+    """Keeps nothing: answers GET with `OBJECT`, and with what it heard otherwise."""
+
+    protocol_version = "HTTP/1.1"
+    heard: list[tuple[str, str, bytes]]
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        pieces = []
+        while size := int(self.rfile.readline(), 16):
+            pieces.append(self.rfile.read(size))
+            self.rfile.readline()
+        while self.rfile.readline() != b"\r\n":
+            pass
+        return b"".join(pieces)
+
+    def _write(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        if self.path.endswith("?chunked"):
+            self.send_header("Transfer-Encoding", "chunked")
+            body = b"%x\r\n%b\r\n0\r\nTrailer: x\r\n\r\n" % (len(body), body)
+        else:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        asked = self.headers.get("Range")
+        self.heard.append((self.command, self.path, (asked or "").encode()))
+        if asked is None:
+            return self._write(200, OBJECT)
+        first, _, last = asked.removeprefix("bytes=").partition("-")
+        return self._write(206, OBJECT[int(first) : int(last) + 1])
+
+    do_HEAD = do_GET
+
+    def do_PUT(self) -> None:
+        self.heard.append((self.command, self.path, self._body()))
+        self._write(200, b"done")
+
+    def handle_expect_100(self) -> bool:
+        if self.path.endswith("/refused"):
+            self.heard.append((self.command, self.path, b""))
+            self.close_connection = True
+            self._write(403, b"no")
+            return False
+        return super().handle_expect_100()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep the test's output quiet."""
+
+
+@pytest.fixture
+def heard() -> list[tuple[str, str, bytes]]:
+    """Method, path and body (of a GET: its Range) of what reached the store."""
+    return []
+
+
+@pytest.fixture
+def store(heard: list[tuple[str, str, bytes]]) -> Iterator[str]:
+    handler = type("Handler", (_Store,), {"heard": heard})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def proxy(store: str) -> Iterator[FaultProxy]:
+    with running(store) as started:
+        yield started
+
+
+def connect(proxy: FaultProxy) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection(urlsplit(proxy.url).netloc, timeout=10)
+
+
+def ask(
+    client: http.client.HTTPConnection, method: str, path: str, body: bytes | None = None
+) -> tuple[int, bytes]:
+    client.request(method, path, body)
+    answer = client.getresponse()
+    return answer.status, answer.read()
+
+
+def exchange_raw(proxy: FaultProxy, request: bytes) -> bytes:
+    """What comes until the proxy closes the connection."""
+    parts = urlsplit(proxy.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+        connection.sendall(request)
+        found = b""
+        while piece := connection.recv(65_536):
+            found += piece
+        return found
+
+
+@pytest.mark.parametrize("path", ["/b/k", "/b/k?chunked"])
+def test_without_rules_one_connection_serves_many_requests(proxy: FaultProxy, path: str) -> None:
+    client = connect(proxy)
+    client.connect()
+    socket_at_first = client.sock
+    for _ in range(3):
+        assert ask(client, "GET", path) == (200, OBJECT)
+    assert ask(client, "HEAD", "/b/k") == (200, b"")
+    assert ask(client, "PUT", path, b"x" * 100_000)[0] == 200
+    assert client.sock is socket_at_first
+
+
+def test_bodies_are_counted_by_key(proxy: FaultProxy, heard: list[tuple[str, str, bytes]]) -> None:
+    client = connect(proxy)
+    ask(client, "PUT", "/b/a%20key?partNumber=1", b"12345")
+    ask(client, "PUT", "/b/a%20key?partNumber=2", b"67")
+    ask(client, "PUT", "/b/other", b"x" * 300_000)
+    ask(client, "GET", "/b/other")
+    assert [body for _, _, body in heard[:3]] == [b"12345", b"67", b"x" * 300_000]
+    assert dict(proxy.log.put_bytes_by_key) == {"b/a key": 7, "b/other": 300_000}
+    assert proxy.log.put_bytes == 300_007
+    (last,) = proxy.log.exchanges[3:]
+    assert (last.method, last.status, last.reply_bytes) == ("GET", 200, len(OBJECT))
+
+
+def test_chunked_requests_arrive(proxy: FaultProxy, heard: list[tuple[str, str, bytes]]) -> None:
+    client = connect(proxy)
+    client.request("PUT", "/b/k", iter([b"one ", b"two"]), encode_chunked=True)
+    assert client.getresponse().read() == b"done"
+    assert heard == [("PUT", "/b/k", b"one two")]
+    assert ask(client, "GET", "/b/k") == (200, OBJECT)
+
+
+EXPECTING = (
+    b"PUT /b/%b HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nExpect: 100-continue\r\n"
+    b"Connection: close\r\n\r\n"
+)
+
+
+def test_a_client_that_waits_is_told_to_go_on(
+    proxy: FaultProxy, heard: list[tuple[str, str, bytes]]
+) -> None:
+    parts = urlsplit(proxy.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+        connection.sendall(EXPECTING % b"k")
+        file = connection.makefile("rb")
+        assert file.readline().startswith(b"HTTP/1.1 100")
+        assert file.readline() == b"\r\n"
+        assert heard == []
+        connection.sendall(b"body")
+        assert file.readline().startswith(b"HTTP/1.1 200")
+    assert heard == [("PUT", "/b/k", b"body")]
+
+
+def test_a_client_that_waits_and_is_refused(proxy: FaultProxy) -> None:
+    assert exchange_raw(proxy, EXPECTING % b"refused").startswith(b"HTTP/1.1 403")
+    proxy.schedule.add(Rule("answer", status=503))
+    assert exchange_raw(proxy, EXPECTING % b"k").startswith(b"HTTP/1.1 503")
+    assert proxy.log.put_bytes == 0
+
+
+def test_an_answer_in_the_stores_place(
+    proxy: FaultProxy, heard: list[tuple[str, str, bytes]]
+) -> None:
+    proxy.schedule.add(
+        Rule(
+            "answer", "PUT", nth=2, times=2, status=429, headers=(("Retry-After", "3"),), body=b"s"
+        )
+    )
+    client = connect(proxy)
+    statuses = [ask(client, "PUT", "/b/k", b"body")[0] for _ in range(4)]
+    assert statuses == [200, 429, 429, 200]
+    assert len(heard) == 2
+    assert proxy.log.put_bytes == 16
+    assert [each.store_status for each in proxy.log.exchanges] == [200, None, None, 200]
+
+
+def test_an_answer_after_the_store_did_it(
+    proxy: FaultProxy, heard: list[tuple[str, str, bytes]]
+) -> None:
+    proxy.schedule.add(Rule("answer", "PUT", status=500, forward=True, body=b"lost"))
+    assert ask(connect(proxy), "PUT", "/b/k", b"body") == (500, b"lost")
+    assert heard == [("PUT", "/b/k", b"body")]
+    (seen,) = proxy.log.exchanges
+    assert (seen.status, seen.store_status, seen.fault) == (500, 200, "answer")
+
+
+@pytest.mark.parametrize("keep", [0, 1, 700])
+def test_a_truncated_body_keeps_its_length(proxy: FaultProxy, keep: int) -> None:
+    proxy.schedule.add(Rule("truncate", keep_bytes=keep))
+    client = connect(proxy)
+    client.request("GET", "/b/k")
+    answer = client.getresponse()
+    assert answer.getheader("Content-Length") == str(len(OBJECT))
+    with pytest.raises(http.client.IncompleteRead) as caught:
+        answer.read()
+    assert caught.value.partial == OBJECT[:keep]
+
+
+def test_the_whole_in_place_of_a_range(
+    proxy: FaultProxy, heard: list[tuple[str, str, bytes]]
+) -> None:
+    proxy.schedule.add(Rule("whole", nth=2))
+    client = connect(proxy)
+    found = []
+    for _ in range(2):
+        client.request("GET", "/b/k", headers={"Range": "bytes=1-3"})
+        answer = client.getresponse()
+        found.append((answer.status, answer.read()))
+    assert found == [(206, OBJECT[1:4]), (200, OBJECT)]
+    assert [asked for _, _, asked in heard] == [b"bytes=1-3", b""]
+
+
+def test_a_range_that_is_signed_is_only_called_the_whole(proxy: FaultProxy) -> None:
+    proxy.schedule.add(Rule("whole"))
+    client = connect(proxy)
+    signed = "AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders=host;range;x-amz-date, Signature=c"
+    client.request("GET", "/b/k", headers={"Range": "bytes=1-3", "Authorization": signed})
+    answer = client.getresponse()
+    assert (answer.status, answer.read()) == (200, OBJECT[1:4])
+    assert answer.getheader("Content-Range") is None
+
+
+def test_a_rewritten_body_has_its_own_length(proxy: FaultProxy) -> None:
+    proxy.schedule.add(Rule("rewrite", pattern=rb"^d(.)ne$", replacement=rb"<\1>"))
+    client = connect(proxy)
+    assert ask(client, "PUT", "/b/k?chunked", b"") == (200, b"<o>")
+    assert ask(client, "PUT", "/b/k", b"") == (200, b"done")
+
+
+@pytest.mark.parametrize(
+    ("action", "reached"), [("drop-request", 0), ("drop-reply", 1), ("reset", 1)]
+)
+def test_a_connection_that_ends_without_an_answer(
+    proxy: FaultProxy, heard: list[tuple[str, str, bytes]], action: str, reached: int
+) -> None:
+    proxy.schedule.add(Rule(action))
+    with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)) as caught:
+        ask(connect(proxy), "PUT", "/b/k", b"body")
+    is_reset = not isinstance(caught.value, http.client.RemoteDisconnected)
+    assert is_reset == (action == "reset")
+    assert len(heard) == reached
+    assert proxy.log.put_bytes == 4
+    assert ask(connect(proxy), "PUT", "/b/k", b"body")[0] == 200
+
+
+def test_a_store_that_is_gone_ends_the_connection() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        with running(f"http://127.0.0.1:{unused.getsockname()[1]}") as proxy:
+            assert exchange_raw(proxy, b"GET /b/k HTTP/1.1\r\nHost: h\r\n\r\n") == b""
+
+
+# ------------------------------------------------------------------ rules
+
+
+def test_the_first_rule_that_is_due_is_followed() -> None:
+    schedule = Schedule([Rule("reset", "PUT", nth=3), Rule("drop-reply", target=r"^/b/k", times=0)])
+    found = [schedule.due("PUT", "/b/k") for _ in range(4)]
+    assert [rule.action if rule else None for rule in found] == [
+        "drop-reply",
+        "drop-reply",
+        "reset",
+        "drop-reply",
+    ]
+    assert schedule.due("PUT", "/c") is None
+    schedule.clear()
+    assert schedule.due("PUT", "/b/k") is None
+
+
+def test_a_schedule_is_that_of_its_seed() -> None:
+    one = random_rules(7, 50, within=20)
+    assert one == random_rules(7, 50, within=20)
+    assert one != random_rules(8, 50, within=20)
+    assert {rule.action for rule in one} == {rule.action for rule in TRANSIENT}
+    assert all(1 <= rule.nth <= 20 for rule in one)
+
+
+def test_rules_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="explode"):
+        Rule("explode")
+    with pytest.raises(ValueError, match="colour"):
+        Rule.from_dict({"action": "reset", "colour": "red"})
+
+
+def test_as_a_process(store: str, repository: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.http_proxy", store, "--seed", "5"],
+        cwd=repository,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        assert said["seed"] == 5
+        client = http.client.HTTPConnection(urlsplit(said["url"]).netloc, timeout=10)
+        rule = {"action": "answer", "status": 418, "body": "tea", "headers": {"X-A": "b"}}
+        assert ask(client, "POST", "/-proxy/rules", json.dumps([rule]).encode())[0] == 200
+        assert ask(client, "PUT", "/b/k", b"body") == (418, b"tea")
+        assert ask(client, "PUT", "/b/k", b"body") == (200, b"done")
+        counts = json.loads(ask(client, "GET", "/-proxy/counts")[1])
+        assert (counts["put_bytes"], counts["requests"], counts["faults"]) == (8, 2, 1)
+    finally:
+        process.terminate()
+        process.wait(10)
+        if process.stdout is not None:
+            process.stdout.close()

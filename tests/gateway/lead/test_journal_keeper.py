@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from skyplane_gateway.errors import GatewayError, StaleEpoch, StoreUnavailable
+from skyplane_gateway.lead import journal_keeper
+from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
+from skyplane_gateway.lead.journal_keeper import JournalKeeper, inheritance
+
+KEY = "ab" * 16
+IDENTITY = Journal(KEY, 2, "r", 1, writer="w")
+
+
+def upload(key: str, upload_id: str | None = None) -> UploadRow:
+    return UploadRow(key, upload_id, key, "v", 1, 1)
+
+
+class Shelf:
+    """A sink that takes journals, as slowly and as badly as a test wants."""
+
+    def __init__(self) -> None:
+        self.written: list[Journal] = []
+        self.etags: list[str | None] = []
+        self.deleted = 0
+        self.errors: list[Exception] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.arrived = asyncio.Event()
+        self.under_way = 0
+
+    async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        self.under_way += 1
+        assert self.under_way == 1, "two calls at once"
+        try:
+            await self.gate.wait()
+            if self.errors:
+                raise self.errors.pop(0)
+            if verb == "delete_journals":
+                self.deleted += 1
+                return {}
+            self.written.append(Journal.from_dict(arguments["journal"]))
+            self.etags.append(arguments["if_match"])
+            self.arrived.set()
+            return {"etag": f"e{len(self.written)}"}
+        finally:
+            self.under_way -= 1
+
+
+class Kept:
+    """A keeper at work, with an interval so long that only `flush` and bytes hurry it."""
+
+    def __init__(self, inherited: Journal | None = None, interval_s: float = 3600.0) -> None:
+        self.shelf = Shelf()
+        self.keeper = JournalKeeper(
+            self.shelf.call, "out/", IDENTITY, inherited, interval_s=interval_s
+        )
+
+    async def __aenter__(self) -> Kept:
+        self.task = asyncio.create_task(self.keeper.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_keeper, "_BACKOFF_S", 0.0)
+
+
+def test_a_flush_returns_once_what_happened_is_written() -> None:
+    async def scenario() -> None:
+        async with Kept() as kept:
+            kept.keeper.listed("a")
+            kept.keeper.intent(upload("a"))
+            await kept.keeper.flush()
+            assert kept.shelf.written[-1].uploads == (upload("a"),)
+            count = len(kept.shelf.written)
+            await kept.keeper.flush()
+            assert len(kept.shelf.written) == count
+
+    asyncio.run(scenario())
+
+
+def test_what_happens_during_a_write_goes_together_with_the_next() -> None:
+    async def scenario() -> None:
+        async with Kept() as kept:
+            kept.shelf.gate.clear()
+            flushes = [asyncio.create_task(kept.keeper.flush())]
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            for number in range(20):
+                kept.keeper.intent(upload(f"{number:02}"))
+                flushes.append(asyncio.create_task(kept.keeper.flush()))
+                await asyncio.sleep(0)
+            kept.shelf.gate.set()
+            await asyncio.gather(*flushes)
+            assert len(kept.shelf.written) == 2
+            assert len(kept.shelf.written[-1].uploads) == 20
+            assert kept.shelf.etags == [None, "e1"]
+            assert [row.sequence for row in kept.shelf.written] == [1, 2]
+
+    asyncio.run(scenario())
+
+
+def test_events_are_written_in_time_though_nobody_waits() -> None:
+    async def scenario() -> None:
+        async with Kept(interval_s=0.0) as kept:
+            kept.keeper.listed("a")
+            kept.keeper.committed(DoneRow("a", "e", "v", 1, 2))
+            await kept.shelf.arrived.wait()
+            assert kept.shelf.written[-1].through == "a"
+
+    asyncio.run(scenario())
+
+
+def test_many_bytes_are_written_down_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_keeper, "UNWRITTEN_BYTES", 100)
+
+    async def scenario() -> None:
+        async with Kept() as kept:
+            kept.keeper.listed("a")
+            kept.keeper.committed(DoneRow("a", "e", "v", 99, 2))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert kept.shelf.written == []
+            kept.keeper.listed("b")
+            kept.keeper.committed(DoneRow("b", "e", "v", 1, 2))
+            await kept.shelf.arrived.wait()
+            assert kept.shelf.written[-1].through == "b"
+
+    asyncio.run(scenario())
+
+
+def test_a_write_goes_again_while_that_can_help() -> None:
+    async def scenario() -> None:
+        async with Kept() as kept:
+            kept.shelf.errors = [StoreUnavailable("503")] * (journal_keeper.MAX_ATTEMPTS - 1)
+            await kept.keeper.flush()
+            assert len(kept.shelf.written) == 1
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [[StaleEpoch("over")], [StoreUnavailable("503")] * journal_keeper.MAX_ATTEMPTS],
+)
+def test_a_journal_that_cannot_be_written_fails_whoever_waits(errors: list[Exception]) -> None:
+    async def scenario() -> None:
+        async with Kept() as kept:
+            kept.shelf.errors = list(errors)
+            waiting = [asyncio.create_task(kept.keeper.flush()) for _ in range(3)]
+            for result in await asyncio.gather(*waiting, return_exceptions=True):
+                assert type(result) is type(errors[0])
+            assert type(kept.task.exception()) is type(errors[0])
+            with pytest.raises(type(errors[0])):
+                await kept.keeper.flush()
+
+    asyncio.run(scenario())
+
+
+def test_nobody_waits_for_a_keeper_that_was_stopped() -> None:
+    async def scenario() -> None:
+        async with Kept() as kept:
+            kept.shelf.gate.clear()
+            waiting = asyncio.create_task(kept.keeper.flush())
+            await asyncio.sleep(0)
+            kept.task.cancel()
+            with pytest.raises(GatewayError):
+                await waiting
+
+    asyncio.run(scenario())
+
+
+def test_the_first_writing_says_all_that_was_inherited() -> None:
+    old = Journal(
+        KEY, 1, "r", 5, writer="old", sequence=9, is_sealed=True,
+        through="k", begun=("b", "x"), uploads=(upload("x", "id"),),
+    )  # fmt: skip
+
+    async def scenario() -> None:
+        async with Kept(old) as kept:
+            await kept.keeper.flush()
+            assert kept.shelf.written == [
+                replace(IDENTITY, sequence=1, through="k", begun=old.begun, uploads=old.uploads)
+            ]
+            assert kept.keeper.uploads == old.uploads
+
+    asyncio.run(scenario())
+
+
+def test_of_many_journals_the_newest_of_the_rule_is_inherited_and_the_rest_is_stray() -> None:
+    def row(epoch: int, rule: str, *uploads: UploadRow) -> Journal:
+        return replace(IDENTITY, epoch=epoch, rule=rule, uploads=uploads)
+
+    journals = [
+        row(1, "r", upload("a", "1"), upload("b", "1"), upload("gone")),
+        row(2, "r", upload("a", "1"), upload("b", "2")),
+        row(3, "other", upload("c", "3"), upload("b")),
+    ]
+    found = inheritance(journals, "r")
+    assert found.journal == journals[1]
+    assert set(found.strays) == {upload("b", "1"), upload("gone"), upload("c", "3")}
+    alone = inheritance(journals, "another")
+    assert alone.journal is None
+    assert {(stray.key, stray.upload_id) for stray in alone.strays} >= {("a", "1"), ("c", "3")}
+    assert inheritance([], "r").strays == ()
+
+
+def test_the_end_removes_the_journals() -> None:
+    async def scenario() -> None:
+        async with Kept() as kept:
+            await kept.keeper.flush()
+        kept.shelf.errors = [StoreUnavailable("503")]
+        await kept.keeper.delete()
+        assert kept.shelf.deleted == 1
+
+    asyncio.run(scenario())

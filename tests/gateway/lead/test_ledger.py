@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skyplane_gateway.lead import ledger as module
+from skyplane_gateway.lead.journal import (
+    MAX_JOURNAL_BYTES,
+    DoneRow,
+    Journal,
+    UploadRow,
+    encode_journal,
+)
+from skyplane_gateway.lead.ledger import BoundedRows, Ledger
+
+START = Journal(transfer_key="ab" * 16, epoch=1, rule="r", chunk_bytes=1)
+
+
+def done(key: str) -> DoneRow:
+    return DoneRow(key, f"etag of {key}", f"source of {key}", 1, 2)
+
+
+def upload(key: str) -> UploadRow:
+    return UploadRow(key, None, f"from/{key}", "v", 30, 10)
+
+
+def ledger_of(*keys: str, start: Journal = START) -> Ledger:
+    ledger = Ledger(start)
+    for key in keys:
+        ledger.listed(key)
+    return ledger
+
+
+def test_through_follows_the_first_key_that_has_not_ended() -> None:
+    ledger = ledger_of("a", "b", "c", "d")
+    ledger.committed(done("b"))
+    ledger.committed(done("d"))
+    journal = ledger.journal(1)
+    assert (journal.through, journal.begun) == (None, ("a", "c"))
+    assert [row.key for row in journal.done] == ["b", "d"]
+    ledger.skipped("a")
+    journal = ledger.journal(2)
+    assert (journal.through, journal.begun) == ("b", ("c",))
+    assert [row.key for row in journal.done] == ["d"]
+    ledger.committed(done("c"))
+    journal = ledger.journal(3)
+    assert (journal.through, journal.begun, journal.done) == ("d", (), ())
+
+
+def test_a_failed_key_is_passed_by_name_and_tried_again_by_the_next_epoch() -> None:
+    ledger = ledger_of("a", "b")
+    ledger.failed("a", "precondition-failed")
+    ledger.committed(done("b"))
+    journal = ledger.journal(1)
+    assert journal.through == "b"
+    assert [(row.key, row.code) for row in journal.failed] == [("a", "precondition-failed")]
+    again = Ledger(journal).journal(1)
+    assert (again.through, again.begun, again.failed, again.failed_count) == ("b", ("a",), (), 0)
+
+
+def test_an_upload_from_its_intent_to_its_end() -> None:
+    ledger = ledger_of("a")
+    ledger.intent(upload("a"))
+    assert ledger.journal(1).uploads == (upload("a"),)
+    ledger.created("a", "id")
+    ledger.committing("a", 77)
+    assert ledger.journal(2).uploads == (replace(upload("a"), upload_id="id", crc32c=77),)
+    ledger.committed(done("a"))
+    assert ledger.journal(3).uploads == ()
+
+
+def test_an_upload_that_could_not_be_aborted_stays_named() -> None:
+    ledger = ledger_of("a", "b")
+    for key in ("a", "b"):
+        ledger.intent(upload(key))
+        ledger.created(key, "id")
+    ledger.aborted("b")
+    ledger.failed("a", "c")
+    ledger.failed("b", "c")
+    assert [row.key for row in ledger.journal(1).uploads] == ["a"]
+
+
+def test_what_is_published_last_is_no_part_of_through() -> None:
+    ledger = ledger_of("a", "c")
+    ledger.committed(done("a"))
+    ledger.committed(done("c"))
+    ledger.listed("b", is_last=True)
+    assert ledger.journal(1).begun == ("b",)
+    ledger.committed(done("b"))
+    journal = ledger.journal(2)
+    assert (journal.through, journal.begun) == ("c", ())
+    assert [(row.key, row.is_last) for row in journal.done] == [("b", True)]
+    # And the next epoch knows it still.
+    assert Ledger(journal).journal(1).done == journal.done
+
+
+def test_a_key_that_is_begun_again_does_not_pass_for_ended() -> None:
+    start = replace(START, through="m")
+    ledger = ledger_of("b", start=start)
+    assert (ledger.journal(1).through, ledger.journal(1).begun) == ("m", ("b",))
+    ledger.skipped("b")
+    assert ledger.journal(2).begun == ()
+
+
+def test_a_new_epoch_says_all_that_the_old_one_said() -> None:
+    ledger = ledger_of("a", "b", "c", "d")
+    ledger.committed(done("c"))
+    ledger.intent(upload("b"))
+    ledger.skipped("a")
+    old = ledger.journal(4)
+    assert old.begun == ("b", "d")
+    assert Ledger(old).journal(4) == old
+
+
+@dataclass
+class Truth:
+    """What happened to each key; the events that may come next."""
+
+    listed: list[str] = field(default_factory=list)
+    ended: set[str] = field(default_factory=set)
+    uploads: dict[str, str | None] = field(default_factory=dict)
+
+
+def check(journal: Journal, truth: Truth) -> None:
+    named = {*journal.begun, *(row.key for row in journal.failed)}
+    for key in truth.listed:
+        passed = journal.through is not None and key <= journal.through
+        assert not passed or key in truth.ended or key in named, key
+    assert {row.key: row.upload_id for row in journal.uploads} == truth.uploads
+    assert len(encode_journal(journal)) <= MAX_JOURNAL_BYTES
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_through_never_passes_a_key_that_has_not_ended(data: Any) -> None:
+    """Any interleaving, any bounds, any number of epochs; one that failed passes by name."""
+    limits = st.sampled_from([0, 60, 200, 1 << 20])
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("DONE_BYTES", "LAST_DONE_BYTES", "BEHIND_BYTES", "FAILED_BYTES"):
+            patch.setattr(module, name, data.draw(limits))
+        keys = [f"{number:03}" for number in range(data.draw(st.integers(1, 12)))]
+        last = set(data.draw(st.lists(st.sampled_from(keys), max_size=2)))
+        journal, truth = START, Truth()
+        for _ in range(data.draw(st.integers(1, 3))):
+            journal = run_epoch(data, journal, truth, keys, last)
+
+
+def run_epoch(data: Any, start: Journal, truth: Truth, keys: list[str], last: set[str]) -> Journal:
+    """One lead's tenure: it looks at every key again, and dies after some event."""
+    ledger, open_keys = Ledger(start), set[str]()
+    waiting = [key for key in keys if key not in last] + sorted(last)
+    check(ledger.journal(0), truth)
+    for sequence in range(data.draw(st.integers(0, 30))):
+        if waiting and (not open_keys or data.draw(st.booleans())):
+            key = waiting.pop(0)
+            if key in truth.ended and data.draw(st.booleans()):
+                continue  # The store confirms that it is done.
+            truth.ended.discard(key)
+            if key not in last:
+                truth.listed.append(key)
+            ledger.listed(key, is_last=key in last)
+            open_keys.add(key)
+        elif open_keys:
+            key = data.draw(st.sampled_from(sorted(open_keys)))
+            if happens(data, ledger, truth, key):
+                open_keys.discard(key)
+        check(ledger.journal(sequence), truth)
+    return replace(ledger.journal(0), epoch=start.epoch + 1)
+
+
+def happens(data: Any, ledger: Ledger, truth: Truth, key: str) -> bool:
+    """Some event of the key; whether its work has ended."""
+    choices = ["committed", "skipped", "failed", "intent"]
+    if key in truth.uploads:
+        choices += ["created", "aborted"]
+    what = data.draw(st.sampled_from(choices))
+    if what == "intent":
+        ledger.intent(upload(key))
+        truth.uploads[key] = None
+    elif what == "created":
+        ledger.created(key, "id")
+        truth.uploads[key] = "id"
+    elif what == "aborted":
+        ledger.aborted(key)
+        del truth.uploads[key]
+    elif what == "committed":
+        ledger.committed(done(key))
+        truth.uploads.pop(key, None)
+        truth.ended.add(key)
+    elif what == "skipped":
+        ledger.skipped(key)
+        truth.ended.add(key)
+    else:
+        ledger.failed(key, "c")
+    return what in ("committed", "skipped", "failed")
+
+
+def test_thirty_thousand_keys_behind_one_that_is_slow_stay_small() -> None:
+    ledger = ledger_of("0 slow")
+    for number in range(30_000):
+        key = f"1/{number:06}"
+        ledger.listed(key)
+        ledger.committed(done(key))
+    journal = ledger.journal(1)
+    assert journal.begun == ("0 slow",)
+    assert journal.through is not None
+    assert journal.through > "1/0"
+    assert len(encode_journal(journal)) < module.DONE_BYTES + 10_000
+    assert len(ledger._listed) < 25_000
+
+
+def test_thirty_thousand_failures_stay_small() -> None:
+    ledger = ledger_of()
+    for number in range(30_000):
+        key = f"1/{number:06}"
+        ledger.listed(key)
+        ledger.failed(key, "permission-denied")
+        ledger.listed(f"{key}/x")
+        ledger.committed(done(f"{key}/x"))
+    journal = ledger.journal(1)
+    assert journal.failed_count == 30_000
+    assert len(encode_journal(journal)) < MAX_JOURNAL_BYTES
+    named = {*journal.begun, *(row.key for row in journal.failed)}
+    assert journal.through is not None
+    passed = [f"1/{number:06}" for number in range(30_000) if f"1/{number:06}" <= journal.through]
+    assert set(passed) <= named
+    assert len(passed) > 5_000
+
+
+def test_rows_know_their_size_exactly() -> None:
+    rows: BoundedRows[str] = BoundedRows(12)
+    assert rows.add("a", "aaa")
+    assert rows.add("b", "bbb")
+    assert not rows.add("c", "c")
+    assert rows.add("a", "é"[:0])
+    assert rows.add("d", "d", is_forced=True)
+    rows.discard("a")
+    rows.discard("none")
+    assert sorted(rows) == ["bbb", "d"]
+    assert ("a" in rows, "b" in rows, len(rows)) == (False, True, 2)

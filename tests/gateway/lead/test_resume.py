@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from skyplane_gateway.lead.journal import DoneRow, FailedRow, Journal, UploadRow
+from skyplane_gateway.lead.resume import Past, keep_parts
+from skyplane_gateway.selection import Selection
+from skyplane_gateway.stores.base import (
+    IF_ABSENT,
+    UNCONDITIONAL,
+    ObjectInfo,
+    PartInfo,
+    Precondition,
+)
+
+SOURCE = ObjectInfo("from/k", 25, "v1", 100.0)
+THERE = ObjectInfo("k", 25, "w1", 200.0)
+START = Journal(transfer_key="ab" * 16, epoch=1, rule="r", chunk_bytes=10)
+DONE = DoneRow("k", "w1", "v1", 25, 7)
+UPLOAD = UploadRow("k", "id", "from/k", "v1", 25, 10)
+
+ABSENT = Selection(SOURCE, "k", None, "copy", "it is not there", IF_ABSENT)
+REPLACES = Selection(SOURCE, "k", THERE, "copy", "it replaces", Precondition(if_match="w1"))
+REFUSED = Selection(SOURCE, "k", THERE, "refuse", "it is there", UNCONDITIONAL)
+SKIPPED = replace(REFUSED, action="skip")
+ROWS = [ABSENT, REPLACES, REFUSED, SKIPPED]
+
+
+def past(**fields: object) -> Past:
+    return Past(replace(START, **fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("journal", [None, START])
+def test_without_a_past_the_rule_decides(row: Selection, journal: Journal | None) -> None:
+    judgement = Past(journal).judge(row)
+    assert (judgement.verdict, judgement.row, judgement.upload) == ("as-selected", row, None)
+
+
+@pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
+def test_what_we_wrote_and_is_still_there_is_finished(row: Selection) -> None:
+    judgement = past(done=(DONE,)).judge(row)
+    assert (judgement.verdict, judgement.done) == ("finished", DONE)
+
+
+@pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
+def test_an_object_of_ours_whose_source_changed_is_replaced_whatever_the_rule(
+    row: Selection,
+) -> None:
+    judgement = past(done=(replace(DONE, source_etag="v0"),)).judge(row)
+    assert judgement.verdict == "as-selected"
+    assert judgement.row.action == "copy"
+    assert judgement.row.precondition == Precondition(if_match="w1")
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_what_somebody_removed_or_replaced_since_is_the_rules(row: Selection) -> None:
+    judgement = past(done=(replace(DONE, etag="w0"),)).judge(row)
+    assert (judgement.verdict, judgement.row) == ("as-selected", row)
+
+
+@pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
+def test_through_speaks_for_what_has_the_size_and_is_not_older(row: Selection) -> None:
+    assert past(through="k").judge(row).verdict == "finished"
+    assert past(through="j").judge(row).verdict == "as-selected"
+    older = replace(row, destination=replace(THERE, last_modified=99.0))
+    assert past(through="k").judge(older).verdict == "as-selected"
+    shorter = replace(row, destination=replace(THERE, size_bytes=24))
+    assert past(through="k").judge(shorter).verdict == "as-selected"
+
+
+def test_through_does_not_speak_for_what_is_not_there() -> None:
+    assert past(through="k").judge(ABSENT).verdict == "as-selected"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"begun": ("k",)}, {"failed": (FailedRow("k", "c"),), "failed_count": 1}]
+)
+def test_through_does_not_speak_for_those_it_passed_by_name(fields: dict[str, object]) -> None:
+    assert past(through="z", **fields).judge(REPLACES).verdict == "as-selected"
+
+
+def test_through_does_not_speak_for_those_published_last() -> None:
+    assert past(through="z").judge(REPLACES, is_last=True).verdict == "as-selected"
+
+
+def test_what_had_begun_is_compared_before_it_is_refused() -> None:
+    judgement = past(begun=("k",)).judge(REFUSED)
+    assert (judgement.verdict, judgement.crc32c) == ("compare", None)
+    assert judgement.otherwise is not None
+    assert (judgement.otherwise.verdict, judgement.otherwise.row) == ("as-selected", REFUSED)
+    other = replace(REFUSED, destination=replace(THERE, size_bytes=1))
+    assert past(begun=("k",)).judge(other).verdict == "as-selected"
+    assert past(begun=("k",)).judge(SKIPPED).verdict == "as-selected"
+
+
+@pytest.mark.parametrize("row", [ABSENT, REPLACES])
+def test_an_upload_goes_on_under_the_fence_of_todays_listing(row: Selection) -> None:
+    judgement = past(uploads=(UPLOAD,)).judge(row)
+    assert (judgement.verdict, judgement.row, judgement.upload) == ("continue", row, UPLOAD)
+
+
+@pytest.mark.parametrize(
+    "change", [{"source_etag": "v0"}, {"source_key": "from/other"}, {"size_bytes": 24}]
+)
+@pytest.mark.parametrize("row", ROWS)
+def test_an_upload_of_another_version_is_aborted(row: Selection, change: dict[str, object]) -> None:
+    upload = replace(UPLOAD, **change)  # type: ignore[arg-type]
+    judgement = past(uploads=(upload,)).judge(row)
+    assert (judgement.verdict, judgement.row) == ("as-selected", row)
+    assert judgement.upload == upload
+
+
+def test_an_upload_that_nobody_knows_the_id_of_is_aborted() -> None:
+    upload = replace(UPLOAD, upload_id=None)
+    judgement = past(uploads=(upload,)).judge(ABSENT)
+    assert (judgement.verdict, judgement.upload) == ("as-selected", upload)
+
+
+def test_an_upload_whose_commit_had_begun_is_compared() -> None:
+    upload = replace(UPLOAD, crc32c=77)
+    judgement = past(uploads=(upload,)).judge(REPLACES)
+    assert (judgement.verdict, judgement.crc32c) == ("compare", 77)
+    assert judgement.otherwise is not None
+    assert judgement.otherwise.verdict == "continue"
+    # Nothing is there to compare with: the commit did not come through.
+    assert past(uploads=(upload,)).judge(ABSENT).verdict == "continue"
+
+
+def test_an_upload_in_the_way_of_which_something_stands_is_compared_or_aborted() -> None:
+    judgement = past(uploads=(UPLOAD,)).judge(REFUSED)
+    assert judgement.verdict == "compare"
+    assert judgement.otherwise is not None
+    assert (judgement.otherwise.verdict, judgement.otherwise.upload) == ("as-selected", UPLOAD)
+    assert past(uploads=(UPLOAD,)).judge(SKIPPED).verdict == "as-selected"
+
+
+def test_parts_are_kept_that_have_the_length_and_a_known_checksum() -> None:
+    good = [PartInfo(1, "a", 10, 1), PartInfo(3, "c", 5, 3)]
+    bad = [
+        PartInfo(2, "b", 10, None),
+        PartInfo(2, "b", 9, 2),
+        PartInfo(3, "c", 10, 3),
+        PartInfo(4, "d", 0, 0),
+        PartInfo(0, "e", 10, 0),
+    ]
+    for part in bad:
+        assert keep_parts(UPLOAD, [part]) == {}
+    assert keep_parts(UPLOAD, good) == {1: good[0], 3: good[1]}

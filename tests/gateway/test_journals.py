@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skyplane_gateway.errors import PreconditionFailed, StaleEpoch
+from skyplane_gateway.journals import JournalFolder
+from skyplane_gateway.lead.journal import Journal, UploadRow, journal_key
+from skyplane_gateway.stores import open_store
+from skyplane_gateway.stores.base import ObjectStore, StoreSpec
+from skyplane_gateway.stores.memory import create_bucket
+
+KEY = "ab" * 16
+
+
+@pytest.fixture(params=["memory", "file"])
+def store(request: Any, tmp_path: Path) -> ObjectStore:
+    if request.param == "file":
+        return open_store(StoreSpec("file", str(tmp_path)))
+    spec = StoreSpec("memory", uuid.uuid4().hex)
+    create_bucket(spec.bucket)
+    return open_store(spec)
+
+
+@pytest.fixture
+def folder(store: ObjectStore) -> JournalFolder:
+    return JournalFolder(store, "out/", KEY)
+
+
+def journal(epoch: int = 1, sequence: int = 1, writer: str = "w", **more: Any) -> Journal:
+    return Journal(KEY, epoch, "r", 1, writer=writer, sequence=sequence, **more)
+
+
+def test_written_again_and_again(folder: JournalFolder) -> None:
+    etag = None
+    for sequence in range(1, 4):
+        etag = folder.write(journal(sequence=sequence), etag)
+    (stored,) = folder.read()
+    assert (stored.journal, stored.etag) == (journal(sequence=3), etag)
+
+
+def test_an_answer_that_was_lost_does_no_harm(folder: JournalFolder) -> None:
+    """The writer knows neither whether it was written nor its etag."""
+    folder.write(journal(sequence=1), None)
+    folder.write(journal(sequence=1), None)
+    folder.write(journal(sequence=2), None)
+    assert folder.read()[0].journal.sequence == 2
+
+
+def test_a_repetition_that_comes_late_does_not_undo_a_newer_one(folder: JournalFolder) -> None:
+    first = folder.write(journal(sequence=1), None)
+    folder.write(journal(sequence=2), first)
+    with pytest.raises(StaleEpoch):
+        folder.write(journal(sequence=1), None)
+    assert folder.read()[0].journal.sequence == 2
+
+
+def test_two_leads_of_one_epoch_do_not_share_a_journal(folder: JournalFolder) -> None:
+    folder.write(journal(writer="one"), None)
+    with pytest.raises(StaleEpoch, match="another lead"):
+        folder.write(journal(writer="other", sequence=2), None)
+
+
+def test_an_older_epoch_is_refused_once_a_newer_one_has_a_journal(folder: JournalFolder) -> None:
+    old = folder.write(journal(epoch=1), None)
+    folder.write(journal(epoch=2, writer="n"), None)
+    with pytest.raises(StaleEpoch):
+        folder.write(journal(epoch=1, sequence=2), old)
+    with pytest.raises(StaleEpoch):
+        folder.read(seal_before=1)
+
+
+def test_a_sealed_journal_is_written_by_nobody(folder: JournalFolder) -> None:
+    """Even by a write that passed the look at newer epochs before it was sealed."""
+    old = folder.write(journal(epoch=1), None)
+    (stored,) = folder.read(seal_before=2)
+    assert stored.journal == journal(epoch=1).sealed()
+    for known in (old, None):
+        with pytest.raises(StaleEpoch, match="sealed"):
+            folder.write(journal(epoch=1, sequence=2), known)
+    assert folder.read(seal_before=2) == [stored]
+
+
+def test_a_seal_loses_nothing_that_is_written_meanwhile(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old lead gets one more write through, between the look and the seal."""
+    folder = JournalFolder(store, "out/", KEY)
+    etag = folder.write(journal(sequence=1), None)
+    put, late = store.put, [journal(sequence=2)]
+
+    def overtaken(*arguments: Any, **more: Any) -> Any:
+        if late:
+            JournalFolder(store, "out/", KEY).write(late.pop(), etag)
+        return put(*arguments, **more)
+
+    monkeypatch.setattr(store, "put", overtaken)
+    (stored,) = folder.read(seal_before=2)
+    assert stored.journal == journal(sequence=2).sealed()
+
+
+def test_a_journal_that_cannot_be_read_is_passed_over(
+    store: ObjectStore, folder: JournalFolder
+) -> None:
+    store.put(journal_key("out/", KEY, 1), b"{}")
+    folder.write(journal(epoch=2), None)
+    assert [row.journal.epoch for row in folder.read(seal_before=3)] == [2]
+
+
+def test_deleting_spares_newer_epochs_and_other_transfers(
+    store: ObjectStore, folder: JournalFolder
+) -> None:
+    other = JournalFolder(store, "out/", "cd" * 16)
+    other.write(replace(journal(), transfer_key="cd" * 16), None)
+    for epoch in (1, 2, 3):
+        folder.write(journal(epoch=epoch), None)
+    folder.delete(2)
+    assert [row.journal.epoch for row in folder.read()] == [3]
+    folder.delete(3)
+    folder.delete(3)
+    assert folder.read() == []
+    assert len(other.read()) == 1
+
+
+def test_nothing_is_left_of_the_last_journal_in_a_file_store(tmp_path: Path) -> None:
+    store = open_store(StoreSpec("file", str(tmp_path)))
+    store.put("out/kept", b"x")
+    folder = JournalFolder(store, "out/", KEY)
+    folder.write(journal(), None)
+    folder.delete(1)
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "kept"]
+
+
+def test_what_journals_name_is_aborted_and_nothing_else(
+    store: ObjectStore, folder: JournalFolder
+) -> None:
+    ids = {key: store.create_upload(key) for key in ("out/a", "out/b", "out/bb", "out/c")}
+    rows = tuple(
+        UploadRow(key, upload_id, key, "v", 1, 1)
+        for key, upload_id in (("out/a", ids["out/a"]), ("out/b", None))
+    )
+    folder.write(journal(uploads=rows), None)
+    assert folder.abort_uploads() == []
+    assert {row.key for row in store.list_uploads("out/")} == {"out/bb", "out/c"}
+
+
+def test_a_journal_that_vanishes_while_it_is_written_is_written_anew(
+    folder: JournalFolder,
+) -> None:
+    etag = folder.write(journal(sequence=1), None)
+    folder.delete(1)
+    folder.write(journal(sequence=2), etag)
+    assert folder.read()[0].journal.sequence == 2
+
+
+def test_a_journal_that_never_rests_is_an_error_that_may_pass(
+    store: ObjectStore, folder: JournalFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write(journal(), None)
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise PreconditionFailed("it changed")
+
+    monkeypatch.setattr(store, "put", refused)
+    with pytest.raises(PreconditionFailed) as caught:
+        folder.read(seal_before=2)
+    assert not caught.value.is_permanent

@@ -1,0 +1,264 @@
+"""Control calls in memory: the real client's methods, the real server's handlers.
+
+Between them the network's weather and faults of single calls: a request that is lost,
+an answer that is lost after the effect, a slow answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, cast
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from aiohttp import web
+from tests.simulation.network import Address
+from tests.simulation.world import Process, World
+
+from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.control.server import ControlServer, _as_json
+from skyplane_gateway.naming import orchestrator_uri
+from skyplane_gateway.service import GatewayService
+
+CallFault = Literal["lost request", "lost answer", "slow"]
+
+#: How long a slow answer takes.
+SLOW_S: Final = 5.0
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    """A TLS transport, as far as the server asks it who calls."""
+
+    uri: str
+
+    def get_extra_info(self, name: str) -> Any:
+        return {"subjectAltName": (("URI", self.uri),)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """As much of an aiohttp request as the handlers use."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    match_info: Mapping[str, str]
+    body: bytes
+    transport: _Caller
+
+    async def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class ControlPlane:
+    """The control APIs of a world, by address."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._servers: dict[Address, _Server] = {}
+        self._all: list[_Server] = []
+        #: Faults of the calls to come, by their number.
+        self.faults: dict[int, CallFault] = {}
+        self.calls = 0
+
+    def serve(self, process: Process, service: GatewayService, address: Address) -> None:
+        self._servers[address] = server = _Server(process, service)
+        self._all.append(server)
+
+    def unserve(self, process: Process) -> None:
+        """Answer nothing more for a process that ends."""
+        for address, server in tuple(self._servers.items()):
+            if server.process is process:
+                del self._servers[address]
+
+    def server(self, address: Address) -> _Server | None:
+        found = self._servers.get(address)
+        return None if found is None or found.process.is_dead else found
+
+    @property
+    def wrongs(self) -> list[str]:
+        return [text for server in self._all for text in server.wrongs]
+
+    def next_fault(self) -> CallFault | None:
+        self.calls += 1
+        return self.faults.pop(self.calls, None)
+
+
+class _Server:
+    def __init__(self, process: Process, service: GatewayService) -> None:
+        self.process = process
+        self._service = service
+        #: What it did that it should have refused.
+        self.wrongs: list[str] = []
+        application = ControlServer(service).application()
+        self._routes = [
+            (route.method, route.resource.canonical.split("/"), route.handler)
+            for route in application.router.routes()
+            if route.resource is not None
+        ]
+
+    async def answer(
+        self, method: str, target: str, body: bytes, caller: _Caller
+    ) -> tuple[int, bytes]:
+        parts = urlsplit(target)
+        handler, names = self._resolve(method, parts.path)
+        request = _Request(method, parts.path, dict(parse_qsl(parts.query)), names, body, caller)
+        is_stale = self._is_stale(names, body)
+        try:
+            response = await _as_json(cast(web.Request, request), handler)
+        except Exception as error:  # noqa: BLE001 - what aiohttp makes of it
+            if not self._service.shutdown_requested.is_set():
+                self.process.unhandled.append(f"{method} {target}: {error!r}")
+            return 500, b"500 Internal Server Error"
+        if is_stale and response.status == 200:
+            self.wrongs.append(f"{self.process.name} obeyed a lead of an older epoch: {target}")
+        text = cast(web.Response, response).text
+        return response.status, (text or "").encode()
+
+    def _is_stale(self, names: Mapping[str, str], body: bytes) -> bool:
+        """Whether a lead of an epoch that is over asks a sink for something."""
+        sink = self._service.ends.destinations.get(names.get("key", ""))
+        document = json.loads(body) if body else {}
+        return sink is not None and "verb" in document and document["epoch"] < sink.epoch
+
+    def _resolve(self, method: str, path: str) -> tuple[_Handler, dict[str, str]]:
+        given = path.split("/")
+        for wanted_method, wanted, handler in self._routes:
+            if wanted_method != method or len(wanted) != len(given):
+                continue
+            names = {
+                name[1:-1]: unquote(value)
+                for name, value in zip(wanted, given, strict=True)
+                if name.startswith("{")
+            }
+            if all(a == b or a.startswith("{") for a, b in zip(wanted, given, strict=True)):
+                return handler, names
+        raise AssertionError(f"no handler for {method} {path}")
+
+
+@dataclass(frozen=True, slots=True)
+class CallerIdentity:
+    """Passed where the real client takes its TLS context: who calls, from where."""
+
+    plane: ControlPlane
+    process: Process
+    uri: str
+
+    @classmethod
+    def orchestrator(cls, plane: ControlPlane, process: Process, fleet_key: str) -> CallerIdentity:
+        return cls(plane, process, orchestrator_uri(fleet_key))
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """One call under way."""
+
+    wake: Callable[[], None]
+    answer: tuple[int, bytes] | None = None
+    error: OSError | None = None
+    is_over: bool = field(default=False)
+
+    def end(self, answer: tuple[int, bytes] | None, error: OSError | None) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self.answer, self.error = answer, error
+            self.wake()
+
+
+class SimControlClient(ControlClient):
+    """The real client with the wire taken out."""
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> dict[str, Any]:
+        identity = cast(CallerIdentity, self._context)
+        payload = b"" if body is None else json.dumps(body).encode()
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        call = _Call(identity, (self.host, self.port), method, path, payload, limit_s)
+        try:
+            status, text = call.run()
+        except (http.client.HTTPException, OSError) as error:
+            raise self._unreachable(error) from error
+        return self._answer(status, text)
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call from request to answer, in the caller's thread."""
+
+    identity: CallerIdentity
+    address: Address
+    method: str
+    path: str
+    payload: bytes
+    limit_s: float
+
+    def run(self) -> tuple[int, bytes]:
+        world = self.identity.plane.world
+        fault = self.identity.plane.next_fault()
+        if fault is not None:
+            world.note(f"control: {fault}: {self.method} {self.path} to {self.address[0]}")
+        exchange = _Exchange(lambda: None)
+
+        def begin(wake: Callable[[], None]) -> None:
+            exchange.wake = wake
+            world.after(self.limit_s, lambda: exchange.end(None, TimeoutError("timed out")))
+            if fault != "lost request":
+                self._travel(
+                    self.identity.process.host,
+                    self.address[0],
+                    lambda: self._arrive(exchange, fault),
+                )
+
+        world.block(begin)
+        if exchange.error is not None:
+            raise exchange.error
+        assert exchange.answer is not None
+        return exchange.answer
+
+    def _travel(self, origin: str, target: str, then: Callable[[], None]) -> None:
+        world = self.identity.plane.world
+        weather = world.network.weather(origin, target)
+        if weather.is_cut:
+            weather.waiting.append(then)
+        else:
+            world.after(weather.latency_s, then)
+
+    def _arrive(self, exchange: _Exchange, fault: CallFault | None) -> None:
+        if exchange.is_over:
+            return  # The caller has hung up before the request was complete.
+        plane = self.identity.plane
+        server = plane.server(self.address)
+        if server is None:
+            exchange.end(None, ConnectionRefusedError(111, "Connection refused"))
+            return
+        server.process.on_death.append(
+            lambda: exchange.end(None, ConnectionResetError(104, "Connection reset by peer"))
+        )
+        plane.world.after(0.0, lambda: self._serve(server, exchange, fault), server.process)
+
+    def _serve(self, server: _Server, exchange: _Exchange, fault: CallFault | None) -> None:
+        async def work() -> None:
+            caller = _Caller(self.identity.uri)
+            answer = await server.answer(self.method, self.path, self.payload, caller)
+            if fault == "lost answer":
+                return
+            if fault == "slow":
+                await asyncio.sleep(SLOW_S)
+            self._travel(
+                self.address[0],
+                self.identity.process.host,
+                lambda: exchange.end(answer, None),
+            )
+
+        server.process.loop.create_task(work(), name=f"{self.method} {self.path}")

@@ -1,0 +1,270 @@
+"""A fleet of real gateway services in one world, and what provisions it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from tests.simulation.control import CallerIdentity, ControlPlane, SimControlClient
+from tests.simulation.loop import set_running
+from tests.simulation.network import Network
+from tests.simulation.world import Process, World
+
+from skyplane_gateway.config import GatewayConfig, Route, Topology
+from skyplane_gateway.naming import gateway_uri
+from skyplane_gateway.protocol import ChunkId, FrameHeader
+from skyplane_gateway.service import GatewayService
+from skyplane_orchestration.errors import FleetLost, ProvisionFailed, SkyplaneError
+from skyplane_orchestration.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.identity import RunIdentity
+from skyplane_orchestration.provision.base import FleetSpec, SweepReport
+
+IDENTITY: Final = RunIdentity("simulated", "task", "run")
+FLEET_KEY: Final = IDENTITY.fleet_key(0)
+
+_REGION: Final = "aws:us-east-1"
+
+#: A fleet that is not connected by then has not come up.
+_CONNECT_WITHIN_S: Final = 90.0
+_LOOK_S: Final = 0.1
+
+
+@dataclass(slots=True)
+class Gateway:
+    """One process of the fleet, alive or not."""
+
+    process: Process
+    service: GatewayService
+    control: tuple[str, int]
+    data: tuple[str, int]
+    has_ended: bool = False
+
+    @property
+    def is_alive(self) -> bool:
+        return not self.process.is_dead and not self.has_ended
+
+
+@dataclass
+class SimFleet:
+    """Gateways by node; those that were replaced are kept for the inspection at the end.
+
+    Args:
+        settings: changes to every gateway's configuration.
+    """
+
+    world: World
+    network: Network
+    plane: ControlPlane
+    routes: tuple[Route, ...]
+    settings: Mapping[str, Any]
+    gateways: dict[str, Gateway] = field(default_factory=dict)
+    former: list[Gateway] = field(default_factory=list)
+    most_held_bytes: int = 0
+    most_waiting_frames: int = 0
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(node for route in self.routes for node in route.nodes))
+
+    def host(self, node: str) -> str:
+        return f"10.0.0.{self.nodes.index(node) + 1}"
+
+    @property
+    def alive(self) -> list[Gateway]:
+        return [gateway for gateway in self.gateways.values() if gateway.is_alive]
+
+    # -- life and death of a gateway
+
+    def start(self, node: str) -> None:
+        """A fresh process in the place of that node, at ports of its own."""
+        if node in self.gateways:
+            self.former.append(self.gateways[node])
+        host = self.host(node)
+        process = self.world.process(node, host)
+        control = (host, self.network.free_port())
+        data = (host, self.network.free_port())
+        identity = CallerIdentity(self.plane, process, gateway_uri(FLEET_KEY, node))
+        config = GatewayConfig(
+            node=node,
+            fleet_key=FLEET_KEY,
+            control_host=host,
+            data_host=host,
+            directory="/nowhere",
+            hello_key_hex="11" * 32,
+            **self.settings,
+        )
+        set_running(process.loop)
+        try:
+            service = GatewayService(
+                config,
+                cast(ssl.SSLContext, identity),
+                lambda: self.world.now,
+                random.Random(self.world.rng.random()),
+            )
+        finally:
+            set_running(None)
+        gateway = Gateway(process, service, control, data)
+        _watch_epochs(gateway)
+        self.gateways[node] = gateway
+        self.network.listen(process, service.routes.accept, data)
+        self.plane.serve(process, service, control)
+        self.world.after(0.0, lambda: self._live(gateway), process)
+        self.world.note(f"{node} starts")
+
+    def _live(self, gateway: Gateway) -> None:
+        loop = gateway.process.loop
+        keeper = loop.create_task(gateway.service.keep_alive(), name="keeper")
+
+        async def live() -> None:
+            await gateway.service.shutdown_requested.wait()
+            keeper.cancel()
+            await asyncio.wait({keeper})
+            self.network.unlisten(gateway.process)
+            await gateway.service.close()
+            self.plane.unserve(gateway.process)
+            gateway.has_ended = True
+
+        loop.create_task(live(), name="life")
+        loop.create_task(self._inspect(gateway), name="inspection")
+
+    async def _inspect(self, gateway: Gateway) -> None:
+        """Look now and then how much is held."""
+        while not gateway.has_ended:
+            self.most_held_bytes = max(self.most_held_bytes, gateway.service.sink.held_bytes)
+            waiting = [row["waiting_frames"] for row in gateway.service.routes.statistics()]
+            self.most_waiting_frames = max([self.most_waiting_frames, *waiting])
+            await asyncio.sleep(0.25)
+
+    def kill(self, node: str) -> None:
+        gateway = self.gateways[node]
+        if gateway.is_alive:
+            self.world.note(f"{node} is killed")
+            gateway.process.kill()
+
+    def stop(self, node: str) -> None:
+        """SIGSTOP."""
+        self.world.note(f"{node} is stopped")
+        self.gateways[node].process.stop()
+
+    def wake(self, node: str) -> None:
+        """SIGCONT."""
+        self.world.note(f"{node} goes on")
+        self.gateways[node].process.resume()
+
+    def topology(self) -> Topology:
+        return Topology(
+            self.routes,
+            {node: gateway.data for node, gateway in self.gateways.items()},
+            {node: gateway.control for node, gateway in self.gateways.items()},
+        )
+
+
+def _watch_epochs(gateway: Gateway) -> None:
+    """Note when a sink takes a frame of an epoch that is over."""
+    sink = gateway.service.sink
+    take = sink.on_frame
+
+    def on_frame(header: FrameHeader, sealed: memoryview) -> None:
+        state = sink._transfers.get(header.transfer)
+        is_stale = state is not None and header.epoch < state.epoch
+        take(header, sealed)
+        if is_stale and ChunkId.of(header) in sink._assemblers:
+            gateway.process.unhandled.append(f"a frame of epoch {header.epoch} was taken")
+
+    sink.on_frame = on_frame  # type: ignore[method-assign]
+
+
+@dataclass
+class SimAuthority:
+    """What the orchestrator proves itself by."""
+
+    identity: CallerIdentity
+
+    def client_context(self) -> CallerIdentity:
+        return self.identity
+
+    def expected_uri(self, node: str) -> str:
+        return gateway_uri(FLEET_KEY, node)
+
+
+@dataclass
+class SimProvisioner:
+    """Starts what is missing, tells everybody the topology, waits until all are connected."""
+
+    fleet: SimFleet
+    authority: SimAuthority
+    name: str = "simulated"
+    ensured: int = 0
+
+    def ensure(self, spec: FleetSpec, authority: Any) -> Fleet:
+        self.ensured += 1
+        if spec.must_exist and not self.fleet.gateways:
+            raise FleetLost("there is no such fleet")
+        for node in self.fleet.nodes:
+            gateway = self.fleet.gateways.get(node)
+            if gateway is None or not gateway.is_alive:
+                self.fleet.start(node)
+        try:
+            self._tell(self.fleet.nodes)
+        except SkyplaneError as error:
+            raise ProvisionFailed(f"a gateway does not answer: {error}") from error
+        self._await_connected()
+        return self.document(spec)
+
+    def _client(self, node: str) -> SimControlClient:
+        host, port = self.fleet.gateways[node].control
+        context = cast(ssl.SSLContext, self.authority.identity)
+        return SimControlClient(host, port, context, self.authority.expected_uri(node))
+
+    def _tell(self, nodes: Iterable[str]) -> None:
+        topology = self.fleet.topology()
+        for node in nodes:
+            self._client(node).put_topology(topology)
+
+    def _await_connected(self) -> None:
+        world = self.fleet.world
+        deadline = world.now + _CONNECT_WITHIN_S
+        while not all(gateway.service.routes.is_connected for gateway in self.fleet.alive):
+            if world.now > deadline:
+                raise ProvisionFailed("the gateways do not reach each other")
+            world.sleep(_LOOK_S)
+
+    def document(self, spec: FleetSpec) -> Fleet:
+        topology = self.fleet.topology()
+        return Fleet(
+            key=spec.key,
+            generation=spec.generation,
+            deployment=spec.deployment,
+            provisioner=self.name,
+            plan=spec.plan,
+            gateways=tuple(
+                GatewayHandle(node, _REGION, gateway.control, gateway.data, "")
+                for node, gateway in self.fleet.gateways.items()
+            ),
+            routes=tuple(topology.to_dict()["routes"]),
+            host="here",
+            provision_s=0.0,
+            hard_end_unix_s=2e9,
+        )
+
+    def destroy(self, key: str) -> tuple[str, ...]:
+        """Nothing outlives the world."""
+        return ()
+
+    def find(self, key: str) -> tuple[Any, ...]:
+        return ()
+
+    def log_tails(self, key: str, max_bytes: int = 65536) -> Mapping[str, str]:
+        return {}
+
+    def check_host(self, fleet: Fleet) -> None:
+        """It is here."""
+
+    def sweep(
+        self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
+    ) -> SweepReport:
+        return SweepReport((), (), dry_run)

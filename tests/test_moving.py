@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skyplane_gateway.stores.crc import crc32c_of
+from skyplane_gateway.stores.local import LocalStore
+from skyplane_gateway.stores.memory import MemoryStore, create_bucket
+from skyplane_gateway.stores.values import StoreSpec
+from skyplane_orchestration import moving
+from skyplane_orchestration.credentials import CredentialSources
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    PermissionDenied,
+    StoreUnavailable,
+)
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.location import Location
+from skyplane_orchestration.moving import Removal, check_move, remove_sources
+
+NONE = CredentialSources(is_ambient_allowed=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for key in ("a", "b", "sub/c", "_SUCCESS"):
+        path = tmp_path / "in" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(key.encode())
+    return tmp_path / "in"
+
+
+def job_of(folder: Path, **more: Any) -> TransferJob:
+    ends = Location(f"{folder}/"), Location(f"{folder.parent}/out/")
+    return TransferJob(*ends, move=True, **more)
+
+
+def row(folder: Path, key: str, state: str = "copied", **changes: Any) -> dict[str, Any]:
+    source = f"{folder}/{key}".lstrip("/")
+    body = (folder / key).read_bytes()
+    return {
+        "state": state,
+        "source": source,
+        "destination": source.replace("/in/", "/out/"),
+        "bytes": len(body),
+        "crc32c": crc32c_of(body),
+        "source_etag": LocalStore(StoreSpec("file", "/")).head(source).etag,
+        **changes,
+    }
+
+
+def remove(folder: Path, *rows: dict[str, Any]) -> Removal:
+    removal = Removal()
+    remove_sources(job_of(folder), lambda: iter(rows), NONE, removal)
+    return removal
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+def test_what_was_copied_goes_and_nothing_else(folder: Path) -> None:
+    rows = [row(folder, "a"), row(folder, "b", "skipped"), row(folder, "sub/c", "failed")]
+    removal = remove(folder, *rows)
+    assert (removal.removed, removal.kept, removal.failed) == (1, 0, 0)
+    assert left(folder) == ["_SUCCESS", "b", "sub/c"]
+
+
+@pytest.mark.parametrize("by_version", [True, False])
+def test_a_source_that_was_changed_since_stays(by_version: bool, folder: Path) -> None:
+    """Version where the lead says which it was, content where it does not."""
+    more = {} if by_version else {"source_etag": ""}
+    rows = [row(folder, key, **more) for key in ("a", "b", "sub/c")]
+    (folder / "b").write_bytes(b"z")
+    (folder / "sub/c").write_bytes(b"of another size")
+    removal = remove(folder, *rows)
+    assert (removal.removed, removal.kept) == (1, 2)
+    assert left(folder) == ["_SUCCESS", "b", "sub/c"]
+    assert f"file://{folder}/b is still there: it was changed" in removal.reasons[0]
+
+
+def test_what_is_gone_already_is_fine(folder: Path) -> None:
+    rows = [row(folder, "a")]
+    (folder / "a").unlink()
+    assert remove(folder, *rows).removed == 1
+
+
+def test_what_announces_others_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deleted: list[str] = []
+    monkeypatch.setattr(LocalStore, "delete", lambda _, key: deleted.append(key.rpartition("/")[2]))
+    remove(folder, row(folder, "a"), row(folder, "_SUCCESS"))
+    assert deleted == ["_SUCCESS", "a"]
+
+
+def test_one_that_cannot_be_deleted_is_counted_and_the_others_go(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = LocalStore.delete
+
+    def delete(self: LocalStore, key: str) -> None:
+        if key.endswith("/a"):
+            raise StoreUnavailable("not now")
+        honest(self, key)
+
+    monkeypatch.setattr(LocalStore, "delete", delete)
+    removal = remove(folder, row(folder, "a"), row(folder, "b"))
+    assert (removal.removed, removal.failed) == (1, 1)
+    assert "not now" in removal.reasons[0]
+
+
+# -- beforehand
+
+
+def test_a_store_that_refuses_deletes_is_found_out_beforehand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create_bucket("move-in")
+    store = MemoryStore(StoreSpec("memory", "move-in"))
+    store.put("p/a", b"1")
+    asked: list[str] = []
+    honest = MemoryStore.delete
+
+    def delete(self: MemoryStore, key: str) -> None:
+        asked.append(key)
+        honest(self, key)
+
+    monkeypatch.setattr(MemoryStore, "delete", delete)
+    monkeypatch.setattr(moving, "open_store", lambda *_: store)
+    job = TransferJob(Location("s3://in/p"), Location("s3://out/q/"), move=True)
+    check_move(job, NONE)
+    assert asked == ["p/.skyplane/jobs/may-delete"], "no key of anybody's data"
+    assert [info.key for info in store.list("")] == ["p/a"]
+
+    def refuse(self: MemoryStore, key: str) -> None:
+        raise PermissionDenied("s3:DeleteObject")
+
+    monkeypatch.setattr(MemoryStore, "delete", refuse)
+    with pytest.raises(PermissionDenied, match=r"s3://in/p.*s3:DeleteObject"):
+        check_move(job, NONE)
+
+
+def test_a_folder_that_may_not_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_move(job_of(folder), NONE)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(PermissionDenied, match="may not be deleted from"):
+        check_move(job_of(folder), NONE)
+
+
+def test_places_that_overlap_are_refused(folder: Path) -> None:
+    for source, target in (("in", "in"), ("in", "in/sub"), ("in/sub", "in")):
+        one, other = (Location(f"{folder.parent}/{end}/") for end in (source, target))
+        with pytest.raises(ConfigurationInvalid):
+            check_move(TransferJob(one, other, move=True), NONE)
+
+
+def test_a_move_without_verification_is_no_job(folder: Path) -> None:
+    with pytest.raises(ConfigurationInvalid, match="verif"):
+        job_of(folder, verify="none")
+    job = job_of(folder)
+    assert TransferJob.from_dict(job.to_dict()) == job
