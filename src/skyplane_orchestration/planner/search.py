@@ -102,6 +102,7 @@ def largest_throughput(problem: PlanProblem) -> tuple[Integers, Relaxation] | No
 def fastest(problem: PlanProblem, usd_per_gbit: float, *, proof_s: float) -> Found | None:
     """The most throughput at no more than `usd_per_gbit`, then the cheapest such plan.
 
+    A plan within `_AT_CEILING` of the price is not searched for a cheaper one at its rate.
     One integer program: cost <= price * G is linear when G is a variable. None when no plan
     is that cheap. The integers keep the ceiling beyond the solver's tolerance; the bound in
     the answer, on the throughput in Gbit/s, is for a ceiling above it by as much.
