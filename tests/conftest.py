@@ -28,3 +28,22 @@ def shared_dir(repository: Path) -> Path:
     if not folder.is_dir():
         pytest.skip("the reference data (a folder `shared` beside the repository) is not here")
     return folder
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which seeds the random schedules had, so that a log tells how to run them again."""
+    ran = {
+        tuple(value)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for name, value in getattr(report, "user_properties", ())
+        if name == "schedule seeds"
+    }
+    spans: list[list[int]] = []
+    for first, last in sorted(ran):
+        if spans and first == spans[-1][1] + 1:
+            spans[-1][1] = last
+        else:
+            spans.append([first, last])
+    for first, last in spans:
+        terminalreporter.write_line(f"schedules: seeds {first}..{last}")

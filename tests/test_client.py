@@ -5,10 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from skyplane_gateway.lead.journal import Journal, encode_journal
 from skyplane_orchestration import client as client_module
 from skyplane_orchestration.authority import FleetSecret
 from skyplane_orchestration.client import Client, FleetTimes
@@ -38,8 +40,10 @@ from skyplane_orchestration.plan import (
     SolverReport,
     TransferPlan,
 )
-from skyplane_orchestration.provision.base import FleetSpec, FoundGateway, SweepReport
+from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
+from skyplane_orchestration.resuming import RESUME_TTL_S
 from skyplane_orchestration.steering import SubmittedTransfer
+from skyplane_orchestration.sweep_report import SweepReport
 
 A, B = "aws:us-east-1", "aws:eu-west-3"
 JOB = TransferJob(Location("s3://src/p/", A), Location("s3://dst/q/", B), volume_gb=10.0)
@@ -189,6 +193,10 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
         def release(self, submitted: SubmittedTransfer) -> None:
             made.do("release")
+
+        def release_success(self, *_: Any) -> tuple[str, ...]:
+            made.do("release")
+            return ()
 
         def cancel(self, submitted: SubmittedTransfer) -> None:
             made.do("cancel")
@@ -440,8 +448,26 @@ def test_a_fleet_elsewhere_is_refused(client: Client, script: Script) -> None:
 
 
 def test_a_sweep_is_of_this_deployment(client: Client, script: Script) -> None:
-    client.sweep(dry_run=True, older_than_s=60.0)
+    report = client.sweep(dry_run=True, older_than_s=60.0)
     assert script.done == [("sweep", "test", {"dry_run": True, "older_than_s": 60.0})]
+    assert report.places == ()
+
+
+def test_a_sweep_of_destinations_goes_by_the_wall_clock(script: Script, tmp_path: Path) -> None:
+    journal = tmp_path / "out" / ".skyplane" / "jobs" / ("ab" * 16) / "0000000001"
+    journal.parent.mkdir(parents=True)
+    journal.write_bytes(encode_journal(Journal("ab" * 16, 1, "r", 1)))
+    written = journal.stat().st_mtime
+    for wait_s, is_there in ((RESUME_TTL_S, True), (2 * RESUME_TTL_S, False)):
+        client = client_of(script, now=lambda at=written + wait_s: at)
+        client.sweep(destinations=[Location(f"file://{tmp_path}/")])
+        assert journal.exists() == is_there
+
+
+def test_a_sweep_that_cannot_begin_touches_nothing(client: Client, script: Script) -> None:
+    with pytest.raises(ConfigurationInvalid):
+        client.sweep(destinations=[Location("gs://bucket/x/")])
+    assert script.done == []
 
 
 def test_regions_that_the_plan_found_are_used(client: Client, script: Script) -> None:

@@ -47,6 +47,7 @@ def result(failures: int = 0) -> TransferResult:
         destination="s3://dst/q/",
         objects=4,
         copied=3,
+        copied_earlier=2,
         skipped=1,
         failed=0,
         copied_bytes=1000,
@@ -93,6 +94,7 @@ def test_facts_say_what_moved_at_what_cost_and_how_it_was_planned() -> None:
     job = TransferJob(Location("s3://src/p/"), Location("s3://dst/q/"))
     facts = transfer_facts(job, PLAN, result())
     assert (facts["objects"], facts["copied"], facts["skipped"], facts["bytes"]) == (4, 3, 1, 1000)
+    assert facts["copied_earlier"] == 2
     assert facts["cost"]["total_usd"] == 6.0
     assert facts["relays"] == ["aws:r"]
     assert facts["edges"][0]["planned_gbps"] == 5.0

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ NONE = CredentialSources(is_ambient_allowed=False)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for key in ("a", "b", "sub/c", "_SUCCESS"):
-        path = tmp_path / "in" / key
+    for end, key in product(("in", "out"), ("a", "b", "sub/c", "_SUCCESS")):
+        path = tmp_path / end / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(key.encode())
     return tmp_path / "in"
@@ -40,14 +41,17 @@ def job_of(folder: Path, **more: Any) -> TransferJob:
 
 def row(folder: Path, key: str, state: str = "copied", **changes: Any) -> dict[str, Any]:
     source = f"{folder}/{key}".lstrip("/")
+    destination = source.replace("/in/", "/out/")
     body = (folder / key).read_bytes()
+    store = LocalStore(StoreSpec("file", "/"))
     return {
         "state": state,
         "source": source,
-        "destination": source.replace("/in/", "/out/"),
+        "destination": destination,
         "bytes": len(body),
         "crc32c": crc32c_of(body),
-        "source_etag": LocalStore(StoreSpec("file", "/")).head(source).etag,
+        "source_etag": store.head(source).etag,
+        "destination_etag": store.head(destination).etag,
         **changes,
     }
 
@@ -69,6 +73,21 @@ def test_what_was_copied_goes_and_nothing_else(folder: Path) -> None:
     assert left(folder) == ["_SUCCESS", "b", "sub/c"]
 
 
+def test_what_an_earlier_epoch_copied_goes_once_its_copy_is_seen_to_be_equal(
+    folder: Path,
+) -> None:
+    """Of such an object the lead's journal says no more than that it ended well."""
+    rows = [row(folder, key, source_etag="") for key in ("a", "b", "sub/c")]
+    for one in rows:
+        del one["crc32c"]
+    out = folder.parent / "out"
+    (out / "b").write_bytes(b"z")
+    (out / "sub/c").unlink()
+    removal = remove(folder, *rows)
+    assert (removal.removed, removal.kept, removal.failed) == (1, 2, 0)
+    assert left(folder) == ["_SUCCESS", "b", "sub/c"]
+
+
 @pytest.mark.parametrize("by_version", [True, False])
 def test_a_source_that_was_changed_since_stays(by_version: bool, folder: Path) -> None:
     """Version where the lead says which it was, content where it does not."""
@@ -82,6 +101,53 @@ def test_a_source_that_was_changed_since_stays(by_version: bool, folder: Path) -
     assert f"file://{folder}/b is still there: it was changed" in removal.reasons[0]
 
 
+def test_a_source_whose_copy_was_changed_or_removed_since_stays(folder: Path) -> None:
+    rows = [row(folder, key) for key in ("a", "b", "sub/c")]
+    out = folder.parent / "out"
+    (out / "a").write_bytes(b"z")
+    (out / "b").unlink()
+    (out / "sub/c").touch()  # Another version of the same bytes.
+    os.utime(out / "sub/c", (1, 1))
+    removal = remove(folder, *rows)
+    assert (removal.removed, removal.kept) == (1, 2)
+    assert left(folder) == ["_SUCCESS", "a", "b"]
+    assert "its copy was changed or removed" in removal.reasons[0]
+
+
+def test_a_source_that_changes_between_the_look_and_the_delete_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [row(folder, "a")]
+    honest = LocalStore.delete
+
+    def delete(self: LocalStore, key: str, *, if_match: str | None = None) -> None:
+        (folder / "a").write_bytes(b"another")
+        honest(self, key, if_match=if_match)
+
+    monkeypatch.setattr(LocalStore, "delete", delete)
+    removal = remove(folder, *rows)
+    assert (removal.removed, removal.kept) == (0, 1)
+    assert (folder / "a").read_bytes() == b"another"
+
+
+def test_nothing_is_deleted_when_an_end_cannot_be_listed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing also tells a store's own region, which a `head` in the wrong one does not."""
+    rows, opened = [row(folder, "a")], list[str]()
+
+    def check(_: LocalStore, prefix: str = "") -> None:
+        opened.append(f"/{prefix}")
+        if prefix.endswith("/out/"):
+            raise StoreUnavailable("not now")
+
+    monkeypatch.setattr(LocalStore, "check", check)
+    with pytest.raises(StoreUnavailable, match="not now"):
+        remove(folder, *rows)
+    assert opened == [f"{folder}/", f"{folder.parent}/out/"]
+    assert "a" in left(folder)
+
+
 def test_what_is_gone_already_is_fine(folder: Path) -> None:
     rows = [row(folder, "a")]
     (folder / "a").unlink()
@@ -90,7 +156,11 @@ def test_what_is_gone_already_is_fine(folder: Path) -> None:
 
 def test_what_announces_others_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deleted: list[str] = []
-    monkeypatch.setattr(LocalStore, "delete", lambda _, key: deleted.append(key.rpartition("/")[2]))
+
+    def delete(self: LocalStore, key: str, *, if_match: str | None = None) -> None:
+        deleted.append(key.rpartition("/")[2])
+
+    monkeypatch.setattr(LocalStore, "delete", delete)
     remove(folder, row(folder, "a"), row(folder, "_SUCCESS"))
     assert deleted == ["_SUCCESS", "a"]
 
@@ -100,10 +170,10 @@ def test_one_that_cannot_be_deleted_is_counted_and_the_others_go(
 ) -> None:
     honest = LocalStore.delete
 
-    def delete(self: LocalStore, key: str) -> None:
+    def delete(self: LocalStore, key: str, *, if_match: str | None = None) -> None:
         if key.endswith("/a"):
             raise StoreUnavailable("not now")
-        honest(self, key)
+        honest(self, key, if_match=if_match)
 
     monkeypatch.setattr(LocalStore, "delete", delete)
     removal = remove(folder, row(folder, "a"), row(folder, "b"))

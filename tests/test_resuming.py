@@ -69,6 +69,14 @@ def test_it_runs_out() -> None:
         HANDLE.require_live(1000.0 + 3600)
 
 
+def test_what_it_may_cost_is_said_anew() -> None:
+    dearer = HANDLE.with_budget(7.5)
+    assert dearer.job.policy == replace(HANDLE.job.policy, max_job_usd=7.5)
+    assert replace(dearer, job=HANDLE.job) == HANDLE
+    with pytest.raises(ConfigurationInvalid, match="max_job_usd"):
+        HANDLE.with_budget(0.0)
+
+
 def pack(document: Any) -> str:
     return PREFIX + base64.urlsafe_b64encode(zlib.compress(json.dumps(document).encode())).decode()
 

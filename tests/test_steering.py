@@ -16,6 +16,7 @@ from skyplane_orchestration.errors import (
     GatewayUnreachable,
     NotAuthorised,
     NotFound,
+    PermissionDenied,
     SkyplaneError,
 )
 from skyplane_orchestration.failover import FleetView, Submit, Tenure
@@ -79,6 +80,7 @@ class FakeControl:
         self.leading: dict[str, Any] = {}
         self.attached: dict[str, Any] = {}
         self.errors: dict[str, SkyplaneError] = {}
+        self.clears = True
 
     def _say(self, verb: str, *more: Any) -> None:
         self.calls.append((self.node, verb, *more))
@@ -99,8 +101,9 @@ class FakeControl:
     def cancel(self, key: str) -> None:
         self._say("cancel")
 
-    def release(self, key: str) -> None:
-        self._say("release")
+    def release(self, key: str, epoch: int, *, journals_in: str | None = None) -> bool:
+        self._say("release", journals_in)
+        return journals_in is not None and self.clears
 
     def log_tail(self) -> str:
         self._say("log")
@@ -208,6 +211,27 @@ def test_what_runs_is_joined_and_not_disturbed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("state", "attached_epoch", "submitted"),
+    [
+        ("succeeded", 4, SubmittedTransfer(KEY, 4, "c", joined=True)),
+        # Released since: whoever submits it now wants it to be looked at again.
+        ("succeeded", None, SubmittedTransfer(KEY, 5, "a", joined=False)),
+        ("succeeded", 5, SubmittedTransfer(KEY, 6, "a", joined=False)),
+        ("failed", 4, SubmittedTransfer(KEY, 5, "a", joined=False)),
+        ("cancelled", 4, SubmittedTransfer(KEY, 5, "a", joined=False)),
+    ],
+)
+def test_what_ended_well_while_nobody_looked_is_joined(
+    state: str, attached_epoch: int | None, submitted: SubmittedTransfer
+) -> None:
+    sessions = FakeSessions("ab", "cb")
+    sessions.gateways["c"].leading[KEY] = {"epoch": 4, "state": state}
+    if attached_epoch is not None:
+        sessions.gateways["c"].attached[KEY] = {"epoch": attached_epoch, "is_used": True}
+    assert submit(sessions) == submitted
+
+
+@pytest.mark.parametrize(
     ("node", "verb", "error"),
     [
         ("b", "status", GatewayUnreachable("gone")),
@@ -307,6 +331,32 @@ def test_a_cancel_goes_to_the_lead_first_and_then_to_the_other_ends() -> None:
     assert [call[0] for call in sessions.calls] == ["b", "a"]
     Steering(sessions).release(SubmittedTransfer(KEY, 1, "b", joined=False))  # type: ignore[arg-type]
     assert [call[0] for call in sessions.calls[2:]] == ["a", "b"], "a relay has nothing to forget"
+
+
+@pytest.mark.parametrize("by", ["a sink", "the orchestrator", "nobody"])
+def test_the_journals_of_a_success_go_once_somebody_has_heard_of_it(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = TransferJob(Location(f"{tmp_path}/in/"), Location(f"{tmp_path}/out/"))
+    folder = f"{tmp_path}/out/".lstrip("/")
+    journal = Path("/", journal_key(folder, KEY, 1))
+    journal.parent.mkdir(parents=True)
+    journal.write_bytes(b"{}")
+    sessions = FakeSessions("ab")
+    for gateway in sessions.gateways.values():
+        gateway.clears = by == "a sink"
+    if by == "nobody":
+
+        def refuse(*_: Any) -> None:
+            raise PermissionDenied("no, not here")
+
+        monkeypatch.setattr("skyplane_orchestration.steering.clear_journals", refuse)
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    submitted = SubmittedTransfer(KEY, 1, "a", joined=False)
+    warnings = steering.release_success(submitted, job, CredentialSources())
+    assert sessions.calls == [("a", "release", folder), ("b", "release", folder)]
+    assert journal.exists() == (by != "the orchestrator")
+    assert [("no, not here" in text) for text in warnings] == [True] * (by == "nobody")
 
 
 def test_the_report_is_read_to_its_end() -> None:

@@ -78,7 +78,15 @@ def _late_arrivals(end: End) -> list[str]:
     if below + MARKER not in written:
         return []
     last = len(written) - 1 - written[::-1].index(below + MARKER)
-    late = sorted({path for path in written[last + 1 :] if path.startswith(below)})
+    # The journal of the transfer is no data, and is gone when its task has ended.
+    journals = below + ".skyplane/"
+    late = sorted(
+        {
+            path
+            for path in written[last + 1 :]
+            if path.startswith(below) and not path.startswith(journals)
+        }
+    )
     return [f"written after {MARKER}: {path.removeprefix(below)}" for path in late]
 
 

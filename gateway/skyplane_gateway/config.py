@@ -3,11 +3,7 @@
 Plain values with a JSON form; part of the package's public face, so that whoever
 starts gateways builds exactly what they read.
 
-Memory of one gateway is bounded by these figures:
-
-    source   readers x (read_ahead + 1) MiB + links x 2 MiB (socket high-water mark)
-    relay    upstream links x 2 MiB + downstream links x 2 MiB
-    sink     assembly_mib + links x 1 MiB
+docs/memory.md says what memory a gateway takes with these figures.
 """
 
 from __future__ import annotations
@@ -32,6 +28,15 @@ MIB: Final = 1 << 20
 MAX_CONNECTIONS: Final = 64
 
 _HELLO_KEY_BYTES: Final = 32
+
+_DURATIONS: Final = (
+    "start_within_s",
+    "lease_s",
+    "hard_end_s",
+    "ack_deadline_s",
+    "stall_deadline_s",
+    "write_timeout_s",
+)
 
 
 def _require_key(text: str) -> None:
@@ -61,7 +66,14 @@ class GatewayConfig:
         assembly_mib: memory for chunks that a sink is putting together.
         readers: chunks that a source reads at the same time.
         store_threads: requests to object stores at the same time.
-        ack_deadline_s: longest silence of a path that has chunks to deliver.
+        ack_deadline_s: longest silence of a path that has chunks to deliver: then they go
+            again, by another one where there is one. To wait for a store that throttles is
+            no silence.
+        stall_deadline_s: how long a transfer waits while no path is up and nothing arrives,
+            before it fails with what a resume needs; at least `ack_deadline_s`, and twice
+            that when None. A path that broke may be built again within that time.
+        write_timeout_s: a neighbour that takes nothing of what is sent to it for so long is
+            gone, and its path with it.
     """
 
     node: str
@@ -79,6 +91,13 @@ class GatewayConfig:
     readers: int = 8
     store_threads: int = 16
     ack_deadline_s: float = 120.0
+    stall_deadline_s: float | None = None
+    write_timeout_s: float = 60.0
+
+    @property
+    def stalled_after_s(self) -> float:
+        """The stall deadline that holds."""
+        return self.stall_deadline_s or 2 * self.ack_deadline_s
 
     @property
     def certificate_path(self) -> Path:
@@ -107,14 +126,19 @@ class GatewayConfig:
 
     def __post_init__(self) -> None:
         _require_key(self.hello_key_hex)
-        for name in ("start_within_s", "lease_s", "hard_end_s", "ack_deadline_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigurationInvalid(f"{name} must be positive, not {getattr(self, name)!r}")
+        for name in _DURATIONS:
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ConfigurationInvalid(f"{name} must be positive and finite, not {value!r}")
+        if self.stalled_after_s < self.ack_deadline_s:
+            raise ConfigurationInvalid(
+                f"stall_deadline_s must be at least ack_deadline_s ({self.ack_deadline_s:g}), "
+                f"not {self.stall_deadline_s!r}: a path is silent for that long before it is lost"
+            )
         for name in ("assembly_mib", "readers", "store_threads"):
-            if getattr(self, name) < 1:
-                raise ConfigurationInvalid(
-                    f"{name} must be at least 1, not {getattr(self, name)!r}"
-                )
+            count = getattr(self, name)
+            if not isinstance(count, int) or count < 1:
+                raise ConfigurationInvalid(f"{name} must be at least 1 and whole, not {count!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +227,8 @@ class TransferSpec:
         publish_last: further globs of objects to be written after all others.
         verify: `stored`, `reread` or `none`.
         allow_empty: an empty source is success.
+        allow_failed: so is a transfer of which single objects failed, and nobody goes on
+            with it.
         chunk_bytes: size of a chunk and of a part.
     """
 
@@ -217,6 +243,7 @@ class TransferSpec:
     publish_last: tuple[str, ...] = ()
     verify: str = "stored"
     allow_empty: bool = False
+    allow_failed: bool = False
     chunk_bytes: int = 16 * MIB
 
     def to_dict(self) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, Literal
 
@@ -16,12 +17,13 @@ from skyplane_gateway.documents import reading
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
     NotFound,
+    PermissionDenied,
     PreconditionFailed,
     ReadBackMismatch,
     SkyplaneError,
     UnknownTransfer,
 )
-from skyplane_gateway.journals import JournalFolder
+from skyplane_gateway.journals import JournalFolder, Window, abort_intended
 from skyplane_gateway.lead.journal import Journal
 from skyplane_gateway.readback import find_landed, known_crc32c, read_crc32c
 from skyplane_gateway.stores.base import (
@@ -41,9 +43,6 @@ Verification = Literal["stored", "reread", "none"]
 #: Most objects that one `list` answers, and most uploads that one `list_uploads` does.
 _MAX_PAGE: Final = 1000
 
-#: Above every epoch.
-_EVERY_EPOCH: Final = 1 << 62
-
 #: Removed objects that are remembered, so that their next writing has the right fence.
 _REMEMBERED: Final = 10_000
 
@@ -60,6 +59,8 @@ class Destination:
     def __init__(self, store: ObjectStore, verify: Verification) -> None:
         self.store = store
         self._verify = verify
+        #: Whether the store's own word is enough, where the store can be trusted with it.
+        self._believes = verify != "reread"
         #: Open uploads that no journal names, and that nobody knows of once we are gone.
         self._uploads: set[tuple[str, str]] = set()
         #: Where the journals of the transfer are, as its lead said.
@@ -67,18 +68,21 @@ class Destination:
         #: Key -> etag that it had before we replaced it, and removed what we had written.
         self._removed: dict[str, str | None] = {}
         self._is_closed = False
+        self._is_abandoned = False
         self._lock = threading.Lock()
         self._verbs: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "list": self._list,
             "create": self._create,
             "complete": self._complete,
             "abort": self._abort,
+            "abort_intended": self._abort_intended,
             "head": self._head,
             "list_uploads": self._list_uploads,
             "list_parts": self._list_parts,
             "write_journal": self._write_journal,
             "read_journals": self._read_journals,
             "delete_journals": self._delete_journals,
+            "require_newest": self._require_newest,
         }
 
     # -- chunks
@@ -106,7 +110,9 @@ class Destination:
             )
         except PreconditionFailed:
             # The receipt of an earlier sending may have been lost, at whichever sink.
-            landed = find_landed(self.store, key, len(data), crc32c, attributes)
+            landed = find_landed(
+                self.store, key, len(data), crc32c, attributes, believes=self._believes
+            )
             if landed is None:
                 raise
             return landed
@@ -173,7 +179,7 @@ class Destination:
             )
         except (NotFound, PreconditionFailed):
             # The answer of an earlier completion may have been lost, at whichever sink.
-            landed = find_landed(self.store, key, size, crc32c)
+            landed = find_landed(self.store, key, size, crc32c, believes=self._believes)
             if landed is None:
                 raise
             self.store.abort_upload(key, upload_id)
@@ -188,17 +194,30 @@ class Destination:
         return {"etag": info.etag, "crc32c": crc32c}
 
     def _abort(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Abort one upload; without an id, all that are open for the key."""
-        key, upload_id = arguments["key"], arguments["upload_id"]
-        if upload_id is not None:
-            ids = [str(upload_id)]
+        key, upload_id = arguments["key"], str(arguments["upload_id"])
+        self.store.abort_upload(key, upload_id)
+        with self._lock:
+            self._uploads.discard((key, upload_id))
+        return {}
+
+    def _abort_intended(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Abort what a request for an upload may have made whose answer nobody had.
+
+        The request was made `asked_s_ago` by the lead whose journals those are, or is an
+        intent of one that is gone, noted at `noted_unix_s`.
+        """
+        if arguments.get("noted_unix_s") is not None:
+            when = Window.around(float(arguments["noted_unix_s"]))
         else:
-            rows = self.store.list_uploads(key)
-            ids = [row.upload_id for row in rows if row.key == key]
-        for one in ids:
-            self.store.abort_upload(key, one)
-            with self._lock:
-                self._uploads.discard((key, one))
+            folder = self._journal_folder(arguments["folder"], arguments["transfer_key"])
+            rows = folder.rows()
+            if not rows:
+                return {}  # Whoever removed the journals has seen to what they named.
+            when = Window.since(rows[-1].last_modified - float(arguments["asked_s_ago"]))
+        try:
+            abort_intended(self.store, arguments["key"], when, spared=arguments.get("spared"))
+        except PermissionDenied as error:
+            log.warning("an upload of %r may stay open: %s", arguments["key"], error)
         return {}
 
     # -- what a lead asks that goes on with a transfer
@@ -209,7 +228,7 @@ class Destination:
         try:
             if not arguments.get("checksum", False):
                 return {"object": self.store.head(key).to_dict()}
-            info, crc32c = known_crc32c(self.store, key)
+            info, crc32c = known_crc32c(self.store, key, believes=self._believes)
         except NotFound:
             return {"object": None}
         return {"object": {**info.to_dict(), "crc32c": crc32c}}
@@ -235,26 +254,28 @@ class Destination:
         folder = self._journal_folder(arguments["folder"], journal.transfer_key)
         etag = folder.write(journal, arguments["if_match"])
         with self._lock:
-            is_late = self._is_closed
+            is_late, is_abandoned = self._is_closed, self._is_abandoned
         if is_late:
-            # It came while the transfer was being cancelled; nobody else removes it.
-            folder.delete(journal.epoch)
+            if is_abandoned:
+                # It came while the transfer was being cancelled; nobody else removes it, and
+                # what it names. Of any other end somebody may go on.
+                folder.clear(journal.epoch)
             raise UnknownTransfer("the transfer ended while its journal was written")
         return {"etag": etag}
 
     def _read_journals(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         folder = self._journal_folder(arguments["folder"], arguments["transfer_key"])
-        found = folder.read(seal_before=arguments.get("seal_before"))
+        found = folder.read(seal_before=arguments.get("seal_before"), rule=arguments.get("rule"))
         return {"journals": [stored.journal.to_dict() for stored in found]}
 
     def _delete_journals(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         folder = self._journal_folder(arguments["folder"], arguments["transfer_key"])
-        if arguments.get("abort_uploads", False):
-            errors = folder.abort_uploads()
-            if errors:
-                # The journal is what names them; it stays until they are gone.
-                raise errors[0]
-        folder.delete(int(arguments["epoch"]))
+        folder.clear(int(arguments["epoch"]))
+        return {}
+
+    def _require_newest(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        folder = self._journal_folder(arguments["folder"], arguments["transfer_key"])
+        folder.require_newest(int(arguments["epoch"]))
         return {}
 
     def _journal_folder(self, folder: str, transfer_key: str) -> JournalFolder:
@@ -276,20 +297,24 @@ class Destination:
 
         Raises:
             ReadBackMismatch: it has not. It was removed, so that nobody takes it for good.
+            PreconditionFailed: somebody has written another one over it meanwhile.
         """
         # A folder's mark has no bytes, and a file store cannot read it.
         if self._verify == "none" or (info.key.endswith("/") and size_bytes == 0):
             return
         trusted = self.store.capabilities.trusts_checksum and info.crc32c is not None
-        if self._verify == "stored" and trusted:
+        if self._believes and trusted:
             found: int | None = info.crc32c
         else:
+            found = read_crc32c(self.store, info, size_bytes)
+        if found != crc32c:
+            # What went wrong may be the answer, and others may rely on the object by now.
             found = read_crc32c(self.store, info, size_bytes)
         if found == crc32c:
             with self._lock:
                 self._removed.pop(info.key, None)
             return
-        self._remove(info.key, precondition)
+        self._remove(info, precondition)
         what = (
             f"reads back with other bytes (crc32c {found:#010x}, sent {crc32c:#010x})"
             if found is not None
@@ -302,11 +327,25 @@ class Destination:
         )
         raise ReadBackMismatch(f"{info.key!r} was written but {what}; it was removed{hole}")
 
-    def _remove(self, key: str, precondition: Precondition) -> None:
-        self.store.delete(key)
+    def _remove(self, bad: ObjectInfo, precondition: Precondition) -> None:
+        """Remove an object of ours, and no other that was put in its place meanwhile.
+
+        Not every store deletes on a condition, so what is written between the look and the
+        deletion is lost; both take a moment, reading back may take minutes.
+
+        Raises:
+            PreconditionFailed: another object is there; it may be written over again.
+        """
+        with suppress(NotFound):
+            if self.store.head(bad.key).etag != bad.etag:
+                raise PreconditionFailed(
+                    f"{bad.key!r} was written over while it was read back; write it again",
+                    is_permanent=False,
+                )
+            self.store.delete(bad.key)
         with self._lock:
             if len(self._removed) < _REMEMBERED:
-                self._removed.setdefault(key, precondition.if_match)
+                self._removed.setdefault(bad.key, precondition.if_match)
 
     def _fence(self, key: str, precondition: Precondition) -> Precondition:
         """The precondition that means the same after a bad object of ours was removed."""
@@ -317,26 +356,42 @@ class Destination:
 
     # -- the end
 
-    def close(self, *, abandon: bool = False) -> None:
+    def note_journals(self, folder: str, transfer_key: str) -> None:
+        """Learn where the transfer's journals are; its lead may have told another sink."""
+        self._journal_folder(folder, transfer_key)
+
+    def close(self, *, abandoned_epoch: int | None = None) -> bool:
         """Let go of the store, and abort the open uploads that no journal names.
 
         Args:
-            abandon: nobody will go on with the transfer. Abort what its journals name as
-                well, and remove them; whatever cannot be, the sweep does.
+            abandoned_epoch: the transfer was cancelled in that epoch, or has succeeded and
+                been heard of, and nobody will go on with it. Abort what its journals name as
+                well, and remove them; whatever cannot be, the sweep does. Once a newer epoch
+                has a journal, all is its.
+
+        Returns:
+            Whether all journals that it knows of were removed, and there are some.
         """
         with self._lock:
             uploads, self._uploads = tuple(self._uploads), set()
             journals, self._journals = tuple(self._journals.values()), {}
-            self._is_closed = True
+            self._is_closed, self._is_abandoned = True, abandoned_epoch is not None
         for key, upload_id in uploads:
             try:
                 self.store.abort_upload(key, upload_id)
             except SkyplaneError as error:
                 log.warning("the upload %s of %r stays open: %s", upload_id, key, error)
-        for folder in journals if abandon else ():
-            try:
-                if not folder.abort_uploads():
-                    folder.delete(_EVERY_EPOCH)
-            except SkyplaneError as error:
-                log.warning("the journals of a cancelled transfer stay: %s", error)
+        is_cleared = abandoned_epoch is not None and _clear(journals, abandoned_epoch)
         self.store.close()
+        return is_cleared
+
+
+def _clear(journals: Collection[JournalFolder], epoch: int) -> bool:
+    is_cleared = bool(journals)
+    for folder in journals:
+        try:
+            folder.clear(epoch)
+        except SkyplaneError as error:
+            log.warning("the journals of a transfer that is over stay: %s", error)
+            is_cleared = False
+    return is_cleared

@@ -128,6 +128,8 @@ def _tuple(arguments: tuple[Any, ...], value: Any, place: str) -> tuple[Any, ...
     if not isinstance(value, list | tuple):
         raise ConfigurationInvalid(f"{place} must be a list, not {_shown(value)}")
     if len(arguments) == 2 and arguments[1] is Ellipsis:
+        if arguments[0] is str and all(type(entry) is str for entry in value):
+            return tuple(value)  # A journal has a hundred thousand keys.
         arguments = (arguments[0],) * len(value)
     if len(value) != len(arguments):
         raise ConfigurationInvalid(f"{place} must have {len(arguments)} entries, not {len(value)}")

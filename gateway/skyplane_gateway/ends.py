@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.destination import Destination, Verification
-from skyplane_gateway.errors import ConfigurationInvalid, StaleEpoch, UnknownTransfer
+from skyplane_gateway.errors import (
+    ConfigurationInvalid,
+    StaleEpoch,
+    Throttled,
+    UnknownTransfer,
+)
 from skyplane_gateway.naming import wire_fleet_id, wire_transfer_id
 from skyplane_gateway.protocol import ReceiptHeader
 from skyplane_gateway.sink import Sink, SinkTransfer
 from skyplane_gateway.source import SendFrame, SourceTransfer
-from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import Credentials, StoreSpec
+from skyplane_gateway.stores.limited import LimitedStore, open_limited
+
+log = logging.getLogger(__name__)
+
+#: So long a verb waits for a store that throttles, its turn included; then the lead is told,
+#: and asks again. Well within the time that a lead waits for the answer, so that a gateway
+#: that is patient is not taken for one that is gone.
+_VERB_WITHIN_S: Final = 20.0
+
+
+#: What is left of a transfer that ends is cleared up within that time, or by the sweep.
+_CLEARED_WITHIN_S: Final = 10.0
 
 
 class Ends:
@@ -51,9 +69,13 @@ class Ends:
         # Verbs of a lead have threads of their own: they wait for a store only, never for
         # another gateway, so no ring of gateways can wait for one another.
         self._verb_threads = ThreadPoolExecutor(config.store_threads, thread_name_prefix="verb")
+        # And those that take long have others, so that they hold up none that does not.
+        self._long_threads = ThreadPoolExecutor(config.store_threads, thread_name_prefix="long")
         self.sources: dict[str, SourceTransfer] = {}
         self._source_of_wire_id: dict[bytes, SourceTransfer] = {}
         self.destinations: dict[str, SinkTransfer] = {}
+        #: (transfer key, side) -> the store that is open for it.
+        self._stores: dict[tuple[str, str], LimitedStore] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def lock(self, key: str) -> asyncio.Lock:
@@ -99,11 +121,11 @@ class Ends:
         if verify not in get_args(Verification):
             raise ConfigurationInvalid(f"there is no verification {verify!r}")
         wire_transfer_id(key)
-        opened = open_store(store, credentials)
+        opened = open_limited(store, credentials)
         loop = asyncio.get_running_loop()
         is_taken = False
         try:
-            await loop.run_in_executor(self._verb_threads, opened.check)
+            await loop.run_in_executor(self._verb_threads, _check, opened)
             async with self.lock(key):
                 if side == "source":
                     is_taken = await self._attach_source(key, epoch, opened)
@@ -114,7 +136,7 @@ class Ends:
                 await loop.run_in_executor(self._verb_threads, opened.close)
         return {}
 
-    async def _attach_source(self, key: str, epoch: int, store: Any) -> bool:
+    async def _attach_source(self, key: str, epoch: int, store: LimitedStore) -> bool:
         """Whether the store is in use now."""
         current = self.sources.get(key)
         if current is not None:
@@ -131,49 +153,94 @@ class Ends:
             threads=self._threads,
             readers=self._config.readers,
             why_down=self._why_down,
+            is_throttled=self._is_throttled,
         )
+        former = self._replace_store(key, "source", store)
         self.sources[key] = self._source_of_wire_id[wire_transfer_id(key)] = fresh
         if current is not None:
+            if former is not None:
+                former.cancel()
             await current.close()
         return True
 
-    async def _attach_sink(self, key: str, epoch: int, store: Any, verify: Any) -> bool:
+    async def _attach_sink(self, key: str, epoch: int, store: LimitedStore, verify: Any) -> bool:
         """Whether the store is in use now."""
         current = self.destinations.get(key)
         if current is not None and current.epoch > epoch:
             raise _stale(epoch, current.epoch)
         if current is not None and current.epoch == epoch and current.is_used:
             return False
+        former = self._replace_store(key, "sink", store)
         fresh = SinkTransfer(epoch, Destination(store, verify))
         self.destinations[key] = fresh
         self._sink.attach(wire_transfer_id(key), fresh)
         if current is not None:
+            if former is not None:
+                former.cancel()
+                former.reopen(_CLEARED_WITHIN_S)
             await asyncio.to_thread(current.destination.close)
         return True
 
-    async def release(self, key: str) -> None:
-        """Forget a transfer's stores and credentials; abort uploads still open here that no
-        journal names.
+    def _replace_store(self, key: str, side: str, store: LimitedStore) -> LimitedStore | None:
+        former = self._stores.get((key, side))
+        self._stores[key, side] = store
+        return former
 
-        Returns once nothing is written for it any more.
+    async def release(self, key: str, epoch: int, journals_in: str | None = None) -> bool:
+        """Forget a transfer's stores and credentials; abort uploads still open here that no
+        journal names. Once a newer epoch is in charge here, they are that one's.
+
+        Args:
+            journals_in: folder of its journals: its success was heard, and nobody goes on by
+                them any more.
+
+        Returns:
+            Whether its journals are gone; nothing is written for it any more.
         """
         async with self.lock(key):
-            await self.release_locked(key)
+            held = self.attached().get(key)
+            if held is not None and held["epoch"] > epoch:
+                return False
+            destination = self.destinations.get(key)
+            if destination is not None and journals_in is not None:
+                destination.destination.note_journals(journals_in, key)
+            return await self.release_locked(key, abandon=journals_in is not None)
 
-    async def release_locked(self, key: str, *, abandon: bool = False) -> None:
+    async def release_locked(self, key: str, *, abandon: bool = False) -> bool:
         """`release` for a caller that holds the transfer's lock.
 
         Args:
-            abandon: the transfer was cancelled: abort what its journals name as well.
+            abandon: nobody goes on with it: abort what its journals name as well, and remove
+                them.
+
+        Returns:
+            Whether that was done.
         """
         source = self.sources.pop(key, None)
         if source is not None:
             self._source_of_wire_id.pop(wire_transfer_id(key), None)
+            # Its threads may all be waiting for the store, and nobody wants to read any more.
+            self._stores.pop((key, "source")).cancel()
             await source.close()
         destination = self.destinations.pop(key, None)
-        if destination is not None:
-            await self._sink.detach(wire_transfer_id(key))
-            await asyncio.to_thread(destination.destination.close, abandon=abandon)
+        if destination is None:
+            return False
+        store = self._stores.pop((key, "sink"))
+        store.cancel()
+        await self._sink.detach(wire_transfer_id(key))
+        store.reopen(_CLEARED_WITHIN_S)
+        abandoned = destination.epoch if abandon else None
+        return await asyncio.to_thread(destination.destination.close, abandoned_epoch=abandoned)
+
+    def end_waits(self) -> None:
+        """The gateway ends: what waits for a store that throttles waits no longer."""
+        for store in self._stores.values():
+            store.cancel()
+
+    def _is_throttled(self) -> bool:
+        """Whether a store here throttles. The threads are shared: who waits for it may hold
+        up who does not."""
+        return any(store.is_throttling for store in self._stores.values())
 
     # -- what a lead asks for
 
@@ -181,11 +248,15 @@ class Ends:
         """The source side of a transfer, for a lead of that epoch.
 
         Raises:
-            UnknownTransfer, StaleEpoch.
+            UnknownTransfer: it was attached for an older one alone, in whose name its chunks
+                would be refused, or not at all.
+            StaleEpoch.
         """
         source = self.sources.get(key)
-        if source is None:
-            raise UnknownTransfer(f"{self._config.node} is no source of transfer {key}")
+        if source is None or source.epoch < epoch:
+            raise UnknownTransfer(
+                f"{self._config.node} is no source of transfer {key} in epoch {epoch}"
+            )
         if epoch < source.epoch:
             raise _stale(epoch, source.epoch)
         return source
@@ -195,29 +266,58 @@ class Ends:
     ) -> dict[str, Any]:
         """Run a lead's verb on the destination.
 
+        `describe` and `waiting` ask no store and are answered at once, whatever else waits
+        here: what the destination can do, and which chunks are here whole but not written
+        yet, because a store throttles.
+
         Raises:
-            UnknownTransfer, StaleEpoch, StoreError.
+            UnknownTransfer, StaleEpoch.
+            Throttled: the store has done so all the time; to be asked again.
+            StoreError: as the store says.
         """
+        if verb == "describe":
+            # Asked before the transfer is under way, and so no use of it yet.
+            capabilities = asdict(self._sink_side(key, epoch).destination.store.capabilities)
+            return {"capabilities": capabilities, "capacity_bytes": self._sink.capacity_bytes}
+        if verb == "waiting":
+            self._sink_side(key, epoch)
+            held = self._sink.writing(wire_transfer_id(key), epoch) if self._is_throttled() else ()
+            return {"chunks": [list(identity) for identity in held]}
         loop = asyncio.get_running_loop()
+        threads, until_s = self._verb_threads, loop.time() + _VERB_WITHIN_S
+        if _may_read(verb, arguments):
+            threads, until_s = self._long_threads, math.inf
         return await loop.run_in_executor(
-            self._verb_threads, self.run_verb, key, epoch, verb, arguments
+            threads, self._run_verb, key, epoch, verb, arguments, lambda: until_s - loop.time()
         )
 
-    def run_verb(
-        self, key: str, epoch: int, verb: str, arguments: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """`store_verb`, in the calling thread."""
+    def _sink_side(self, key: str, epoch: int) -> SinkTransfer:
         state = self.destinations.get(key)
         if state is None:
             raise UnknownTransfer(f"{self._config.node} is no sink of transfer {key}")
         if epoch < state.epoch:
             raise _stale(epoch, state.epoch)
-        if verb == "describe":
-            # Asked before the transfer is under way, and so no use of it yet.
-            capabilities = asdict(state.destination.store.capabilities)
-            return {"capabilities": capabilities, "capacity_bytes": self._sink.capacity_bytes}
-        state.is_used = True
-        return state.destination.run(verb, arguments)
+        return state
+
+    def _run_verb(
+        self,
+        key: str,
+        epoch: int,
+        verb: str,
+        arguments: Mapping[str, Any],
+        left_s: Callable[[], float],
+    ) -> dict[str, Any]:
+        """`store_verb`, in a thread; `left_s` says how much longer it may wait."""
+        state, store = self._sink_side(key, epoch), self._stores.get((key, "sink"))
+        if store is None:
+            raise UnknownTransfer(f"{self._config.node} lets go of transfer {key}")
+        seconds = left_s()
+        if seconds <= 0:
+            raise Throttled(f"so many verbs wait for their store that {verb!r} had no turn")
+        # A lead may have taken over while this end did not answer.
+        state.is_used, state.epoch = True, max(state.epoch, epoch)
+        with store.within(seconds):
+            return state.destination.run(verb, arguments)
 
     def attached(self) -> dict[str, dict[str, Any]]:
         """Transfer key -> its newest epoch here, and whether anything was done in it."""
@@ -234,9 +334,25 @@ class Ends:
     async def close(self) -> None:
         """Let go of everything."""
         for key in {*self.sources, *self.destinations}:
-            await self.release(key)
+            async with self.lock(key):
+                await self.release_locked(key)
         self._verb_threads.shutdown(wait=False, cancel_futures=True)
+        self._long_threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _check(store: LimitedStore) -> None:
+    """Ask the store at once, so that bad news comes early; that it throttles is none."""
+    try:
+        with store.within(_VERB_WITHIN_S):
+            store.check()
+    except Throttled as error:
+        log.warning("the store %s throttles from the start: %s", store.spec.bucket, error)
 
 
 def _stale(epoch: int, current: int) -> StaleEpoch:
     return StaleEpoch(f"epoch {epoch} is over, {current} is in charge")
+
+
+def _may_read(verb: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether the verb may take long whatever the store's mood is: it reads an object."""
+    return verb == "complete" or (verb == "head" and bool(arguments.get("checksum", False)))

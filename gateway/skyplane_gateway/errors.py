@@ -179,6 +179,12 @@ class Cancelled(GatewayError):
     is_permanent = True
 
 
+class Stopped(GatewayError):
+    """The transfer was stopped before its end, and what it has begun was kept."""
+
+    code = "stopped"
+
+
 class EmptySource(GatewayError):
     """There is nothing to copy under the source prefix."""
 

@@ -9,8 +9,10 @@ by the store itself.
 from __future__ import annotations
 
 import logging
+import math
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from skyplane_gateway.errors import (
@@ -19,19 +21,40 @@ from skyplane_gateway.errors import (
     PreconditionFailed,
     SkyplaneError,
     StaleEpoch,
+    StoreError,
 )
 from skyplane_gateway.lead.journal import (
     MAX_JOURNAL_BYTES,
     Journal,
+    UploadRow,
     decode_journal,
     encode_journal,
     epoch_of,
     journal_key,
     journals_prefix,
 )
-from skyplane_gateway.stores.base import IF_ABSENT, ObjectStore, Precondition, read_object
+from skyplane_gateway.selection.select import JOURNAL_FOLDER
+from skyplane_gateway.stores.base import (
+    IF_ABSENT,
+    ObjectInfo,
+    ObjectStore,
+    Precondition,
+    read_object,
+)
 
 log = logging.getLogger(__name__)
+
+_PLACE: Final = re.compile(
+    rf"(?P<folder>(?:.*/)?){re.escape(JOURNAL_FOLDER)}(?P<transfer_key>[0-9a-f]{{1,128}})/[^/]+",
+    re.DOTALL,
+)
+
+#: So far from the last writing of a journal lies the request for an upload that it intends:
+#: a lead that lives writes twice in that time, and no request takes as long.
+INTENT_S: Final = 3600.0
+
+#: How much two times of one store may differ by their digits.
+_CLOCK_STEP_S: Final = 2.0
 
 #: Looks at a journal that changes while it is looked at, before that is an error.
 _LOOKS: Final = 5
@@ -43,6 +66,16 @@ class StoredJournal:
 
     journal: Journal
     etag: str
+
+
+def place_of(key: str) -> tuple[str, str] | None:
+    """(folder, transfer key) of the transfer whose journal has that key; None for others."""
+    if JOURNAL_FOLDER not in key:
+        return None  # Most keys by far: a sweep asks for all that it lists.
+    found = _PLACE.fullmatch(key)
+    if found is None or epoch_of(key) is None:
+        return None
+    return found["folder"], found["transfer_key"]
 
 
 class JournalFolder:
@@ -59,6 +92,25 @@ class JournalFolder:
         self._transfer_key = transfer_key
         self._prefix = journals_prefix(folder, transfer_key)
 
+    def rows(self) -> list[ObjectInfo]:
+        """The journals as the store lists them, oldest epoch first."""
+        found = (row for row in self._store.list(self._prefix) if epoch_of(row.key) is not None)
+        return sorted(found, key=lambda row: epoch_of(row.key) or 0)
+
+    def unreadable(self) -> dict[str, str]:
+        """Key -> why, of journals that are there and that this release cannot read.
+
+        Raises:
+            StoreError: as the store says.
+        """
+        found = {}
+        for row in self.rows():
+            try:
+                self._fetch(row.key)
+            except ConfigurationInvalid as error:
+                found[row.key] = error.message
+        return found
+
     def write(self, journal: Journal, if_match: str | None) -> str:
         """Store a journal in place of the one that its writer wrote last.
 
@@ -71,35 +123,42 @@ class JournalFolder:
             The new etag.
 
         Raises:
-            StaleEpoch: a newer epoch has a journal, or another lead of this one.
+            StaleEpoch: a newer epoch has a journal, or another lead of this one, or ours was
+                removed at the end of a newer one.
             StoreError: as the store says.
         """
-        newest = max(self._epochs(), default=journal.epoch)
-        if newest > journal.epoch:
-            raise StaleEpoch(f"epoch {journal.epoch} is over: epoch {newest} has a journal")
+        self.require_newest(journal.epoch)
         key = journal_key(self._folder, self._transfer_key, journal.epoch)
         body = encode_journal(journal)
+        refusal: StoreError | None = None
         for _ in range(_LOOKS):
             fence = IF_ABSENT if if_match is None else Precondition(if_match=if_match)
             try:
                 return self._store.put(key, body, precondition=fence).etag
-            except (PreconditionFailed, NotFound):
-                there = self._read(key)
+            except (PreconditionFailed, NotFound) as error:
+                refusal, there = error, self._read(key)
+            if there is None and if_match is not None:
+                raise StaleEpoch(f"epoch {journal.epoch} is over: its journal was removed")
             if there is None:
-                if_match = None  # Removed meanwhile, or the folder was while we wrote.
-                continue
+                continue  # The folder was removed while we wrote.
             _ensure_own(there.journal, journal)
             if there.journal.sequence == journal.sequence:
                 return there.etag
             if_match = there.etag
+        if isinstance(refusal, NotFound):
+            raise refusal  # Nothing can be made there.
         raise PreconditionFailed(f"{key!r} changes all the time", is_permanent=False)
 
-    def read(self, *, seal_before: int | None = None) -> list[StoredJournal]:
+    def read(
+        self, *, seal_before: int | None = None, rule: str | None = None
+    ) -> list[StoredJournal]:
         """All journals that this release can read, oldest epoch first.
 
         Args:
             seal_before: seal those of older epochs than this one: nobody writes them any
                 more once this has returned.
+            rule: of all but the newest journal of that rule only the uploads matter: what
+                else they say is left out, so that many epochs take no more than one.
 
         Raises:
             StaleEpoch: with `seal_before`, a newer epoch has a journal.
@@ -114,7 +173,27 @@ class JournalFolder:
             there = self._seal(key) if is_old else self._read(key)
             if there is not None:
                 found.append(there)
+                found = found if rule is None else _shortened(found, rule)
         return found
+
+    def require_newest(self, epoch: int) -> None:
+        """Raises StaleEpoch once a newer epoch has a journal: what is open is that one's."""
+        newest = max(self._epochs(), default=epoch)
+        if newest > epoch:
+            raise StaleEpoch(f"epoch {epoch} is over: epoch {newest} has a journal")
+
+    def clear(self, epoch: int) -> None:
+        """Nobody goes on: abort the uploads that the journals name, and remove these.
+
+        Raises:
+            StaleEpoch: somebody does, in a newer epoch; nothing was touched.
+            StoreError: some upload stays open, and so its journal stays as well.
+        """
+        self.require_newest(epoch)
+        errors = self.abort_uploads(epoch)
+        if errors:
+            raise errors[0]
+        self.delete(epoch)
 
     def delete(self, through_epoch: int) -> None:
         """Remove the journals of this and older epochs. Idempotent."""
@@ -127,29 +206,32 @@ class JournalFolder:
                 parts = self._prefix.rstrip("/").split("/")
                 self._store.delete("/".join(parts[: len(parts) - depth]) + "/")
 
-    def abort_uploads(self) -> list[SkyplaneError]:
+    def abort_uploads(self, through_epoch: int | None = None) -> list[SkyplaneError]:
         """Abort every upload that a journal names, and those of keys it only intended.
+
+        Args:
+            through_epoch: leave what newer epochs have written alone.
 
         Returns:
             Why some could not be aborted; each of the others has been.
         """
         errors: list[SkyplaneError] = []
         for stored in self.read():
+            if through_epoch is not None and stored.journal.epoch > through_epoch:
+                continue
             for row in stored.journal.uploads:
                 try:
-                    self._abort(row.key, row.upload_id)
+                    self._abort(row)
                 except SkyplaneError as error:
                     log.warning("an upload of %r stays open: %s", row.key, error)
                     errors.append(error)
         return errors
 
-    def _abort(self, key: str, upload_id: str | None) -> None:
-        if upload_id is not None:
-            self._store.abort_upload(key, upload_id)
-            return
-        for upload in tuple(self._store.list_uploads(key)):
-            if upload.key == key:
-                self._store.abort_upload(key, upload.upload_id)
+    def _abort(self, row: UploadRow) -> None:
+        if row.upload_id is not None:
+            self._store.abort_upload(row.key, row.upload_id)
+        elif row.noted_unix_s is not None:
+            abort_intended(self._store, row.key, Window.around(row.noted_unix_s))
 
     def _epochs(self) -> Iterator[int]:
         for row in self._store.list(self._prefix):
@@ -159,17 +241,27 @@ class JournalFolder:
 
     def _read(self, key: str) -> StoredJournal | None:
         """The journal of that key; None where there is none that can be read."""
+        try:
+            return self._fetch(key)
+        except ConfigurationInvalid as error:
+            log.warning("the journal %r is passed over: %s", key, error)
+            return None
+
+    def _fetch(self, key: str) -> StoredJournal | None:
+        """The journal of that key; None where there is none. Its intents have a time: when
+        it was written, or what an earlier journal said.
+
+        Raises:
+            ConfigurationInvalid: it is none that this release reads.
+        """
         for _ in range(_LOOKS):
             try:
                 info, body = read_object(self._store, key, max_bytes=MAX_JOURNAL_BYTES)
-                return StoredJournal(decode_journal(body), info.etag)
+                return StoredJournal(_dated(decode_journal(body), info.last_modified), info.etag)
             except NotFound:
                 return None
             except PreconditionFailed:
                 continue  # It changed between the two calls.
-            except ConfigurationInvalid as error:
-                log.warning("the journal %r is passed over: %s", key, error)
-                return None
         raise PreconditionFailed(f"{key!r} changes all the time", is_permanent=False)
 
     def _seal(self, key: str) -> StoredJournal | None:
@@ -184,6 +276,100 @@ class JournalFolder:
             except (PreconditionFailed, NotFound):
                 continue  # Its lead wrote once more, or ended.
         raise PreconditionFailed(f"{key!r} changes all the time", is_permanent=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A time within which an upload was begun, by the store's clock; both ends belong to it."""
+
+    from_unix_s: float
+    until_unix_s: float
+
+    @classmethod
+    def since(cls, unix_s: float) -> Window:
+        """From then on, by a clock that may tell whole seconds alone."""
+        return cls(unix_s - _CLOCK_STEP_S, math.inf)
+
+    @classmethod
+    def around(cls, unix_s: float) -> Window:
+        """About the time at which a journal with the intent was last written by its lead."""
+        return cls(unix_s - INTENT_S, unix_s + INTENT_S)
+
+    def __contains__(self, unix_s: float) -> bool:
+        return self.from_unix_s <= unix_s <= self.until_unix_s
+
+
+def abort_intended(
+    store: ObjectStore, key: str, when: Window, *, spared: str | None = None
+) -> None:
+    """Abort the uploads of exactly that key which were begun within that time.
+
+    What becomes of a request whose answer was lost no store tells. Another tool's upload
+    of the same key and the same time cannot be told from ours; one that a journal names, of
+    whatever transfer, stays.
+
+    Args:
+        spared: the id of one more that stays.
+
+    Raises:
+        StoreError: as the store says.
+    """
+    found = [
+        upload
+        for upload in store.list_uploads(key)
+        if upload.key == key and upload.upload_id != spared and upload.initiated in when
+    ]
+    if not found:
+        return
+    named = _ids_of(store, key)
+    for upload in found:
+        if upload.upload_id not in named:
+            log.info("the upload %s of %r, which nobody knows, is aborted", upload.upload_id, key)
+            store.abort_upload(key, upload.upload_id)
+
+
+def _ids_of(store: ObjectStore, key: str) -> frozenset[str]:
+    """The uploads of that key that journals name; those can only lie in folders above it."""
+    found: set[str] = set()
+    for folder in folders_above(key):
+        keys = (place_of(row.key) for row in store.list(folder + JOURNAL_FOLDER))
+        for transfer_key in sorted({place[1] for place in keys if place is not None}):
+            for stored in JournalFolder(store, folder, transfer_key).read():
+                rows = stored.journal.uploads
+                found.update(row.upload_id for row in rows if row.key == key and row.upload_id)
+    return frozenset(found)
+
+
+def folders_above(key: str) -> Iterator[str]:
+    """`a/b/c`: the bucket's root, `a/` and `a/b/`."""
+    yield ""
+    for index, letter in enumerate(key):
+        if letter == "/":
+            yield key[: index + 1]
+
+
+def _dated(journal: Journal, written_unix_s: float) -> Journal:
+    """With the time at which its lead was seen to intend what it has no id of."""
+    if all(row.upload_id is not None or row.noted_unix_s is not None for row in journal.uploads):
+        return journal
+    rows = (
+        replace(row, noted_unix_s=written_unix_s)
+        if row.upload_id is None and row.noted_unix_s is None
+        else row
+        for row in journal.uploads
+    )
+    return replace(journal, uploads=tuple(rows))
+
+
+def _shortened(found: list[StoredJournal], rule: str) -> list[StoredJournal]:
+    """All but the newest of that rule without the rows that say what has ended."""
+    of_rule = [row for row in found if row.journal.rule == rule]
+    return [
+        row
+        if of_rule and row is of_rule[-1]
+        else replace(row, journal=replace(row.journal, done=(), begun=(), failed=()))
+        for row in found
+    ]
 
 
 def _ensure_own(there: Journal, ours: Journal) -> None:

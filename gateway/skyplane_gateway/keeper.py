@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Hashable, Sequence
 
 from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.errors import SkyplaneError
 from skyplane_gateway.lease import Lease
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,8 @@ class Keeper:
         self._others = others
         self._connect = connect
         self._clock = clock
+        #: Renewals of others that are under way.
+        self._asked: dict[str, asyncio.Task[None]] = {}
         self._seen: Hashable | None = None
         self._moved_at = clock()
 
@@ -68,16 +71,26 @@ class Keeper:
         return self._clock() - self._moved_at < self._patience_s
 
     async def renew_fleet(self) -> None:
-        """Renew this gateway's lease and that of every other one of the fleet."""
-        self._lease.renew()
-        others = self._others()
-        results = await asyncio.gather(
-            *(asyncio.to_thread(self._renew, node) for node in others), return_exceptions=True
-        )
-        for node, result in zip(others, results, strict=True):
-            if isinstance(result, BaseException):
-                log.warning("cannot renew the lease of %s: %s", node, result)
+        """Renew this gateway's lease and that of every other one of the fleet.
 
-    def _renew(self, node: str) -> None:
+        One that hangs is not waited for beyond a third of a lease, nor asked a second time
+        meanwhile: the others' leases must not run out over it.
+        """
+        self._lease.renew()
+        for node in self._others():
+            if node not in self._asked:
+                self._asked[node] = asyncio.create_task(self._renew(node))
+        if self._asked:
+            await asyncio.wait(self._asked.values(), timeout=self._lease_s / 3)
+
+    async def _renew(self, node: str) -> None:
+        try:
+            await asyncio.to_thread(self._call, node)
+        except SkyplaneError as error:
+            log.warning("cannot renew the lease of %s: %s", node, error)
+        finally:
+            del self._asked[node]
+
+    def _call(self, node: str) -> None:
         with self._connect(node) as client:
             client.renew(self._lease_s)

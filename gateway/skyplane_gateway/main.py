@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -37,13 +38,36 @@ _CLOSE_WITHIN_S: Final = 30.0
 #: Calls that are being answered when it ends have this long to be answered.
 _ANSWER_WITHIN_S: Final = 2.0
 
+#: Threads that are at work when all else is over have this long to end.
+_THREADS_WITHIN_S: Final = 1.0
+
 #: How often, and how far apart, the last gateway asks for the lock of its fleet.
 _LOCK_TRIES: Final = 20
 _LOCK_PAUSE_S: Final = 0.05
 
 
 def entry_point() -> None:
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    leave_busy_threads(code)
+    sys.exit(code)
+
+
+def leave_busy_threads(code: int) -> None:
+    """End the process at once where threads still wait for a store that does not answer.
+
+    The interpreter would wait for them, minutes with the timeouts and repetitions of an SDK,
+    and a gateway that is over, or was never renewed, must be gone. Nobody wants their results
+    any more: the cleanup has been done, or has had its time.
+    """
+    deadline = time.monotonic() + _THREADS_WITHIN_S
+    for thread in threading.enumerate():
+        if thread is threading.current_thread() or thread.daemon:
+            continue
+        thread.join(max(0.0, deadline - time.monotonic()))
+        if thread.is_alive():
+            log.warning("%s still waits for an answer and is left", thread.name)
+            logging.shutdown()
+            os._exit(code)
 
 
 def main(arguments: list[str]) -> int:

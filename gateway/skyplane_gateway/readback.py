@@ -30,9 +30,14 @@ def read_crc32c(store: ObjectStore, info: ObjectInfo, size_bytes: int) -> int | 
     return found
 
 
-def known_crc32c(store: ObjectStore, key: str) -> tuple[ObjectInfo, int | None]:
+def known_crc32c(
+    store: ObjectStore, key: str, *, believes: bool = True
+) -> tuple[ObjectInfo, int | None]:
     """The object of that key and its CRC32C: the store's own word where that can be
     trusted, by reading it where not. None when it ends early.
+
+    Args:
+        believes: False to read it in any case.
 
     Raises:
         NotFound: there is no such object.
@@ -40,7 +45,7 @@ def known_crc32c(store: ObjectStore, key: str) -> tuple[ObjectInfo, int | None]:
         StoreError: as the store says.
     """
     info = store.head(key)
-    if store.capabilities.trusts_checksum and info.crc32c is not None:
+    if believes and store.capabilities.trusts_checksum and info.crc32c is not None:
         return info, info.crc32c
     return info, read_crc32c(store, info, info.size_bytes)
 
@@ -51,11 +56,16 @@ def find_landed(
     size_bytes: int,
     crc32c: int,
     attributes: ObjectAttributes | None = None,
+    *,
+    believes: bool = True,
 ) -> ObjectInfo | None:
     """The object of that key if it is what was to be written there, bytes and attributes.
 
     What decides when a write is refused that may have been carried out before, by this
     process or another: whoever wrote it, it is as it should be.
+
+    Args:
+        believes: see `known_crc32c`.
 
     Raises:
         StoreError: as the store says.
@@ -68,7 +78,7 @@ def find_landed(
         if comparable and info.attributes not in (None, attributes):
             return None
         # A folder's mark has no bytes, and a file store cannot read it.
-        info, found = known_crc32c(store, key) if size_bytes else (info, 0)
+        info, found = known_crc32c(store, key, believes=believes) if size_bytes else (info, 0)
     except (NotFound, PreconditionFailed):
         return None
     return info if found == crc32c else None

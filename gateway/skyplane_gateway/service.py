@@ -88,6 +88,8 @@ class GatewayService:
             self._on_receipt,
             self._on_route_down,
             on_up=self._on_route_up,
+            rng=self._randomness,
+            write_timeout_s=config.write_timeout_s,
         )
         self.sink = Sink(
             capacity_bytes=config.assembly_mib * MIB,
@@ -106,7 +108,7 @@ class GatewayService:
         self._keeper = Keeper(
             self.lease,
             lease_s=config.lease_s,
-            patience_s=2 * config.ack_deadline_s,
+            patience_s=config.stalled_after_s,
             progress=self._progress,
             others=self._others,
             connect=self._client,
@@ -206,6 +208,7 @@ class GatewayService:
                     threads=self._threads,
                 ),
                 ack_deadline_s=self.config.ack_deadline_s,
+                stall_deadline_s=self.config.stalled_after_s,
                 clock=self._clock,
                 randomness=self._randomness,
             )
@@ -304,9 +307,25 @@ class GatewayService:
         async with self.ends.lock(key):
             led = self._leads.get(key)
             if led is not None and not led.task.done():
-                led.task.cancel()
-                await asyncio.wait({led.task})
-            await self.ends.release_locked(key)
+                await self._end([led])
+            await self.ends.release_locked(key, abandon=True)
+
+    async def stop(self, key: str, why: SkyplaneError) -> None:
+        """Stop leading a transfer, which then has failed for that reason; what it has begun
+        stays for a resume. Idempotent."""
+        async with self.ends.lock(key):
+            led = self._leads.get(key)
+            if led is not None and not led.task.done():
+                await self._end([led], why)
+
+    async def _end(self, leads: Sequence[_Led], why: SkyplaneError | None = None) -> None:
+        """End transfers led here: cancelled, or stopped for a reason."""
+        for led in leads:
+            if why is not None:
+                led.transfer.stop(why)
+            led.task.cancel()
+        if leads:
+            await asyncio.wait({led.task for led in leads})
 
     # -- life and death
 
@@ -340,14 +359,14 @@ class GatewayService:
         return [node for node in nodes if node != self.config.node]
 
     async def close(self) -> None:
-        """Cancel what is led, abort what is open, close every connection."""
-        running = [led.task for led in self._leads.values() if not led.task.done()]
-        for task in running:
-            task.cancel()
-        if running:
-            await asyncio.wait(running)
+        """Stop what is led, close every connection; whoever submits again goes on."""
+        why = GatewayLost(
+            f"{self.config.node} was shut down: {self.shutdown_reason or 'its process ends'}"
+        )
+        await self._end([led for led in self._leads.values() if not led.task.done()], why)
         for led in self._leads.values():
             led.transfer.report.close()
+        self.ends.end_waits()
         await self.sink.drain()
         await self.ends.close()
         self.routes.close()

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from skyplane_gateway.destination import Destination
@@ -42,6 +43,7 @@ from skyplane_gateway.protocol import (
     seal_receipt,
 )
 from skyplane_gateway.protocol.checksum import crc32c as checksum
+from skyplane_gateway.written_parts import WrittenParts
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +53,12 @@ _REMEMBERED: Final = 4096
 
 @dataclass(slots=True)
 class SinkTransfer:
-    """A transfer as one sink knows it; `epoch` only rises.
+    """A transfer as one sink knows it; epochs only rise.
 
-    `is_used` says that a lead has done something in this epoch: a verb or a chunk.
+    Attributes:
+        epoch: the newest in which the end was attached or asked for something; older ones
+            are refused.
+        is_used: a lead has done something in this epoch: a verb or a chunk.
     """
 
     epoch: int
@@ -84,6 +89,7 @@ class Sink:
         self._assemblers: dict[ChunkId, ChunkAssembler] = {}
         self._ended: OrderedDict[ChunkId, None] = OrderedDict()
         self._writes: dict[asyncio.Task[None], ChunkId] = {}
+        self._parts = WrittenParts()
         self.held_bytes = 0
 
     # -- transfers
@@ -99,9 +105,18 @@ class Sink:
             await asyncio.wait(writes)
         for chunk in [chunk for chunk in self._assemblers if chunk.transfer == transfer]:
             self._drop(chunk)
+        self._parts.forget(transfer)
         # A fleet's next lead may count its chunks from one again.
         for chunk in [chunk for chunk in self._ended if chunk.transfer == transfer]:
             del self._ended[chunk]
+
+    def writing(self, transfer: bytes, epoch: int) -> list[tuple[int, int]]:
+        """(chunk, attempt) of what has arrived whole and is not written yet."""
+        return [
+            (chunk.chunk, chunk.attempt)
+            for chunk in self._writes.values()
+            if (chunk.transfer, chunk.epoch) == (transfer, epoch)
+        ]
 
     def route_is_down(self, number: int) -> None:
         """Forget what came by that route and is not whole: it never will be."""
@@ -163,16 +178,20 @@ class Sink:
         if manifest is None:
             return
         loop = asyncio.get_running_loop()
+        writes: list[Awaitable[EntryResult]]
         if isinstance(manifest.content, PartEntry):
+            payload, crc32c = assembler.payload, assembler.crc32c
+            write = partial(
+                loop.run_in_executor,
+                self._threads,
+                _write_part,
+                transfer.destination,
+                manifest.content,
+                payload,
+                crc32c,
+            )
             writes = [
-                loop.run_in_executor(
-                    self._threads,
-                    _write_part,
-                    transfer.destination,
-                    manifest.content,
-                    assembler.payload,
-                    assembler.crc32c,
-                )
+                self._parts.write(chunk.transfer, manifest.content, len(payload), crc32c, write)
             ]
         else:
             writes = [

@@ -78,6 +78,7 @@ class SourceTransfer:
         threads: where the store's blocking calls run.
         readers: chunks to read at the same time.
         why_down: why the route of that number is down; empty while it is not.
+        is_throttled: whether a store of this gateway asks for fewer requests.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class SourceTransfer:
         threads: Executor,
         readers: int,
         why_down: Callable[[int], str] = lambda number: "",
+        is_throttled: Callable[[], bool] = lambda: False,
     ) -> None:
         self.epoch = epoch
         #: A lead has asked this side for something.
@@ -102,6 +104,9 @@ class SourceTransfer:
         self._threads = threads
         self._orders: asyncio.Queue[ChunkOrder] = asyncio.Queue()
         self._why_down = why_down
+        self._is_throttled = is_throttled
+        #: (chunk, attempt) of those that the store is asked for at this moment.
+        self._reading: set[tuple[int, int]] = set()
         #: (chunk, attempt) -> its order, until it has an outcome or nobody waits for one.
         self._pending: dict[tuple[int, int], ChunkOrder] = {}
         self._ended: OrderedDict[tuple[int, int], None] = OrderedDict()
@@ -159,6 +164,16 @@ class SourceTransfer:
         if not self._outcomes:
             raise UnknownTransfer("this source has let go of the transfer")
         return self._last, [outcome for _, outcome in self._outcomes]
+
+    def waiting(self) -> list[tuple[int, int]]:
+        """(chunk, attempt) of orders whose bytes a store that throttles has yet to give."""
+        if not self._is_throttled():
+            return []
+        return [
+            identity
+            for identity, order in self._pending.items()
+            if identity in self._reading or self._chunk_of(order) not in self._sendings
+        ]
 
     # -- the data path's side
 
@@ -249,7 +264,7 @@ class SourceTransfer:
             await self._send_batch(order)
 
     async def _send_range(self, order: ChunkOrder, wanted: RangeOrder) -> None:
-        reader = await self._in_thread(self._open, wanted)
+        reader = await self._ask_store(order, self._open, wanted)
         try:
             content: PartEntry | tuple[ObjectEntry, ...]
             if order.kind == "part":
@@ -266,7 +281,9 @@ class SourceTransfer:
             framer = self._begin(order, content, wanted.length, [0])
             left = wanted.length
             while not framer.is_complete:
-                piece = await self._in_thread(_read_piece, reader, min(left, MAX_PAYLOAD_BYTES))
+                piece = await self._ask_store(
+                    order, _read_piece, reader, min(left, MAX_PAYLOAD_BYTES)
+                )
                 left -= len(piece)
                 await self._feed(order, framer, piece)
         finally:
@@ -304,6 +321,14 @@ class SourceTransfer:
     async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, call, *arguments)
+
+    async def _ask_store(self, order: ChunkOrder, call: Callable[..., T], *arguments: object) -> T:
+        identity = (order.chunk, order.attempt)
+        self._reading.add(identity)
+        try:
+            return await self._in_thread(call, *arguments)
+        finally:
+            self._reading.discard(identity)
 
     async def _feed(self, order: ChunkOrder, framer: ChunkFramer, piece: bytes | bytearray) -> None:
         for frame in framer.feed(piece):

@@ -10,7 +10,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,18 +27,19 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.identity import RunIdentity
 from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.location import Location
 from skyplane_orchestration.outcome import TransferStatus
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.planning import Planning
 from skyplane_orchestration.provision.base import (
     FleetSpec,
     Provisioner,
-    SweepReport,
     TeardownReport,
 )
 from skyplane_orchestration.result import TransferResult
 from skyplane_orchestration.sessions import FleetSessions
 from skyplane_orchestration.steering import Steering, SubmittedTransfer
+from skyplane_orchestration.sweep_report import SweepReport
 from skyplane_orchestration.watch import Hands, OnStatus, OnSubmitted, Watch
 
 if TYPE_CHECKING:
@@ -155,8 +156,10 @@ class Client(Planning):
     def teardown(self, fleet: Fleet | str) -> TeardownReport:
         """Take a fleet down, by its document or, when that is lost, by its key.
 
-        Cancels what runs on it (which aborts open uploads), fetches the ends of the
-        gateways' logs, deletes by tag. Idempotent; tolerates what is gone.
+        Cancels what runs on it (which aborts its open uploads and removes its journals),
+        fetches the ends of the gateways' logs, deletes by tag. What a failed transfer left
+        for its resume handle is kept: `sweep` of the destination removes it in time.
+        Idempotent; tolerates what is gone.
 
         Raises:
             TeardownIncomplete: something is left; the message names it.
@@ -175,11 +178,43 @@ class Client(Planning):
         stopped = {*ended, *self.provisioner.destroy(key)}
         return TeardownReport(tuple(sorted(stopped)), tails)
 
-    def sweep(self, *, dry_run: bool = False, older_than_s: float | None = None) -> SweepReport:
-        """Remove this deployment's fleets that nobody will come back for."""
-        return self.provisioner.sweep(
-            self.identity.deployment, dry_run=dry_run, older_than_s=older_than_s
-        )
+    def sweep(
+        self,
+        *,
+        destinations: Sequence[Location] = (),
+        orphaned_uploads: bool = False,
+        recursive: bool = True,
+        dry_run: bool = False,
+        older_than_s: float | None = None,
+    ) -> SweepReport:
+        """Remove this deployment's fleets, and transfers, that nobody will come back for.
+
+        At destinations: transfers whose journal has not been written for `JOURNAL_KEPT_S`
+        (the time of a resume handle and an hour): the uploads that they name are aborted,
+        then their journals deleted. Whoever runs them, journals do not say which
+        deployment's they are. One failure does not stop the rest: see `SweepReport.left`.
+
+        Args:
+            destinations: where transfers have written to, or folders above.
+            orphaned_uploads: abort there too what no journal names and is as old; without
+                this it is only listed, since it may be another tool's.
+            recursive: look for journals at any depth, which lists every object there;
+                False: in the destinations themselves alone.
+            dry_run: touch nothing.
+            older_than_s: also living fleets made longer ago than this.
+
+        Raises:
+            ConfigurationInvalid: a destination cannot be opened as it was given, or the run
+                root not be used; nothing was touched.
+        """
+        from skyplane_orchestration.sweeping import Destinations, SweepRule
+
+        with Destinations(destinations, self._credentials) as places:
+            fleets = self.provisioner.sweep(
+                self.identity.deployment, dry_run=dry_run, older_than_s=older_than_s
+            )
+            rule = SweepRule(self._now(), dry_run, orphaned_uploads, recursive)
+            return replace(fleets, places=places.sweep(rule))
 
     # -- transfer
 
@@ -253,6 +288,7 @@ class Client(Planning):
         A lead that stays silent is replaced by the next source gateway that answers, in a
         new epoch. Where no source or no sink answers, the fleet is brought up again, once,
         unless it was torn down meanwhile. See docs/architecture.md, "When gateways die".
+        One that has cost the policy's `max_job_usd` is stopped, and can be gone on with.
 
         Args:
             on_submitted: told whenever another gateway leads, and on which fleet.
@@ -267,6 +303,7 @@ class Client(Planning):
         ) as watch:
             status = watch.run()
             result = conclude(job, watch, status, self._credentials, manifest=manifest)
+            result = watch.spending.entered_in(result)
             result = with_handle(result, job, watch, status, self._now())
         return require_success(result, status)
 
@@ -362,12 +399,16 @@ class Client(Planning):
         on_fleet: Callable[[Fleet], None] | None = None,
         on_status: OnStatus | None = None,
         manifest: str | None = None,
+        max_job_usd: float | None = None,
     ) -> TransferResult:
         """Go on with a transfer that failed, by the handle of its result.
 
         It runs under its own keys, in a newer epoch, on its own fleet: one that is still
         up stays up, one that is brought up for it is taken down. The same happens when a
         task runs again under the identity of its run.
+
+        Args:
+            max_job_usd: what it may cost from now on; as much as at first when None.
 
         Raises:
             ConfigurationInvalid: the handle is none, or too old.
@@ -377,6 +418,8 @@ class Client(Planning):
 
         found = ResumeHandle.from_text(handle) if isinstance(handle, str) else handle
         found.require_live(self._now())
+        if max_job_usd is not None:
+            found = found.with_budget(max_job_usd)
         was_up = bool(self.provisioner.find(found.fleet_key))
         fleet = self._ensure(found.fleet_key, found.plan, found.generation, found.deployment)
         with nullcontext() if was_up else self._taken_down(fleet):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from skyplane_orchestration.credentials import CredentialSources
-from skyplane_orchestration.errors import SkyplaneError, TransferFailed
+from skyplane_orchestration.errors import BudgetReached, SkyplaneError, TransferFailed
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.outcome import TransferStatus, result_of
 from skyplane_orchestration.result import TransferResult
@@ -23,11 +23,31 @@ def conclude(
     *,
     manifest: str | None,
 ) -> TransferResult:
-    """The result of a transfer that has ended, well or not; the ends have let go of it.
+    """The result of a transfer that has ended, well or not; the ends have let go of it, and
+    of a success its journals are gone.
 
     Raises:
         StoreError: it ended well, but the manifest cannot be written.
     """
+    try:
+        result = _result(job, watch, status, credentials, manifest)
+    except BaseException:
+        watch.steering.release(watch.submitted)
+        raise
+    if not result.succeeded:
+        watch.steering.release(watch.submitted)
+        return result
+    left = watch.steering.release_success(watch.submitted, job, credentials)
+    return replace(result, warnings=(*result.warnings, *left))
+
+
+def _result(
+    job: TransferJob,
+    watch: Watch,
+    status: TransferStatus,
+    credentials: CredentialSources,
+    manifest: str | None,
+) -> TransferResult:
     warnings = list(watch.warnings)
     uri = ""
     try:
@@ -43,8 +63,6 @@ def conclude(
         # The transfer's own failure is what the caller has to hear of.
         warnings.append(f"after the transfer: {error.message}")
         return result_of(job, watch.fleet, status, warnings=tuple(warnings))
-    finally:
-        watch.steering.release(watch.submitted)
 
 
 def with_handle(
@@ -55,7 +73,9 @@ def with_handle(
     now_unix_s: float,
 ) -> TransferResult:
     """The result with a resume handle, where going on can help."""
-    if result.state != "failed" or (status.error or {}).get("is_permanent", False):
+    error = status.error or {}
+    cannot_help = error.get("is_permanent", False) and error.get("code") != BudgetReached.code
+    if result.state != "failed" or cannot_help:
         return result
     from skyplane_orchestration.resuming import MAX_TEXT_BYTES, RESUME_TTL_S, ResumeHandle
 

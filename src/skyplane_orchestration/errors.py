@@ -26,6 +26,7 @@ from skyplane_gateway.errors import (
     ReadBackMismatch,
     SkyplaneError,
     StaleEpoch,
+    Stopped,
     StoreError,
     StoreUnavailable,
     Throttled,
@@ -37,6 +38,7 @@ from skyplane_gateway.errors import (
 
 __all__ = [
     "AlreadyRunning",
+    "BudgetReached",
     "Cancelled",
     "ChecksumMismatch",
     "ConfigurationInvalid",
@@ -62,6 +64,7 @@ __all__ = [
     "SkyplaneError",
     "SolverFailed",
     "StaleEpoch",
+    "Stopped",
     "StoreError",
     "StoreUnavailable",
     "TeardownIncomplete",
@@ -160,6 +163,17 @@ class ForeignHost(SkyplaneError):
     """A local fleet was used from another host than the one it runs on."""
 
     code = "foreign-host"
+    is_permanent = True
+
+
+class BudgetReached(SkyplaneError):
+    """The transfer has cost what it may, and was stopped.
+
+    Permanent for whoever retries by themselves, since each run may cost as much again; a
+    person can go on with the resume handle.
+    """
+
+    code = "budget-reached"
     is_permanent = True
 
 

@@ -33,6 +33,7 @@ class FleetView:
         newest: the newest tenure that any of them knows as lead, running or ended.
         running: the newest of those that run.
         epoch: the lowest epoch that may be begun.
+        unclaimed: the newest, if it ended well and nobody has heard of that yet.
     """
 
     sources: tuple[str, ...]
@@ -40,6 +41,7 @@ class FleetView:
     newest: Tenure | None
     running: Tenure | None
     epoch: int
+    unclaimed: Tenure | None = None
 
 
 # ---------------------------------------------------------------- what happens

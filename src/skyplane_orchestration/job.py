@@ -165,7 +165,8 @@ class Policy:
 
     Args:
         allow, exclude: globs of regions that may, and may not, carry bytes.
-        max_job_usd: most that one job may cost in all.
+        max_job_usd: most that one job may cost in all: a plan that is predicted to cost
+            more is refused, a transfer that has cost so much is stopped.
     """
 
     allow: tuple[str, ...] = ()

@@ -70,6 +70,7 @@ def transfer_facts(job: TransferJob, plan: TransferPlan, result: TransferResult)
         "state": result.state,
         "objects": result.objects,
         "copied": result.copied,
+        "copied_earlier": result.copied_earlier,
         "skipped": result.skipped,
         "failed": result.failed,
         "bytes": result.copied_bytes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -69,7 +69,7 @@ def check_move(job: TransferJob, credentials: CredentialSources) -> None:
             f"a move out of {job.source.url!r} into a folder above it cannot be told from a "
             "change of the source; copy instead, or move to a place beside it"
         ) from error
-    folder = _folder(job)
+    folder = _folder(job.source.key, job.recursive)
     if job.source.kind == "file":
         # An unlink of what does not exist says nothing about permission.
         place = "/" + folder
@@ -86,9 +86,8 @@ def check_move(job: TransferJob, credentials: CredentialSources) -> None:
             ) from error
 
 
-def _folder(job: TransferJob) -> str:
-    key = job.source.key
-    if job.recursive:
+def _folder(key: str, recursive: bool) -> str:
+    if recursive:
         return key if not key or key.endswith("/") else key + "/"
     return key[: key.rstrip("/").rfind("/") + 1]
 
@@ -102,20 +101,32 @@ def remove_sources(
     """Delete the source of every object that was copied; of no other.
 
     Objects that announce others (`_SUCCESS`, ...) go first, so that no reader of the
-    source is told of what is no longer there. Each is looked at right before: another
-    version than the copied one stays.
+    source is told of what is no longer there. Copy and source are looked at right before,
+    in that order: a source stays unless its copy is there and it is the version that was
+    copied. Where the store can, the delete is conditional on that.
 
     Args:
         rows: the lead's report of an ended transfer, from its start whenever it is called.
         removal: where it is counted, so that nothing is forgotten should it break off.
 
     Raises:
-        SkyplaneError: the report cannot be read, or the store not be opened.
+        SkyplaneError: the report cannot be read, or one of the ends not be listed.
     """
-    with closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as store:
+    with (
+        closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as store,
+        closing(
+            open_store(spec_of(job.destination), credentials.resolve(job.destination))
+        ) as copies,
+    ):
+        for end, location in ((store, job.source), (copies, job.destination)):
+            # A service that is asked in the name of another region names its own with an
+            # error, but not in the answer to a `head`, which has no body.
+            end.check(_folder(location.key, job.recursive))
         for is_first in (True, False):
             copied = _copied(job, rows(), announcing=is_first)
-            for row, outcome in side_by_side(copied, lambda row: _remove(store, row), _PARALLEL):
+            for row, outcome in side_by_side(
+                copied, lambda row: _remove(store, copies, row), _PARALLEL
+            ):
                 _count(removal, job, row, *outcome)
 
 
@@ -129,22 +140,47 @@ def _copied(job: TransferJob, rows: Iterable[Row], *, announcing: bool) -> Itera
 _Outcome = tuple[Literal["removed", "kept", "failed"], str]
 
 
-def _remove(store: ObjectStore, row: Row) -> _Outcome:
+def _remove(store: ObjectStore, copies: ObjectStore, row: Row) -> _Outcome:
     try:
-        current = store.head(row["source"])
-        if not _is_copied_version(store, current, row):
-            return "kept", "it was changed after it had been copied"
-        store.delete(row["source"])
-    except NotFound:
-        return "removed", ""
-    except PreconditionFailed:
-        return "kept", "it was changed while it was looked at"
+        has_copy = _is_copy_there(copies, row)
+        try:
+            current = store.head(row["source"])
+        except NotFound:
+            return "removed", ""
+        if not has_copy:
+            return "kept", "its copy was changed or removed since"
+        if not _is_copied_version(store, copies, current, row):
+            return "kept", "it was changed after it had been copied, or its copy was"
+        with suppress(NotFound):
+            store.delete(row["source"], if_match=current.etag)
+    except (NotFound, PreconditionFailed):
+        return "kept", "it was changed while it was looked at, or its copy was"
     except StoreError as error:
         return "failed", error.message
     return "removed", ""
 
 
-def _is_copied_version(store: ObjectStore, current: ObjectInfo, row: Row) -> bool:
+def _is_copy_there(copies: ObjectStore, row: Row) -> bool:
+    """By version where the lead says which it wrote, by content where that is another."""
+    if row.get("crc32c") is None:
+        return True  # Its content is compared with the source's.
+    try:
+        copy = copies.head(row["destination"])
+    except NotFound:
+        return False
+    if copy.etag == row.get("destination_etag"):
+        return True
+    if copy.size_bytes != row["bytes"]:
+        return False
+    from skyplane_orchestration.verification import crc32c_of
+
+    # A folder's mark has no bytes, and a file store cannot read it.
+    return not row["bytes"] or bool(crc32c_of(copies, copy)[0] == row["crc32c"])
+
+
+def _is_copied_version(
+    store: ObjectStore, copies: ObjectStore, current: ObjectInfo, row: Row
+) -> bool:
     """By version where the lead says which it was, by content where not."""
     if row.get("source_etag"):
         return bool(current.etag == row["source_etag"])
@@ -152,7 +188,15 @@ def _is_copied_version(store: ObjectStore, current: ObjectInfo, row: Row) -> boo
         return False
     from skyplane_orchestration.verification import crc32c_of
 
-    return bool(crc32c_of(store, current)[0] == row["crc32c"])
+    wanted = row.get("crc32c")
+    if wanted is None:
+        # Copied by an earlier epoch, which left no more than its name: the copy tells.
+        try:
+            copy = copies.head(row["destination"])
+        except NotFound:
+            return False
+        wanted = crc32c_of(copies, copy)[0]
+    return bool(crc32c_of(store, current)[0] == wanted)
 
 
 def _count(removal: Removal, job: TransferJob, row: Row, what: str, reason: str) -> None:

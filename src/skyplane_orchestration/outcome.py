@@ -11,7 +11,6 @@ from typing import Any, Final
 from skyplane_gateway.documents import reading
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.job import TransferJob
-from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.result import (
     MAX_LISTED_BYTES,
     MAX_LISTED_FAILURES,
@@ -35,7 +34,8 @@ class TransferStatus:
 
     Attributes:
         objects, size_bytes: found so far; final once `listed`.
-        copied, copied_bytes: durable and verified.
+        copied, copied_bytes: durable and verified; of these `copied_earlier` and
+            `copied_earlier_bytes` by an earlier epoch, or before the transfer was resumed.
         failures: the failed objects, once the transfer has ended.
         error: what the lead says of the whole (`code`, `message`, `is_permanent`).
         delivered_bytes: route number -> payload with a receipt.
@@ -56,6 +56,8 @@ class TransferStatus:
     error: Mapping[str, Any] | None
     failures: tuple[Mapping[str, Any], ...]
     open_uploads: tuple[Mapping[str, str], ...]
+    copied_earlier: int = 0
+    copied_earlier_bytes: int = 0
 
     @property
     def is_running(self) -> bool:
@@ -77,6 +79,9 @@ class TransferStatus:
                 size_bytes=document["bytes"],
                 copied=document["copied"],
                 copied_bytes=document["copied_bytes"],
+                # A gateway of the release before does not know of them.
+                copied_earlier=document.get("copied_earlier", 0),
+                copied_earlier_bytes=document.get("copied_earlier_bytes", 0),
                 skipped=document["skipped"],
                 failed=document["failed"],
                 seconds=document["seconds"],
@@ -134,11 +139,12 @@ def result_of(
         skipped=status.skipped,
         failed=status.failed,
         copied_bytes=status.copied_bytes,
+        copied_earlier=status.copied_earlier,
         seconds=seconds,
-        goodput_gbps=_rate_gbps(status.copied_bytes, seconds),
+        goodput_gbps=_rate_gbps(status.copied_bytes - status.copied_earlier_bytes, seconds),
         planned_gbps=fleet.plan.throughput_gbps,
         edges=edges,
-        cost=_cost(fleet.plan, edges, seconds + fleet.provision_s, status.copied),
+        cost=cost_of(fleet, status, fleet.provision_s),
         failures=listed_failures(job, status.failures),
         error=cut(str(error.get("message", "")), _ERROR_BYTES),
         error_code=str(error.get("code", "")),
@@ -213,9 +219,14 @@ def _rate_gbps(size_bytes: int, seconds: float) -> float:
     return gbps_of(size_bytes, seconds) if seconds > 0 else 0.0
 
 
-def _cost(
-    plan: TransferPlan, edges: tuple[EdgeOutcome, ...], seconds: float, copied: int
-) -> CostOutcome:
+def cost_of(fleet: Fleet, status: TransferStatus, up_s: float) -> CostOutcome:
+    """What one epoch has cost so far, at the plan's prices.
+
+    Args:
+        up_s: seconds of the fleet before the epoch that it is to pay for.
+    """
+    plan = fleet.plan
+    edges = edge_outcomes(fleet, status.delivered_bytes, status.seconds)
     prices = {(edge.src, edge.dst): edge.usd_per_gb for edge in plan.edges}
     per_second = sum(
         group.count * usd_per_hour_to_usd_per_s(group.usd_per_hour)
@@ -223,6 +234,6 @@ def _cost(
     )
     return CostOutcome(
         egress_usd=sum(bytes_to_gb(edge.sent_bytes) * prices[edge.src, edge.dst] for edge in edges),
-        instance_usd=per_second * seconds,
-        request_usd=(plan.cost.request_usd or 0.0) if copied else 0.0,
+        instance_usd=per_second * (status.seconds + up_s),
+        request_usd=(plan.cost.request_usd or 0.0) if status.copied else 0.0,
     )

@@ -38,6 +38,12 @@ CONNECTION_FIELDS: Final[dict[str, dict[str, Any]]] = {
         "fleet must see the same. Empty for a directory of the worker's user.",
         "schema": {"type": ["string", "null"]},
     },
+    "gateway_settings": {
+        "label": "Gateway settings",
+        "description": "JSON object of fields of every gateway's configuration, such as "
+        '{"ack_deadline_s": 60, "stall_deadline_s": 120}. Empty for the defaults.',
+        "schema": {"type": ["object", "null"]},
+    },
     "start_within_s": {
         "label": "Start within (s)",
         "description": "Gateways wait so long for the transfer to start, time in the scheduler's "

@@ -63,7 +63,9 @@ class TransferResult:
         copied, skipped, failed: what became of them; `copied` are durable and verified.
         copied_bytes: their size.
         seconds: from submit to the last commit.
-        goodput_gbps: verified payload at the destination over `seconds`.
+        copied_earlier: copied before the transfer was resumed or changed its lead.
+        goodput_gbps: verified payload at the destination over `seconds`, without what was
+            copied earlier.
         planned_gbps: what the plan promised.
         failures: the first of the failed objects: at most `MAX_LISTED_FAILURES`, fewer
             where their keys are long.
@@ -96,6 +98,7 @@ class TransferResult:
     manifest_uri: str = ""
     warnings: tuple[str, ...] = ()
     moved: int = 0
+    copied_earlier: int = 0
 
     @property
     def succeeded(self) -> bool:

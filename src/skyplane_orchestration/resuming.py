@@ -7,7 +7,7 @@ import binascii
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from skyplane_gateway.documents import decode
@@ -61,6 +61,14 @@ class ResumeHandle:
                 "have been cleared away; run it again (conflict replace-if-different leaves out "
                 "what is there already)"
             )
+
+    def with_budget(self, max_job_usd: float) -> ResumeHandle:
+        """The same transfer, which may cost so much from now on.
+
+        Raises ConfigurationInvalid for what is no price.
+        """
+        policy = replace(self.job.policy, max_job_usd=max_job_usd)
+        return replace(self, job=replace(self.job, policy=policy))
 
     def to_dict(self) -> dict[str, Any]:
         return {

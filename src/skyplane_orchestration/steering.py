@@ -12,14 +12,17 @@ from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.documents import reading
 from skyplane_gateway.lead.journal import epoch_of, folder_of_destination, journals_prefix
+from skyplane_gateway.leftovers import clear_journals
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import Credentials
+from skyplane_gateway.stores.limited import open_limited
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
     FleetLost,
     GatewayLost,
     GatewayUnreachable,
     SkyplaneError,
+    StaleEpoch,
 )
 from skyplane_orchestration.failover import FleetView, Submit, Tenure
 from skyplane_orchestration.fleet import GatewayHandle
@@ -70,7 +73,10 @@ class Steering:
         *,
         least_epoch: int = 1,
     ) -> SubmittedTransfer:
-        """Hand all ends their stores, then ask the first source to lead; join what runs.
+        """Hand all ends their stores, then ask the first source to lead.
+
+        What runs is joined, and so is what ended well while its orchestrator was away: until
+        somebody has heard of that and released the ends, it is the same transfer.
 
         Args:
             least_epoch: lead in no older one, whatever the gateways remember.
@@ -80,15 +86,15 @@ class Steering:
             StoreError: an end is missing, closed to its gateways, or does not answer.
         """
         view, silent = self._look(transfer_key)
-        if view.running is not None:
-            tenure = view.running
+        tenure = view.running or view.unclaimed
+        if tenure is not None:
             return SubmittedTransfer(transfer_key, tenure.epoch, tenure.lead, joined=True)
         if silent is not None:
             raise _lost(silent) from silent
         epoch = max(view.epoch, least_epoch, _newest_journal(job, transfer_key, credentials) + 1)
-        tenure = Tenure(self._fleet.sources[0].node, epoch)
+        first = Tenure(self._fleet.sources[0].node, epoch)
         return self.take_over(
-            transfer_key, job, credentials, Submit(tenure, view.sources, view.sinks)
+            transfer_key, job, credentials, Submit(first, view.sources, view.sinks)
         )
 
     def take_over(
@@ -145,13 +151,15 @@ class Steering:
                     raise error
                 silent = error
         led, epoch = _led(documents, transfer_key)
-        running = [tenure for tenure, is_running in led if is_running]
+        running = [row.tenure for row in led if row.is_running]
+        newest = max(led, key=_epoch_of, default=None)
         view = FleetView(
             sources=tuple(h.node for h in self._fleet.sources if h.node in documents),
             sinks=tuple(h.node for h in self._fleet.sinks if h.node in documents),
-            newest=max((tenure for tenure, _ in led), key=_epoch_of, default=None),
-            running=max(running, key=_epoch_of, default=None),
+            newest=newest.tenure if newest is not None else None,
+            running=max(running, key=lambda tenure: tenure.epoch, default=None),
             epoch=epoch,
+            unclaimed=newest.tenure if newest is not None and newest.is_unclaimed else None,
         )
         return view, silent
 
@@ -206,13 +214,50 @@ class Steering:
         for handles in ((self._fleet.gateway(submitted.lead),), others):
             self._sessions.each_that_answers(handles, lambda _, client: client.cancel(key))
 
-    def release(self, submitted: SubmittedTransfer) -> None:
-        """Have the ends forget stores and credentials of an ended transfer; best effort."""
-        _, errors = self._sessions.each_that_answers(
-            self._ends, lambda _, client: client.release(submitted.transfer_key)
+    def stop(self, submitted: SubmittedTransfer, reason: str) -> None:
+        """Have the lead fail the transfer for that reason and keep what it has begun.
+
+        Raises GatewayUnreachable when the lead does not answer.
+        """
+        lead = self._sessions.of(self._fleet.gateway(submitted.lead))
+        lead.stop(submitted.transfer_key, reason)
+
+    def release(self, submitted: SubmittedTransfer, *, journals_in: str | None = None) -> bool:
+        """Have the ends forget stores and credentials of an ended transfer; best effort.
+
+        Args:
+            journals_in: the folder of its journals, which go as well.
+
+        Returns:
+            Whether a sink has removed them.
+        """
+        answers, errors = self._sessions.each_that_answers(
+            self._ends,
+            lambda _, client: client.release(
+                submitted.transfer_key, submitted.epoch, journals_in=journals_in
+            ),
         )
         for node, error in errors.items():
             log.info("%s did not release the transfer: %s", node, error)
+        return any(answers.values())
+
+    def release_success(
+        self, submitted: SubmittedTransfer, job: TransferJob, credentials: CredentialSources
+    ) -> tuple[str, ...]:
+        """`release` of a transfer whose success is known now: nobody will go on by its
+        journals. Where no sink can remove them, it is done from here; warnings if not."""
+        folder = folder_of_destination(job.destination.key, recursive=job.recursive)
+        if self.release(submitted, journals_in=folder):
+            return ()
+        place = job.destination
+        try:
+            with closing(open_limited(spec_of(place), credentials.resolve(place))) as store:
+                clear_journals(store, folder, submitted.transfer_key, submitted.epoch)
+        except StaleEpoch:
+            return ()
+        except SkyplaneError as error:
+            return (f"the journal of the transfer stays until a sweep removes it: {error}",)
+        return ()
 
     def abort_left_uploads(
         self, job: TransferJob, status: TransferStatus, credentials: CredentialSources
@@ -271,6 +316,7 @@ def _specification(job: TransferJob) -> TransferSpec:
         publish_last=job.publish_last,
         verify=job.verify,
         allow_empty=job.allow_empty,
+        allow_failed=job.allow_failed,
         chunk_bytes=mib_to_bytes(job.limits.chunk_mib),
     )
 
@@ -282,28 +328,41 @@ def _newest_journal(job: TransferJob, transfer_key: str, credentials: Credential
     """
     place = job.destination
     folder = folder_of_destination(place.key, recursive=job.recursive)
-    with closing(open_store(spec_of(place), credentials.resolve(place))) as store:
+    with closing(open_limited(spec_of(place), credentials.resolve(place))) as store:
         rows = store.list(journals_prefix(folder, transfer_key))
         return max((epoch_of(row.key) or 0 for row in rows), default=0)
 
 
-def _epoch_of(tenure: Tenure) -> int:
-    return tenure.epoch
+@dataclass(frozen=True, slots=True)
+class _Led:
+    """A tenure as a gateway reports of it.
+
+    `is_unclaimed`: it ended well, and the ends have not been released since.
+    """
+
+    tenure: Tenure
+    is_running: bool
+    is_unclaimed: bool
 
 
-def _led(
-    documents: Mapping[str, Mapping[str, Any]], transfer_key: str
-) -> tuple[list[tuple[Tenure, bool]], int]:
-    """Tenures of the transfer with whether they run, and the epoch to begin next."""
-    led: list[tuple[Tenure, bool]] = []
+def _epoch_of(led: _Led) -> int:
+    return led.tenure.epoch
+
+
+def _led(documents: Mapping[str, Mapping[str, Any]], transfer_key: str) -> tuple[list[_Led], int]:
+    """Tenures of the transfer, and the epoch to begin next."""
+    led: list[_Led] = []
     epoch = 1
     with reading("the status of a gateway"):
         for node, document in documents.items():
             row = document["leading"].get(transfer_key)
-            if row is not None:
-                led.append((Tenure(node, row["epoch"]), row["state"] == "running"))
-                epoch = max(epoch, row["epoch"] + 1)
             attached = document.get("attached", {}).get(transfer_key)
+            if row is not None:
+                is_held = attached is not None and attached["epoch"] == row["epoch"]
+                state = row["state"]
+                tenure = Tenure(node, row["epoch"])
+                led.append(_Led(tenure, state == "running", state == "succeeded" and is_held))
+                epoch = max(epoch, row["epoch"] + 1)
             if attached is not None:
                 epoch = max(epoch, attached["epoch"] + bool(attached["is_used"]))
     return led, epoch

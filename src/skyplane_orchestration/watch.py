@@ -1,4 +1,5 @@
-"""Polls a transfer to its end, and hands it to another lead when its own falls silent."""
+"""Polls a transfer to its end, hands it to another lead when its own falls silent, and stops
+it when it has cost what it may."""
 
 from __future__ import annotations
 
@@ -6,14 +7,17 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from typing import Final
 
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
+    BudgetReached,
     FleetLost,
     GatewayLost,
     GatewayUnreachable,
     SkyplaneError,
     StaleEpoch,
+    Stopped,
     UnknownTransfer,
 )
 from skyplane_orchestration.failover import (
@@ -39,9 +43,14 @@ from skyplane_orchestration.failover import (
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.outcome import TransferStatus, empty_status
+from skyplane_orchestration.spending import Spending
 from skyplane_orchestration.steering import Steering, SubmittedTransfer
 
 log = logging.getLogger(__name__)
+
+#: Codes of a lead that is not in charge any more: its epoch is over, or an end of it was
+#: started again and knows nothing of the transfer.
+_DISPLACED: Final = (StaleEpoch.code, UnknownTransfer.code)
 
 #: Told how far a transfer is, after every poll.
 OnStatus = Callable[[TransferStatus], None]
@@ -74,6 +83,7 @@ class Watch:
     Attributes:
         fleet, submitted, steering: where it runs now.
         warnings: what happened on the way that somebody should see.
+        spending: what it has cost so far.
         is_abandoned: nobody leads it any more; its last status is made up of what was
             known, with the reason as its error.
     """
@@ -91,7 +101,9 @@ class Watch:
         self.fleet = fleet
         self.submitted = submitted
         self.warnings: list[str] = []
+        self.spending = Spending(job.policy.max_job_usd)
         self.is_abandoned = False
+        self._excess: BudgetReached | None = None
         self._job = job
         self._hands = hands
         self._on_status = on_status
@@ -121,19 +133,28 @@ class Watch:
             if event is None:
                 return self._status
             action = self._failover.on(event)
+            if self._excess is not None and not isinstance(action, Poll):
+                # Nothing is brought up for a transfer that may cost no more.
+                reason = f"{self._excess.message}. Its lead could not be told to stop"
+                return self._abandoned(BudgetReached(reason))
             if isinstance(action, GiveUp):
                 return self._given_up(action)
             if isinstance(action, Poll):
                 self._hands.pause()
 
     def _given_up(self, action: GiveUp) -> TransferStatus:
-        if self._status.is_running:
+        # What a lead that was displaced says last is not the end of the transfer.
+        if self._status.is_running or _code_of(self._status) in _DISPLACED:
             error = FleetLost(
                 f"{action.reason}. What is committed is at the destination; go on with the "
                 "resume handle, or run the transfer again"
             )
-            self.is_abandoned = True
-            self._status = replace(self._status, state="failed", error=error.to_dict())
+            return self._abandoned(error)
+        return self._status
+
+    def _abandoned(self, error: SkyplaneError) -> TransferStatus:
+        self.is_abandoned = True
+        self._status = replace(self._status, state="failed", error=error.to_dict())
         return self._status
 
     def _do(self, action: Action) -> Event | None:
@@ -160,15 +181,30 @@ class Watch:
         except UnknownTransfer as error:
             return Displaced(error.message)
         self._status = status
-        code = (status.error or {}).get("code")
-        if status.state == "failed" and code in (StaleEpoch.code, GatewayLost.code):
+        self.spending.note(self.fleet, status)
+        code = _code_of(status)
+        if status.state == "failed" and code in (*_DISPLACED, GatewayLost.code):
             reason = str((status.error or {}).get("message", code))
-            return Displaced(reason) if code == StaleEpoch.code else Broken(reason)
+            return Broken(reason) if code == GatewayLost.code else Displaced(reason)
         if self._on_status is not None:
             self._on_status(status)
         if not status.is_running:
+            if self._excess is not None and code == Stopped.code:
+                self._status = replace(status, error=self._excess.to_dict())
             return None
+        self._excess = self._excess or self.spending.excess()
+        if self._excess is not None and not self._stop(self._excess):
+            return Silent("it does not answer")
         return Answered(status.epoch, _has_progress(status))
+
+    def _stop(self, excess: BudgetReached) -> bool:
+        """Have the lead stop; whether it has heard it."""
+        log.warning("transfer %s: %s", self.submitted.transfer_key, excess.message)
+        try:
+            self.steering.stop(self.submitted, excess.message)
+        except GatewayUnreachable:
+            return False
+        return True
 
     def _moved(self, tenure: Tenure) -> None:
         """Somebody else leads now: remember it, say it, tell the caller."""
@@ -176,8 +212,8 @@ class Watch:
         self.submitted = replace(before, epoch=tenure.epoch, lead=tenure.lead)
         instead = "again" if tenure.lead == before.lead else f"in place of {before.lead}"
         text = (
-            f"{tenure.lead} leads {instead}, in epoch {tenure.epoch}; the figures of this "
-            "result are of that epoch"
+            f"{tenure.lead} leads {instead}, in epoch {tenure.epoch}; but for the cost, the "
+            "figures of this result are of that epoch"
         )
         log.warning("transfer %s: %s", before.transfer_key, text)
         self.warnings.append(text)
@@ -213,6 +249,10 @@ class Watch:
         self.steering = self._open.enter_context(self._hands.open(self.fleet))
         self.warnings.append("the fleet was broken and was brought up again")
         return Ensured()
+
+
+def _code_of(status: TransferStatus) -> str | None:
+    return (status.error or {}).get("code")
 
 
 def _has_progress(status: TransferStatus) -> bool:

@@ -113,7 +113,15 @@ def test_a_teardown_of_nothing_is_well(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_sweep_of_nothing_is_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "--deployment", "staging", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report == {"deployment": "staging", "dry_run": False, "orphans": [], "kept": []}
+    assert report == {
+        "schema_version": 1,
+        "deployment": "staging",
+        "dry_run": False,
+        "orphans": [],
+        "kept": [],
+        "destinations": [],
+        "left": [],
+    }
     assert main(["sweep", "--older-than-s", "-1"]) == 2
 
 

@@ -56,11 +56,12 @@ def test_a_log_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> N
     lines = Lines(Terminal(is_json=False, is_quiet=False), clock=lambda: now[0])
     for now[0] in (0.0, 1.0, 9.0, 10.0, 11.0):
         lines.on_status(STATUS)
-    lines.on_status(replace(STATUS, state="succeeded", listed=True, copied=4, copied_bytes=4096))
+    ended = replace(STATUS, state="succeeded", listed=True, copied=4, copied_bytes=4096)
+    lines.on_status(replace(ended, copied_earlier=3))
     assert capsys.readouterr().err.splitlines() == [
         "running: 1 of 4 objects, 1.0 KiB of 4.0 KiB so far",
         "running: 1 of 4 objects, 1.0 KiB of 4.0 KiB so far",
-        "succeeded: 4 of 4 objects, 4.0 KiB of 4.0 KiB",
+        "succeeded: 4 of 4 objects, 3 of them earlier, 4.0 KiB of 4.0 KiB",
     ]
 
 
@@ -79,6 +80,7 @@ def test_names_of_objects_are_no_markup() -> None:
         destination="s3://b/",
         objects=2,
         copied=1,
+        copied_earlier=1,
         skipped=0,
         failed=1,
         copied_bytes=2048,
@@ -94,5 +96,12 @@ def test_names_of_objects_are_no_markup() -> None:
     for part in render.result_parts(result):
         console.print(part)
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    for words in ("s3://b/[bold]x", "[red]no", "upload [1]", "1 of 2 objects", "$1.75"):
+    for words in (
+        "s3://b/[bold]x",
+        "[red]no",
+        "upload [1]",
+        "1 of 2 objects",
+        "$1.75",
+        "1 of them earlier",
+    ):
         assert words in text

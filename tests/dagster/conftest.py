@@ -22,9 +22,10 @@ from skyplane_orchestration.plan import (
     SolverReport,
     TransferPlan,
 )
-from skyplane_orchestration.provision.base import SweepReport, SweptFleet, TeardownReport
+from skyplane_orchestration.provision.base import TeardownReport
 from skyplane_orchestration.result import CostOutcome, TransferResult
 from skyplane_orchestration.steering import SubmittedTransfer
+from skyplane_orchestration.sweep_report import SweepReport, SweptFleet
 
 HERE = "local:here"
 
@@ -55,6 +56,7 @@ def result_of(job: TransferJob, state: Any = "succeeded") -> TransferResult:
         destination=job.destination.url,
         objects=3,
         copied=2,
+        copied_earlier=1,
         skipped=1,
         failed=0,
         copied_bytes=1000,
@@ -101,6 +103,10 @@ class FakeClient:
     def check_destination(self, job: TransferJob) -> None:
         self._world.note("check_destination", job.destination.url)
 
+    def check_move(self, job: TransferJob) -> None:
+        if job.move:
+            self._world.note("check_move", job.source.url)
+
     def plan(self, job: TransferJob) -> TransferPlan:
         self._world.note("plan", job.source.url)
         return PLAN
@@ -132,8 +138,8 @@ class FakeClient:
     def teardown_after_error(self, fleet: Fleet) -> None:
         self.teardown(fleet)
 
-    def sweep(self) -> SweepReport:
-        self._world.note("sweep", self.identity)
+    def sweep(self, **destinations: Any) -> SweepReport:
+        self._world.note("sweep", (self.identity, destinations))
         return self._world.sweep
 
 

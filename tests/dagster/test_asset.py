@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
+from tests.dagster.conftest import result_of
 
 from skyplane_orchestration.dagster import build_skyplane_transfer_asset
 from skyplane_orchestration.errors import (
@@ -17,7 +19,8 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
     TransferFailed,
 )
-from skyplane_orchestration.job import MinimizeCost
+from skyplane_orchestration.job import MinimizeCost, TransferJob
+from skyplane_orchestration.location import Location
 
 if TYPE_CHECKING:
     from tests.dagster.conftest import Lab
@@ -62,6 +65,12 @@ def test_all_well(lab: Lab) -> None:
     assert ("transfer", (fleet_key, "s3://b/y/", "/m.parquet")) in lab.world.calls
 
 
+def test_a_move_is_looked_at_before_anything_is_built(lab: Lab) -> None:
+    assert lab.materialize(asset(move=True)).success
+    verbs = [verb for verb in lab.world.verbs if verb != "identity"]
+    assert verbs[:3] == ["check_destination", "check_move", "plan"]
+
+
 def test_every_step_acts_for_the_same_run(lab: Lab) -> None:
     result = lab.materialize(asset(key_prefix=["lake"]))
     (identity,) = {what for verb, what in lab.world.calls if verb == "identity"}
@@ -77,6 +86,7 @@ def test_the_materialization_tells_what_was_moved(lab: Lab) -> None:
     assert told["dagster/uri"] == "s3://b/y/"
     assert told["skyplane/source"] == "s3://a/x/"
     assert (told["skyplane/objects"], told["skyplane/bytes"]) == (2, 1000)
+    assert told["skyplane/copied_earlier"] == 1
     assert (told["skyplane/seconds"], told["skyplane/throughput_gbps"]) == (2.0, 0.5)
     assert (told["skyplane/egress_cost_usd"], told["skyplane/vm_cost_usd"]) == (0.5, 0.25)
     assert told["skyplane/total_cost_usd"] == 0.875
@@ -95,6 +105,14 @@ def test_a_failed_transfer_is_torn_down_and_fails_the_run(lab: Lab) -> None:
     assert said.description == "transfer-failed: 2 of 3 objects failed"
     assert said.metadata["error"].value["code"] == "transfer-failed"
     assert result.get_asset_materialization_events() == []
+
+
+def test_a_failed_transfer_hands_on_what_to_go_on_by(lab: Lab) -> None:
+    job = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))
+    left = replace(result_of(job, "failed"), resume_handle="skyplane-resume:abc")
+    lab.fail("transfer", TransferFailed("2 of 3 objects failed", result=left))
+    said = failure(lab.materialize(asset()), "finish")
+    assert said.metadata["result"].value["resume_handle"] == "skyplane-resume:abc"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ import pytest
 from skyplane_orchestration.dagster import SkyplaneResource, build_skyplane_sweep_sensor
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.identity import RunIdentity
+from skyplane_orchestration.location import Location
+from skyplane_orchestration.sweep_report import SweepReport, SweptPlace, SweptTransfer
 
 if TYPE_CHECKING:
     from tests.dagster.conftest import Lab
@@ -67,6 +69,13 @@ def test_times_reach_the_client(tmp_path: Path) -> None:
     assert (times.start_within_s, times.lease_s, times.hard_end_s) == (5.0, 2.0, 60.0)
 
 
+def test_settings_of_gateways_reach_the_provisioner(tmp_path: Path) -> None:
+    given = {"ack_deadline_s": 30.0, "stall_deadline_s": 45.5, "readers": 2}
+    resource = SkyplaneResource(gateway_settings=given, run_root=str(tmp_path))
+    provisioner: Any = resolved(resource).client(IDENTITY)._provisioner
+    assert provisioner.options.gateway_settings == given
+
+
 def test_loading_definitions_loads_no_cloud_and_no_solver() -> None:
     code = (
         "import json, sys\n"
@@ -95,14 +104,32 @@ def test_the_sweep_sensor_sweeps_its_deployment(lab: Lab) -> None:
     with dg.build_sensor_context(resources={"skyplane": lab.resource}) as context:
         tick = build_skyplane_sweep_sensor().evaluate_tick(context)
     assert (tick.skip_message, tick.run_requests) == ("1 fleets removed, 0 kept", [])
-    (identity,) = [what for verb, what in lab.world.calls if verb == "sweep"]
+    ((identity, given),) = [what for verb, what in lab.world.calls if verb == "sweep"]
     assert identity.deployment == "test"
+    assert given["destinations"] == ()
+
+
+def test_the_sweep_sensor_sweeps_destinations_less_often(lab: Lab) -> None:
+    place = Location("s3://paris/images/")
+    gone = SweptTransfer("s3://paris/images/", "ab", 1, 1.0, "removed")
+    lab.world.sweep = SweepReport((), (), dry_run=False, places=(SweptPlace(place.url, (gone,)),))
+    sensor = build_skyplane_sweep_sensor(
+        destinations=[place], orphaned_uploads=True, recursive=False
+    )
+    with dg.build_sensor_context(resources={"skyplane": lab.resource}) as context:
+        tick = sensor.evaluate_tick(context)
+    assert "journals of 1 transfers removed" in str(tick.skip_message)
+    ((_, given),) = [what for verb, what in lab.world.calls if verb == "sweep"]
+    assert given == {"destinations": [place], "orphaned_uploads": True, "recursive": False}
+    assert sensor.minimum_interval_seconds == 21_600
+    assert build_skyplane_sweep_sensor().minimum_interval_seconds == 900
+    assert build_skyplane_sweep_sensor(minimum_interval_seconds=7).minimum_interval_seconds == 7
 
 
 def test_the_sweep_sensor_fails_when_something_is_left(lab: Lab) -> None:
     lab.orphan(error="pid 7 does not end")
     with (
         dg.build_sensor_context(resources={"skyplane": lab.resource}) as context,
-        pytest.raises(dg.Failure, match="1 fleets could not"),
+        pytest.raises(dg.Failure, match="fleet ab: pid 7"),
     ):
         build_skyplane_sweep_sensor().evaluate_tick(context)

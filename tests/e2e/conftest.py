@@ -20,11 +20,15 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.config import Config
+from tests.e2e.held_store import HeldStore, held_store, write_objects
+from tests.faults import moto_server, versitygw
 
 from skyplane_orchestration.authority import FleetSecret
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.identity import RunIdentity
+from skyplane_orchestration.job import Limits, TransferJob
+from skyplane_orchestration.location import Location
 from skyplane_orchestration.plan import (
     GridReference,
     InstanceGroup,
@@ -34,13 +38,19 @@ from skyplane_orchestration.plan import (
     SolverReport,
     TransferPlan,
 )
+from skyplane_orchestration.provision.base import TeardownReport
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+    from skyplane_orchestration.job import TransferJob
+
 #: A bound for whatever is waited for; nothing is asserted about how long it took.
 PATIENCE_S = 60.0
+
+#: What a gateway is trusted with; it stands nowhere that others can look.
+STORE_SECRET = "hush-" + "0123456789abcdef" * 2
 
 SOURCE_REGION, DESTINATION_REGION = "aws:ap-southeast-2", "aws:eu-west-3"
 
@@ -79,7 +89,13 @@ class S3Server:
     def fill(self, bucket: str, prefix: str, objects: Mapping[str, bytes]) -> None:
         client = self.client()
         for key, body in objects.items():
-            client.put_object(Bucket=bucket, Key=prefix + key, Body=body)
+            client.put_object(
+                Bucket=bucket,
+                Key=prefix + key,
+                Body=body,
+                ContentType="text/x-test",
+                Metadata={"owner": "somebody"},
+            )
 
     def digests(self, bucket: str, prefix: str = "") -> dict[str, str]:
         """Key below the prefix -> SHA-256 of the content."""
@@ -88,6 +104,14 @@ class S3Server:
             for row in page.get("Contents", []):
                 body = client.get_object(Bucket=bucket, Key=row["Key"])["Body"].read()
                 found[row["Key"].removeprefix(prefix)] = hashlib.sha256(body).hexdigest()
+        return found
+
+    def objects(self, bucket: str, prefix: str = "") -> dict[str, tuple[str, str]]:
+        """Key below the prefix -> SHA-256 of the content, and all that travels with it."""
+        client, found = self.client(), {}
+        for key, digest in self.digests(bucket, prefix).items():
+            head = client.head_object(Bucket=bucket, Key=prefix + key)
+            found[key] = digest, repr((head["ContentType"], head["Metadata"]))
         return found
 
     def open_uploads(self, bucket: str) -> list[str]:
@@ -99,7 +123,7 @@ def _serve(region: str) -> S3Server:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        [sys.executable, moto_server.__file__, "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -125,6 +149,19 @@ def servers() -> Iterator[tuple[S3Server, S3Server]]:
         server.process.wait()
 
 
+_SHOWN = ("cmdline", "environ")
+
+
+@pytest.fixture(scope="module")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[versitygw.Server]:
+    """An S3 server that checks preconditions and checksums, and tells those of parts."""
+    try:
+        with versitygw.running(tmp_path_factory.mktemp("store")) as server:
+            yield server
+    except versitygw.Unavailable as error:
+        pytest.skip(str(error))
+
+
 @dataclass(frozen=True)
 class Home:
     """A user of their own: secret and fleets below one directory."""
@@ -144,7 +181,7 @@ class Home:
             "XDG_CONFIG_HOME": str(self.directory / "config"),
             "XDG_RUNTIME_DIR": str(self.directory / "run"),
             "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_SECRET_ACCESS_KEY": STORE_SECRET,
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
@@ -164,6 +201,17 @@ class Home:
                 if str(self.run_root).encode() in line:
                     found.append(int(entry.name))
         return found
+
+    def visible(self) -> list[str]:
+        """Command lines and environments of the gateways, and every file that they have."""
+        texts = []
+        paths = [Path(f"/proc/{pid}/{what}") for pid in self.gateways() for what in _SHOWN]
+        for path in (*paths, *self.run_root.rglob("*")):
+            # A gateway may end, and take its files along, at any moment.
+            with contextlib.suppress(OSError):
+                if path.is_file():
+                    texts.append(path.read_bytes().decode(errors="replace"))
+        return texts
 
     def traces(self) -> list[str]:
         """What is left of fleets: directories and processes."""
@@ -286,6 +334,32 @@ class ClientKit:
     def relayed(self) -> TransferPlan:
         return self.plan((self.SOURCE, self.RELAY, self.SINK))
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return STORE_SECRET, self.secret.value.decode()
+
+    def nothing_left(
+        self, job: TransferJob, servers: tuple[S3Server, S3Server]
+    ) -> dict[str, tuple[str, str]]:
+        """The standing conditions of a transfer that leaves no handle, once its fleet is down.
+
+        Whatever is at the destination is the source's, metadata included, and no journal;
+        no upload is open, no gateway left. That no secret shows is seen to before every
+        teardown. Returns the destination's objects.
+        """
+        source, destination = servers
+        wanted = source.objects(job.source.bucket, job.source.key)
+        found = destination.objects(job.destination.bucket, job.destination.key)
+        assert found.items() <= wanted.items()
+        assert destination.open_uploads(job.destination.bucket) == []
+        assert self.home.traces() == []
+        return found
+
+    def ended_well(self, job: TransferJob, servers: tuple[S3Server, S3Server]) -> None:
+        """`nothing_left`, and all objects are there."""
+        found = self.nothing_left(job, servers)
+        assert found.keys() == servers[0].digests(job.source.bucket, job.source.key).keys()
+
     def kill(self, fleet: Fleet, which: str = "") -> None:
         """End its gateways (of one region, or of one node) without warning."""
         doomed = {
@@ -299,11 +373,52 @@ class ClientKit:
 
 
 @pytest.fixture
-def kit(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClientKit]:
-    """Afterwards nothing may be left: no process, no file."""
+def kit(
+    home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> Iterator[ClientKit]:
+    """Afterwards nothing may be left: no process, no file; and no secret may have shown."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name, value in home.environment.items():
         monkeypatch.setenv(name, value)
-    yield ClientKit(home)
+    made = ClientKit(home)
+    caplog.set_level("INFO", logger="skyplane_orchestration")
+    leaks: list[str] = []
+    teardown = Client.teardown
+
+    def look_first(client: Client, fleet: Fleet | str) -> TeardownReport:
+        shown = home.visible()
+        leaks.extend(text for text in shown for secret in made.secrets if secret in text)
+        return teardown(client, fleet)
+
+    monkeypatch.setattr(Client, "teardown", look_first)
+    yield made
     assert home.traces() == []
+    assert leaks == []
+    assert not [secret for secret in made.secrets if secret in caplog.text]
+
+
+@pytest.fixture
+def held(
+    kit: ClientKit,
+    s3_server: versitygw.Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> Iterator[HeldStore]:
+    """A bucket that takes half of `held_job` and holds the rest."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_access_key)
+    bucket = request.node.name.replace("_", "-")[-50:].strip("-")
+    with held_store(s3_server, bucket, write_objects(tmp_path / "source")) as made:
+        yield made
+
+
+@pytest.fixture
+def held_job(kit: ClientKit, held: HeldStore) -> TransferJob:
+    """Copies `OBJECTS` from a folder."""
+    return TransferJob(
+        Location(f"file://{held.source}/", kit.SOURCE),
+        Location(held.url, kit.SINK, held.proxy.url),
+        limits=Limits(chunk_mib=5),
+    )

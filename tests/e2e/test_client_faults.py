@@ -29,9 +29,11 @@ from skyplane_orchestration.errors import (
     TransferFailed,
     UnknownRegion,
 )
+from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.job import Limits, MinimizeCost, TransferJob
 from skyplane_orchestration.location import Location
 from skyplane_orchestration.outcome import TransferStatus
+from skyplane_orchestration.steering import SubmittedTransfer
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server, SlowLink
@@ -99,7 +101,6 @@ def test_a_gateway_killed_in_mid_transfer(
     part: str, kit: ClientKit, slow: TransferJob, servers: tuple[S3Server, S3Server]
 ) -> None:
     """Nobody can stand in for it (or all are gone): the fleet is brought up again."""
-    source, destination = servers
     client = impatient(kit)
     fleet = client.provision(kit.relayed())
     kill = Once(in_full_swing, lambda: kit.kill(fleet, getattr(kit, part, "")))
@@ -114,16 +115,13 @@ def test_a_gateway_killed_in_mid_transfer(
         assert len(kit.home.gateways()) == 3
     finally:
         client.teardown(fleet)
-    assert kit.home.traces() == []
-    bucket = slow.source.bucket
-    assert destination.digests(bucket, "q/") == source.digests(bucket, "p/")
+    kit.ended_well(slow, servers)
 
 
 def test_a_lead_killed_beside_another_source(
     kit: ClientKit, slow: TransferJob, servers: tuple[S3Server, S3Server]
 ) -> None:
     """The next source gateway takes over in a new epoch; nothing has to be built."""
-    source, destination = servers
     client = impatient(kit)
     fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK), count=2))
     lead, other = fleet.sources
@@ -143,9 +141,7 @@ def test_a_lead_killed_beside_another_source(
         assert len(kit.home.gateways()) == 3
     finally:
         client.teardown(fleet)
-    bucket = slow.source.bucket
-    assert destination.digests(bucket, "q/") == source.digests(bucket, "p/")
-    assert uploads(slow, destination) == []
+    kit.ended_well(slow, servers)
 
 
 def test_a_lead_that_sleeps_is_succeeded_and_does_no_harm_when_it_wakes(
@@ -159,7 +155,6 @@ def test_a_lead_that_sleeps_is_succeeded_and_does_no_harm_when_it_wakes(
 
     # An orchestrator that does not wait ten seconds for every answer.
     monkeypatch.setattr(client_module, "FleetSessions", partial(FleetSessions, timeout_s=1.0))
-    source, destination = servers
     client = impatient(kit)
     fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK), count=2))
     lead = fleet.sources[0]
@@ -178,9 +173,7 @@ def test_a_lead_that_sleeps_is_succeeded_and_does_no_harm_when_it_wakes(
     finally:
         os.kill(pid, signal.SIGCONT)
         client.teardown(fleet)
-    bucket = slow.source.bucket
-    assert destination.digests(bucket, "q/") == source.digests(bucket, "p/")
-    assert uploads(slow, destination) == []
+    kit.ended_well(slow, servers)
 
 
 def test_teardown_while_transferring(
@@ -192,7 +185,7 @@ def test_teardown_while_transferring(
     wait_for(lambda: uploads(slow, servers[1]))
     report = kit.client().teardown(fleet)
     assert set(report.log_tails) == {handle.node for handle in fleet.gateways}
-    assert uploads(slow, servers[1]) == []
+    kit.nothing_left(slow, servers)
     with pytest.raises(TransferFailed, match="is lost"):
         client.wait(slow, fleet, submitted)
 
@@ -214,6 +207,7 @@ def test_cancel_keeps_the_fleet_and_leaves_no_upload(
         assert len(kit.home.gateways()) == 3
     finally:
         client.teardown(fleet)
+    kit.nothing_left(slow, servers)
 
 
 def wait_for(holds: Callable[[], object]) -> None:
@@ -301,13 +295,19 @@ def test_an_orchestrator_killed_after_it_has_submitted(
     servers: tuple[S3Server, S3Server],
     killed: Callable[..., None],
 ) -> None:
-    """The transfer needs nobody; once it is through, nobody renews the leases."""
-    source, destination = servers
+    """The transfer needs nobody; once it is through, nobody renews the leases. The same run,
+    later and on a fleet of its own, finds by the journal that all is done."""
     killed(slow, submits=True, start_within_s=60.0)
     wait_for(lambda: not kit.home.gateways())
-    bucket = slow.source.bucket
-    assert destination.digests(bucket, "q/") == source.digests(bucket, "p/")
-    assert uploads(slow, destination) == []
+    assert kit.home.traces() == []
+    bucket = slow.destination.bucket
+    first = servers[1].objects(bucket, slow.destination.key)
+    result = kit.client("killed").run(slow, plan=kit.relayed())
+    assert (result.epoch, result.copied, result.failed) == (2, result.objects, 0)
+    assert result.copied_earlier == result.objects > 0
+    assert all(edge.sent_bytes == 0 for edge in result.edges)
+    assert servers[1].objects(bucket, slow.destination.key).items() <= first.items()
+    kit.ended_well(slow, servers)
 
 
 # -- input that cannot work
@@ -459,7 +459,7 @@ def test_an_object_that_vanishes_after_it_was_listed(
     source, destination = servers
     for server in servers:
         server.make_bucket("vanishing")
-    source.fill("vanishing", "p/", {f"{i}": os.urandom(5 * MIB) for i in range(4)})
+    source.fill("vanishing", "p/", {f"{i:02}": os.urandom(5 * MIB) for i in range(16)})
     job = TransferJob(
         Location("s3://vanishing/p/", source.region, source.endpoint),
         Location("s3://vanishing/q/", destination.region, brisk_link.endpoint),
@@ -469,20 +469,26 @@ def test_an_object_that_vanishes_after_it_was_listed(
     # A sink with room for two chunks: the others wait in the listing.
     small = kit.client(provisioner=kit.provisioner(gateway_settings={"assembly_mib": 10}))
     fleet = small.provision(kit.relayed())
-    delete = Once(
-        lambda _: True,
-        lambda: source.client().delete_object(Bucket="vanishing", Key="p/3") and None,
-    )
+
+    def delete(fleet: Fleet, submitted: SubmittedTransfer) -> None:
+        while client.status(fleet, submitted).objects < 16:
+            pass
+        source.client().delete_object(Bucket="vanishing", Key="p/15")
+
     try:
         with pytest.raises(TransferFailed) as caught:
-            client.transfer(job, fleet, on_status=delete)
+            client.transfer(job, fleet, on_submitted=delete)
     finally:
         client.teardown(fleet)
     result: Any = caught.value.result
-    assert (result.copied, result.failed, result.error_code) == (3, 1, "objects-failed")
+    assert (result.copied, result.failed, result.error_code) == (15, 1, "objects-failed")
     (failure,) = result.failures
-    assert (failure.source, failure.code) == ("s3://vanishing/p/3", "not-found")
-    assert destination.digests("vanishing", "q/") == source.digests("vanishing", "p/")
+    assert (failure.source, failure.code) == ("s3://vanishing/p/15", "not-found")
+    found = destination.digests("vanishing", "q/")
+    # What a run after this one goes on by.
+    (journal,) = (key for key in found if key.startswith(".skyplane/jobs/"))
+    assert found == {**source.digests("vanishing", "p/"), journal: found[journal]}
+    assert destination.open_uploads("vanishing") == []
 
 
 def test_a_conflict_fails_the_transfer_unless_allowed(kit: ClientKit, folder: Path) -> None:
@@ -497,7 +503,9 @@ def test_a_conflict_fails_the_transfer_unless_allowed(kit: ClientKit, folder: Pa
     assert (result.copied, result.failed, result.state) == (1, 1, "failed")
     assert (out / "a").read_bytes() == b"there"
     allowed = kit.client("second").run(replace(job, allow_failed=True))
-    assert (allowed.state, allowed.failed) == ("succeeded", 2)
+    assert (allowed.state, allowed.failed, allowed.resume_handle) == ("succeeded", 2, "")
+    journals = [path.name for path in (out / ".skyplane/jobs").iterdir()]
+    assert journals == [result.transfer_key], "a success leaves none"
 
 
 def test_a_transfer_is_gone_on_with_once_its_trouble_is_over(kit: ClientKit, folder: Path) -> None:
@@ -540,36 +548,20 @@ def test_no_secret_shows_anywhere(
     kit: ClientKit,
     servers: tuple[S3Server, S3Server],
     slow: TransferJob,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    secret = "hush-" + "0123456789abcdef" * 2
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
     caplog.set_level("DEBUG", logger="skyplane_orchestration")
     client = kit.client()
     fleet = client.provision(kit.relayed())
     shown: list[str] = [repr(fleet), str(fleet.to_dict()), repr(client.authority(fleet.key))]
-    looked = Once(lambda _: True, lambda: shown.extend(everything_visible(kit)))
+    looked = Once(lambda _: True, lambda: shown.extend(kit.home.visible()))
     try:
         result = client.transfer(slow, fleet, on_status=looked)
-        shown += [repr(result), *everything_visible(kit)]
+        shown += [repr(result), *kit.home.visible()]
     finally:
         report = client.teardown(fleet)
     assert looked.done
     shown += [repr(report), caplog.text]
     assert len(shown) > 12
     for text in shown:
-        assert secret not in text
-        assert kit.secret.value.decode() not in text
-
-
-def everything_visible(kit: ClientKit) -> list[str]:
-    """Command lines and environments of the gateways, and every file that they have."""
-    texts = []
-    for pid in kit.home.gateways():
-        for name in ("cmdline", "environ"):
-            texts.append(Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="replace"))
-    for path in kit.home.run_root.rglob("*"):
-        if path.is_file():
-            texts.append(path.read_bytes().decode(errors="replace"))
-    return texts
+        assert not [secret for secret in kit.secrets if secret in text]

@@ -2,8 +2,9 @@
 
 In a test, `running(upstream)` gives a `FaultProxy` in a thread of its own. As a process,
 `python -m tests.faults.http_proxy UPSTREAM [--port P] [--rules FILE] [--seed S --faults N]`
-prints one line of JSON with its URL; `GET /-proxy/counts` answers what it counted and
-`POST /-proxy/rules` takes further rules (a JSON list).
+prints one line of JSON with its URL; `GET /-proxy/counts` answers what it counted,
+`GET /-proxy/exchanges` every request, and `POST /-proxy/rules` takes further rules (a JSON
+list).
 
 Bodies are passed on as they come; only one that is rewritten is held. Every request has a
 connection of its own to the store, so that no idle one can fail; the client's stays open.
@@ -22,7 +23,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -39,6 +40,9 @@ from tests.faults.http_messages import (
 from tests.faults.http_rules import Rule, Schedule, random_rules
 
 _CONTROL = "/-proxy/"
+
+#: How often a request that is held looks whether it may go.
+_LOOK_S = 0.02
 
 
 @dataclass(slots=True)
@@ -112,6 +116,16 @@ class FaultProxy:
         self.log = Log()
         self.url = ""
         self._clients: set[asyncio.Task[None]] = set()
+        self._is_released = self._is_dropped = False
+
+    def release(self, *, drop: bool = False) -> None:
+        """Let go what `hold` rules hold; from now on they hold nothing.
+
+        Args:
+            drop: close the connections of what is held, so that the store never hears of it.
+        """
+        self._is_dropped = drop
+        self._is_released = True
 
     async def serve(self, host: str = "127.0.0.1", port: int = 0) -> asyncio.Server:
         server = await asyncio.start_server(self._client, host, port, limit=BUFFER_BYTES)
@@ -157,7 +171,21 @@ class FaultProxy:
             return await self._answer(rule, incoming, writer)
         if rule is not None and rule.action == "delay":
             await asyncio.sleep(rule.delay_s)
+        if _is(rule, "hold") and not await self._passes(incoming):
+            return False
         return await self._forward(rule, incoming, writer)
+
+    async def _passes(self, incoming: _Incoming) -> bool:
+        """Wait for the release; whether the request may go on.
+
+        Its body is read meanwhile: clients do not wait long for somebody who takes nothing.
+        """
+        is_held = not self._is_released
+        if is_held:
+            await incoming.keep()
+        while not self._is_released:  # noqa: ASYNC110 - an Event would not do: `release` is
+            await asyncio.sleep(_LOOK_S)  # called from any thread
+        return not (is_held and self._is_dropped)
 
     async def _answer(self, rule: Rule, incoming: _Incoming, writer: asyncio.StreamWriter) -> bool:
         """Answer in the store's place; a body that is under way is read first."""
@@ -197,7 +225,9 @@ class FaultProxy:
         asked = b"".join([piece async for piece in request_body(head, reader)])
         if head.method == "POST":
             self.schedule.add(*[Rule.from_dict(each) for each in json.loads(asked)])
-        answer = json.dumps(self.log.counts()).encode()
+        wants_all = head.target == f"{_CONTROL}exchanges"
+        told = [asdict(each) for each in self.log.exchanges] if wants_all else self.log.counts()
+        answer = json.dumps(told).encode()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer)
         await writer.drain()
         return True
@@ -211,6 +241,7 @@ class _Incoming:
     reader: asyncio.StreamReader
     exchange: Exchange
     waits_for_continue: bool = field(init=False)
+    _kept: bytes | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.waits_for_continue = bool(self.head.get("Expect"))
@@ -223,7 +254,14 @@ class _Incoming:
             pass
         return True
 
+    async def keep(self) -> None:
+        """Read the body now; `body` gives it later."""
+        self._kept = b"".join([piece async for piece in self.body()])
+
     async def body(self) -> AsyncGenerator[bytes, None]:
+        if self._kept is not None:
+            yield self._kept
+            return
         async for piece in request_body(self.head, self.reader):
             self.exchange.request_bytes += len(piece)
             yield piece

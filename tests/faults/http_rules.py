@@ -22,6 +22,7 @@ ACTIONS: Final = (
     "whole",
     "rewrite",  # in the answer's body `pattern` becomes `replacement`
     "delay",  # `delay_s` passes before the request is forwarded
+    "hold",  # the request is read, and forwarded once the proxy is told to release what it holds
     "drop-request",  # the connection is closed, the store hears nothing
     "drop-reply",  # the store does it, then the connection is closed without an answer
     "reset",  # as drop-reply, with RST in place of FIN

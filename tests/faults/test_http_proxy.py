@@ -330,3 +330,31 @@ def test_as_a_process(store: str, repository: Path) -> None:
         process.wait(10)
         if process.stdout is not None:
             process.stdout.close()
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_what_is_held_goes_on_or_is_lost_when_it_is_released(
+    store: str, heard: list[tuple[str, str, bytes]], drop: bool
+) -> None:
+    ended: list[int | str] = []
+
+    def put(name: str) -> None:
+        try:
+            ended.append(ask(connect(held), "PUT", name, b"body")[0])
+        except (ConnectionError, http.client.HTTPException) as error:
+            ended.append(type(error).__name__)
+
+    with running(store, [Rule("hold", method="PUT", nth=2, times=0)]) as held:
+        put("/b/one")
+        assert ended == [200]
+        thread = threading.Thread(target=put, args=("/b/two",))
+        thread.start()
+        while len(held.log.exchanges) < 2:
+            thread.join(0.01)
+        assert [path for _, path, _ in heard] == ["/b/one"]
+        held.release(drop=drop)
+        thread.join()
+        put("/b/three")
+    assert [path for _, path, _ in heard] == ["/b/one", *["/b/two"] * (not drop), "/b/three"]
+    assert [ended[0], ended[2]] == [200, 200]
+    assert (ended[1] == 200) == (not drop)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from skyplane_gateway.config import GatewayConfig, Route, Topology
 from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.links.link import WRITE_TIMEOUT_S
 
 
 def test_a_topology_knows_its_ends() -> None:
@@ -40,21 +42,7 @@ def test_a_route_that_cannot_be_is_refused(
         Route(7, nodes, connections, share_gbps)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"start_within_s": 0.0},
-        {"lease_s": -1.0},
-        {"hard_end_s": 0.0},
-        {"ack_deadline_s": 0.0},
-        {"assembly_mib": 0},
-        {"readers": 0},
-        {"store_threads": 0},
-        {"hello_key_hex": "00"},
-        {"hello_key_hex": "not hex at all"},
-    ],
-)
-def test_a_gateway_that_could_do_nothing_is_refused(bad: dict[str, Any]) -> None:
+def config(**settings: Any) -> GatewayConfig:
     fields: dict[str, Any] = {
         "node": "a",
         "fleet_key": "ab" * 16,
@@ -62,7 +50,47 @@ def test_a_gateway_that_could_do_nothing_is_refused(bad: dict[str, Any]) -> None
         "data_host": "127.0.0.1",
         "directory": "/nowhere",
         "hello_key_hex": "00" * 32,
-        **bad,
+        **settings,
     }
+    return GatewayConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"start_within_s": 0.0},
+        {"lease_s": -1.0},
+        {"hard_end_s": 0.0},
+        {"ack_deadline_s": 0.0},
+        {"ack_deadline_s": float("inf")},
+        {"stall_deadline_s": 0.0},
+        {"stall_deadline_s": 119.0},
+        {"stall_deadline_s": float("nan")},
+        {"write_timeout_s": 0.0},
+        {"write_timeout_s": -1.0},
+        {"assembly_mib": 0},
+        {"readers": 0},
+        {"readers": 2.0},
+        {"store_threads": 0},
+        {"hello_key_hex": "00"},
+        {"hello_key_hex": "not hex at all"},
+    ],
+)
+def test_a_gateway_that_could_do_nothing_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationInvalid, match=next(iter(bad))):
-        GatewayConfig(**fields)
+        config(**bad)
+
+
+def test_the_stall_deadline_is_two_receipts_unless_it_is_given() -> None:
+    assert config().stalled_after_s == 240.0
+    assert config(ack_deadline_s=4.0).stalled_after_s == 8.0
+    assert config(ack_deadline_s=4.0, stall_deadline_s=4.0).stalled_after_s == 4.0
+
+
+def test_deadlines_outlive_the_file_that_a_gateway_reads() -> None:
+    for given in (config(), config(stall_deadline_s=900.0, write_timeout_s=5.0)):
+        assert GatewayConfig.from_dict(json.loads(json.dumps(given.to_dict()))) == given
+
+
+def test_a_neighbour_is_given_as_long_as_its_routes_say() -> None:
+    assert config().write_timeout_s == WRITE_TIMEOUT_S

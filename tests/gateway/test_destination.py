@@ -383,13 +383,6 @@ def test_a_bad_whole_in_place_of_something_says_that_it_is_gone(memory: ObjectSt
 # -- going on with what somebody began
 
 
-def test_aborting_without_an_id_aborts_all_of_that_key_alone(memory: ObjectStore) -> None:
-    for key in ("big", "big", "bigger"):
-        memory.create_upload(key)
-    Destination(memory, "stored").run("abort", {"key": "big", "upload_id": None})
-    assert [row.key for row in memory.list_uploads("")] == ["bigger"]
-
-
 def test_uploads_and_parts_are_listed(memory: ObjectStore) -> None:
     destination = Destination(memory, "stored")
     upload_id, arguments = begin(destination)
@@ -447,7 +440,7 @@ def test_a_cancel_aborts_what_the_journals_name_and_removes_them(memory: ObjectS
     ]
     somebody_elses = memory.create_upload("theirs")
     write(destination, journal(uploads=(upload_row("named", ids[0]), upload_row("intended", None))))
-    destination.close(abandon=True)
+    destination.close(abandoned_epoch=1)
     assert [row.upload_id for row in memory.list_uploads("")] == [somebody_elses]
     assert list(memory.list("")) == []
 
@@ -464,9 +457,9 @@ def test_a_journal_stays_while_an_upload_of_it_cannot_be_aborted(memory: ObjectS
     with pytest.raises(StoreUnavailable):
         destination.run(
             "delete_journals",
-            {"folder": "out/", "transfer_key": "ab" * 16, "epoch": 1, "abort_uploads": True},
+            {"folder": "out/", "transfer_key": "ab" * 16, "epoch": 1},
         )
-    destination.close(abandon=True)
+    destination.close(abandoned_epoch=1)
     assert [row.key for row in memory.list_uploads("")] == ["stuck"]
     assert len(list(memory.list("out/.skyplane/jobs/"))) == 1
 
@@ -474,7 +467,7 @@ def test_a_journal_stays_while_an_upload_of_it_cannot_be_aborted(memory: ObjectS
 def test_nothing_is_written_into_a_journal_of_a_transfer_that_ended(memory: ObjectStore) -> None:
     destination = Destination(memory, "stored")
     etag = write(destination, journal())
-    destination.close(abandon=True)
+    destination.close(abandoned_epoch=1)
     with pytest.raises(UnknownTransfer):
         write(destination, journal(sequence=1), etag)
     assert list(memory.list("")) == []
@@ -484,7 +477,7 @@ def test_a_journal_that_is_written_while_the_transfer_is_cancelled_is_removed(
     memory: ObjectStore,
 ) -> None:
     def late(original: Any, *arguments: Any, **more: Any) -> Any:
-        destination.close(abandon=True)
+        destination.close(abandoned_epoch=1)
         return original(*arguments, **more)
 
     destination = Destination(Wrapped(memory, put=late), "stored")

@@ -9,7 +9,7 @@ import pytest
 
 from skyplane_gateway.errors import PreconditionFailed, StaleEpoch
 from skyplane_gateway.journals import JournalFolder
-from skyplane_gateway.lead.journal import Journal, UploadRow, journal_key
+from skyplane_gateway.lead.journal import DoneRow, FailedRow, Journal, UploadRow, journal_key
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, StoreSpec
 from skyplane_gateway.stores.memory import create_bucket
@@ -49,6 +49,24 @@ def test_an_answer_that_was_lost_does_no_harm(folder: JournalFolder) -> None:
     folder.write(journal(sequence=1), None)
     folder.write(journal(sequence=2), None)
     assert folder.read()[0].journal.sequence == 2
+
+
+def test_of_older_journals_a_lead_is_told_their_uploads_alone(folder: JournalFolder) -> None:
+    upload = UploadRow("k", "id", "s", "v", 2, 1)
+    done = DoneRow("d", "e", "v", 1, 2)
+    for epoch, rule in ((1, "r"), (2, "r"), (3, "other")):
+        one = replace(
+            journal(epoch=epoch), rule=rule, done=(done,), begun=("k",),
+            failed=(FailedRow("f", "c"),), failed_count=1, uploads=(upload,), through="a",
+        )  # fmt: skip
+        folder.write(one, None)
+    first, newest, other = (row.journal for row in folder.read(rule="r"))
+    assert (newest.done, newest.begun, len(newest.failed)) == ((done,), ("k",), 1)
+    for row in (first, other):
+        assert (row.done, row.begun, row.failed) == ((), (), ())
+    assert [row.uploads for row in (first, newest, other)] == [(upload,)] * 3
+    # What is stored stays as it is.
+    assert all(row.journal.done for row in folder.read())
 
 
 def test_a_repetition_that_comes_late_does_not_undo_a_newer_one(folder: JournalFolder) -> None:
@@ -148,13 +166,27 @@ def test_what_journals_name_is_aborted_and_nothing_else(
     assert {row.key for row in store.list_uploads("out/")} == {"out/bb", "out/c"}
 
 
-def test_a_journal_that_vanishes_while_it_is_written_is_written_anew(
-    folder: JournalFolder,
-) -> None:
+def test_a_lead_whose_journal_was_removed_is_over(folder: JournalFolder) -> None:
+    """A newer one has succeeded, or a sweep took it for dead; it must not begin anew."""
     etag = folder.write(journal(sequence=1), None)
     folder.delete(1)
-    folder.write(journal(sequence=2), etag)
-    assert folder.read()[0].journal.sequence == 2
+    with pytest.raises(StaleEpoch, match="was removed"):
+        folder.write(journal(sequence=2), etag)
+    assert folder.read() == []
+
+
+def test_who_clears_up_leaves_all_to_a_newer_epoch(
+    store: ObjectStore, folder: JournalFolder
+) -> None:
+    """Uploads pass from epoch to epoch under one id, so not even its own may be aborted."""
+    upload = UploadRow("out/k", store.create_upload("out/k"), "k", "v", 10, 5)
+    folder.write(replace(journal(), uploads=(upload,)), None)
+    folder.write(replace(journal(), epoch=2, uploads=(upload,)), None)
+    with pytest.raises(StaleEpoch, match="epoch 2 has a journal"):
+        folder.clear(1)
+    assert [row.upload_id for row in store.list_uploads("out/")] == [upload.upload_id]
+    folder.clear(2)
+    assert (list(store.list_uploads("out/")), folder.read()) == ([], [])
 
 
 def test_a_journal_that_never_rests_is_an_error_that_may_pass(

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from skyplane_gateway.errors import GatewayUnreachable
 from skyplane_gateway.keeper import Keeper
@@ -87,6 +90,65 @@ def test_one_silent_gateway_does_not_keep_the_others_from_being_renewed() -> Non
     asyncio.run(keeper.renew_fleet())
     assert sorted(renewed) == ["a 5", "b 5"]
     assert lease.remaining_s == 5.0
+
+
+def test_one_hanging_gateway_does_not_keep_the_others_from_being_renewed() -> None:
+    """Its answer is waited for no longer than a third of a lease, and one call at a time."""
+    answers, asked = threading.Event(), []
+
+    class Hanging(Other):
+        def renew(self, lease_s: float) -> None:
+            if self._node == "hanging":
+                asked.append(self._node)
+                answers.wait(60)
+            super().renew(lease_s)
+
+    async def scenario() -> None:
+        renewed: list[str] = []
+        connect: Any = lambda node: Hanging(renewed, node)  # noqa: E731
+        lease = Lease(Clock(), start_within_s=10.0, lease_s=0.3, hard_end_s=1000.0)
+        keeper = Keeper(
+            lease,
+            lease_s=0.3,
+            patience_s=20.0,
+            progress=lambda: 1,
+            others=lambda: ("a", "hanging", "b"),
+            connect=connect,
+            clock=Clock(),
+        )
+        try:
+            while min(renewed.count("a 0.3"), renewed.count("b 0.3")) < 3:
+                await keeper.renew_fleet()
+            assert asked == ["hanging"]
+        finally:
+            answers.set()
+        while "hanging 0.3" not in renewed:
+            await keeper.renew_fleet()
+
+    asyncio.run(scenario())
+
+
+def test_leases_are_renewed_while_it_moves_and_run_out_when_it_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody polls: the chain holds as long as the transfer moves, and the patience."""
+    clock, began, last_move = Clock(), 100.0, 100.0 + 300.0
+    pause = asyncio.sleep
+
+    async def advance(seconds: float) -> None:
+        clock.now += seconds
+        await pause(0)
+
+    moved = lambda: min(clock.now, last_move)  # noqa: E731
+    keeper, lease, renewed = keeper_of(clock, moved, ("a",))
+    lease.renew()
+    monkeypatch.setattr(asyncio, "sleep", advance)
+    asyncio.run(keeper.run())
+    patience_s, lease_s, step_s = 20.0, 5.0, 1.25
+    assert last_move + patience_s <= clock.now + step_s
+    assert clock.now <= last_move + patience_s + lease_s + step_s
+    # Each is renewed every third of a lease or so, and so never runs out in between.
+    assert len(renewed) >= (last_move - began) / (lease_s / 3 + step_s) - 1
 
 
 def test_it_ends_when_the_lease_does() -> None:

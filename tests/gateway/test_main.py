@@ -126,3 +126,24 @@ def test_a_directory_that_somebody_works_on_is_left(
     finally:
         os.close(lock)
     assert list((tmp_path / "fleet").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("work", "code", "said"),
+    [("threading.Event().wait", 3, ""), ("lambda: time.sleep(0.1)", 0, "well\n")],
+)
+def test_a_thread_that_waits_for_a_store_does_not_hold_up_the_exit(
+    work: str, code: int, said: str
+) -> None:
+    """Its process would otherwise outlive its lease by the timeouts of an SDK."""
+    program = (
+        "import threading, time\n"
+        "from skyplane_gateway.main import leave_busy_threads\n"
+        f"threading.Thread(target={work}).start()\n"
+        "leave_busy_threads(3)\n"
+        "print('well')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (code, said)

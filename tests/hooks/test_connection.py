@@ -35,6 +35,7 @@ def test_all_fields() -> None:
                 "provisioner": "local",
                 "grid": "/grids/mine",
                 "run_root": "/run/fleets",
+                "gateway_settings": {"ack_deadline_s": 30, "stall_deadline_s": 45.5},
                 "lease_s": "60",
                 "start_within_s": 30,
                 "hard_end_s": 3600,
@@ -44,9 +45,18 @@ def test_all_fields() -> None:
     assert settings.deployment == "prod-eu"
     assert settings.grid == "/grids/mine"
     assert settings.run_root == Path("/run/fleets")
+    provisioner: Any = settings.open_provisioner()
+    assert provisioner.options.gateway_settings == {"ack_deadline_s": 30, "stall_deadline_s": 45.5}
     assert settings.times == FleetTimes(start_within_s=30, lease_s=60, hard_end_s=3600)
     assert settings.secret is not None
     assert settings.secret.value == SECRET.encode()
+
+
+def test_settings_that_no_gateway_can_use_are_refused_before_any_is_started() -> None:
+    for useless in ({"directory": "/"}, {"stall_deadline_s": 1}):
+        settings = Settings.from_connection(FakeConnection(None, {"gateway_settings": useless}))
+        with pytest.raises(ConfigurationInvalid, match=next(iter(useless))):
+            settings.open_provisioner()
 
 
 def test_fields_left_empty_in_the_form_count_as_missing() -> None:
@@ -55,7 +65,10 @@ def test_fields_left_empty_in_the_form_count_as_missing() -> None:
 
 
 def test_every_field_of_the_form_is_accepted() -> None:
-    values: dict[str, Any] = dict.fromkeys(CONNECTION_FIELDS, 7) | {"provisioner": "local"}
+    values: dict[str, Any] = dict.fromkeys(CONNECTION_FIELDS, 7) | {
+        "provisioner": "local",
+        "gateway_settings": '{"readers": 7}',
+    }
     Settings.from_connection(FakeConnection(None, values))
 
 
@@ -72,6 +85,8 @@ def test_secret_may_stand_in_the_extra_and_is_never_shown() -> None:
         (FakeConnection(None, {"provisioner": "aws"}), "no provisioner 'aws'"),
         (FakeConnection(None, {"deploiment": "x"}), "deploiment"),
         (FakeConnection(None, {"lease_s": "soon"}), "lease_s"),
+        (FakeConnection(None, {"gateway_settings": "ack_deadline_s=3"}), "JSON object"),
+        (FakeConnection(None, {"gateway_settings": [1]}), "JSON object"),
         (FakeConnection(None, {"command": ["/bin/sh"]}), "unknown extra fields: command"),
         (FakeConnection(None, {"python": "/tmp/python"}), "unknown extra fields: python"),
     ],

@@ -24,9 +24,10 @@ from skyplane_orchestration.plan import (
     SolverReport,
     TransferPlan,
 )
-from skyplane_orchestration.provision.base import SweepReport, SweptFleet, TeardownReport
+from skyplane_orchestration.provision.base import TeardownReport
 from skyplane_orchestration.result import CostOutcome, FailedObject, TransferResult
 from skyplane_orchestration.steering import SubmittedTransfer
+from skyplane_orchestration.sweep_report import SweepReport, SweptFleet, SweptPlace
 
 A_PLAN = TransferPlan(
     src="aws:ap-southeast-2",
@@ -92,6 +93,7 @@ class FakeClient:
     meanwhile: Callable[[], None] = lambda: None
     joined: bool = False
     orphans: tuple[SweptFleet, ...] = ()
+    places: tuple[SweptPlace, ...] = ()
 
     def _note(self, verb: str, value: Any) -> None:
         self.calls.append((verb, value))
@@ -100,6 +102,10 @@ class FakeClient:
 
     def check_destination(self, job: TransferJob) -> None:
         self._note("check_destination", job)
+
+    def check_move(self, job: TransferJob) -> None:
+        if job.move:
+            self._note("check_move", job)
 
     def plan(self, job: TransferJob) -> TransferPlan:
         self._note("plan", job)
@@ -135,9 +141,11 @@ class FakeClient:
         lines = "\n".join(f"line {number}" for number in range(100))
         return TeardownReport(("aws:eu-west-3/0",), {"aws:eu-west-3/0": lines})
 
-    def sweep(self, *, dry_run: bool, older_than_s: float | None) -> SweepReport:
-        self._note("sweep", (dry_run, older_than_s))
-        return SweepReport(self.orphans, ("kept",), dry_run)
+    def sweep(
+        self, *, dry_run: bool, older_than_s: float | None, **destinations: Any
+    ) -> SweepReport:
+        self._note("sweep", (dry_run, older_than_s, destinations))
+        return SweepReport(self.orphans, ("kept",), dry_run, self.places)
 
 
 class FakeHook:

@@ -50,6 +50,7 @@ def test_every_argument_reaches_the_job() -> None:
         verify="reread",
         allow_empty=True,
         allow_failed=True,
+        move=True,
         allow_regions=["aws:*"],
         exclude_regions=["aws:us-*"],
         max_job_usd="40",
@@ -72,6 +73,7 @@ def test_every_argument_reaches_the_job() -> None:
         verify="reread",
         allow_empty=True,
         allow_failed=True,
+        move=True,
         policy=Policy(("aws:*",), ("aws:us-*",), 40.0),
         limits=Limits(
             instance_limit=2,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from airflow.providers.common.compat.sdk import (
@@ -25,6 +26,7 @@ from skyplane_orchestration.errors import (
     TransferFailed,
 )
 from skyplane_orchestration.fleet import Fleet
+from skyplane_orchestration.location import Location
 from skyplane_orchestration.operators import (
     SkyplanePlanOperator,
     SkyplaneProvisionOperator,
@@ -34,8 +36,13 @@ from skyplane_orchestration.operators import (
 )
 from skyplane_orchestration.operators.base import SkyplaneOperator
 from skyplane_orchestration.plan import TransferPlan
-from skyplane_orchestration.provision.base import SweptFleet
 from skyplane_orchestration.result import TransferResult
+from skyplane_orchestration.sweep_report import (
+    SweptFleet,
+    SweptPlace,
+    SweptTransfer,
+    SweptUpload,
+)
 
 ENDS: dict[str, Any] = {"source_url": "s3://src/", "destination_url": "s3://dst/"}
 
@@ -75,6 +82,15 @@ def test_plan_looks_at_the_destination_before_it_plans(hook: Any, context: Any) 
     document = plan_document(hook, context)
     assert TransferPlan.from_dict(document).dst == "aws:eu-west-3"
     assert [verb for verb, _ in hook.clients["default"].calls] == ["check_destination", "plan"]
+
+
+def test_a_move_that_cannot_delete_is_refused_before_anything_is_built(
+    hook: Any, context: Any
+) -> None:
+    SkyplanePlanOperator(task_id="plan", move=True, **ENDS).execute(context)
+    SkyplaneTransferOperator(task_id="copy", move=True, **ENDS).execute(context)
+    looks = [[verb for verb, _ in client.calls] for client in hook.clients.values()]
+    assert looks == [["check_destination", "check_move", "plan"], ["check_move", "run"]]
 
 
 def test_provision_returns_the_fleet(hook: Any, context: Any) -> None:
@@ -135,6 +151,18 @@ def test_failed_objects_fail_the_task_and_are_named(
     assert context["pushed"]["failed_transfer"] == failed_result.to_dict()
 
 
+def test_a_failed_transfer_says_how_to_go_on(
+    hook: Any, context: Any, failed_result: TransferResult, task_log: Callable[[], str]
+) -> None:
+    left = replace(failed_result, resume_handle="skyplane-resume:abc")
+    operator = SkyplaneTransferOperator(task_id="copy", **ENDS)
+    hook.client(context, "copy").error = TransferFailed("25 of 30 objects failed", result=left)
+    with pytest.raises(AirflowException):
+        operator.execute(context)
+    assert "skyplane-orch resume skyplane-resume:abc" in task_log()
+    assert context["pushed"]["failed_transfer"]["resume_handle"] == "skyplane-resume:abc"
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
@@ -149,6 +177,18 @@ def test_only_what_may_pass_is_tried_again(
     with pytest.raises(AirflowException, match=f"{error.code}: {error}") as raised:
         SkyplanePlanOperator(task_id="plan", **ENDS).execute(context)
     assert type(raised.value) is kind
+
+
+@pytest.mark.parametrize(("state", "is_final"), [("cancelled", False), ("failed", True)])
+def test_what_another_try_has_cancelled_is_tried_again(
+    hook: Any, context: Any, failed_result: TransferResult, state: Any, is_final: bool
+) -> None:
+    hook.client(context, "copy").error = TransferFailed(
+        "the transfer was cancelled", result=replace(failed_result, state=state), is_permanent=True
+    )
+    with pytest.raises(AirflowException) as raised:
+        SkyplaneTransferOperator(task_id="copy", **ENDS).execute(context)
+    assert isinstance(raised.value, AirflowFailException) == is_final
 
 
 def test_bad_arguments_are_not_tried_again(hook: Any, context: Any) -> None:
@@ -187,11 +227,52 @@ def test_sweep(hook: Any, context: Any) -> None:
     client.orphans = (SweptFleet("f1", "past its hard end", ("n",)),)
     operator = SkyplaneSweepOperator(task_id="sweep", report_only=True, older_than_s=60)
     returned = operator.execute(context)
-    assert client.calls == [("sweep", (True, 60))]
+    nowhere = {"destinations": [], "orphaned_uploads": False, "recursive": True}
+    assert client.calls == [("sweep", (True, 60, nowhere))]
     assert returned["orphans"][0]["key"] == "f1"
     client.orphans = (SweptFleet("f2", "past its hard end", ("n",), error="would not end"),)
     with pytest.raises(AirflowException, match="fleet f2: would not end"):
         SkyplaneSweepOperator(task_id="sweep").execute(context)
+
+
+def test_sweep_of_destinations(hook: Any, context: Any) -> None:
+    client = hook.client(context, "default")
+    upload = SweptUpload("s3://a/x", "id", 1.0, "kept")
+    gone = SweptTransfer("s3://a/", "ab", 1, 1.0, "removed")
+    client.places = (SweptPlace("s3://a/", (gone,), (upload,) * 200),)
+    operator = SkyplaneSweepOperator(
+        task_id="sweep",
+        destinations=["s3://a/", {"url": "s3://b/"}, Location("s3://c/", credential_ref="env:C")],
+        destination_conn_id="aws_paris",
+        destination_endpoint="http://minio:9000",
+        orphaned_uploads=True,
+        recursive=False,
+    )
+    (document,) = operator.execute(context)["destinations"]
+    assert (len(document["transfers"]), len(document["uploads"]), document["more"]) == (1, 100, 100)
+    paris = "airflow:aws_paris"
+    ((_, (_, _, given)),) = client.calls
+    assert given == {
+        "destinations": [
+            Location("s3://a/", endpoint_url="http://minio:9000", credential_ref=paris),
+            Location("s3://b/", credential_ref=paris),
+            Location("s3://c/", credential_ref="env:C"),
+        ],
+        "orphaned_uploads": True,
+        "recursive": False,
+    }
+    client.places = (SweptPlace("s3://a/", error="no such bucket"),)
+    with pytest.raises(AirflowException, match="s3://a/: no such bucket"):
+        operator.execute(context)
+
+
+def test_a_sweeps_destinations_may_come_from_a_template(hook: Any, context: Any) -> None:
+    client = hook.client(context, "default")
+    SkyplaneSweepOperator(task_id="one", destinations="s3://a/").execute(context)
+    ((_, (_, _, given)),) = client.calls
+    assert given["destinations"] == [Location("s3://a/")]
+    with pytest.raises(AirflowException, match="a destination is"):
+        SkyplaneSweepOperator(task_id="two", destinations=[cast(Any, 7)]).execute(context)
 
 
 def test_fleet_name_is_the_groups_or_as_given() -> None:

@@ -47,6 +47,14 @@ def test_logs_when_its_time_has_come() -> None:
     assert len(lines) == 1
 
 
+def test_what_was_copied_earlier_was_not_sent_at_this_rate() -> None:
+    clock, lines = Clock(), list[str]()
+    progress = ProgressLog(lambda text, *values: lines.append(text % values), 5.0, clock)
+    clock.now_s += 5.0
+    progress(replace(STATUS, copied_earlier=4, copied_earlier_bytes=1_000_000_000))
+    assert lines == ["5 of 10 objects, 2.000 of 4.000 GB, 1.00 Gbit/s, 1 failed"]
+
+
 def test_says_when_the_listing_goes_on_and_bears_a_transfer_that_has_just_begun() -> None:
     clock, lines = Clock(), list[str]()
     progress = ProgressLog(lambda text, *values: lines.append(text % values), 5.0, clock)

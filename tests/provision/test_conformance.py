@@ -210,7 +210,7 @@ def test_sweep_takes_what_is_past_its_hard_end_but_touches_nothing_in_a_dry_run(
     assert harness.provisioner().ensure(spec, harness.authority(spec)).gateways == fleet.gateways
     wet = harness.late(DAY_S + 1).sweep("test")
     assert [(o.key, o.reason) for o in wet.orphans] == [(spec.key, "past its hard end")]
-    assert wet.failed == ()
+    assert wet.left == ()
     assert harness.traces() == []
 
 

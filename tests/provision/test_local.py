@@ -106,9 +106,8 @@ def test_every_file_is_private(local: LocalHarness) -> None:
 def test_the_gateway_is_told_what_the_fleet_wants(local: LocalHarness) -> None:
     spec = local.spec(lease_s=33.0, start_within_s=44.0, hard_end_s=5000.0)
     authority = local.authority(spec)
-    provisioner = local.provisioner(
-        address_map={B: "127.5.5.5"}, gateway_settings={"ack_deadline_s": 1.5}
-    )
+    deadlines = {"ack_deadline_s": 1.5, "stall_deadline_s": 2.5, "write_timeout_s": 3.5}
+    provisioner = local.provisioner(address_map={B: "127.5.5.5"}, gateway_settings=deadlines)
     fleet = provisioner.ensure(spec, authority)
     relay = fleet.gateway(f"{B}/0")
     assert (relay.control[0], relay.data[0]) == ("127.5.5.5", "127.5.5.5")
@@ -116,10 +115,24 @@ def test_the_gateway_is_told_what_the_fleet_wants(local: LocalHarness) -> None:
     assert document is not None
     config = GatewayConfig.from_dict(document)
     assert (config.node, config.fleet_key) == (relay.node, spec.key)
-    assert (config.lease_s, config.start_within_s, config.ack_deadline_s) == (33.0, 44.0, 1.5)
+    assert (config.lease_s, config.start_within_s) == (33.0, 44.0)
+    assert {name: getattr(config, name) for name in deadlines} == deadlines
     assert 0 < config.hard_end_s <= 5000.0
     assert bytes.fromhex(config.hello_key_hex) == authority.hello_key
     assert fleet.gateway(f"{A}/0").control[0] == loopback_address(A)
+
+
+def test_a_gateway_that_is_started_later_ends_with_its_fleet(local: LocalHarness) -> None:
+    """The hard end is the fleet's: whoever replaces a gateway cannot put it off."""
+    spec = local.spec(hard_end_s=5000.0)
+    fleet = local.provisioner().ensure(spec, local.authority(spec))
+    lost = fleet.gateway(f"{B}/0")
+    local.kill(lost)
+    again = local.late(3000.0).ensure(spec, local.authority(spec))
+    document = read_document(Path(again.gateway(f"{B}/0").details["directory"]) / "config.json")
+    assert document is not None
+    assert 0 < GatewayConfig.from_dict(document).hard_end_s <= 2000.0
+    assert again.hard_end_unix_s == fleet.hard_end_unix_s
 
 
 def test_every_gateway_gets_the_same_topology_once(local: LocalHarness) -> None:
@@ -385,7 +398,7 @@ def test_destroy_says_what_is_left(local: LocalHarness, monkeypatch: pytest.Monk
             LocalOptions(run_root=local.run_root, term_grace_s=0.05, kill_grace_s=0.05),
             clock=Clock(wall=lambda: time.time() + 90_000),
         ).sweep("test")
-    assert [(o.key, f"{B}/0" in o.error) for o in report.failed] == [("f1ee7", True)]
+    assert [(o.key, f"{B}/0" in o.error) for o in report.orphans] == [("f1ee7", True)]
     assert len(local.running()) == 1
     assert local.provisioner().destroy("f1ee7") == (f"{B}/0",)
     assert local.traces() == []
@@ -509,6 +522,9 @@ def test_a_key_that_could_lead_elsewhere_is_refused(local: LocalHarness, key: st
 def test_options_and_specifications_are_checked(local: LocalHarness) -> None:
     with pytest.raises(ConfigurationInvalid, match="cannot hold hello_key_hex, speed"):
         LocalOptions(gateway_settings={"speed": 1, "hello_key_hex": "00"})
+    for useless in ({"stall_deadline_s": 1.0}, {"write_timeout_s": "soon"}):
+        with pytest.raises(ConfigurationInvalid, match=next(iter(useless))):
+            LocalOptions(gateway_settings=useless)
     with pytest.raises(ConfigurationInvalid, match="at least 1"):
         LocalOptions(max_gateways_per_region=0)
     for change in ({"deployment": ""}, {"lease_s": 0.0}, {"max_gateways_per_region": 0}):

@@ -122,10 +122,12 @@ class _Server:
         return response.status, (text or "").encode()
 
     def _is_stale(self, names: Mapping[str, str], body: bytes) -> bool:
-        """Whether a lead of an epoch that is over asks a sink for something."""
-        sink = self._service.ends.destinations.get(names.get("key", ""))
-        document = json.loads(body) if body else {}
-        return sink is not None and "verb" in document and document["epoch"] < sink.epoch
+        """Whether a lead of an epoch that is over asks an end for something."""
+        document, key = json.loads(body) if body else {}, names.get("key", "")
+        ends = self._service.ends
+        end = ends.destinations.get(key) if "verb" in document else ends.sources.get(key)
+        is_lead = "verb" in document or "orders" in document
+        return is_lead and end is not None and document["epoch"] < end.epoch
 
     def _resolve(self, method: str, path: str) -> tuple[_Handler, dict[str, str]]:
         given = path.split("/")

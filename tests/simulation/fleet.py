@@ -7,6 +7,7 @@ import random
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, cast
 
 from tests.simulation.control import CallerIdentity, ControlPlane, SimControlClient
@@ -21,7 +22,8 @@ from skyplane_gateway.service import GatewayService
 from skyplane_orchestration.errors import FleetLost, ProvisionFailed, SkyplaneError
 from skyplane_orchestration.fleet import Fleet, GatewayHandle
 from skyplane_orchestration.identity import RunIdentity
-from skyplane_orchestration.provision.base import FleetSpec, SweepReport
+from skyplane_orchestration.provision.base import FleetSpec
+from skyplane_orchestration.sweep_report import SweepReport
 
 IDENTITY: Final = RunIdentity("simulated", "task", "run")
 FLEET_KEY: Final = IDENTITY.fleet_key(0)
@@ -63,6 +65,7 @@ class SimFleet:
     settings: Mapping[str, Any]
     gateways: dict[str, Gateway] = field(default_factory=dict)
     former: list[Gateway] = field(default_factory=list)
+    woken_to_end: set[str] = field(default_factory=set)
     most_held_bytes: int = 0
     most_waiting_frames: int = 0
 
@@ -154,6 +157,14 @@ class SimFleet:
         """SIGCONT."""
         self.world.note(f"{node} goes on")
         self.gateways[node].process.resume()
+
+    def ask_to_end(self, gateway: Gateway, reason: str) -> None:
+        """SIGTERM; one that is stopped is woken for it."""
+        self.world.after(0.0, partial(gateway.service.request_shutdown, reason), gateway.process)
+        if gateway.process.is_stopped:
+            # It answers what was asked of it meanwhile while it ends; its exit ends the rest.
+            self.woken_to_end.add(gateway.process.name)
+            gateway.process.resume()
 
     def topology(self) -> Topology:
         return Topology(
@@ -252,11 +263,16 @@ class SimProvisioner:
         )
 
     def destroy(self, key: str) -> tuple[str, ...]:
-        """Nothing outlives the world."""
-        return ()
+        """Ask those that live to end, and wait until they have; nothing else outlives them."""
+        alive = self.fleet.alive
+        for gateway in alive:
+            self.fleet.ask_to_end(gateway, "torn down")
+        while self.fleet.alive:
+            self.fleet.world.sleep(_LOOK_S)
+        return tuple(gateway.process.name for gateway in alive)
 
     def find(self, key: str) -> tuple[Any, ...]:
-        return ()
+        return tuple(self.fleet.alive)
 
     def log_tails(self, key: str, max_bytes: int = 65536) -> Mapping[str, str]:
         return {}

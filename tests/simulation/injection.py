@@ -5,26 +5,29 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tests.simulation.buckets import Injected
 from tests.simulation.meddling import CutOff, Flip, FrameMeddler
+from tests.simulation.network import USUAL_BYTES_PER_S
 from tests.simulation.schedule import (
     Appear,
     Call,
+    Cancel,
     Change,
     Cut,
     Damage,
+    Far,
     Fault,
     Frame,
     Kill,
     KillClient,
+    Lapse,
     Reset,
     Slow,
     Stop,
     Store,
+    Storm,
     Truncate,
-    body_of,
-    key_of,
 )
-from tests.simulation.stores import Injected
 from tests.simulation.transport import Meddler
 
 if TYPE_CHECKING:
@@ -45,17 +48,26 @@ def plan_faults(scene: Scene) -> None:
 
 
 def _happen(scene: Scene, fault: Fault) -> None:
+    if scene.is_calm:
+        return
     scene.world.note(f"fault: {fault}")
     match fault:
         case Kill() | Stop():
             _to_gateway(scene, fault)
         case KillClient(_, again_s):
             _kill_client(scene, again_s)
+        case Cancel():
+            scene.cancel()
+        case Lapse():
+            scene.destination.lapse()
+        case Storm(_, side, for_s, retry_after_s):
+            bucket = scene.source if side == "source" else scene.destination
+            bucket.refuse(for_s, retry_after_s)
         case Change(_, index, is_deleted):
             _change(scene, index, is_deleted)
-        case Appear(_, index):
-            scene.destination.write(key_of(index), b"somebody else's " * (index + 1))
-        case Cut() | Reset() | Slow() | Damage() | Truncate() | Frame():
+        case Appear(_, index, is_deleted):
+            _appear(scene, index, is_deleted)
+        case Cut() | Reset() | Slow() | Far() | Damage() | Truncate() | Frame():
             _to_hop(scene, fault)
 
 
@@ -74,7 +86,7 @@ def _to_gateway(scene: Scene, fault: Kill | Stop) -> None:
 
 
 def _restart(scene: Scene, node: str) -> None:
-    if not scene.fleet.gateways[node].is_alive and not scene.is_over:
+    if not scene.fleet.gateways[node].is_alive and not scene.is_over and not scene.is_calm:
         scene.fleet.start(node)
 
 
@@ -86,15 +98,38 @@ def _kill_client(scene: Scene, again_s: float) -> None:
 
 
 def _change(scene: Scene, index: int, is_deleted: bool) -> None:
+    key = scene.schedule.key_of(index)
     if is_deleted:
-        scene.source.remove(key_of(index))
+        scene.source.remove(key)
     else:
-        size = scene.schedule.sizes[index]
-        version = len(scene.source.versions[key_of(index)])
-        scene.source.write(key_of(index), body_of(scene.schedule.seed, index, version, size))
+        scene.write_source(index, len(scene.source.versions[key]))
 
 
-def _to_hop(scene: Scene, fault: Cut | Reset | Slow | Damage | Truncate | Frame) -> None:
+def _appear(scene: Scene, index: int, is_deleted: bool) -> None:
+    key = scene.schedule.key_of(index)
+    if is_deleted:
+        scene.destination.remove(key)
+    else:
+        count = len(scene.destination.versions.get(key, []))
+        scene.destination.write(key, b"somebody else's " * (index + 1) + b"!" * count)
+
+
+def calm(scene: Scene) -> None:
+    """All troubles are over, those included that are still to come."""
+    scene.is_calm = True
+    for bucket in (scene.source, scene.destination):
+        bucket.faults.clear()
+        bucket.refuse(0.0)
+    scene.plane.faults.clear()
+    scene.network.heal_all()
+    for pipe in scene.network.troubled():
+        pipe.reset("Connection reset by peer")
+    for gateway in scene.fleet.alive:
+        if gateway.process.is_stopped:
+            scene.fleet.wake(gateway.process.name)
+
+
+def _to_hop(scene: Scene, fault: Cut | Reset | Slow | Far | Damage | Truncate | Frame) -> None:
     origin, target = (scene.fleet.host(node) for node in scene.schedule.hops[fault.hop])
     network, world = scene.network, scene.world
     match fault:
@@ -108,8 +143,12 @@ def _to_hop(scene: Scene, fault: Cut | Reset | Slow | Damage | Truncate | Frame)
             network.reset(origin, target)
         case Slow(_, _, for_s, bytes_per_s):
             weather = network.weather(origin, target)
-            usual, weather.bytes_per_s = weather.bytes_per_s, bytes_per_s
-            world.after(for_s, partial(setattr, weather, "bytes_per_s", usual))
+            weather.bytes_per_s = bytes_per_s
+            world.after(for_s, partial(setattr, weather, "bytes_per_s", USUAL_BYTES_PER_S))
+        case Far(_, _, latency_s, bytes_per_s):
+            for pair in ((origin, target), (target, origin)):
+                weather = network.weather(*pair)
+                weather.latency_s, weather.bytes_per_s = latency_s, bytes_per_s
         case Damage(_, _, offset):
             _meddle(scene, origin, target, Flip(offset))
         case Truncate(_, _, after_bytes):

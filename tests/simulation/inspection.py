@@ -1,172 +1,257 @@
 """What must hold of every run, whatever went wrong in it.
 
 The destination equals the source, or what does not is reported with a reason; nothing is
-reported as done that is not there with the right bytes; nothing is left.
+reported as done that is not there with the right bytes and attributes; nothing is left.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from tests.simulation.buckets import OWN_PREFIX
 from tests.simulation.fleet import Gateway
+from tests.simulation.rules import shown
+from tests.simulation.schedule import Call, Cut, Kill, Schedule, Stop, Store
 
 if TYPE_CHECKING:
     from tests.simulation.run import Scene
 
-#: Objects under it are the transfer's own notes, not a user's.
-OWN_PREFIX: Final = ".skyplane/"
+#: Refusals of a store in a row that a lead bears.
+_PATIENCE: Final = 3
 
 #: Frames that may wait at a relay: what few links bring in one reading.
 _MOST_WAITING_FRAMES: Final = 64
 
 
 @dataclass(slots=True)
-class Claims:
-    """What leads entered into their reports, compared with the store at that moment."""
-
-    scene: Scene
-    last: dict[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
-    lies: list[str] = field(default_factory=list)
-
-    def enter(self, state: str, key: str, destination: str, row: Mapping[str, Any]) -> None:
-        self.scene.world.note(f"{key}: {state} {row.get('code', '')}")
-        self.last[key] = (state, row)
-        if state == "copied":
-            found = self.scene.destination.content().get(destination)
-            proper = self.scene.source.versions.get(key, [])
-            users = self.scene.destination.versions.get(destination, [])
-            landed = self.scene.destination.landed.get(destination, [])
-            # A user may have replaced it since.
-            if found not in (*proper, *users) or not any(body in proper for body in landed):
-                self.lies.append(f"{key!r} was reported as copied, but is {_shown(found)}")
-        elif state == "failed" and not row.get("reason"):
-            self.lies.append(f"{key!r} was reported as failed without a reason")
-
-
-@dataclass(slots=True)
 class Inspection:
-    """How a run ended and what is wrong with that."""
+    """How a run ended and what is wrong with that.
+
+    Attributes:
+        then_state, then_reason: of the second run; empty when there was none.
+        ended_s: when the first run had ended.
+        most_held_bytes, most_waiting_frames: at any sink, at any relay.
+    """
 
     state: str = ""
     reason: str = ""
+    then_state: str = ""
+    then_reason: str = ""
     findings: list[str] = field(default_factory=list)
     open_uploads: dict[str, str] = field(default_factory=dict)
     put_bytes: int = 0
+    ended_s: float = 0.0
+    most_held_bytes: int = 0
+    most_waiting_frames: int = 0
+
+    def look_at_first(self, scene: Scene) -> None:
+        """The first run has ended."""
+        self.state, self.reason = _ended(scene, self.findings)
+        self.open_uploads = scene.destination.open_uploads()
+        self.put_bytes = sum(
+            count
+            for key, count in scene.destination.put_bytes.items()
+            if not key.startswith(OWN_PREFIX)
+        )
+        self.findings += [*_objects(scene), *_left(scene, self.state)]
+        if self.state == "succeeded":
+            self.findings += [*_equal(scene), *_moved(scene)]
+
+    def look_again(self, scene: Scene) -> None:
+        """What was late has come by now; all that was said still holds."""
+        self.findings += _objects(scene)
+        if self.state == "succeeded":
+            self.findings += _equal(scene)
+
+    def look_at_second(self, scene: Scene, *, has_handle: bool) -> None:
+        """The second run, in which nothing goes wrong, has ended: it must be whole."""
+        findings: list[str] = []
+        self.then_state, self.then_reason = _ended(scene, findings)
+        findings += [*_objects(scene), *_whole(scene, self.then_state, has_handle)]
+        # A part that the store had spoilt is found out when the whole is put together.
+        may_fail = scene.schedule.conflict == "fail" or scene.destination.damaged
+        if self.then_state != "succeeded" and not may_fail:
+            findings.append(f"ended {self.then_state}: {self.then_reason}")
+        findings += _left(scene, self.then_state, is_calm=True)
+        self.findings += [f"second run: {text}" for text in findings]
+
+    def look_at_processes(self, scene: Scene) -> None:
+        """The fleet was taken down."""
+        self.findings += _processes(scene)
+        self.most_held_bytes = scene.fleet.most_held_bytes
+        self.most_waiting_frames = scene.fleet.most_waiting_frames
+        for wrongs in (
+            scene.claims.lies,
+            scene.source.wrongs,
+            scene.destination.wrongs,
+            scene.plane.wrongs,
+        ):
+            self.findings += wrongs
 
 
-def inspect(scene: Scene, hang: str) -> Inspection:
-    """Look at everything that is left of a run."""
-    found = Inspection()
-    if hang:
-        found.findings.append(hang)
-    _orchestrator(scene, found)
-    _objects(scene, found)
-    _uploads(scene, found)
-    _processes(scene, found)
-    found.findings.extend((*scene.claims.lies, *scene.destination.wrongs, *scene.plane.wrongs))
-    found.put_bytes = sum(
-        count
-        for key, count in scene.destination.put_bytes.items()
-        if not key.startswith(OWN_PREFIX)
-    )
+def _ended(scene: Scene, findings: list[str]) -> tuple[str, str]:
+    """State and reason of the orchestrator that ran last."""
+    if not scene.orchestrators:
+        return "", ""
+    last = scene.orchestrators[-1]
+    state = "error" if last.result is None else last.result.state
+    reason = "" if last.error is None else f"{last.error.code}: {last.error.message}"
+    if state != "succeeded" and last.is_over and not reason:
+        findings.append("the transfer ended badly and does not say why")
+    if last.crash:
+        findings.append(f"the client crashed: {last.crash}")
+    return state, reason
+
+
+# -- objects
+
+
+def _objects(scene: Scene) -> list[str]:
+    """Nothing is there that nobody has given, and what was copied stays there."""
+    source, destination = scene.source, scene.destination
+    there = destination.data()
+    found = [
+        f"{key!r} at the destination is {shown(content)}, nobody's"
+        for key, content in there.items()
+        if not source.is_users(key, content)
+        and not destination.is_users(key, content)
+        and key not in destination.damaged
+    ]
+    for key, (state, _) in scene.claims.last.items():
+        content = there.get(key)
+        is_users = destination.is_users(key, content) or key in destination.removed
+        # A later epoch may have had to write it again, to a store that spoils what it gets.
+        was_spoilt = content is None and key in destination.damaged
+        is_right = source.is_users(key, content) or is_users or was_spoilt
+        if state == "copied" and not is_right:
+            found.append(f"{key!r} was copied, but is {shown(content)}")
     return found
 
 
-def _orchestrator(scene: Scene, found: Inspection) -> None:
-    if not scene.orchestrators:
-        return
-    last = scene.orchestrators[-1]
-    found.state = "error"
-    if last.result is not None:
-        found.state = last.result.state
-    if last.error is not None:
-        found.reason = f"{last.error.code}: {last.error.message}"
-    if found.state != "succeeded" and last.is_over and not found.reason:
-        found.findings.append("the transfer ended badly and does not say why")
-    if last.crash:
-        found.findings.append(f"the client crashed: {last.crash}")
-
-
-def _objects(scene: Scene, found: Inspection) -> None:
-    there = {
-        key: body
-        for key, body in scene.destination.content().items()
-        if not key.startswith(OWN_PREFIX)
-    }
-    for key, body in there.items():
-        proper = [
-            *scene.source.versions.get(key, []),
-            *scene.destination.versions.get(key, []),
-        ]
-        if body not in proper and key not in scene.destination.damaged:
-            found.findings.append(f"{key!r} at the destination is {_shown(body)}, nobody's bytes")
-    for key, (state, _) in scene.claims.last.items():
-        versions = scene.source.versions.get(key, [])
-        users = scene.destination.versions.get(key, [])
-        if state == "copied" and there.get(key) not in (*versions, *users):
-            found.findings.append(f"{key!r} was copied, but is {_shown(there.get(key))}")
-    if found.state == "succeeded":
-        _equal(scene, there, found)
-
-
-def _equal(scene: Scene, there: Mapping[str, bytes], found: Inspection) -> None:
+def _equal(scene: Scene) -> list[str]:
     """Success means: every object is there, in a version that it had during the run."""
-    for key in scene.source.content():
-        # What a user has at the destination stays under the rule `skip`, or came later.
-        users = scene.destination.versions.get(key, [])
-        if there.get(key) not in (*scene.source.versions[key], *users):
-            found.findings.append(f"success, but {key!r} is {_shown(there.get(key))}")
+    there = scene.destination.data()
+    return [
+        f"success, but {key!r} is {shown(there.get(key))}"
+        for key in scene.source.data()
+        if not scene.source.is_users(key, there.get(key))
+        and not scene.rules.stays(key, there.get(key))
+        and key not in scene.destination.removed
+        and not _was_absent(scene, key)
+    ]
 
 
-def _uploads(scene: Scene, found: Inspection) -> None:
-    found.open_uploads = scene.destination.open_uploads()
-    keeps_journal = any(key.startswith(OWN_PREFIX) for key in scene.destination.put_bytes)
-    has_lost = any(not gateway.has_ended for gateway in _gateways(scene))
-    if not found.open_uploads or (has_lost and not keeps_journal):
-        # What a killed sink had open, nobody else knows of without a journal.
-        return
-    if found.state == "succeeded":
-        found.findings.append(f"success, but uploads are open: {found.open_uploads}")
-    elif not _are_named(scene, found.open_uploads):
-        found.findings.append(f"uploads are open and named nowhere: {found.open_uploads}")
+def _was_absent(scene: Scene, key: str) -> bool:
+    """Whether the object may not have been at the source when that was listed."""
+    return key in scene.source.interrupted and scene.source.came_unseen(key)
 
 
-def _are_named(scene: Scene, uploads: Mapping[str, str]) -> bool:
-    """A journal names each, or its key, or the result warns of it."""
-    result = scene.orchestrators[-1].result
-    warned = "\n".join(result.warnings) if result is not None else ""
-    journals = b"".join(
-        body for key, body in scene.destination.content().items() if key.startswith(OWN_PREFIX)
+def _whole(scene: Scene, state: str, has_handle: bool) -> list[str]:
+    """Nobody writes any more: every object is there as it is at the source now."""
+    failed = {key for key, (state, _) in scene.claims.last.items() if state == "failed"}
+    # What a journal names is ours, for as long as there is one.
+    has_journal = not scene.destination.has_forgotten and not _are_journals_spoilt(scene)
+    is_known = has_handle and has_journal
+    found = []
+    for key, content in scene.source.data().items():
+        there = scene.destination.get(key)
+        if there == content:
+            # Under the rule `fail` it would count as a stranger's, were it not known as ours.
+            is_ours = not scene.destination.is_users(key, there)
+            if key in failed and is_ours and is_known:
+                found.append(f"{key!r} is there, but was refused")
+            continue
+        is_spoilt = key in scene.destination.damaged
+        refused = key in failed and (scene.schedule.conflict == "fail" or is_spoilt)
+        older = scene.source.is_users(key, there) and scene.rules.passes_over(key)
+        if not (refused or older or scene.rules.stays(key, there)):
+            found.append(f"{key!r} is {shown(there)}, not {shown(content)}")
+    return found
+
+
+def _moved(scene: Scene) -> list[str]:
+    """A move leaves no source whose copy is there, but a version that came later."""
+    if not scene.schedule.move:
+        return []
+    left, there = scene.source.data(), scene.destination
+    return [
+        f"{key!r} was moved, but its source is still there"
+        for key, (state, _) in scene.claims.last.items()
+        if state == "copied"
+        # Somebody may have replaced or removed the copy before the source was deleted.
+        and left.get(key) in {there.get(key)} & set(there.landed.get(key, []))
+    ]
+
+
+# -- uploads and journals
+
+
+def _are_journals_spoilt(scene: Scene) -> bool:
+    """Whether the store has changed what names uploads and objects of ours."""
+    return any(key.startswith(OWN_PREFIX) for key in scene.destination.damaged)
+
+
+#: Requests that clear up what a transfer has left.
+_CLEARING: Final = ("abort_upload", "delete", "list", "list_uploads", "read")
+
+
+def _may_be_hindered(schedule: Schedule) -> bool:
+    """Whether a fault may keep gateways from clearing up, so that the sweep has to."""
+    return any(
+        isinstance(fault, Kill | Stop | Cut | Call)
+        or (isinstance(fault, Store) and fault.method in _CLEARING and fault.count >= _PATIENCE)
+        or (isinstance(fault, Store) and fault.method in _CLEARING and fault.kind == "denied")
+        for fault in schedule.faults
     )
-    return all(
-        upload_id in warned or upload_id.encode() in journals or f'"{key}"'.encode() in journals
+
+
+def _left(scene: Scene, state: str, *, is_calm: bool = False) -> list[str]:
+    """Only what failed keeps a journal, and only what a journal names is open."""
+    uploads, journals = scene.destination.open_uploads(), scene.destination.journals()
+    if _are_journals_spoilt(scene):
+        return []
+    if state in ("succeeded", "cancelled") and (is_calm or not _may_be_hindered(scene.schedule)):
+        found = [f"{state}, but the upload {row} is open" for row in sorted(uploads.items())]
+        return found + [f"{state}, but the journal {key} is there" for key in journals]
+    named = _named(journals)
+    return [
+        f"the upload {upload_id} of {key!r} is open and named nowhere"
         for upload_id, key in uploads.items()
-    )
+        if (key, upload_id) not in named and (key, None) not in named
+    ]
 
 
-def _processes(scene: Scene, found: Inspection) -> None:
+def _named(journals: Mapping[str, bytes]) -> set[tuple[str, str | None]]:
+    """Key and id of the uploads in the journals; no id where it was only intended."""
+    rows = [row for body in journals.values() for row in json.loads(body)["uploads"]]
+    return {(row["key"], row["upload_id"]) for row in rows}
+
+
+# -- processes
+
+
+def _processes(scene: Scene) -> list[str]:
     fleet = scene.fleet
-    for process in scene.world.processes:
-        found.findings.extend(f"{process.name}: {text}" for text in process.unhandled)
+    found = [
+        f"{process.name}: {text}" for process in scene.world.processes for text in process.unhandled
+    ]
     for gateway in _gateways(scene):
         if not gateway.has_ended:
             continue
         names = [task.get_name() for task in gateway.process.loop.tasks]
-        if names and gateway.process.name not in scene.woken_to_end:
-            found.findings.append(f"{gateway.process.name}: tasks are left: {names}")
+        if names and gateway.process.name not in fleet.woken_to_end:
+            found.append(f"{gateway.process.name}: tasks are left: {names}")
         if gateway.service.sink.held_bytes:
-            found.findings.append(f"{gateway.process.name}: chunks are left in memory")
+            found.append(f"{gateway.process.name}: chunks are left in memory")
     if fleet.most_held_bytes > fleet.settings["assembly_mib"] << 20:
-        found.findings.append(f"a sink held {fleet.most_held_bytes} bytes")
+        found.append(f"a sink held {fleet.most_held_bytes} bytes")
     if fleet.most_waiting_frames > _MOST_WAITING_FRAMES:
-        found.findings.append(f"{fleet.most_waiting_frames} frames waited at a relay")
+        found.append(f"{fleet.most_waiting_frames} frames waited at a relay")
+    return found
 
 
 def _gateways(scene: Scene) -> tuple[Gateway, ...]:
     return (*scene.fleet.gateways.values(), *scene.fleet.former)
-
-
-def _shown(body: bytes | None) -> str:
-    return "missing" if body is None else f"{len(body)} bytes {body[:8].hex()}..."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import asyncio.events
+import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -183,11 +184,15 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def drop_tasks(self) -> None:
         """End every task where it stands, in silence."""
         set_running(self)
+        # Some want to wait in their clean-up, again and again.
+        heard, sys.unraisablehook = sys.unraisablehook, lambda _: None
         try:
-            for task in tuple(self.tasks):
+            while self.tasks:
+                task = self.tasks.pop()
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 _close(task.get_coro())
         finally:
+            sys.unraisablehook = heard
             set_running(None)
 
 

@@ -11,6 +11,12 @@ from skyplane_gateway.protocol.messages import PREFIX_BYTES, MessageType, read_p
 FrameKind = Literal["duplicate", "swap", "drop", "flip"]
 
 
+def _flipped(data: bytes, place: int) -> bytes:
+    changed = bytearray(data)
+    changed[place] ^= 0x10
+    return bytes(changed)
+
+
 @dataclass(slots=True)
 class Flip:
     """Changes one bit of the next bytes that pass, so far into them."""
@@ -25,9 +31,7 @@ class Flip:
             self.offset -= len(data)
             return data
         self.is_done = True
-        changed = bytearray(data)
-        changed[self.offset] ^= 0x10
-        return bytes(changed)
+        return _flipped(data, self.offset)
 
 
 @dataclass(slots=True)
@@ -79,7 +83,7 @@ class FrameMeddler:
             "duplicate": lambda whole: whole + whole,
             "swap": self._hold,
             "drop": lambda _: b"",
-            "flip": lambda whole: whole[:-1] + bytes((whole[-1] ^ 1,)),
+            "flip": lambda whole: _flipped(whole, len(whole) * 2 // 3),
         }
         return effects[self.kind](message)
 

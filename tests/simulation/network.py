@@ -19,6 +19,9 @@ from tests.simulation.world import Process, World
 #: A system gives up to connect after about two minutes.
 CONNECT_TIMEOUT_S: Final = 130.0
 
+#: What one connection carries when nothing is wrong.
+USUAL_BYTES_PER_S: Final = 2e5
+
 Address = tuple[str, int]
 Factory = Callable[[], asyncio.BaseProtocol]
 
@@ -33,7 +36,7 @@ class Weather:
     """
 
     latency_s: float = 0.002
-    bytes_per_s: float = 2e5
+    bytes_per_s: float = USUAL_BYTES_PER_S
     is_cut: bool = False
     waiting: list[Callable[[], None]] = field(default_factory=list)
 
@@ -78,7 +81,7 @@ class Network:
         for pair, weather in tuple(self._weather.items()):
             if weather.is_cut:
                 self.heal(*pair)
-            weather.bytes_per_s = Weather().bytes_per_s
+            weather.bytes_per_s = USUAL_BYTES_PER_S
 
     def reset(self, origin: str, target: str) -> int:
         """Break every connection between two hosts; how many there were."""
@@ -90,6 +93,10 @@ class Network:
     def passing(self, origin: str, target: str) -> list[Pipe]:
         """What flows now from one host to another."""
         return [pipe for pipe in self.pipes if pipe.hosts == (origin, target)]
+
+    def troubled(self) -> list[Pipe]:
+        """What a damaged machine changes, and what is full of a slow time's bytes."""
+        return [pipe for pipe in self.pipes if pipe.is_meddled_with or pipe.is_clogged]
 
     # -- connections
 

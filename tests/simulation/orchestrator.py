@@ -9,12 +9,13 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from tests.simulation.fleet import IDENTITY, SimProvisioner
-from tests.simulation.world import Process, World
+from tests.simulation.world import EPOCH_S, Process, World
 
 from skyplane_orchestration.authority import Authority
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import SkyplaneError, TransferFailed
+from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.plan import (
     GridReference,
@@ -25,6 +26,7 @@ from skyplane_orchestration.plan import (
     TransferPlan,
 )
 from skyplane_orchestration.result import TransferResult
+from skyplane_orchestration.steering import SubmittedTransfer
 
 T = TypeVar("T")
 
@@ -57,6 +59,7 @@ class SimClient(Client):
             provisioner=provisioner,
             credentials=CredentialSources(is_ambient_allowed=False),
             sleep=world.sleep,
+            now=lambda: EPOCH_S + world.now,
         )
         self._sim_authority = provisioner.authority
 
@@ -68,17 +71,22 @@ class SimClient(Client):
 
 @dataclass
 class Orchestrator:
-    """One run of the client, and how it ended."""
+    """One run of the client, and how it ended.
+
+    Args:
+        handle: goes on with that transfer, in place of running the job.
+    """
 
     process: Process
     provisioner: SimProvisioner
     job: TransferJob
+    handle: str = ""
     result: TransferResult | None = None
     error: SkyplaneError | None = None
     #: A fault of the library: an exception that is none of its own errors.
     crash: str = ""
     is_over: bool = False
-    submitted: list[Any] = field(default_factory=list)
+    submitted: list[tuple[Fleet, SubmittedTransfer]] = field(default_factory=list)
 
     def start(self) -> None:
         self.process.world.start_thread(self.process, self._run)
@@ -86,10 +94,7 @@ class Orchestrator:
     def _run(self) -> None:
         client = SimClient(self.process.world, self.provisioner)
         try:
-            fleet = client.provision(_PLAN)
-            self.result = client.transfer(
-                self.job, fleet, on_submitted=lambda _, what: self.submitted.append(what)
-            )
+            self.result = client.resume(self.handle) if self.handle else self._transfer(client)
         except TransferFailed as error:
             self.error = error
             if isinstance(error.result, TransferResult):
@@ -98,6 +103,30 @@ class Orchestrator:
             self.error = error
         except Exception:  # noqa: BLE001 - any other error is what is looked for
             self.crash = traceback.format_exc()
+        self.is_over = True
+
+    def _transfer(self, client: SimClient) -> TransferResult:
+        fleet = client.provision(_PLAN)
+        return client.transfer(
+            self.job, fleet, on_submitted=lambda *what: self.submitted.append(what)
+        )
+
+
+@dataclass
+class Canceller:
+    """Somebody else who has a transfer cancelled."""
+
+    process: Process
+    provisioner: SimProvisioner
+    fleet: Fleet
+    submitted: SubmittedTransfer
+    is_over: bool = False
+
+    def start(self) -> None:
+        self.process.world.start_thread(self.process, self._run)
+
+    def _run(self) -> None:
+        SimClient(self.process.world, self.provisioner).cancel(self.fleet, self.submitted)
         self.is_over = True
 
 

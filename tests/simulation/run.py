@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import random
@@ -14,18 +15,27 @@ from functools import partial
 from typing import Any, Final, cast
 from unittest import mock
 
+from tests.simulation.buckets import Bucket
 from tests.simulation.control import SLOW_S, CallerIdentity, ControlPlane, SimControlClient
 from tests.simulation.fleet import FLEET_KEY, SimAuthority, SimFleet, SimProvisioner
-from tests.simulation.injection import plan_faults
-from tests.simulation.inspection import Claims, Inspection, inspect
+from tests.simulation.injection import calm, plan_faults
+from tests.simulation.inspection import Inspection
 from tests.simulation.network import Network
-from tests.simulation.orchestrator import Orchestrator, SimPool
-from tests.simulation.schedule import CHUNK_BYTES, Schedule, body_of, key_of
-from tests.simulation.stores import Bucket, Buckets
-from tests.simulation.world import EPOCH_S, World
+from tests.simulation.orchestrator import Canceller, Orchestrator, SimPool
+from tests.simulation.rules import Claims, Rules
+from tests.simulation.schedule import (
+    ANNOUNCING,
+    CHUNK_BYTES,
+    Schedule,
+    attributes_of,
+    body_of,
+)
+from tests.simulation.stores import LATE_S, Buckets
+from tests.simulation.world import EPOCH_S, Hang, Process, World
 
 from skyplane_gateway import ends
 from skyplane_gateway.lead.report import Report
+from skyplane_orchestration import moving, steering
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.location import Location
 
@@ -34,6 +44,9 @@ WITHIN_S: Final = 3600.0
 
 #: A process that ends waits so long for the calls that it is answering.
 ANSWER_WITHIN_S: Final = 2 * SLOW_S
+
+#: When objects were written that are there when the world begins.
+_OLDER_S, _OLD_S, _NEW_S = -300.0, -200.0, -100.0
 
 SETTINGS: Final[dict[str, Any]] = {
     "assembly_mib": 1,
@@ -60,7 +73,9 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.claims = Claims(self)
-        self.woken_to_end: set[str] = set()
+        self.rules = Rules(self.schedule.conflict, self.source, self.destination)
+        #: All troubles are over.
+        self.is_calm = False
 
     @property
     def job(self) -> TransferJob:
@@ -69,17 +84,38 @@ class Scene:
             Location(f"s3://{self.destination.name}/", "aws:eu-west-3"),
             volume_gb=1.0,
             conflict=cast(Any, self.schedule.conflict),
+            verify=cast(Any, self.schedule.verify),
+            publish_last=(f"*{ANNOUNCING}",),
+            move=self.schedule.move,
         )
 
-    def orchestrate(self) -> None:
-        """Have a new orchestrator take up the job."""
+    def orchestrate(self, handle: str = "") -> None:
+        """Have a new orchestrator take up the job, or go on by a handle."""
         process = self.world.process(f"orchestrator {len(self.orchestrators)}", "10.1.0.1")
+        self._identify(process)
+        orchestrator = Orchestrator(process, self.provisioner, self.job, handle)
+        self.orchestrators.append(orchestrator)
+        orchestrator.start()
+
+    def cancel(self) -> None:
+        """Have somebody cancel what was submitted last."""
+        if not self.orchestrators or not self.orchestrators[-1].submitted or self.is_over:
+            return
+        process = self.world.process("canceller", "10.1.0.2")
+        Canceller(process, self.provisioner, *self.orchestrators[-1].submitted[-1]).start()
+
+    def _identify(self, process: Process) -> None:
         self.provisioner.authority.identity = CallerIdentity.orchestrator(
             self.plane, process, FLEET_KEY
         )
-        orchestrator = Orchestrator(process, self.provisioner, self.job)
-        self.orchestrators.append(orchestrator)
-        orchestrator.start()
+
+    def write_source(self, index: int, version: int) -> None:
+        seed, size = self.schedule.seed, self.schedule.sizes[index]
+        self.source.write(
+            self.schedule.key_of(index),
+            body_of(seed, index, version, size),
+            attributes_of(seed, index, version),
+        )
 
     @property
     def is_over(self) -> bool:
@@ -109,13 +145,17 @@ class Outcome:
 
 
 def run_schedule(schedule: Schedule) -> Outcome:
-    """Run to the end, end the fleet, look."""
+    """Run to the end, go on where the schedule says so, end the fleet, look."""
     world = World(schedule.seed)
+    inspection = Inspection()
     with _simulated(world) as buckets:
         scene = _scene(schedule, world, buckets)
         with _overheard(scene.claims):
-            hang = _play(scene)
-        inspection = inspect(scene, hang)
+            try:
+                _play(scene, inspection)
+            except AssertionError as error:
+                inspection.findings.append(f"{type(error).__name__}: {error}")
+        inspection.look_at_processes(scene)
         world.close()
         for bucket in (scene.source, scene.destination):
             bucket.drop()
@@ -124,7 +164,7 @@ def run_schedule(schedule: Schedule) -> Outcome:
         schedule,
         inspection.state,
         inspection.reason,
-        tuple(inspection.findings),
+        tuple(dict.fromkeys(inspection.findings)),
         log,
         world.now,
         world.events,
@@ -133,13 +173,34 @@ def run_schedule(schedule: Schedule) -> Outcome:
     )
 
 
-def _play(scene: Scene) -> str:
-    """Let it happen; what hangs, if anything does."""
-    try:
-        scene.world.run_until(lambda: scene.is_over, within_s=WITHIN_S)
-        return _wind_up(scene)
-    except AssertionError as error:
-        return f"{type(error).__name__}: {error}"
+def _play(scene: Scene, inspection: Inspection) -> None:
+    """Let it happen.
+
+    Raises:
+        AssertionError: something hangs.
+    """
+    scene.world.run_until(lambda: scene.is_over, within_s=WITHIN_S)
+    inspection.ended_s = scene.world.now
+    inspection.look_at_first(scene)
+    calm(scene)
+    scene.world.run_for(1.5 * max(LATE_S))
+    inspection.look_again(scene)
+    if scene.schedule.then != "nothing" and scene.source.data():
+        _go_on(scene, inspection)
+    _wind_up(scene)
+
+
+def _go_on(scene: Scene, inspection: Inspection) -> None:
+    """The same again, by its handle where it has left one."""
+    scene.world.note(f"{scene.schedule.then}")
+    result = scene.orchestrators[-1].result
+    handle = result.resume_handle if result is not None else ""
+    if scene.schedule.then == "again elsewhere":
+        _wind_up(scene)
+    scene.claims.last.clear()
+    scene.orchestrate(handle)
+    scene.world.run_until(lambda: scene.is_over, within_s=WITHIN_S)
+    inspection.look_at_second(scene, has_handle=bool(handle))
 
 
 @contextmanager
@@ -169,43 +230,59 @@ def _scene(schedule: Schedule, world: World, buckets: Buckets) -> Scene:
     authority = SimAuthority(
         CallerIdentity.orchestrator(plane, world.process("nobody", "10.1.0.0"), FLEET_KEY)
     )
-    source = Bucket(world, "source")
+    source = Bucket(world, "source", trusts_checksum=schedule.source_vouches)
     destination = Bucket(world, "destination", trusts_checksum=schedule.trusts_checksum)
     buckets.by_name.update(source=source, destination=destination)
-    destination.may_replace = schedule.conflict == "replace"
-    _fill(schedule, source, destination)
     provisioner = SimProvisioner(fleet, authority)
     scene = Scene(schedule, world, network, plane, fleet, provisioner, source, destination)
+    _fill(scene)
+    scene.rules.apply()
     world.after(0.0, scene.orchestrate)
     plan_faults(scene)
     return scene
 
 
-def _fill(schedule: Schedule, source: Bucket, destination: Bucket) -> None:
-    for index, size in enumerate(schedule.sizes):
-        if schedule.there and index % schedule.there == 0:
-            destination.write(key_of(index), b"an older one" * (index + 1))
-        source.write(key_of(index), body_of(schedule.seed, index, 0, size))
+def _fill(scene: Scene) -> None:
+    """Objects at both ends, from the time before the world began."""
+    schedule, world = scene.schedule, scene.world
+    world.now = _OLDER_S
+    _fill_destination(scene, 0)
+    world.now = _OLD_S
+    for index in range(len(schedule.sizes)):
+        scene.write_source(index, 0)
+    world.now = _NEW_S
+    _fill_destination(scene, 1)
+    _fill_destination(scene, 2)
+    world.now = 0.0
 
 
-def _wind_up(scene: Scene) -> str:
-    """What teardown does: ask all gateways to end; what hangs on, if anything does."""
+def _fill_destination(scene: Scene, kind: int) -> None:
+    """What is there already: 0 different and older, 1 different and newer, 2 equal."""
+    schedule = scene.schedule
+    for index in range(0, len(schedule.sizes), schedule.there or len(schedule.sizes)):
+        key = schedule.key_of(index)
+        if not schedule.there or (index // schedule.there) % 3 != kind:
+            continue
+        if kind == 2:
+            scene.destination.write(key, *scene.source.versions[key][0])
+        else:
+            scene.destination.write(key, b"somebody's own" * (index + 1))
+
+
+def _wind_up(scene: Scene) -> None:
+    """What teardown does: ask all gateways to end.
+
+    Raises:
+        AssertionError: some hang on.
+    """
     for gateway in scene.fleet.alive:
-        scene.world.after(
-            0.0, partial(gateway.service.request_shutdown, "the run is over"), gateway.process
-        )
-        if gateway.process.is_stopped:
-            # It answers what was asked of it meanwhile while it ends; its exit ends the rest.
-            scene.woken_to_end.add(gateway.process.name)
-            gateway.process.resume()
-    scene.network.heal_all()
+        scene.fleet.ask_to_end(gateway, "the run is over")
     try:
         scene.world.run_until(lambda: not scene.fleet.alive, within_s=WITHIN_S)
         scene.world.run_for(ANSWER_WITHIN_S)
     except AssertionError as error:
         nodes = [gateway.process.name for gateway in scene.fleet.alive]
-        return f"{', '.join(nodes)} cannot end: {error}"
-    return ""
+        raise Hang(f"{', '.join(nodes)} cannot end: {error}") from error
 
 
 @contextmanager
@@ -219,16 +296,17 @@ def _simulated(world: World) -> Iterator[Buckets]:
         "skyplane_gateway.service.ControlClient": SimControlClient,
         "skyplane_orchestration.sessions.ControlClient": SimControlClient,
         "skyplane_orchestration.sessions.ThreadPoolExecutor": partial(SimPool, world),
-        "skyplane_orchestration.steering.open_store": buckets.open,
+        "skyplane_orchestration.side_by_side.ThreadPoolExecutor": partial(SimPool, world),
         "skyplane_orchestration.steering.mib_to_bytes": lambda _: CHUNK_BYTES,
     }
-    if hasattr(ends, "open_limited"):
-        replaced["skyplane_gateway.ends.open_limited"] = buckets.open_limited
-    else:
-        replaced["skyplane_gateway.ends.open_store"] = buckets.open
+    for module in (ends, steering, moving):
+        for name, opened in (("open_store", buckets.open), ("open_limited", buckets.open_limited)):
+            if hasattr(module, name):
+                replaced[f"{module.__name__}.{name}"] = opened
     with ExitStack() as stack:
         for target, new in replaced.items():
             stack.enter_context(mock.patch(target, new))
+        stack.enter_context(mock.patch.object(asyncio.TaskGroup, "_abort", _abort_in_order))
         for module, name, new in (
             (time, "time", lambda: EPOCH_S + world.now),
             (time, "monotonic", lambda: world.now),
@@ -239,3 +317,16 @@ def _simulated(world: World) -> Iterator[Buckets]:
             stack.enter_context(mock.patch.object(module, name, new))
         stack.callback(random.setstate, state)
         yield buckets
+
+
+def _abort_in_order(group: Any) -> None:
+    """`TaskGroup._abort`, which takes its tasks in the order of a set: that of addresses."""
+    group._aborting = True
+    for task in sorted(group._tasks, key=_number_of):
+        if not task.done():
+            task.cancel()
+
+
+def _number_of(task: asyncio.Task[Any]) -> int:
+    """Tasks are named and numbered as they are made."""
+    return int(task.get_name().rpartition("-")[2])

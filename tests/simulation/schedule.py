@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from tests.simulation.buckets import WRONG, Kind
 from tests.simulation.control import CallFault
 from tests.simulation.meddling import FrameKind
-from tests.simulation.stores import Kind
 
 from skyplane_gateway.config import Route
+from skyplane_gateway.stores.values import ObjectAttributes
 
 KIB: Final = 1 << 10
 
@@ -70,6 +71,23 @@ class Slow:
 
 
 @dataclass(frozen=True, slots=True)
+class Far:
+    """A hop is long: so many seconds each way, and so much on a connection, for good."""
+
+    at_s: float
+    hop: int
+    latency_s: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lapse:
+    """The destination's own rule aborts all uploads that are open."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Damage:
     """A byte changes on one connection of a hop."""
 
@@ -117,6 +135,16 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Storm:
+    """A store refuses all requests for a while, and says when to ask again, or does not."""
+
+    at_s: float
+    side: Literal["source", "destination"]
+    for_s: float
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """A user overwrites or deletes an object of the source."""
 
@@ -127,15 +155,26 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Appear:
-    """A user writes an object of that name to the destination."""
+    """A user writes an object of that name to the destination, or deletes what is there."""
 
     at_s: float
     object: int
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """A user has the transfer cancelled."""
+
+    at_s: float
 
 
 Fault = (
     Kill
     | Appear
+    | Cancel
+    | Far
+    | Lapse
     | Stop
     | KillClient
     | Cut
@@ -146,6 +185,7 @@ Fault = (
     | Frame
     | Call
     | Store
+    | Storm
     | Change
 )
 
@@ -168,17 +208,33 @@ SHAPES: Final[tuple[tuple[Route, ...], ...]] = (
 )
 
 
+#: One long path each, of so many connections; not for random schedules.
+LONG_PATHS: Final = tuple((_route(0, "a", "b", connections=count),) for count in (1, 2, 4, 8))
+ALL_SHAPES: Final = (*SHAPES, *LONG_PATHS)
+
+#: What follows on the first run once all troubles are over: nothing; the same again on the
+#: same fleet, by its handle where it has left one; the same after its fleet was taken down.
+Then = Literal["nothing", "again", "again elsewhere"]
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One run.
+    """One run, and perhaps a second one that goes on with it.
 
     Attributes:
         seed: decides what the faults leave open: pauses, latencies, contents.
-        shape: number of the fleet in `SHAPES`.
+        shape: number of the fleet in `ALL_SHAPES`; random schedules take those of `SHAPES`.
         sizes: bytes of the source's objects.
         conflict: the rule for objects that are there already.
-        there: every so manieth object is at the destination already, older; 0 for none.
+        there: every so manieth object is at the destination already: one that is older,
+            one that is newer, an equal one, in turn; 0 for none.
         trusts_checksum: whether the destination vouches for its checksums.
+        verify: how the end is checked.
+        announcing: every so manieth object is to be published after all others; 0 for none.
+        move: the sources go once the copies are verified.
+        then: what comes after.
+        source_vouches: whether the source gives checksums of its objects. Where it does not,
+            wrong bytes that it sends look like any others, and it sends none.
     """
 
     seed: int
@@ -188,10 +244,15 @@ class Schedule:
     conflict: str = "replace"
     there: int = 0
     trusts_checksum: bool = True
+    verify: str = "stored"
+    announcing: int = 0
+    move: bool = False
+    then: Then = "nothing"
+    source_vouches: bool = True
 
     @property
     def routes(self) -> tuple[Route, ...]:
-        return SHAPES[self.shape]
+        return ALL_SHAPES[self.shape]
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -206,14 +267,33 @@ class Schedule:
         )
         return tuple(dict.fromkeys(pairs))
 
+    def key_of(self, index: int) -> str:
+        """Announcing objects stand between the others in the listing."""
+        return f"k{index:02d}{ANNOUNCING if self.announces(index) else ''}"
+
+    def announces(self, index: int) -> bool:
+        return bool(self.announcing) and index % self.announcing == 0
+
+
+#: What the keys of announcing objects end with.
+ANNOUNCING: Final = ".last"
+
 
 def body_of(seed: int, index: int, version: int, size: int) -> bytes:
     """What a user gave an object in that version."""
     return random.Random(f"{seed}/{index}/{version}").randbytes(size)
 
 
-def key_of(index: int) -> str:
-    return f"k{index:02d}"
+def attributes_of(seed: int, index: int, version: int) -> ObjectAttributes:
+    """The metadata that a user gave it."""
+    chance = random.Random(f"{seed}/{index}/{version}/attributes")
+    if chance.random() < 0.3:
+        return ObjectAttributes()
+    return ObjectAttributes(
+        content_type=chance.choice((None, "text/plain", "application/x-parquet")),
+        cache_control=chance.choice((None, "no-store")),
+        metadata=(("version", str(version)),),
+    )
 
 
 #: Sizes around the limits: nothing, a byte, a batch, a chunk and one byte either side.
@@ -232,16 +312,20 @@ SIZES: Final = (
     260 * KIB,
 )
 
+_AWAY: Final[tuple[Kind, ...]] = ("throttled", "unavailable", "slow")
 STORE_FAULTS: Final[dict[str, tuple[Kind, ...]]] = {
-    "check": ("throttled", "unavailable", "slow"),
-    "list": ("throttled", "unavailable", "slow"),
-    "head": ("throttled", "unavailable", "slow"),
-    "read": ("throttled", "unavailable", "slow", "truncated", "denied"),
-    "put": ("throttled", "unavailable", "lost answer", "slow", "corrupt", "denied"),
-    "create_upload": ("throttled", "unavailable", "slow", "denied"),
-    "put_part": ("throttled", "unavailable", "lost answer", "slow", "corrupt", "denied"),
-    "complete_upload": ("throttled", "unavailable", "lost answer", "slow", "denied"),
-    "abort_upload": ("throttled", "unavailable", "lost answer", "slow"),
+    "check": _AWAY,
+    "list": _AWAY,
+    "head": _AWAY,
+    "read": (*_AWAY, "truncated", "ends early", "wrong bytes", "denied"),
+    "put": (*_AWAY, "lost answer", "late", "corrupt", "denied"),
+    "create_upload": (*_AWAY, "lost answer", "denied"),
+    "put_part": (*_AWAY, "lost answer", "late", "corrupt", "denied"),
+    "complete_upload": (*_AWAY, "lost answer", "late", "denied"),
+    "abort_upload": (*_AWAY, "lost answer"),
+    "list_uploads": _AWAY,
+    "list_parts": _AWAY,
+    "delete": (*_AWAY, "lost answer"),
 }
 _WRITES: Final = ("put", "put_part", "complete_upload")
 SOURCE_METHODS: Final = ("check", "list", "head", "read")
@@ -254,7 +338,12 @@ DESTINATION_METHODS: Final = (
     "put_part",
     "complete_upload",
     "abort_upload",
+    "list_uploads",
+    "list_parts",
+    "delete",
 )
+
+CONFLICTS: Final = ("replace", "skip", "fail", "replace-if-newer", "replace-if-different")
 
 
 def random_schedule(seed: int, *, most_faults: int = 4) -> Schedule:
@@ -265,21 +354,18 @@ def random_schedule(seed: int, *, most_faults: int = 4) -> Schedule:
         seed=seed,
         shape=shape,
         sizes=tuple(rng.choice(SIZES) for _ in range(rng.randint(3, 9))),
-        conflict=rng.choice(("replace", "replace", "skip", "fail")),
-        there=rng.choice((0, 0, 3)),
+        conflict=rng.choice(("replace", *CONFLICTS)),
+        there=rng.choice((0, 0, 1, 2)),
         trusts_checksum=rng.random() < 0.7,
+        verify=rng.choice(("stored", "stored", "stored", "reread")),
+        announcing=rng.choice((0, 0, 3, 4)),
+        move=rng.random() < 0.15,
+        then=rng.choice(("nothing", "again", "again elsewhere")),
+        source_vouches=random.Random(f"{seed}/source").random() < 0.6,
     )
     theme = rng.choice(_THEMES)
     faults = tuple(_random_fault(rng, bare, theme) for _ in range(rng.randint(0, most_faults)))
-    return Schedule(
-        bare.seed,
-        bare.shape,
-        bare.sizes,
-        faults,
-        bare.conflict,
-        bare.there,
-        bare.trusts_checksum,
-    )
+    return replace(bare, faults=faults)
 
 
 def _moment(rng: random.Random) -> float:
@@ -292,7 +378,9 @@ _THEMES: Final[tuple[tuple[type, ...], ...]] = (
     (Stop, Stop, Cut, Slow, Kill),
     (Cut, Reset, Slow, Damage, Truncate, Frame),
     (Store,),
+    (Kill, Stop, Store),
     (Change, Appear, Kill, Stop, Store),
+    (Cancel, Kill, Stop, Slow, Store),
     (Kill, Stop, KillClient, Cut, Reset, Slow, Damage, Truncate, Frame, Call, Store, Change),
 )
 
@@ -316,7 +404,8 @@ def _random_fault(rng: random.Random, schedule: Schedule, theme: tuple[type, ...
         Call(rng.randint(1, 60), rng.choice(("lost request", "lost answer", "slow"))),
         _random_store_fault(rng),
         Change(at_s, _a_large_one(rng, schedule), rng.random() < 0.3),
-        Appear(at_s, rng.randrange(len(schedule.sizes))),
+        Appear(at_s, rng.randrange(len(schedule.sizes)), rng.random() < 0.2),
+        Cancel(at_s),
     )
     wanted = rng.choice(theme)
     return next(fault for fault in choices if isinstance(fault, wanted))
@@ -333,5 +422,6 @@ def _random_store_fault(rng: random.Random) -> Store:
     method = rng.choice(SOURCE_METHODS if side == "source" else (*DESTINATION_METHODS, *_WRITES))
     # Of what a store may do, to spoil what it stores is the worst.
     spoils: tuple[Kind, ...] = ("corrupt",) * 3 if method in ("put", "put_part") else ()
-    kinds = (*STORE_FAULTS[method], *spoils)
-    return Store(side, method, rng.randint(1, 8), rng.choice((1, 1, 2, 30)), rng.choice(kinds))
+    kinds = tuple(kind for kind in STORE_FAULTS[method] if side == "source" or kind != WRONG)
+    kind = rng.choice((*kinds, *spoils))
+    return Store(side, method, rng.randint(1, 8), rng.choice((1, 1, 2, 30)), kind)

@@ -1,21 +1,22 @@
-"""Buckets in memory that have the faults of real stores, and keep accounts."""
+"""Stores of a world: in memory, with the faults of real ones."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
+from tests.simulation.buckets import WRONG, Bucket, Kind
 from tests.simulation.world import World
 
 from skyplane_gateway.errors import (
     PermissionDenied,
     PreconditionFailed,
+    StoreError,
     StoreUnavailable,
     Throttled,
 )
@@ -39,19 +40,12 @@ from skyplane_gateway.stores.limiter import AdaptiveLimiter
 
 T = TypeVar("T")
 
-Kind = Literal[
-    "throttled",
-    "unavailable",
-    "lost answer",
-    "slow",
-    "wrong bytes",
-    "truncated",
-    "corrupt",
-    "denied",
-]
-
 #: How long a slow request takes.
 SLOW_S: Final = 8.0
+
+#: How long late ones take: longer than a receipt is waited for, or than a lead is; and
+#: shorter than a fleet lives that nobody asks for anything.
+LATE_S: Final = (12.0, 30.0, 50.0)
 
 #: How soon a thread that waits sees that it need not.
 _LOOK_S: Final = 0.25
@@ -59,101 +53,8 @@ _LOOK_S: Final = 0.25
 _LEAST_S: Final = 0.002
 _MOST_S: Final = 0.02
 
-
-@dataclass(frozen=True, slots=True)
-class Injected:
-    """Requests number `first` to `first + count - 1` of a method have a fault."""
-
-    method: str
-    first: int
-    count: int
-    kind: Kind
-
-
-@dataclass(slots=True)
-class Bucket:
-    """One bucket of a world: its faults, and what was done to it.
-
-    Attributes:
-        trusts_checksum: whether the store vouches for its checksums.
-        put_bytes: key -> bytes sent there, whole objects and parts.
-        versions: key -> every body that a user has given it.
-        may_replace: whether the rule lets a transfer replace a user's objects at all.
-        wrongs: what was done to a user's object against the rule.
-    """
-
-    world: World
-    name: str
-    trusts_checksum: bool = True
-    faults: list[Injected] = field(default_factory=list)
-    requests: Counter[str] = field(default_factory=Counter)
-    put_bytes: Counter[str] = field(default_factory=Counter)
-    read_bytes: int = 0
-    versions: dict[str, list[bytes]] = field(default_factory=dict)
-    damaged: set[str] = field(default_factory=set)
-    may_replace: bool = True
-    wrongs: list[str] = field(default_factory=list)
-    _written_s: dict[str, float] = field(default_factory=dict)
-    _listed_s: float = -1.0
-    #: Key -> every body that a transfer has given it.
-    landed: dict[str, list[bytes]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        memory.create_bucket(self.name)
-
-    @property
-    def spec(self) -> StoreSpec:
-        return StoreSpec("memory", self.name)
-
-    # -- what a user does beside the transfer
-
-    def write(self, key: str, body: bytes) -> None:
-        memory.MemoryStore(self.spec).put(key, body)
-        self.versions.setdefault(key, []).append(body)
-        self._written_s[key] = self.world.now
-
-    # -- what a transfer does
-
-    def was_listed(self) -> None:
-        self._listed_s = self.world.now
-
-    def before_write(self, key: str) -> bytes | None:
-        found = memory._buckets[self.name].objects.get(key)
-        return None if found is None else found.body
-
-    def was_written(self, key: str, before: bytes | None) -> None:
-        """See that no user's object was replaced that the transfer may not have seen."""
-        self.landed.setdefault(key, []).append(memory._buckets[self.name].objects[key].body)
-        if before is None or before not in self.versions.get(key, []):
-            return
-        if not self.may_replace:
-            self.wrongs.append(f"{key!r} of somebody else was replaced against the rule")
-        elif self._listed_s < self._written_s[key]:
-            self.wrongs.append(f"{key!r} of somebody else was replaced unseen")
-
-    def remove(self, key: str) -> None:
-        memory.MemoryStore(self.spec).delete(key)
-
-    def content(self) -> dict[str, bytes]:
-        return {key: found.body for key, found in memory._buckets[self.name].objects.items()}
-
-    def open_uploads(self) -> dict[str, str]:
-        """Upload id -> key."""
-        uploads = memory._buckets[self.name].uploads
-        return {upload_id: upload.key for upload_id, upload in uploads.items()}
-
-    def drop(self) -> None:
-        memory.delete_bucket(self.name)
-
-    # -- faults
-
-    def next_fault(self, method: str) -> Kind | None:
-        self.requests[method] += 1
-        number = self.requests[method]
-        for fault in self.faults:
-            if fault.method == method and 0 <= number - fault.first < fault.count:
-                return fault.kind
-        return None
+#: Keys of one page of a listing.
+_PAGE: Final = 1000
 
 
 class FaultyStore:
@@ -170,25 +71,35 @@ class FaultyStore:
         return replace(self._store.capabilities, trusts_checksum=self._bucket.trusts_checksum)
 
     def _request(self, method: str, key: str, effect: Callable[[Kind | None], T]) -> T:
-        """One request: the way there, the effect, the way back."""
-        fault = self._bucket.next_fault(method)
+        """One request: the way there, the effect, the way back.
+
+        Once it has been sent it is carried out, whatever becomes of its sender.
+        """
+        bucket, world = self._bucket, self._world
+        fault = bucket.next_fault(method)
         if fault is not None:
-            self._world.note(f"store {self._bucket.name}: {fault}: {method} {key!r}")
-        rng = self._world.rng
-        self._world.sleep(rng.uniform(_LEAST_S, _MOST_S))
-        if fault == "throttled":
-            raise Throttled(f"slow down ({method} {key!r})")
-        if fault == "unavailable":
-            raise StoreUnavailable(f"the store does not answer ({method} {key!r})")
-        if fault == "denied":
-            raise PermissionDenied(f"{method} of {key!r} is not allowed; grant it")
-        if fault == "slow":
-            self._world.sleep(SLOW_S)
-        result = effect(fault)
-        self._world.sleep(rng.uniform(_LEAST_S, _MOST_S))
+            world.note(f"store {bucket.name}: {fault}: {method} {key!r}")
+        answers: list[T] = []
+        errors: list[StoreError] = []
+
+        def arrive(wake: Callable[[], None]) -> None:
+            try:
+                bucket.ensure_taken(method, key)
+                _refuse(fault, method, key)
+                answers.append(effect(fault))
+            except StoreError as error:
+                errors.append(error)
+            world.after(world.rng.uniform(_LEAST_S, _MOST_S), wake)
+
+        there_s = world.rng.uniform(_LEAST_S, _MOST_S)
+        if fault in ("slow", "late"):
+            there_s += SLOW_S if fault == "slow" else world.rng.choice(LATE_S)
+        world.block(lambda wake: world.after(there_s, partial(arrive, wake)))
+        if errors:
+            raise errors[0]
         if fault == "lost answer":
             raise StoreUnavailable(f"the answer was lost ({method} {key!r})")
-        return result
+        return answers[0]
 
     def _distrusted(self, info: ObjectInfo) -> ObjectInfo:
         return info if self._bucket.trusts_checksum else replace(info, crc32c=None)
@@ -207,17 +118,25 @@ class FaultyStore:
             start_after = page[-1].key
 
     def _page(self, prefix: str, after: str | None, _: Kind | None) -> tuple[ObjectInfo, ...]:
-        self._bucket.was_listed()
+        self._bucket.was_listed(prefix)
         return tuple(islice(self._store.list(prefix, start_after=after), _PAGE))
 
     def head(self, key: str) -> ObjectInfo:
-        return self._distrusted(self._request("head", key, lambda _: self._store.head(key)))
+        def effect(_: Kind | None) -> ObjectInfo:
+            self._bucket.was_headed(key)
+            return self._store.head(key)
+
+        return self._distrusted(self._request("head", key, effect))
 
     def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Reader:
         def effect(fault: Kind | None) -> Reader:
             reader = self._store.read(key, offset=offset, length=length, if_match=if_match)
             self._bucket.read_bytes += length
-            return _FaultyReader(reader, fault)
+            info = self._bucket.info(key)
+            is_whole = info is not None and info.size_bytes == length
+            # Without a checksum, and of a small object, the bytes are their only witness.
+            is_alone = is_whole or not self._bucket.trusts_checksum
+            return _FaultyReader(reader, None if fault == WRONG and is_alone else fault)
 
         return self._request("read", key, effect)
 
@@ -232,7 +151,7 @@ class FaultyStore:
     ) -> ObjectInfo:
         def effect(fault: Kind | None) -> ObjectInfo:
             self._bucket.put_bytes[key] += len(data)
-            before = self._bucket.before_write(key)
+            before, info_before = self._bucket.get(key), self._bucket.info(key)
             is_damaged = fault == "corrupt" and len(data) > 0
             try:
                 info = self._store.put(
@@ -244,12 +163,12 @@ class FaultyStore:
                 )
             except PreconditionFailed:
                 # The contract: what is there and is what was sent counts as written.
-                if before != bytes(data):
+                if before is None or before.body != bytes(data):
                     raise
                 return self._store.head(key)
-            self._bucket.was_written(key, before)
             if is_damaged:
                 self._bucket.damaged.add(key)
+            self._bucket.was_written(key, before, info_before)
             return info
 
         return self._distrusted(self._request("put", key, effect))
@@ -291,7 +210,7 @@ class FaultyStore:
         claimed = crc32c if self._bucket.trusts_checksum else None
 
         def effect(_: Kind | None) -> ObjectInfo:
-            before = self._bucket.before_write(key)
+            before, info_before = self._bucket.get(key), self._bucket.info(key)
             info = self._store.complete_upload(
                 key,
                 upload_id,
@@ -300,7 +219,7 @@ class FaultyStore:
                 size_bytes=size_bytes,
                 crc32c=claimed,
             )
-            self._bucket.was_written(key, before)
+            self._bucket.was_written(key, before, info_before)
             return info
 
         return self._distrusted(self._request("complete_upload", key, effect))
@@ -316,15 +235,17 @@ class FaultyStore:
     def list_parts(self, key: str, upload_id: str) -> tuple[PartInfo, ...]:
         return self._request("list_parts", key, lambda _: self._store.list_parts(key, upload_id))
 
-    def delete(self, key: str) -> None:
-        self._request("delete", key, lambda _: self._store.delete(key))
+    def delete(self, key: str, *, if_match: str | None = None) -> None:
+        def effect(_: Kind | None) -> None:
+            there = self._bucket.info(key)
+            if there is not None and if_match in (None, there.etag):
+                self._bucket.was_deleted(key)
+            self._store.delete(key, if_match=if_match)
+
+        self._request("delete", key, effect)
 
     def close(self) -> None:
         self._store.close()
-
-
-#: Keys of one page of a listing.
-_PAGE: Final = 1000
 
 
 class _FaultyReader:
@@ -342,6 +263,11 @@ class _FaultyReader:
                 raise StoreUnavailable("the body ended before the range did")
             self._is_spoiled = True
             return int(self._reader.readinto(buffer[: len(buffer) // 2]))
+        if self._fault == "ends early":
+            if self._is_spoiled:
+                return 0
+            self._is_spoiled = True
+            return int(self._reader.readinto(buffer[: len(buffer) // 2]))
         count = int(self._reader.readinto(buffer))
         if self._fault == "wrong bytes" and count and not self._is_spoiled:
             self._is_spoiled = True
@@ -356,6 +282,16 @@ class _FaultyReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _refuse(fault: Kind | None, method: str, key: str) -> None:
+    """Raises StoreError where the store does not carry out a request."""
+    if fault == "throttled":
+        raise Throttled(f"slow down ({method} {key!r})")
+    if fault == "unavailable":
+        raise StoreUnavailable(f"the store does not answer ({method} {key!r})")
+    if fault == "denied":
+        raise PermissionDenied(f"{method} of {key!r} is not allowed; grant it")
 
 
 def _flipped(data: Body) -> bytes:
@@ -379,7 +315,7 @@ class Buckets:
 
     def open_limited(self, spec: StoreSpec, credentials: Credentials | None = None) -> ObjectStore:
         """Stands where `open_limited` does; every process has limiters of its own."""
-        name = (id(asyncio.get_running_loop()), spec.bucket)
+        name = (self._process(), spec.bucket)
         limiter = self.limiters.get(name)
         if limiter is None:
             limiter = AdaptiveLimiter(clock=self._clock, pause=self._pause)
@@ -392,6 +328,12 @@ class Buckets:
             pause=self._pause,
             fraction=self.world.rng.random,
         )
+
+    def _process(self) -> int:
+        """Whose code runs: that of an event loop, or of a thread."""
+        world = self.world
+        process = world.thread.process.loop if world.is_in_thread else asyncio.get_running_loop()
+        return id(process)
 
     def _clock(self) -> float:
         return self.world.now

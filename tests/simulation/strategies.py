@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
+from tests.simulation.buckets import WRONG
 from tests.simulation.schedule import (
+    CONFLICTS,
     DESTINATION_METHODS,
     KIB,
     SHAPES,
@@ -12,6 +14,7 @@ from tests.simulation.schedule import (
     STORE_FAULTS,
     Appear,
     Call,
+    Cancel,
     Change,
     Cut,
     Damage,
@@ -42,7 +45,9 @@ def _store_faults() -> st.SearchStrategy[Fault]:
             st.just(place[1]),
             st.integers(1, 12),
             st.sampled_from((1, 2, 30)),
-            st.sampled_from(STORE_FAULTS[place[1]]),
+            st.sampled_from(
+                [k for k in STORE_FAULTS[place[1]] if k != WRONG or place[0] == "source"]
+            ),
         )
     )
 
@@ -57,7 +62,8 @@ def _faults(gateways: int, hops: int, objects: int) -> st.SearchStrategy[Fault]:
             st.integers(1, 60),
             st.sampled_from(("lost request", "lost answer", "slow")),
         ),
-        st.builds(Appear, _MOMENTS, st.integers(0, objects - 1)),
+        st.builds(Cancel, _MOMENTS),
+        st.builds(Appear, _MOMENTS, st.integers(0, objects - 1), st.booleans()),
         st.builds(Change, _MOMENTS, st.integers(0, objects - 1), st.booleans()),
         st.builds(
             Frame,
@@ -93,7 +99,12 @@ def schedules(draw: st.DrawFn, *, most_faults: int = 5) -> Schedule:
         shape,
         sizes,
         tuple(faults),
-        draw(st.sampled_from(("replace", "skip", "fail"))),
-        draw(st.sampled_from((0, 3))),
+        draw(st.sampled_from(CONFLICTS)),
+        draw(st.sampled_from((0, 1, 2))),
+        draw(st.booleans()),
+        draw(st.sampled_from(("stored", "reread"))),
+        draw(st.sampled_from((0, 2, 3))),
+        draw(st.booleans()),
+        draw(st.sampled_from(("nothing", "again", "again elsewhere"))),
         draw(st.booleans()),
     )

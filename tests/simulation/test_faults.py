@@ -7,15 +7,21 @@ from typing import Final
 import pytest
 from tests.simulation.run import Outcome, run_schedule
 from tests.simulation.schedule import (
+    DESTINATION_METHODS,
     KIB,
+    LONG_PATHS,
+    SHAPES,
+    SOURCE_METHODS,
     Appear,
     Call,
     Change,
     Cut,
     Damage,
+    Far,
     Fault,
     Frame,
     Kill,
+    Lapse,
     Reset,
     Schedule,
     Slow,
@@ -102,6 +108,25 @@ def test_8_connections_that_break_again_and_again() -> None:
     assert outcome.state == "succeeded"
 
 
+#: 170 ms there and back; what one connection carries, and how much there is to carry.
+_LATENCY_S: Final = 0.085
+_CONNECTION_BYTES_PER_S: Final = 1e5
+_FAR_SIZES: Final = (260 * KIB,) * 12
+
+
+@pytest.mark.parametrize("number", range(len(LONG_PATHS)))
+def test_9_a_long_path_is_filled_by_all_its_connections(number: int) -> None:
+    far = Far(0.0, 0, _LATENCY_S, _CONNECTION_BYTES_PER_S)
+    schedule = Schedule(7, len(SHAPES) + number, _FAR_SIZES, (far,))
+    outcome = run_schedule(schedule)
+    assert not outcome.findings
+    assert outcome.state == "succeeded"
+    connections = LONG_PATHS[number][0].connections[0]
+    at_full_rate_s = sum(_FAR_SIZES) / (connections * _CONNECTION_BYTES_PER_S)
+    # Beginning and end take some trips of control calls and store requests.
+    assert outcome.inspection.ended_s < 1.25 * at_full_rate_s + 4.0
+
+
 def test_10_a_straggler_is_borne() -> None:
     slow = Slow(0.0, hop(TWO, "a", "r"), 400.0, 2e3)
     assert run(TWO, slow).state == "succeeded"
@@ -114,6 +139,18 @@ def test_12_13_15_frames_that_are_damaged_doubled_swapped_lost(kind: str, nth: i
     assert run(TWO, fault).state == "succeeded"
 
 
+@pytest.mark.parametrize("first", range(1, 10, 2))
+def test_12_wrong_bytes_of_the_source_s_store_are_read_again(first: int) -> None:
+    assert run(ONE, Store("source", "read", first, 1, "wrong bytes")).state == "succeeded"
+
+
+def test_12_bytes_that_are_always_wrong_fail_their_objects_alone() -> None:
+    outcome = run(ONE, Store("source", "read", 1, 200, "wrong bytes"))
+    assert outcome.state == "failed"
+    assert "3 of 6 objects failed" in outcome.reason
+    assert "CRC32C" in outcome.reason
+
+
 @pytest.mark.parametrize("offset", [0, 5, 60, 9000])
 def test_14_damaged_bytes_break_the_connection_or_the_frame_alone(offset: int) -> None:
     assert run(ONE, Damage(0.35, 0, offset)).state == "succeeded"
@@ -124,6 +161,18 @@ def test_14_a_truncated_stream(after_bytes: int) -> None:
     assert run(TWO, Truncate(0.35, 0, after_bytes)).state == "succeeded"
 
 
+@pytest.mark.parametrize("slow", [("a", "r"), ("r", "b")])
+def test_16_a_slow_hop_makes_no_queue_grow(slow: tuple[str, str]) -> None:
+    sizes = (260 * KIB,) * 16
+    faults = (Slow(0.0, hop(TWO, *slow), 900.0, 2e4), Slow(0.0, hop(TWO, "a", "b"), 900.0, 2e4))
+    outcome = run_schedule(Schedule(7, TWO, sizes, faults))
+    assert not outcome.findings
+    assert outcome.state == "succeeded"
+    # The sink's room, a quarter of what is under way; and no more frames than links.
+    assert 0 < outcome.inspection.most_held_bytes <= 1024 * KIB < sum(sizes)
+    assert outcome.inspection.most_waiting_frames <= 8
+
+
 @pytest.mark.parametrize("first", [1, 3])
 def test_18_a_body_that_ends_early_is_read_again(first: int) -> None:
     assert run(ONE, Store("source", "read", first, 2, "truncated")).state == "succeeded"
@@ -132,11 +181,8 @@ def test_18_a_body_that_ends_early_is_read_again(first: int) -> None:
 @pytest.mark.parametrize(
     ("side", "method"),
     [
-        ("source", "read"),
-        ("destination", "put"),
-        ("destination", "put_part"),
-        ("destination", "create_upload"),
-        ("destination", "complete_upload"),
+        *[("source", method) for method in SOURCE_METHODS],
+        *[("destination", method) for method in DESTINATION_METHODS],
     ],
 )
 def test_19_a_store_that_throttles_for_a_while(side: str, method: str) -> None:
@@ -149,6 +195,23 @@ def test_19_a_store_that_throttles_for_a_while(side: str, method: str) -> None:
 def test_20_an_answer_that_is_lost_after_the_effect(method: str, conflict: str) -> None:
     outcome = run(ONE, Store("destination", method, 1, 1, "lost answer"), conflict=conflict)
     assert outcome.state == "succeeded"
+
+
+@pytest.mark.parametrize("count", [1, 200])
+def test_21_a_completion_that_is_an_error_is_no_success(count: int) -> None:
+    outcome = run(ONE, Store("destination", "complete_upload", 1, count, "unavailable"))
+    assert outcome.state == ("succeeded" if count == 1 else "failed")
+
+
+@pytest.mark.parametrize("then", ["again", "again elsewhere"])
+def test_22_an_upload_that_is_gone_on_resume_is_begun_again(then: str) -> None:
+    faults = (Cut(0.45, 0, 3000.0, "both"), Lapse(20.0))
+    outcome = run_schedule(Schedule(7, ONE, _SIZES, faults, then=then))  # type: ignore[arg-type]
+    assert not outcome.findings
+    assert outcome.state == "failed"
+    assert outcome.inspection.then_state == "succeeded"
+    # The objects in parts alone go again: half of them had arrived at most.
+    assert outcome.inspection.put_bytes < sum(_SIZES)
 
 
 @pytest.mark.parametrize("at_s", [0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7])

@@ -157,6 +157,11 @@ class Pipe:
         self.world.after(0.0, self.deliver, self.target.process)
 
     @property
+    def is_clogged(self) -> bool:
+        """Bytes are on their way that will take long, since the way was slow."""
+        return self._free_at > self.world.now + 1.0
+
+    @property
     def is_meddled_with(self) -> bool:
         return self._meddler is not None
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 import random
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 
 #: What the wall clock shows when the world begins.
 EPOCH_S: Final = 1_800_000_000.0
+
+
+#: More than any run has: beyond that it runs in circles, perhaps without any time passing.
+MOST_EVENTS: Final = 2_000_000
+MOST_CPU_S: Final = 120.0
+_LOOKED_AT: Final = 4096
 
 
 class Deadlock(AssertionError):
@@ -157,7 +164,8 @@ class World:
         Raises:
             Deadlock, Hang: it does not come to hold.
         """
-        limit_s = self.now + within_s
+        limit_s, most_events = self.now + within_s, self.events + MOST_EVENTS
+        began_s = time.process_time()
         try:
             while not condition():
                 if not self._queue:
@@ -167,6 +175,10 @@ class World:
                     raise Hang(f"not done within {within_s:g} virtual seconds")
                 self.now = max(self.now, when)
                 self._happen(process, call)
+                if self.events > most_events:
+                    raise Hang(f"at {self.now:.3f} s there is no end of events")
+                if self.events % _LOOKED_AT == 0 and time.process_time() - began_s > MOST_CPU_S:
+                    raise Hang(f"at {self.now:.3f} s it has computed for {MOST_CPU_S:g} s")
         finally:
             set_running(None)
 

@@ -44,10 +44,10 @@ _REFUSALS: Final = frozenset(
     }
 )
 
-#: Longest wait for a verb on the destination, and for a completion at least.
+#: Longest wait for a verb on the destination, and at least for one that may read an object.
 _VERB_S: Final = 30.0
 _COMPLETE_S: Final = 900.0
-#: The slowest store that is waited for when it is read back.
+#: The slowest store that is waited for when it is read.
 _READ_BACK_BYTES_PER_S: Final = 10e6
 
 #: Idle connections kept for the next call.
@@ -174,9 +174,25 @@ class ControlClient:
         """Stop the transfer and abort what it began. Idempotent."""
         self._call("POST", _transfer_path(transfer_key, "cancel"), {}, timeout_s=60.0)
 
-    def release(self, transfer_key: str) -> None:
-        """Forget an ended transfer's stores and credentials. Idempotent."""
-        self._call("POST", _transfer_path(transfer_key, "release"), {}, timeout_s=30.0)
+    def stop(self, transfer_key: str, reason: str) -> None:
+        """Fail the transfer for that reason and keep what it began. Idempotent."""
+        path = _transfer_path(transfer_key, "stop")
+        self._call("POST", path, {"reason": reason}, timeout_s=60.0)
+
+    def release(self, transfer_key: str, epoch: int, *, journals_in: str | None = None) -> bool:
+        """Forget the stores and credentials of a transfer that ended in that epoch; one that
+        has gone on in a newer epoch keeps them. Idempotent.
+
+        Args:
+            journals_in: the folder of its journals, which are to be removed: it succeeded,
+                and somebody has heard of it.
+
+        Returns:
+            Whether this gateway has removed them.
+        """
+        path = _transfer_path(transfer_key, "release")
+        body = {"epoch": epoch, "journals_in": journals_in}
+        return bool(self._call("POST", path, body, timeout_s=30.0)["cleared"])
 
     # -- transfers: what the lead asks of the others
 
@@ -185,10 +201,18 @@ class ControlClient:
         body = {"epoch": epoch, "orders": list(orders)}
         self._call("POST", _transfer_path(transfer_key, "chunks"), body)
 
-    def outcomes(self, transfer_key: str, *, after: int, wait_s: float) -> dict[str, Any]:
+    def outcomes(
+        self, transfer_key: str, epoch: int, *, after: int, wait_s: float
+    ) -> dict[str, Any]:
         """Ended chunks with a sequence number above `after`; waits for one up to `wait_s`."""
-        path = _transfer_path(transfer_key, "outcomes") + f"?after={after}&wait_s={wait_s}"
+        query = f"?epoch={epoch}&after={after}&wait_s={wait_s}"
+        path = _transfer_path(transfer_key, "outcomes") + query
         return self._call("GET", path, timeout_s=wait_s + self._timeout_s)
+
+    def waiting(self, transfer_key: str, epoch: int) -> dict[str, Any]:
+        """`chunks`: (chunk, attempt) of orders that wait at a source for its store."""
+        path = _transfer_path(transfer_key, "waiting") + f"?epoch={epoch}"
+        return self._call("GET", path)
 
     def store_verb(
         self, transfer_key: str, epoch: int, verb: str, arguments: Mapping[str, Any]
@@ -196,8 +220,8 @@ class ControlClient:
         """Run a verb on the destination, at a sink (see `Destination.run`)."""
         body = {"epoch": epoch, "verb": verb, "arguments": dict(arguments)}
         limit_s = _VERB_S
-        if verb == "complete":
-            # It may read the object back, which takes as long as the object is large.
+        if verb == "complete" or (verb == "head" and arguments.get("checksum", False)):
+            # It may read the object, which takes as long as that is large.
             limit_s = max(_COMPLETE_S, arguments["size_bytes"] / _READ_BACK_BYTES_PER_S)
         return self._call("POST", _transfer_path(transfer_key, "store"), body, timeout_s=limit_s)
 

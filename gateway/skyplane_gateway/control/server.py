@@ -17,7 +17,7 @@ from skyplane_gateway.errors import (
     ConfigurationInvalid,
     NotAuthorised,
     SkyplaneError,
-    UnknownTransfer,
+    Stopped,
 )
 from skyplane_gateway.orders import ChunkOrder
 from skyplane_gateway.service import GatewayService
@@ -59,9 +59,11 @@ class ControlServer:
                 web.post(transfer + "/attach", orchestrator(self._attach)),
                 web.get(transfer + "/report", orchestrator(self._report)),
                 web.post(transfer + "/cancel", orchestrator(self._cancel)),
+                web.post(transfer + "/stop", orchestrator(self._stop)),
                 web.post(transfer + "/release", both(self._release)),
                 web.post(transfer + "/chunks", lead(self._chunks)),
                 web.get(transfer + "/outcomes", lead(self._outcomes)),
+                web.get(transfer + "/waiting", lead(self._waiting)),
                 web.post(transfer + "/store", lead(self._store)),
             ]
         )
@@ -156,9 +158,20 @@ class ControlServer:
         await self._service.cancel(_key(request))
         return {}
 
-    async def _release(self, request: web.Request) -> Answer:
-        await self._service.ends.release(_key(request))
+    async def _stop(self, request: web.Request) -> Answer:
+        reason = str((await _body(request))["reason"])
+        await self._service.stop(_key(request), Stopped(reason))
         return {}
+
+    async def _release(self, request: web.Request) -> Answer:
+        body = await _body(request)
+        journals_in = body.get("journals_in")
+        is_cleared = await self._service.ends.release(
+            _key(request),
+            int(body["epoch"]),
+            None if journals_in is None else str(journals_in),
+        )
+        return {"cleared": is_cleared}
 
     async def _chunks(self, request: web.Request) -> Answer:
         body = await _body(request)
@@ -168,13 +181,15 @@ class ControlServer:
         return {}
 
     async def _outcomes(self, request: web.Request) -> Answer:
-        key = _key(request)
-        source = self._service.ends.sources.get(key)
-        if source is None:
-            raise UnknownTransfer(f"{self._service.config.node} is no source of {key}")
+        # Another epoch's chunks have the same numbers.
+        source = self._service.ends.source(_key(request), _number(request, "epoch", 0))
         wait_s = min(float(request.query.get("wait_s", "0")), _MAX_WAIT_S)
         last, outcomes = await source.outcomes(_number(request, "after", 0), wait_s)
         return {"last": last, "outcomes": [outcome.to_dict() for outcome in outcomes]}
+
+    async def _waiting(self, request: web.Request) -> Answer:
+        source = self._service.ends.source(_key(request), _number(request, "epoch", 0))
+        return {"chunks": [list(identity) for identity in source.waiting()]}
 
     async def _store(self, request: web.Request) -> Answer:
         body = await _body(request)

@@ -12,10 +12,9 @@ import asyncio
 import itertools
 import logging
 import random
-from collections import OrderedDict, deque
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from statistics import median
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from skyplane_gateway.errors import (
@@ -25,11 +24,14 @@ from skyplane_gateway.errors import (
     ReadBackMismatch,
     SkyplaneError,
     StaleEpoch,
+    Throttled,
     UnknownTransfer,
 )
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.pauses import MAX_ATTEMPTS, pause_s
-from skyplane_gateway.lead.peers import SourcePeer
+from skyplane_gateway.lead.peers import SinkPeer, SourcePeer
+from skyplane_gateway.lead.sending import Identity, Pace, Sending
+from skyplane_gateway.lead.store_waits import StoreWaits
 from skyplane_gateway.orders import ChunkKind, ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
 from skyplane_gateway.stores.base import IF_ABSENT
 
@@ -44,30 +46,11 @@ _LOST_AFTER_POLLS: Final = 2
 #: Sendings that lost their way and whose late results are still understood.
 _REMEMBERED: Final = 4096
 
-#: Sendings whose durations make the median, and how many of them it takes at least.
-_MEASURED: Final = 64
-_MEASURED_AT_LEAST: Final = 4
-
-#: A chunk that is under way for so many medians is taken from its route once other routes
-#: have nothing else to do; so often that is looked at.
-_SLOW_MEDIANS: Final = 4.0
+#: How often it is looked for slow chunks.
 _LOOKED_AT_S: Final = 1.0
 
-
-@dataclass(slots=True)
-class _Sending:
-    """A chunk on its way; the future holds what became of it and the route that told.
-
-    The outcome is None when it has lost its way.
-    """
-
-    order: ChunkOrder
-    sent_s: float
-    future: asyncio.Future[tuple[ChunkOutcome | None, int]]
-
-    @property
-    def identity(self) -> tuple[int, int]:
-        return (self.order.chunk, self.order.attempt)
+#: An end that is asked what waits there for its store answers by then, or not at all.
+_ASKED_WITHIN_S: Final = 5.0
 
 
 class Courier:
@@ -76,6 +59,7 @@ class Courier:
     Args:
         dispatcher: grants routes.
         sources: source node -> peer.
+        sinks: sink node -> peer; asked what waits there for the store.
         ack_deadline_s: longest silence of a route that has chunks to deliver; then it is
             down, and tried again one such time later.
         stall_deadline_s: how long no chunk at all may arrive while some lose their way.
@@ -86,6 +70,7 @@ class Courier:
         self,
         dispatcher: Dispatcher,
         sources: Mapping[str, SourcePeer],
+        sinks: Mapping[str, SinkPeer],
         *,
         ack_deadline_s: float,
         stall_deadline_s: float,
@@ -96,19 +81,22 @@ class Courier:
         self._ack_deadline_s = ack_deadline_s
         self._stall_deadline_s = stall_deadline_s
         self._randomness = randomness
+        within_s = min(_ASKED_WITHIN_S, ack_deadline_s)
+        self._store_waits = StoreWaits(sources, sinks, within_s=within_s)
         self._chunks = itertools.count(1)
-        self._waiting: dict[tuple[int, int], _Sending] = {}
-        self._current: dict[int, _Sending] = {}
-        #: Chunks that are not at their end, and those that came home late, with no sending
-        #: of theirs under way that could be told.
-        self._under_way: set[int] = set()
+        self._waiting: dict[Identity, Sending] = {}
+        self._current: dict[int, Sending] = {}
+        #: Chunks that are not at their end -> the newest attempt; and those that came home
+        #: late, with no sending of theirs under way that could be told.
+        self._under_way: dict[int, int] = {}
         self._arrived: dict[int, tuple[ChunkOrder, ChunkOutcome]] = {}
         #: Chunk -> the slow route that it was taken from.
         self._taken: dict[int, int] = {}
-        self._durations_s: deque[float] = deque(maxlen=_MEASURED)
-        self._lost: OrderedDict[tuple[int, int], _Sending] = OrderedDict()
+        self._pace = Pace()
+        self._lost: OrderedDict[Identity, Sending] = OrderedDict()
         #: Route -> when it last delivered something.
         self._heard_s: dict[int, float] = {}
+        #: When a chunk last arrived, or was last known to wait for its store.
         self._progress_s = 0.0
         #: Route -> since when it rests, though its connections may be good: it was silent,
         #: or an end of it refused to work for us.
@@ -116,6 +104,11 @@ class Courier:
         self.lost_sources: dict[str, str] = {}
         self.sendings = 0
         self.resent = 0
+
+    @property
+    def progress_s(self) -> float:
+        """When something last arrived, or was last known to be in good hands."""
+        return self._progress_s
 
     # -- chunks
 
@@ -137,13 +130,18 @@ class Courier:
             StaleEpoch, UnknownTransfer: the ends have let go of this lead.
         """
         chunk = next(self._chunks)
-        self._under_way.add(chunk)
+        self._under_way[chunk] = 0
         try:
             return await self._deliver(chunk, kind, ranges, upload_id, part_number)
         finally:
-            self._under_way.discard(chunk)
             self._arrived.pop(chunk, None)
             self._taken.pop(chunk, None)
+            # A late receipt still speaks for its route, and for nothing else: thousands of
+            # lost sendings must not keep the names of all their objects.
+            for attempt in range(1, self._under_way.pop(chunk) + 1):
+                lost = self._lost.get((chunk, attempt))
+                if lost is not None:
+                    lost.order = replace(lost.order, ranges=())
 
     async def _deliver(
         self,
@@ -160,6 +158,7 @@ class Courier:
         attempt = fruitless = 0
         while pending:
             attempt += 1
+            self._under_way[chunk] = attempt
             order = ChunkOrder(
                 chunk=chunk,
                 attempt=attempt,
@@ -211,7 +210,7 @@ class Courier:
         future: asyncio.Future[tuple[ChunkOutcome | None, int]]
         future = asyncio.get_running_loop().create_future()
         began_s = asyncio.get_running_loop().time()
-        sending = _Sending(replace(order, route=route.number), began_s, future)
+        sending = Sending(replace(order, route=route.number), began_s, future)
         self._waiting[sending.identity] = self._current[order.chunk] = sending
         delivered = False
         try:
@@ -221,7 +220,7 @@ class Courier:
             is_whole = outcome is not None and all(row.error is None for row in outcome.ranges)
             delivered = is_whole and heard_by == route.number
             if delivered:
-                self._durations_s.append(asyncio.get_running_loop().time() - began_s)
+                self._pace.arrived(asyncio.get_running_loop().time() - began_s)
             elif is_whole:
                 self._dispatcher.credit(heard_by, order.length)
             return outcome
@@ -241,18 +240,21 @@ class Courier:
         except (GatewayUnreachable, UnknownTransfer) as error:
             self._lose_source(node, error)
 
-    async def _receipt(self, sending: _Sending) -> tuple[ChunkOutcome | None, int]:
+    async def _receipt(self, sending: Sending) -> tuple[ChunkOutcome | None, int]:
         """What became of the chunk; waits on while its route delivers others.
 
-        A full window on a slow path takes longer than one deadline, and that is no loss.
+        A full window on a slow path takes longer than one deadline, and that is no loss;
+        nor is it one while an end of the route waits for a store that throttles.
         """
         loop = asyncio.get_running_loop()
         number, began_s = sending.order.route, sending.sent_s
         while not sending.future.done():
-            quiet_since_s = max(began_s, self._heard_s.get(number, began_s))
+            quiet_since_s = max(began_s, sending.excused_s, self._heard_s.get(number, began_s))
             left_s = quiet_since_s + self._ack_deadline_s - loop.time()
             if left_s > 0:
                 await asyncio.wait({sending.future}, timeout=left_s)
+                continue
+            if await self._is_excused(sending) or sending.future.done():
                 continue
             self.lose(
                 number,
@@ -265,6 +267,23 @@ class Courier:
             if isinstance(row.error, StaleEpoch):
                 raise row.error  # Another lead is in charge.
         return outcome, heard_by
+
+    async def _is_excused(self, sending: Sending) -> bool:
+        """Whether an end of its route says that it only waits for its store."""
+        asked_s = asyncio.get_running_loop().time()
+        await self._excuse({sending.order.route})
+        return sending.excused_s >= asked_s
+
+    async def _excuse(self, numbers: Iterable[int]) -> None:
+        """Ask the ends of these routes, and let those wait on whom they name."""
+        asked = {self._dispatcher.ends(number) for number in numbers}
+        for ends in sorted(asked):
+            named = await self._store_waits.between(*ends)
+            now_s = asyncio.get_running_loop().time()
+            for sending in self._waiting.values():
+                is_theirs = self._dispatcher.ends(sending.order.route) == ends
+                if is_theirs and sending.excuse(named, now_s):
+                    self._progress_s = now_s
 
     # -- routes
 
@@ -289,16 +308,18 @@ class Courier:
         else:
             self._rests_since_s.pop(number, None)
         self._dispatcher.mark_down(number, reason, refusal)
+        quiet_since_s = asyncio.get_running_loop().time() - self._ack_deadline_s
         for sending in [row for row in self._waiting.values() if row.order.route == number]:
-            self._give_up(sending)
+            # Silence is none of those who have an excuse for it.
+            if not rests or refusal is not None or sending.excused_s <= quiet_since_s:
+                self._give_up(sending)
 
-    def _give_up(self, sending: _Sending) -> None:
+    def _give_up(self, sending: Sending) -> None:
         del self._waiting[sending.identity]
         self._lost[sending.identity] = sending
         while len(self._lost) > _REMEMBERED:
             self._lost.popitem(last=False)
-        if not sending.future.done():
-            sending.future.set_result((None, sending.order.route))
+        sending.resolve(None, sending.order.route)
 
     def bring_up(self, number: int, *, on_trial: bool = False) -> None:
         """A route works again, or is to show that it does."""
@@ -321,20 +342,34 @@ class Courier:
         """
         while True:
             await asyncio.sleep(_LOOKED_AT_S)
-            if self._dispatcher.waiting or len(self._durations_s) < _MEASURED_AT_LEAST:
+            limit_s = self._pace.slow_after_s
+            if self._dispatcher.waiting or limit_s is None:
                 continue
-            limit_s = max(_LOOKED_AT_S, _SLOW_MEDIANS * median(self._durations_s))
-            slow_since_s = asyncio.get_running_loop().time() - limit_s
-            planned_bytes = 0
-            for sending in [row for row in self._waiting.values() if row.sent_s <= slow_since_s]:
-                order = sending.order
-                room_bytes = self._dispatcher.room_beside(order.route) - planned_bytes
-                is_fresh = order.chunk not in self._taken and not sending.future.done()
-                if is_fresh and order.length <= room_bytes:
-                    log.info("chunk %d is taken from the slow route %d", order.chunk, order.route)
-                    planned_bytes += order.length
-                    self._taken[order.chunk] = order.route
-                    self._give_up(sending)
+            if slow := self._slow(limit_s):
+                await self._excuse({row.order.route for row in slow})
+                self._take_from_slow_routes(limit_s)
+
+    def _slow(self, limit_s: float) -> list[Sending]:
+        """Sendings that take longer than that, with room for them on other routes."""
+        slow_since_s = asyncio.get_running_loop().time() - limit_s
+        return [
+            row
+            for row in self._waiting.values()
+            if max(row.sent_s, row.excused_s) <= slow_since_s
+            and row.order.chunk not in self._taken
+            and row.order.length <= self._dispatcher.room_beside(row.order.route)
+            and not row.future.done()
+        ]
+
+    def _take_from_slow_routes(self, limit_s: float) -> None:
+        planned_bytes = 0
+        for sending in self._slow(limit_s):
+            order = sending.order
+            if order.length <= self._dispatcher.room_beside(order.route) - planned_bytes:
+                log.info("chunk %d is taken from the slow route %d", order.chunk, order.route)
+                planned_bytes += order.length
+                self._taken[order.chunk] = order.route
+                self._give_up(sending)
 
     async def watch(self, node: str) -> None:
         """Bring routes of one source up again once it says that they are; until cancelled."""
@@ -411,9 +446,9 @@ class Courier:
         if current is None and outcome.chunk in self._under_way:
             self._arrived[outcome.chunk] = (late.order, outcome)
         elif current is not None and current.order.ranges == late.order.ranges:
-            _resolve(current, outcome, number)
+            current.resolve(outcome, number)
 
-    def _settle(self, sending: _Sending, outcome: ChunkOutcome) -> None:
+    def _settle(self, sending: Sending, outcome: ChunkOutcome) -> None:
         number = sending.order.route
         for row in outcome.ranges:
             if isinstance(row.error, GatewayLost):
@@ -422,7 +457,7 @@ class Courier:
             if isinstance(row.error, UnknownTransfer):
                 self.lose(number, row.error.message, rests=True, refusal=row.error)
                 return
-        _resolve(sending, outcome, number)
+        sending.resolve(outcome, number)
 
     def _heard(self, number: int) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -431,10 +466,7 @@ class Courier:
             self.bring_up(number)
 
 
-def _resolve(sending: _Sending, outcome: ChunkOutcome, heard_by: int) -> None:
-    if not sending.future.done():
-        sending.future.set_result((outcome, heard_by))
-
-
 def _goes_again(error: SkyplaneError | None, fruitless: int) -> bool:
+    if isinstance(error, Throttled):
+        return False  # The store that said so has been waited for, for as long as it is.
     return error is not None and not error.is_permanent and fruitless < MAX_ATTEMPTS

@@ -174,6 +174,11 @@ class Dispatcher:
         """The routes whose source is that gateway."""
         return tuple(n for n, lane in self._lanes.items() if lane.route.nodes[0] == node)
 
+    def ends(self, number: int) -> tuple[str, str]:
+        """The route's source and sink."""
+        nodes = self._lanes[number].route.nodes
+        return nodes[0], nodes[-1]
+
     def path(self, number: int) -> str:
         """The route's gateways, in words."""
         return " -> ".join(self._lanes[number].route.nodes)

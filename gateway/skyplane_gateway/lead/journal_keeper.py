@@ -14,7 +14,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from skyplane_gateway.errors import GatewayError, GatewayUnreachable, SkyplaneError, StoreError
+from skyplane_gateway.errors import (
+    GatewayError,
+    GatewayUnreachable,
+    SkyplaneError,
+    StoreError,
+    Throttled,
+)
 from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
 from skyplane_gateway.lead.ledger import Ledger
 
@@ -23,8 +29,17 @@ log = logging.getLogger(__name__)
 #: Runs a verb at a sink that answers.
 Verb = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 
-#: Longest that an event waits for its way into the journal, without a `flush`.
+#: A journal is written that often even where nothing happens: a sweep takes one for left
+#: behind that has not been for a day.
+HEARTBEAT_S: Final = 1800.0
+
+#: Longest that an event waits for its way into the journal, without a `flush`, while the
+#: journal is short.
 INTERVAL_S: Final = 0.5
+
+#: A long journal is written more seldom: so many bytes a second, on the average. Neither
+#: the store nor the sink's processor is there for the journal.
+PACE_BYTES_PER_S: Final = 1 << 20
 
 #: So many bytes at the destination that no journal knows of are written down at once.
 UNWRITTEN_BYTES: Final = 256 << 20
@@ -60,7 +75,7 @@ async def take_over(
     """
     answer = await call(
         "read_journals",
-        {"folder": folder, "transfer_key": transfer_key, "seal_before": epoch},
+        {"folder": folder, "transfer_key": transfer_key, "seal_before": epoch, "rule": rule},
     )
     journals = [Journal.from_dict(row) for row in answer["journals"]]
     return inheritance(journals, rule)
@@ -98,6 +113,8 @@ class JournalKeeper:
             process's own (a random text).
         inherited: the newest journal of the same rule; its rows live on in ours.
         interval_s: see `INTERVAL_S`.
+        heartbeat_s: see `HEARTBEAT_S`.
+        randomness: of the pauses between attempts; the system's by default.
     """
 
     def __init__(
@@ -108,11 +125,15 @@ class JournalKeeper:
         inherited: Journal | None,
         *,
         interval_s: float = INTERVAL_S,
+        heartbeat_s: float = HEARTBEAT_S,
+        randomness: random.Random | None = None,
     ) -> None:
         self._call = call
+        self._randomness = randomness or random.SystemRandom()
         self._folder = folder
         self._identity = identity
         self._interval_s = interval_s
+        self._heartbeat_s = heartbeat_s
         start = identity
         if inherited is not None:
             start = replace(
@@ -147,7 +168,8 @@ class JournalKeeper:
 
     def created(self, key: str, upload_id: str) -> None:
         self._ledger.created(key, upload_id)
-        self._touch()
+        # At once: an upload without a name can only be looked for.
+        self._wanted.set()
 
     def committing(self, key: str, crc32c: int) -> None:
         self._ledger.committing(key, crc32c)
@@ -193,6 +215,15 @@ class JournalKeeper:
         if self._durable < wanted:
             raise self._error or GatewayError("the journal is not kept any more")
 
+    async def confirm(self) -> None:
+        """Write once more: who has been succeeded must not report an end.
+
+        Raises:
+            StaleEpoch: it has been. SkyplaneError: as `flush`.
+        """
+        self._ledger.revision += 1
+        await self.flush()
+
     async def run(self) -> None:
         """Write whenever it is time, until cancelled.
 
@@ -201,9 +232,9 @@ class JournalKeeper:
         """
         try:
             while True:
-                await self._wanted.wait()
+                is_quiet = not await self._is_wanted_in_time()
                 self._wanted.clear()
-                if self._durable < self._ledger.revision:
+                if is_quiet or self._durable < self._ledger.revision:
                     await self._write()
         except SkyplaneError as error:
             self._error = error
@@ -214,6 +245,15 @@ class JournalKeeper:
                 self._timer.cancel()
             async with self._changed:
                 self._changed.notify_all()
+
+    async def _is_wanted_in_time(self) -> bool:
+        """Wait until it is time to write; False when nothing happened for a heartbeat."""
+        try:
+            async with asyncio.timeout(self._heartbeat_s):
+                await self._wanted.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _write(self) -> None:
         revision = self._ledger.revision
@@ -232,20 +272,13 @@ class JournalKeeper:
         async with self._changed:
             self._changed.notify_all()
 
-    async def delete(self) -> None:
-        """Remove the journals of this and older epochs: the transfer has succeeded, or is
-        cancelled and has aborted its uploads. `run` must have ended.
+    def place(self) -> dict[str, Any]:
+        """What tells a sink which journals are those of the transfer."""
+        return {"folder": self._folder, "transfer_key": self._identity.transfer_key}
 
-        Raises:
-            SkyplaneError: they stay; the sweep removes them.
-        """
-        arguments = {
-            "folder": self._folder,
-            "transfer_key": self._identity.transfer_key,
-            "epoch": self._identity.epoch,
-            "abort_uploads": True,
-        }
-        await self._patiently("delete_journals", arguments)
+    def deletion(self) -> dict[str, Any]:
+        """What `require_newest` and `delete_journals` are given at the end."""
+        return {**self.place(), "epoch": self._identity.epoch}
 
     async def _patiently(self, verb: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         attempt = 0
@@ -254,19 +287,43 @@ class JournalKeeper:
             try:
                 return await self._call(verb, arguments)
             except (StoreError, GatewayUnreachable) as error:
-                if error.is_permanent or attempt == MAX_ATTEMPTS:
+                # A sink's patience with a store that throttles is all that there is.
+                is_final = error.is_permanent or isinstance(error, Throttled)
+                if is_final or attempt == MAX_ATTEMPTS:
                     raise
                 log.info("%s goes again: %s", verb, error)
             pause_s = min(_LONGEST_BACKOFF_S, _BACKOFF_S * 2 ** (attempt - 1))
-            await asyncio.sleep(random.uniform(0, pause_s))
+            await asyncio.sleep(self._randomness.uniform(0, pause_s))
 
     def _touch(self) -> None:
         if self._unwritten_bytes >= UNWRITTEN_BYTES:
             self._wanted.set()
         elif self._timer is None and not self._wanted.is_set() and not self._is_over:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._interval_s, self._due)
+            pause_s = max(self._interval_s, self._ledger.journal_bytes / PACE_BYTES_PER_S)
+            self._timer = asyncio.get_running_loop().call_later(pause_s, self._due)
 
     def _due(self) -> None:
         self._timer = None
         self._wanted.set()
+
+
+class NoJournal:
+    """Takes the place of a keeper where nothing is to be kept."""
+
+    uploads: tuple[UploadRow, ...] = ()
+
+    def listed(self, key: str, *, is_last: bool = False) -> None: ...
+    def intent(self, row: UploadRow) -> None: ...
+    def created(self, key: str, upload_id: str) -> None: ...
+    def committing(self, key: str, crc32c: int) -> None: ...
+    def aborted(self, key: str) -> None: ...
+    def committed(self, row: DoneRow) -> None: ...
+    def skipped(self, key: str) -> None: ...
+    def failed(self, key: str, code: str) -> None: ...
+    async def flush(self) -> None: ...
+    def place(self) -> dict[str, Any]:
+        return {}
+
+
+#: Whom the movers tell what happens.
+Keeper = JournalKeeper | NoJournal

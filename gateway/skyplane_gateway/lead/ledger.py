@@ -3,19 +3,21 @@
 Events of different keys come in any order; of one key in the order of its life: listed,
 perhaps intent, created, committing, then committed, skipped or failed. Ordinary keys are
 listed in ascending order. Memory and journal are bounded, whatever the number of keys: a
-key that stays behind, while thousands after it end, is passed over by name.
+key that stays behind, while thousands after it end, is passed over by name; and where there
+is no room for names any more, `through` stays where it is, or goes back to where none is
+needed. docs/memory.md states the bounds.
 """
 
 from __future__ import annotations
 
 import heapq
-import json
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
+from itertools import chain
 from typing import Final, Generic, TypeVar
 
-from skyplane_gateway.lead.journal import DoneRow, FailedRow, Journal, UploadRow
+from skyplane_gateway.lead.journal import DoneRow, FailedRow, Journal, UploadRow, encoded_bytes
 
 #: Bounds of the journal's rows, in bytes of JSON. Together with the uploads (two or three
 #: keys each, 64 at a time) they stay below `MAX_JOURNAL_BYTES`.
@@ -25,7 +27,17 @@ BEHIND_BYTES: Final = 3 << 20
 BEGUN_BYTES: Final = 1 << 20
 FAILED_BYTES: Final = 1 << 20
 
-#: What JSON adds to a row that is a key alone: quotes are counted, the comma is not.
+#: Rows up to `through` of objects that times alone would leave in doubt.
+FRESH_BYTES: Final = 1 << 19
+
+#: Names that an earlier epoch left may take up more than this one adds on its own.
+BEHIND_AT_MOST_BYTES: Final = 5 << 20
+
+#: Ordinary keys beyond `through` that are remembered in their order: twice as many as can be
+#: under way (64 batches of 256 objects).
+LISTED_KEYS: Final = 1 << 15
+
+#: The comma after a row.
 _COMMA: Final = 1
 
 Row = TypeVar("Row", DoneRow, FailedRow, str)
@@ -39,25 +51,27 @@ class BoundedRows(Generic[Row]):
         self._rows: dict[str, tuple[Row, int]] = {}
         self.used_bytes = 0
 
-    def add(self, key: str, row: Row, *, is_forced: bool = False) -> bool:
-        """Take up a row, in place of an older one of that key; False where there is no room.
+    def add(self, key: str, row: Row, *, limit_bytes: int | None = None) -> bool:
+        """Take up a row, in place of an older one of that key; False where there is no room,
+        and then neither is there.
 
         Args:
-            is_forced: take it up although there is no room.
+            limit_bytes: another limit, for this once.
         """
         self.discard(key)
-        document = row if isinstance(row, str) else asdict(row)
-        size = len(json.dumps(document, separators=(",", ":"))) + _COMMA
-        if self.used_bytes + size > self._limit_bytes and not is_forced:
+        size = encoded_bytes(row if isinstance(row, str) else row.to_dict()) + _COMMA
+        limit_bytes = self._limit_bytes if limit_bytes is None else limit_bytes
+        if self.used_bytes + size > limit_bytes:
             return False
         self._rows[key] = (row, size)
         self.used_bytes += size
         return True
 
-    def discard(self, key: str) -> None:
-        row = self._rows.pop(key, None)
-        if row is not None:
-            self.used_bytes -= row[1]
+    def discard(self, key: str) -> Row | None:
+        """Take out the row of that key, if there is one."""
+        row, size = self._rows.pop(key, (None, 0))
+        self.used_bytes -= size
+        return row
 
     def __contains__(self, key: str) -> bool:
         return key in self._rows
@@ -78,7 +92,8 @@ class Ledger:
     """
 
     def __init__(self, start: Journal) -> None:
-        self._start = start
+        #: What does not change; its rows live on below.
+        self._identity = replace(start, done=(), begun=(), uploads=(), failed=())
         self._through = start.through
         #: Ordinary keys beyond `through`, as listed; those that have not ended in `_open`.
         self._listed: deque[str] = deque()
@@ -89,29 +104,31 @@ class Ledger:
         self._intended: BoundedRows[str] = BoundedRows(BEGUN_BYTES)
         self._done: BoundedRows[DoneRow] = BoundedRows(DONE_BYTES)
         self._done_order: list[str] = []
+        self._fresh: BoundedRows[DoneRow] = BoundedRows(FRESH_BYTES)
         self._last_done: BoundedRows[DoneRow] = BoundedRows(LAST_DONE_BYTES)
         self._last: set[str] = set()
         self._failed: BoundedRows[FailedRow] = BoundedRows(FAILED_BYTES)
         self._failed_count = 0
         self._uploads: dict[str, UploadRow] = {}
+        #: The last key up to `through` that this epoch has looked at.
+        self._seen: str | None = None
         #: Out of bounds: `through` stays where it is, and nothing more is taken as done.
         self._is_full = False
         #: Rises with every event.
         self.revision = 0
+        #: What the rows of the last journal took up.
+        self.journal_bytes = 0
         self._take_over(start)
 
     def _take_over(self, start: Journal) -> None:
         for done in start.done:
             self._add_done(done)
-        for key in start.begun:
-            if self._is_behind(key):
-                self._behind.add(key, key, is_forced=True)
-            else:
+        # What failed will be tried again; until then it is what has not ended.
+        for key in (*start.begun, *(row.key for row in start.failed)):
+            if not self._is_behind(key):
                 self._intended.add(key, key)
-        for failed in start.failed:
-            # It will be tried again; until then it is what has not ended.
-            if self._is_behind(failed.key):
-                self._behind.add(failed.key, failed.key, is_forced=True)
+            elif not self._fall_behind(key):
+                self._go_back()
         self._uploads = {row.key: row for row in start.uploads}
 
     # -- events
@@ -121,12 +138,18 @@ class Ledger:
         self.revision += 1
         if is_last:
             self._last.add(key)
-        elif self._is_behind(key):
+            return
+        if self._is_behind(key):
             # Ended in an earlier epoch, and begun again: must not pass for ended.
-            self._behind.add(key, key, is_forced=True)
-        elif not self._is_full:
+            if self._fall_behind(key):
+                self._seen = key
+                return
+            self._go_back()
+        if not self._is_full:
             self._listed.append(key)
             self._open.add(key)
+            if len(self._listed) > LISTED_KEYS and not self._pass_over():
+                self._fill_up()
 
     def intent(self, row: UploadRow) -> None:
         """An upload is about to be created."""
@@ -165,6 +188,7 @@ class Ledger:
         if self._failed.add(key, FailedRow(key, code)):
             self._end(key)
         else:
+            self._last.discard(key)
             self.revision += 1
 
     # -- the journal
@@ -172,14 +196,18 @@ class Ledger:
     def journal(self, sequence: int) -> Journal:
         """What is known now."""
         begun: BoundedRows[str] = BoundedRows(BEGUN_BYTES)
-        for key in (*self._intended, *self._last, *self._open):
-            begun.add(key, key)
+        for key in chain(self._intended, self._last, self._open):
+            if not begun.add(key, key):
+                break
+        done = (self._done, self._fresh, self._last_done)
+        rows = (begun, self._behind, *done, self._failed)
+        self.journal_bytes = sum(one.used_bytes for one in rows)
         return replace(
-            self._start,
+            self._identity,
             sequence=sequence,
             is_sealed=False,
             through=self._through,
-            done=tuple(sorted((*self._done, *self._last_done), key=lambda row: row.key)),
+            done=tuple(sorted(chain(*done), key=lambda row: row.key)),
             begun=tuple(sorted({*self._behind, *begun})),
             uploads=tuple(self._uploads[key] for key in sorted(self._uploads)),
             failed=tuple(sorted(self._failed, key=lambda row: row.key)),
@@ -196,21 +224,43 @@ class Ledger:
     def _is_behind(self, key: str) -> bool:
         return self._through is not None and key <= self._through
 
+    def _fall_behind(self, key: str) -> bool:
+        """Name a key up to `through` that has not ended; False where there is no room."""
+        return self._behind.add(key, key, limit_bytes=BEHIND_AT_MOST_BYTES)
+
+    def _go_back(self) -> None:
+        """Let `through` speak only for what this epoch has looked at, and so need no names
+        of what comes after. It comes forward again while that ends."""
+        self._through = self._seen
+        for key in tuple(self._behind):
+            if not self._is_behind(key):
+                self._behind.discard(key)
+                self._intended.add(key, key)
+
     def _add_done(self, row: DoneRow) -> None:
+        self._fresh.discard(row.key)
         if row.is_last:
             self._last_done.add(row.key, row)
-        elif not self._is_full and not self._is_behind(row.key):
+        elif self._is_behind(row.key):
+            self._keep_fresh(row)
+        elif not self._is_full:
             while not self._done.add(row.key, row):
                 if not self._pass_over():
                     self._fill_up()
                     return
                 if self._is_behind(row.key):
+                    self._keep_fresh(row)
                     return
             heapq.heappush(self._done_order, row.key)
 
+    def _keep_fresh(self, row: DoneRow | None) -> None:
+        """`through` has passed an object: what times will tell of need not be named."""
+        if row is not None and row.is_fresh:
+            self._fresh.add(row.key, row)
+
     def _discard_done(self, key: str) -> None:
-        self._done.discard(key)
-        self._last_done.discard(key)
+        for rows in (self._done, self._fresh, self._last_done):
+            rows.discard(key)
 
     def _end(self, key: str) -> None:
         self.revision += 1
@@ -224,7 +274,7 @@ class Ledger:
     def _advance(self) -> None:
         self._through = self._listed.popleft()
         while self._done_order and self._done_order[0] <= self._through:
-            self._done.discard(heapq.heappop(self._done_order))
+            self._keep_fresh(self._done.discard(heapq.heappop(self._done_order)))
 
     def _pass_over(self) -> bool:
         """Let `through` pass the first key that has not ended, by naming it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import Executor
 from itertools import islice
 from typing import Final
@@ -41,6 +41,10 @@ class Listing:
         fetch_page: a page of the destination.
         check_key: see `selection.select`.
         threads: where the source's blocking calls run.
+
+    Attributes:
+        looked_at: objects of the source that were listed, those that the filters leave out
+            among them.
     """
 
     def __init__(
@@ -57,8 +61,9 @@ class Listing:
         self._fetch_page = fetch_page
         self._check_key = check_key
         self._threads = threads
+        self.looked_at = 0
 
-    async def selections(self) -> AsyncIterator[Selection]:
+    async def selections(self) -> AsyncGenerator[Selection, None]:
         """One row for every source object that the filters let through, in key order.
 
         Raises:
@@ -66,7 +71,7 @@ class Listing:
             StoreError: a listing failed; the rows so far are right, the rest is unknown.
         """
         loop = asyncio.get_running_loop()
-        found = candidates(self._rule, self._list_source)
+        found = candidates(self._rule, self._counted)
         # Opened late: an empty source never asks the destination.
         there: _Pages | None = None
         while True:
@@ -78,6 +83,11 @@ class Listing:
                 yield decide(self._rule, source, key, destination, self._check_key)
             if len(step) < _STEP_OBJECTS:
                 return
+
+    def _counted(self, prefix: str) -> Iterator[ObjectInfo]:
+        for row in self._list_source(prefix):
+            self.looked_at += 1
+            yield row
 
 
 def _next_step(found: Iterator[tuple[ObjectInfo, str]]) -> list[tuple[ObjectInfo, str]]:

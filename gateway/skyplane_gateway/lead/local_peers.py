@@ -34,6 +34,9 @@ class LocalSource:
     async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
         return await self._source.outcomes(after, wait_s)
 
+    async def waiting(self) -> list[tuple[int, int]]:
+        return self._source.waiting()
+
     async def routes(self) -> dict[int, str]:
         return reasons_down(self._statistics())
 

@@ -5,20 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from skyplane_gateway.errors import (
     ChecksumMismatch,
+    NotFound,
     PreconditionFailed,
     SkyplaneError,
     StoreError,
 )
 from skyplane_gateway.lead.courier import Courier
-from skyplane_gateway.lead.pauses import MAX_ATTEMPTS, patiently
+from skyplane_gateway.lead.journal import DoneRow, UploadRow
+from skyplane_gateway.lead.journal_keeper import Keeper, NoJournal
+from skyplane_gateway.lead.pauses import MAX_ATTEMPTS, patiently, pause_s
+from skyplane_gateway.lead.recovery import Settled
 from skyplane_gateway.lead.report import Report
+from skyplane_gateway.lead.resume import IN_DOUBT_S
+from skyplane_gateway.lead.room import Room
 from skyplane_gateway.lead.sinks import Sinks
 from skyplane_gateway.orders import RangeOrder, RangeOutcome
 from skyplane_gateway.protocol.checksum import combine
@@ -31,9 +38,27 @@ log = logging.getLogger(__name__)
 #: of any fleet hold, so that no window stays empty.
 _PARTS_UNDER_WAY: Final = 1024
 
+#: Parts of all objects that are under way, sent or not: what is known of each is kept until
+#: its object is complete.
+_PARTS_KNOWN: Final = 1 << 16
+
 
 class _SourceChanged(Exception):
-    """The source object is no longer the version that was to be copied."""
+    """What was read is not the version that was to be copied, or not all of it; or what was
+    written of it is gone."""
+
+    def __init__(self, error: StoreError | None = None) -> None:
+        super().__init__()
+        #: What to say when starting over does not help either.
+        self.error = error
+
+
+class _PartFailed(Exception):
+    """A part could not be read or written, and with it its object has failed."""
+
+    def __init__(self, error: SkyplaneError) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +86,9 @@ class Movers:
         chunk_bytes: wanted size of a part.
         threads: where the store's blocking calls run.
         randomness: of the pauses.
+        keeps_intents: an object of ours that no journal names would be taken for somebody
+            else's by the conflict rule, so the journal names each before it is written.
+        now: wall time in unix seconds; the system's when None.
     """
 
     def __init__(
@@ -74,6 +102,8 @@ class Movers:
         chunk_bytes: int,
         threads: Executor,
         randomness: random.Random,
+        keeps_intents: bool = False,
+        now: Callable[[], float] | None = None,
     ) -> None:
         self._courier = courier
         self._report = report
@@ -83,8 +113,32 @@ class Movers:
         self._chunk_bytes = chunk_bytes
         self._threads = threads
         self._randomness = randomness
+        self._now = now or time.time
         self._parts = asyncio.Semaphore(_PARTS_UNDER_WAY)
+        self._known_parts = Room(_PARTS_KNOWN)
+        self._keeps_intents = keeps_intents
         self.open_uploads: set[OpenUpload] = set()
+        #: Told of everything; the transfer puts its own in once it has one.
+        self.keeper: Keeper = NoJournal()
+        #: Destination key -> what an earlier epoch left of an object that goes on.
+        self._left: dict[str, Settled] = {}
+
+    def go_on(self, settled: Settled) -> None:
+        """When the object's turn comes, take up what an earlier epoch left of it."""
+        self._left[settled.row.destination_key] = settled
+        if settled.upload is not None:
+            self.inherit([settled.upload])
+
+    def goes_on(self, row: Selection) -> bool:
+        """Whether the object is there in parts already, whatever size parts have now."""
+        return row.destination_key in self._left
+
+    def inherit(self, uploads: Iterable[UploadRow]) -> None:
+        """Take over uploads that an earlier epoch left open, to be ended with all others."""
+        known = {(upload.key, upload.upload_id) for upload in self.open_uploads}
+        for row in uploads:
+            if row.upload_id is not None and (row.key, row.upload_id) not in known:
+                self.open_uploads.add(OpenUpload(row.key, row.upload_id, ""))
 
     # -- whole objects
 
@@ -99,6 +153,8 @@ class Movers:
 
     async def _move_whole(self, batch: Sequence[Selection]) -> list[Selection]:
         """Copy and enter; returns those whose source has changed, not entered."""
+        if self._keeps_intents:
+            await self.keeper.flush()
         ranges = tuple(
             RangeOrder(
                 source_key=row.source.key,
@@ -114,7 +170,7 @@ class Movers:
         changed = []
         for row, outcome in zip(batch, outcomes, strict=True):
             if outcome.error is None:
-                self._enter_copied(row, outcome.crc32c, attempts)
+                self._enter_copied(row, outcome.etag, outcome.crc32c, attempts)
             elif _source_changed(outcome):
                 changed.append(row)
             else:
@@ -130,9 +186,13 @@ class Movers:
             GatewayLost: the transfer cannot go on.
         """
         try:
-            await self._move_in_parts(row)
+            async with self._known_parts.taken(self._count_parts(row)):
+                await self._move_in_parts(row)
         except _SourceChanged:
             await self._start_over(row)
+
+    def _count_parts(self, row: Selection) -> int:
+        return min(-(-row.source.size_bytes // self._chunk_bytes), self._capabilities.max_parts)
 
     async def _move_in_parts(self, row: Selection) -> None:
         """Copy and enter.
@@ -140,47 +200,56 @@ class Movers:
         Raises:
             _SourceChanged: nothing is left of the attempt, and nothing was entered.
         """
-        upload: OpenUpload | None = None
+        left = self._left.pop(row.destination_key, None)
+        upload = _upload_of(left)
         try:
             info = await self._head(row.source.key)
             if info.etag != row.source.etag:
                 raise _SourceChanged
-            upload = await self._begin(row, info)
-            parts, crc32c, attempts = await self._send_parts(row, upload)
-            await self._complete(row, upload, parts, crc32c)
+            part_bytes = self._capabilities.part_bytes(row.source.size_bytes, self._chunk_bytes)
+            kept: Mapping[int, PartInfo] = {}
+            if left is not None and left.upload is not None:
+                part_bytes, kept = left.upload.part_bytes, left.parts
+            if upload is None:
+                upload = await self._begin(row, info, part_bytes)
+            parts, crc32c, attempts = await self._send_parts(row, upload, part_bytes, kept)
+            _ensure_read_well(info, crc32c)
+            etag = await self._complete(row, upload, parts, crc32c)
         except _SourceChanged:
             if upload is not None:
                 await self.abort(upload)
             raise
-        except StoreError as error:
+        except (StoreError, _PartFailed) as failure:
             if upload is not None:
                 await self.abort(upload)
+            error = failure.error if isinstance(failure, _PartFailed) else failure
             self.enter_failed(row, error, MAX_ATTEMPTS if not error.is_permanent else 1)
         else:
-            self._enter_copied(row, crc32c, attempts)
+            self._enter_copied(row, etag, crc32c, attempts)
 
     # -- the source's version
 
     async def _start_over(self, row: Selection) -> None:
-        """Copy the version that is there now, once."""
+        """Copy the version that is there now from its beginning, once."""
         try:
             fresh = replace(row, source=await self._head(row.source.key))
         except StoreError as error:
             self.enter_failed(row, error, 1)
             return
-        log.info("%r changed while it was copied; it is started over", row.source.key)
+        log.info("%r changed, or its upload went, and is started over", row.source.key)
+        twice: StoreError = PreconditionFailed(
+            f"the source object {row.source.key!r} changed twice while it was copied; "
+            "copy it again once nobody writes to it"
+        )
         try:
             if fresh.source.size_bytes > self._chunk_bytes:
-                await self._move_in_parts(fresh)
+                async with self._known_parts.taken(self._count_parts(fresh)):
+                    await self._move_in_parts(fresh)
                 return
             changed = bool(await self._move_whole([fresh]))
-        except _SourceChanged:
-            changed = True
+        except _SourceChanged as failure:
+            changed, twice = True, failure.error or twice
         if changed:
-            twice = PreconditionFailed(
-                f"the source object {row.source.key!r} changed twice while it was copied; "
-                "copy it again once nobody writes to it"
-            )
             self.enter_failed(fresh, twice, 2)
 
     async def _head(self, key: str) -> ObjectInfo:
@@ -191,40 +260,66 @@ class Movers:
 
     # -- uploads
 
-    async def _begin(self, row: Selection, info: ObjectInfo) -> OpenUpload:
+    async def _begin(self, row: Selection, info: ObjectInfo, part_bytes: int) -> OpenUpload:
         attributes = info.attributes.to_dict() if info.attributes is not None else None
-        answer, node = await self._sinks.call(
-            "create", {"key": row.destination_key, "attributes": attributes}
+        key, source = row.destination_key, row.source
+        self.keeper.intent(
+            UploadRow(key, None, source.key, source.etag, source.size_bytes, part_bytes)
         )
-        upload = OpenUpload(row.destination_key, str(answer["upload_id"]), node)
+        await self.keeper.flush()
+        answer, node = await self._sinks.call(
+            "create",
+            {
+                "key": key,
+                "attributes": attributes,
+                "is_journaled": not isinstance(self.keeper, NoJournal),
+            },
+        )
+        upload = OpenUpload(key, str(answer["upload_id"]), node)
         self.open_uploads.add(upload)
+        # As long as the journal says no more than the intent, others look for them too.
+        await self._abort_doubtful(key, spared=upload.upload_id)
+        self.keeper.created(key, upload.upload_id)
         return upload
 
     async def _send_parts(
-        self, row: Selection, upload: OpenUpload
+        self,
+        row: Selection,
+        upload: OpenUpload,
+        part_bytes: int,
+        kept: Mapping[int, PartInfo],
     ) -> tuple[list[PartInfo], int, int]:
-        """All parts, the checksum of the whole, and the most sendings that a part took."""
+        """All parts, the checksum of the whole, and the most sendings that a part took.
+
+        Args:
+            kept: parts that are at the destination already.
+        """
         size = row.source.size_bytes
-        part_bytes = self._capabilities.part_bytes(size, self._chunk_bytes)
         offsets = range(0, size, part_bytes)
+        parts, most = list(kept.values()), 0
+
+        async def send(number: int, offset: int) -> None:
+            nonlocal most
+            length = min(part_bytes, size - offset)
+            part, attempts = await self._send_part(row, upload, number, offset, length)
+            parts.append(part)
+            most = max(most, attempts)
+
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = []
                 for number, offset in enumerate(offsets, start=1):
+                    if number in kept:
+                        continue
                     # Ten thousand parts wait as a number here, not as a task each.
                     await self._parts.acquire()
-                    length = min(part_bytes, size - offset)
-                    task = group.create_task(self._send_part(row, upload, number, offset, length))
+                    task = group.create_task(send(number, offset))
                     task.add_done_callback(lambda _: self._parts.release())
-                    tasks.append(task)
         except ExceptionGroup as failures:
             # The first failure cancelled the other parts; it is the one that matters.
             raise failures.exceptions[0] from None
-        parts, whole, most = [], 0, 0
-        for task in tasks:
-            part, attempts = task.result()
-            parts.append(part)
-            most = max(most, attempts)
+        parts.sort(key=lambda part: part.number)
+        whole = 0
+        for part in parts:
             whole = combine(whole, part.crc32c or 0, part.size_bytes)
         return parts, whole, most
 
@@ -238,36 +333,65 @@ class Movers:
         outcome: RangeOutcome = outcomes[0]
         if _source_changed(outcome):
             raise _SourceChanged
+        if isinstance(outcome.error, NotFound) and not outcome.at_source:
+            # Somebody has aborted the upload: a rule of the bucket, perhaps.
+            raise _SourceChanged(outcome.error)
         if outcome.error is not None:
-            raise outcome.error
+            raise _PartFailed(outcome.error)
         return PartInfo(number, outcome.etag, length, outcome.crc32c), attempts
 
     async def _complete(
         self, row: Selection, upload: OpenUpload, parts: Sequence[PartInfo], crc32c: int
-    ) -> None:
-        answer, _ = await self._sinks.call(
-            "complete",
-            {
-                "key": upload.key,
-                "upload_id": upload.upload_id,
-                "parts": [part.to_dict() for part in parts],
-                "precondition": row.precondition.to_dict(),
-                "size_bytes": row.source.size_bytes,
-                "crc32c": crc32c,
-            },
-            prefer=upload.sink,
-        )
+    ) -> str:
+        """Make the parts the object; its etag."""
+        self.keeper.committing(upload.key, crc32c)
+        await self.keeper.flush()
+        arguments = {
+            "key": upload.key,
+            "upload_id": upload.upload_id,
+            "parts": [part.to_dict() for part in parts],
+            "precondition": row.precondition.to_dict(),
+            "size_bytes": row.source.size_bytes,
+            "crc32c": crc32c,
+        }
+        answer = await self._ask_to_complete(upload, arguments)
         self.open_uploads.discard(upload)
         if int(answer["crc32c"]) != crc32c:
             raise ChecksumMismatch(
                 f"{upload.key!r} does not have the bytes that were read at the source"
             )
+        return str(answer["etag"])
+
+    async def _ask_to_complete(
+        self, upload: OpenUpload, arguments: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """The answer to a completion.
+
+        The store may still be at work on an earlier one, which a sink asked for that is
+        gone: then the upload is no more, and the object is not there yet.
+
+        Raises:
+            _SourceChanged: neither comes to be there.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                answer, _ = await self._sinks.call("complete", arguments, prefer=upload.sink)
+            except NotFound as error:
+                if attempt == MAX_ATTEMPTS:
+                    raise _SourceChanged(error) from error
+                log.info("%r may be completed already: %s", upload.key, error)
+                await asyncio.sleep(pause_s(attempt, self._randomness))
+            else:
+                return answer
 
     async def abort(self, upload: OpenUpload) -> None:
         """Abort an upload at any sink that answers; one that stays open stays listed."""
         arguments = {"key": upload.key, "upload_id": upload.upload_id}
         if await self._sinks.call_once("abort", arguments, prefer=upload.sink):
             self.open_uploads.discard(upload)
+            self.keeper.aborted(upload.key)
 
     async def abort_all(self) -> None:
         """Abort what is still open, and what may have begun without our knowing.
@@ -277,25 +401,85 @@ class Movers:
         for upload in tuple(self.open_uploads):
             await self.abort(upload)
         for key in tuple(self._sinks.doubtful_keys):
-            # Without an id, all uploads of the key.
-            if await self._sinks.call_once("abort", {"key": key, "upload_id": None}):
-                self._sinks.doubtful_keys.discard(key)
+            if await self._abort_doubtful(key):
+                del self._sinks.doubtful_keys[key]
+
+    async def _abort_doubtful(self, key: str, *, spared: str | None = None) -> bool:
+        """Abort what requests without an answer may have begun for a key; whether a sink did."""
+        asked_s = self._sinks.doubtful_keys.get(key)
+        if asked_s is None:
+            return True
+        arguments = {
+            "key": key,
+            "asked_s_ago": asyncio.get_running_loop().time() - asked_s,
+            "spared": spared,
+            **self.keeper.place(),
+        }
+        return await self._sinks.call_once("abort_intended", arguments)
 
     # -- the report
 
-    def _enter_copied(self, row: Selection, crc32c: int, attempts: int) -> None:
+    def _enter_copied(self, row: Selection, etag: str, crc32c: int, attempts: int) -> None:
+        done = DoneRow(
+            key=row.destination_key,
+            etag=etag,
+            source_etag=row.source.etag,
+            size_bytes=row.source.size_bytes,
+            crc32c=crc32c,
+            # Twice, since the destination's clock may differ from ours.
+            is_fresh=row.source.last_modified + 2 * IN_DOUBT_S > self._now(),
+        )
+        self.enter_done(row, done, attempts)
+
+    def enter_done(self, row: Selection, done: DoneRow, attempts: int) -> None:
+        """The object is at the destination, verified; with no attempt, since earlier."""
         self._report.copied(
             row.source.key,
             row.destination_key,
             row.source.size_bytes,
-            crc32c,
+            done.crc32c,
             attempts,
             source_etag=row.source.etag,
+            destination_etag=done.etag,
         )
+        self.keeper.committed(done)
+
+    def enter_ended(self, row: Selection) -> None:
+        """An earlier epoch copied the object, and its journal says no more than that."""
+        self._report.copied(
+            row.source.key, row.destination_key, row.source.size_bytes, crc32c=None, attempts=0
+        )
+        self.keeper.skipped(row.destination_key)
+
+    def enter_skipped(self, row: Selection, reason: str) -> None:
+        self._report.skipped(row.source.key, row.destination_key, row.source.size_bytes, reason)
+        self.keeper.skipped(row.destination_key)
 
     def enter_failed(self, row: Selection, error: SkyplaneError, attempts: int) -> None:
         self._report.failed(
             row.source.key, row.destination_key, row.source.size_bytes, error, attempts
+        )
+        self.keeper.failed(row.destination_key, error.code)
+
+
+def _upload_of(left: Settled | None) -> OpenUpload | None:
+    if left is None or left.upload is None or left.upload.upload_id is None:
+        return None
+    return OpenUpload(left.upload.key, left.upload.upload_id, "")
+
+
+def _ensure_read_well(info: ObjectInfo, crc32c: int) -> None:
+    """Compare what was read with what the source's store says of the object, if it does.
+
+    Raises:
+        _SourceChanged: bytes were changed on the way to us.
+    """
+    if info.crc32c not in (None, crc32c):
+        raise _SourceChanged(
+            ChecksumMismatch(
+                f"what was read of {info.key!r} has CRC32C {crc32c:08x}, twice, but its store "
+                f"gives {info.crc32c:08x} for it; look at the object before you copy it again"
+            )
         )
 
 

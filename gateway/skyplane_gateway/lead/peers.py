@@ -31,6 +31,9 @@ class SourcePeer(Protocol):
     async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
         """Chunks that ended after sequence number `after`, and the newest number."""
 
+    async def waiting(self) -> list[tuple[int, int]]:
+        """(chunk, attempt) of orders whose bytes a store that throttles has yet to give."""
+
     async def routes(self) -> dict[int, str]:
         """The routes that begin there -> why each is down; empty while it is up."""
 
@@ -72,9 +75,13 @@ class RemoteSource:
 
     async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
         answer = await asyncio.to_thread(
-            self._client.outcomes, self._transfer_key, after=after, wait_s=wait_s
+            self._client.outcomes, self._transfer_key, self._epoch, after=after, wait_s=wait_s
         )
         return int(answer["last"]), [ChunkOutcome.from_dict(row) for row in answer["outcomes"]]
+
+    async def waiting(self) -> list[tuple[int, int]]:
+        answer = await asyncio.to_thread(self._client.waiting, self._transfer_key, self._epoch)
+        return [(int(chunk), int(attempt)) for chunk, attempt in answer["chunks"]]
 
     async def routes(self) -> dict[int, str]:
         status = await asyncio.to_thread(self._client.status)

@@ -44,6 +44,11 @@ class Settled:
     parts: Mapping[int, PartInfo] = field(default_factory=dict)
     gone: bool = False
 
+    @property
+    def is_left(self) -> bool:
+        """Whether it is still to be copied."""
+        return not self.is_finished and self.row.action == "copy"
+
 
 class Recovery:
     """Settles the objects of a transfer that has a past.
@@ -68,12 +73,16 @@ class Recovery:
         return await self._carry_out(self._past.judge(row, is_last=is_last))
 
     async def abort(self, upload: UploadRow) -> None:
-        """Abort an upload; one without an id is whatever is open for its key.
+        """Abort an upload; one without an id is what was begun for its key at that time.
 
         Raises:
             StoreError, GatewayError: as the sink says.
         """
-        await self._call("abort", {"key": upload.key, "upload_id": upload.upload_id})
+        if upload.upload_id is not None:
+            await self._call("abort", {"key": upload.key, "upload_id": upload.upload_id})
+        elif upload.noted_unix_s is not None:
+            arguments = {"key": upload.key, "noted_unix_s": upload.noted_unix_s}
+            await self._call("abort_intended", arguments)
 
     async def _carry_out(self, judgement: Judgement) -> Settled:
         if judgement.verdict == "compare":
@@ -102,7 +111,14 @@ class Recovery:
 
     async def _compare(self, judgement: Judgement) -> Settled:
         row, upload = judgement.row, judgement.upload
-        answer = await self._call("head", {"key": row.destination_key, "checksum": True})
+        answer = await self._call(
+            "head",
+            {
+                "key": row.destination_key,
+                "checksum": True,
+                "size_bytes": row.source.size_bytes,
+            },
+        )
         there: dict[str, Any] | None = answer["object"]
         wanted = judgement.crc32c
         if wanted is None:

@@ -29,12 +29,15 @@ _LISTED_FAILURES: Final = 50
 
 @dataclass(slots=True)
 class Counters:
-    """How far a transfer is."""
+    """How far a transfer is; `copied_earlier` counts those of `copied` that an earlier
+    epoch did."""
 
     found: int = 0
     found_bytes: int = 0
     copied: int = 0
     copied_bytes: int = 0
+    copied_earlier: int = 0
+    copied_earlier_bytes: int = 0
     skipped: int = 0
     failed: int = 0
     requests: int = 0
@@ -54,16 +57,31 @@ class Report:
         source: str,
         destination: str,
         size_bytes: int,
-        crc32c: int,
+        crc32c: int | None,
         attempts: int,
         *,
         source_etag: str = "",
+        destination_etag: str = "",
     ) -> None:
-        """An object is durable and verified; `source_etag` is the version that was read."""
+        """An object is durable and verified.
+
+        Args:
+            crc32c: of the whole; None for one of an earlier epoch of which no more is known
+                than that it ended well.
+            attempts: 0 for an object that an earlier epoch copied.
+            source_etag, destination_etag: the version that was read, and the one that was
+                written; empty where they are not known.
+        """
         self.counters.copied += 1
         self.counters.copied_bytes += size_bytes
-        more = {"source_etag": source_etag} if source_etag else {}
-        self._add("copied", source, destination, size_bytes, attempts, crc32c=crc32c, **more)
+        if attempts == 0:
+            self.counters.copied_earlier += 1
+            self.counters.copied_earlier_bytes += size_bytes
+        etags = {"source_etag": source_etag, "destination_etag": destination_etag}
+        more: dict[str, object] = {name: etag for name, etag in etags.items() if etag}
+        if crc32c is not None:
+            more["crc32c"] = crc32c
+        self._add("copied", source, destination, size_bytes, attempts, **more)
 
     def skipped(self, source: str, destination: str, size_bytes: int, reason: str) -> None:
         self.counters.skipped += 1

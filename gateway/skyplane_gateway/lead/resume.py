@@ -10,11 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from math import floor
+from typing import Final, Literal
 
 from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
 from skyplane_gateway.selection import Selection
-from skyplane_gateway.stores.values import PartInfo, Precondition
+from skyplane_gateway.stores.values import ObjectInfo, PartInfo, Precondition
+
+#: A source that was written no longer than this before its copy may have been written again
+#: between its reading and the commit: as long as a chunk may be on its way before it goes
+#: again, and room for clocks that differ.
+IN_DOUBT_S: Final = 120.0
 
 #: `finished`: nothing is left to do. `compare`: finished if the destination has the
 #: source's bytes, else as `otherwise` says. `continue`: the upload goes on. `as-selected`:
@@ -53,6 +59,7 @@ class Past:
 
     def __init__(self, journal: Journal | None) -> None:
         self._through = journal.through if journal is not None else None
+        self._began_unix_s = journal.began_unix_s if journal is not None else None
         rows = journal if journal is not None else None
         self._done = {row.key: row for row in rows.done} if rows is not None else {}
         self._begun = frozenset(rows.begun) if rows is not None else frozenset()
@@ -82,12 +89,31 @@ class Past:
             return Judgement("as-selected", again, upload=upload)
         if upload is not None:
             return _judge_upload(row, upload)
-        if self._has_ended(key, is_last) and _could_be_copy(row):
-            return Judgement("finished", row)
+        if self._has_ended(key, is_last) and _has_right_size(row):
+            return self._judge_ended(row)
         if key in self._begun and row.action == "refuse" and _has_right_size(row):
             # Our own write, of which no journal came to know, must not be held against us.
             return Judgement("compare", row, otherwise=Judgement("as-selected", row))
         return Judgement("as-selected", row)
+
+    def _judge_ended(self, row: Selection) -> Judgement:
+        """A key that has ended: it was copied, or the rule kept what was there before."""
+        as_selected = Judgement("as-selected", row)
+        if row.action == "skip" and not self._is_since_begin(row.destination):
+            return as_selected
+        if _is_later_copy(row.source, row.destination):
+            return Judgement("finished", row)
+        if row.action == "refuse":
+            return Judgement("compare", row, otherwise=as_selected)
+        if row.action == "skip":
+            reason = f"{row.reason}; an earlier epoch may have copied it"
+            return Judgement("as-selected", replace(row, reason=reason))
+        return as_selected
+
+    def _is_since_begin(self, there: ObjectInfo | None) -> bool:
+        """Whether it was written since the first epoch began; stores tell whole seconds."""
+        began = self._began_unix_s
+        return there is not None and began is not None and there.last_modified >= floor(began)
 
     def _has_ended(self, key: str, is_last: bool) -> bool:
         """Whether `through` speaks for the key."""
@@ -137,11 +163,11 @@ def _has_right_size(row: Selection) -> bool:
     return row.destination is not None and row.destination.size_bytes == row.source.size_bytes
 
 
-def _could_be_copy(row: Selection) -> bool:
-    """The destination has the size of the source and is not older."""
-    there = row.destination
-    return (
-        there is not None
-        and there.size_bytes == row.source.size_bytes
-        and there.last_modified >= row.source.last_modified
-    )
+def _is_later_copy(source: ObjectInfo, there: ObjectInfo | None) -> bool:
+    """Whether what was copied to there, once, is that version of the source: by checksums
+    where both listings tell them, else by times that leave no doubt."""
+    if there is None:
+        return False
+    if source.crc32c is not None and there.crc32c is not None:
+        return source.crc32c == there.crc32c
+    return source.last_modified + IN_DOUBT_S <= there.last_modified

@@ -6,18 +6,27 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from skyplane_gateway.errors import (
     GatewayLost,
     GatewayUnreachable,
     SkyplaneError,
+    StoreUnavailable,
     UnknownTransfer,
 )
 from skyplane_gateway.lead.pauses import patiently, pause_s
 from skyplane_gateway.lead.peers import SinkPeer
 
 log = logging.getLogger(__name__)
+
+#: At the end of a transfer a sink has so long for a verb; somebody waits for the end.
+_ONCE_WITHIN_S: Final = 15.0
+
+#: After these a verb may have been carried out, or may be yet.
+_MAYBE_DONE: Final = (GatewayUnreachable, StoreUnavailable, asyncio.CancelledError)
+
+_NO_ANSWER: Final = (GatewayUnreachable, UnknownTransfer)
 
 
 class Sinks:
@@ -36,10 +45,13 @@ class Sinks:
         self._stall_deadline_s = stall_deadline_s
         self._randomness = randomness
         self._turn = 0
+        #: When a sink last answered anything: also that its store throttles.
+        self._answered_s = 0.0
         #: Sinks that did not answer when they were last asked, and what became of it.
         self.lost: dict[str, str] = {}
-        #: Keys for which an upload may have begun that nobody was told of.
-        self.doubtful_keys: set[str] = set()
+        #: Keys for which an upload may have begun that nobody was told of, and when the
+        #: first of them was asked for.
+        self.doubtful_keys: dict[str, float] = {}
         self.verbs_under_way = 0
 
     async def call(
@@ -68,7 +80,7 @@ class Sinks:
                         return answer, peer.node
                 if len(refusals) == len(self._peers):
                     raise refusals[0]
-                if loop.time() - began_s >= self._stall_deadline_s:
+                if loop.time() - max(began_s, self._answered_s) >= self._stall_deadline_s:
                     raise self._silence()
                 await asyncio.sleep(pause_s(attempt, self._randomness))
         finally:
@@ -84,9 +96,13 @@ class Sinks:
             if peer.node in self.lost:
                 continue
             try:
-                await peer.call(verb, arguments)
+                async with asyncio.timeout(_ONCE_WITHIN_S):
+                    await peer.call(verb, arguments)
+            except TimeoutError:
+                self.lost[peer.node] = f"no answer within {_ONCE_WITHIN_S:g} s"
+                log.warning("%s could not %s: %s", peer.node, verb, self.lost[peer.node])
             except SkyplaneError as error:
-                log.warning("%s could not %s %r: %s", peer.node, verb, arguments["key"], error)
+                log.warning("%s could not %s: %s", peer.node, verb, error)
                 if isinstance(error, GatewayUnreachable):
                     self.lost[peer.node] = error.message
             else:
@@ -102,16 +118,31 @@ class Sinks:
     ) -> dict[str, Any] | None:
         """The sink's answer; None when it does not answer, or refuses to work for us."""
         try:
-            answer = await patiently(lambda: peer.call(verb, arguments), self._randomness)
+            answer = await patiently(lambda: self._answer(peer, verb, arguments), self._randomness)
         except (GatewayUnreachable, UnknownTransfer) as error:
             log.warning("sink gateway %s is lost: %s", peer.node, error)
             self.lost[peer.node] = error.message
             if isinstance(error, UnknownTransfer):
                 refusals.append(error)
-            elif verb == "create":
-                self.doubtful_keys.add(arguments["key"])
             return None
         self.lost.pop(peer.node, None)
+        return answer
+
+    async def _answer(
+        self, peer: SinkPeer, verb: str, arguments: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        asked_s = loop.time()
+        try:
+            answer = await peer.call(verb, arguments)
+        except (SkyplaneError, asyncio.CancelledError) as error:
+            if verb == "create" and isinstance(error, _MAYBE_DONE):
+                self.doubtful_keys.setdefault(arguments["key"], asked_s)
+            # A sink that does not work for us is as good as none.
+            if isinstance(error, SkyplaneError) and not isinstance(error, _NO_ANSWER):
+                self._answered_s = loop.time()
+            raise
+        self._answered_s = loop.time()
         return answer
 
     def _in_order(self, prefer: str) -> list[SinkPeer]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Literal
 
 from skyplane_gateway.config import Topology, TransferSpec
@@ -18,33 +18,30 @@ from skyplane_gateway.errors import (
     GatewayError,
     ObjectsFailed,
     SkyplaneError,
+    StaleEpoch,
     StoreError,
+    UnknownTransfer,
 )
 from skyplane_gateway.lead.courier import Courier
 from skyplane_gateway.lead.dispatcher import Dispatcher
-from skyplane_gateway.lead.listing import Listing
+from skyplane_gateway.lead.journal import Journal, folder_of_destination, rule_digest
+from skyplane_gateway.lead.journal_keeper import JournalKeeper, NoJournal, take_over
 from skyplane_gateway.lead.movers import Movers
 from skyplane_gateway.lead.peers import SinkPeer, SourcePeer
+from skyplane_gateway.lead.recovery import Recovery
 from skyplane_gateway.lead.report import Report
 from skyplane_gateway.lead.sinks import Sinks
-from skyplane_gateway.selection import Selection, SelectionRule, is_published_last
-from skyplane_gateway.stores import check_destination_key
+from skyplane_gateway.lead.work import Work
+from skyplane_gateway.readback import read_crc32c
 from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, StoreCapabilities
+from skyplane_gateway.stores.limited import is_throttling
 
 log = logging.getLogger(__name__)
 
 TransferState = Literal["running", "succeeded", "failed", "cancelled"]
 
-#: Objects and batches under way at once: enough to keep every window full, few enough
-#: that a listing of millions waits in the store and not in memory.
-_UNDER_WAY: Final = 64
-
-#: Small objects in one chunk: at most so many, and so many bytes.
-BATCH_OBJECTS: Final = 256
-BATCH_BYTES: Final = 4 << 20
-
-#: Objects per page when a sink lists the destination.
-_PAGE_OBJECTS: Final = 1000
+#: How long a transfer that breaks off waits for its journal to be written once more.
+_LAST_WRITE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +77,7 @@ class LeadTransfer:
         randomness: of the pauses between attempts.
         stall_deadline_s: how long nothing at all may arrive before the transfer fails;
             twice `ack_deadline_s` by default.
+        now: wall time in unix seconds; the system's when None.
     """
 
     def __init__(
@@ -94,6 +92,7 @@ class LeadTransfer:
         clock: Callable[[], float],
         randomness: random.Random,
         stall_deadline_s: float | None = None,
+        now: Callable[[], float] | None = None,
     ) -> None:
         self.transfer_key = transfer_key
         self.epoch = epoch
@@ -103,10 +102,9 @@ class LeadTransfer:
         self.report = Report()
         self._crew = crew
         self._clock = clock
+        self._now = now or time.time
         self._started = clock()
         self._ended: float | None = None
-        self._listed = False
-        self._batch_bytes = min(BATCH_BYTES, spec.chunk_bytes)
         if stall_deadline_s is None:
             stall_deadline_s = 2 * ack_deadline_s
         self._dispatcher = Dispatcher(topology.routes, crew.sink_capacity_bytes, stall_deadline_s)
@@ -114,6 +112,7 @@ class LeadTransfer:
         self._courier = Courier(
             self._dispatcher,
             crew.sources,
+            {sink.node: sink for sink in crew.sinks},
             ack_deadline_s=ack_deadline_s,
             stall_deadline_s=stall_deadline_s,
             randomness=randomness,
@@ -127,7 +126,21 @@ class LeadTransfer:
             chunk_bytes=spec.chunk_bytes,
             threads=crew.threads,
             randomness=randomness,
+            keeps_intents=spec.conflict == "fail",
+            now=now,
         )
+        self._randomness = randomness
+        self._writer = f"{randomness.getrandbits(128):032x}"
+        self._folder = folder_of_destination(spec.destination_prefix, recursive=spec.recursive)
+        self._keeper: JournalKeeper | None = None
+        self._stopped: SkyplaneError | None = None
+        self._work: Work | None = None
+        self._was_listed = False
+
+    def stop(self, why: SkyplaneError) -> None:
+        """Said before the task of `run` is cancelled: end as failed, with that error, and
+        keep what a resume needs. Without it a cancellation leaves nothing behind."""
+        self._stopped = why
 
     async def run(self) -> None:
         """Run to the end; never raises for what becomes of the transfer itself."""
@@ -136,32 +149,64 @@ class LeadTransfer:
         except SkyplaneError as error:
             self._fail(error)
         except asyncio.CancelledError:
-            self.state = "cancelled"
-            self.error = Cancelled("the transfer was cancelled")
+            if self._stopped is None:
+                self.state = "cancelled"
+                self.error = Cancelled("the transfer was cancelled")
+            else:
+                self._fail(self._stopped)
         finally:
             if self.state == "running":
                 # A fault of ours is on its way; nobody must wait for this for ever.
                 self._fail(GatewayError("the lead stumbled; the end of its log says over what"))
-            await asyncio.shield(self._clean_up())
-            self._ended = self._clock()
+            try:
+                await self._undisturbed(self._clean_up)
+            finally:
+                self._ended = self._clock()
+                self._let_go()
             log.info("transfer %s %s: %s", self.transfer_key, self.state, self.error or "done")
 
+    async def _undisturbed(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Carry out what comes last, whoever cancels meanwhile: the transfer has ended."""
+        task = asyncio.create_task(last())
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                log.info("transfer %s was cancelled when it had ended", self.transfer_key)
+
+    def _let_go(self) -> None:
+        """Keep no more than is asked of a transfer that has ended: a fleet may see many."""
+        self._keeper, self._movers.keeper = None, NoJournal()
+        self._was_listed, self._work = self._is_listed, None
+
+    @property
+    def _is_listed(self) -> bool:
+        return self._was_listed or (self._work is not None and self._work.is_listed)
+
     async def _run(self) -> None:
-        collectors = [
+        keeper, objects = await self._take_over()
+        duties = [
             asyncio.create_task(duty(node))
             for node in self._crew.sources
             for duty in (self._courier.collect, self._courier.watch)
         ]
-        collectors.append(asyncio.create_task(self._courier.hasten()))
-        work = asyncio.create_task(self._move_everything())
+        duties.append(asyncio.create_task(self._courier.hasten()))
+        duties.append(asyncio.create_task(keeper.run()))
+        work = asyncio.create_task(self._move(objects, keeper))
         try:
-            done, _ = await asyncio.wait({work, *collectors}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({work, *duties}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            for task in (work, *collectors):
-                task.cancel()
-            await asyncio.gather(work, *collectors, return_exceptions=True)
+            try:
+                work.cancel()
+                await asyncio.wait({work})
+                if self._is_left(work):
+                    await self._write_last(keeper)
+            finally:  # A second cancel must not leave the duties to themselves.
+                for task in duties:
+                    task.cancel()
+                await asyncio.gather(work, *duties, return_exceptions=True)
         counters = self.report.counters
         if counters.found == 0 and not self.spec.allow_empty:
             raise EmptySource(
@@ -184,109 +229,110 @@ class LeadTransfer:
     def _fail(self, error: SkyplaneError) -> None:
         self.state, self.error = "failed", error
 
-    async def _clean_up(self) -> None:
-        await self._movers.abort_all()
+    @property
+    def _is_allowed(self) -> bool:
+        """Whether single objects failed, and its owner takes that for success."""
+        return self.spec.allow_failed and isinstance(self.error, ObjectsFailed)
 
-    # -- the objects
-
-    async def _move_everything(self) -> None:
-        """First all that is ordinary, then what announces it to readers."""
-        last: list[Selection] = []
-        await self._move_all(self._first(last))
-        if not last:
-            return
-        if self.report.counters.failed:
-            withheld = StoreError("withheld, because objects that it announces failed")
-            for row in last:
-                self._movers.enter_failed(row, withheld, 0)
-            return
-        await self._move_all(_iterate(last))
-
-    async def _first(self, last: list[Selection]) -> AsyncIterator[Selection]:
-        """What is to be copied now; fills `last` with what has to wait."""
-        async for row in self._selections():
-            counters = self.report.counters
-            counters.found += 1
-            counters.found_bytes += row.source.size_bytes
-            if row.action == "skip":
-                self.report.skipped(
-                    row.source.key, row.destination_key, row.source.size_bytes, row.reason
-                )
-            elif row.action == "refuse":
-                self._movers.enter_failed(row, StoreError(row.reason, is_permanent=True), 0)
-            elif is_published_last(row.destination_key, self.spec.publish_last):
-                last.append(row)
-            else:
-                yield row
-
-    async def _move_all(self, rows: AsyncIterator[Selection]) -> None:
-        """Copy every row, `_UNDER_WAY` movements at a time."""
-        room = asyncio.Semaphore(_UNDER_WAY)
-
-        async def start(movement: Coroutine[Any, Any, None]) -> None:
-            await room.acquire()
-            task = group.create_task(movement)
-            task.add_done_callback(lambda _: room.release())
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                batch: list[Selection] = []
-                async for row in rows:
-                    size = row.source.size_bytes
-                    if size > self.spec.chunk_bytes:
-                        await start(self._movers.move_in_parts(row))
-                    elif size >= self._batch_bytes:
-                        await start(self._movers.move_whole([row]))
-                    else:
-                        batch = await self._fill(batch, row, start)
-                if batch:
-                    await start(self._movers.move_whole(batch))
-        except ExceptionGroup as failures:
-            raise failures.exceptions[0] from None
-
-    async def _fill(
-        self,
-        batch: list[Selection],
-        row: Selection,
-        start: Callable[[Coroutine[Any, Any, None]], Coroutine[Any, Any, None]],
-    ) -> list[Selection]:
-        """Add a small object to the batch; the batch that goes on being filled."""
-        size = sum(other.source.size_bytes for other in batch) + row.source.size_bytes
-        if batch and (len(batch) == BATCH_OBJECTS or size > self._batch_bytes):
-            await start(self._movers.move_whole(batch))
-            return [row]
-        return [*batch, row]
-
-    # -- the listings
-
-    async def _selections(self) -> AsyncIterator[Selection]:
-        spec = self.spec
-        rule = SelectionRule(
-            source_prefix=spec.source_prefix,
-            destination_prefix=spec.destination_prefix,
-            recursive=spec.recursive,
-            include=spec.include,
-            exclude=spec.exclude,
-            conflict=spec.conflict,
+    @property
+    def _is_resumable(self) -> bool:
+        """Whether somebody may go on: by a handle, or as the lead of a newer epoch."""
+        error = self.error
+        return (
+            self.state == "failed"
+            and error is not None
+            and not self._is_allowed
+            and (not error.is_permanent or isinstance(error, StaleEpoch | UnknownTransfer))
         )
-        listing = Listing(
+
+    async def _clean_up(self) -> None:
+        """Leave nothing behind, or what a resume needs.
+
+        Whoever runs a failed transfer again goes on by its journal, however it failed; its
+        open uploads are of use only where going on can help. The journal of a success stays
+        until somebody has heard of it (`Ends.release`), lest the next run copy all again.
+        """
+        keeper = self._keeper
+        if self._is_resumable or keeper is None:
+            return
+        if not await self._sinks.call_once("require_newest", keeper.deletion()):
+            return  # What is open is a newer lead's, or out of reach.
+        self._movers.inherit(keeper.uploads)
+        await self._movers.abort_all()
+        if self.state == "cancelled":
+            await self._sinks.call_once("delete_journals", keeper.deletion())
+
+    def _is_left(self, work: asyncio.Task[None]) -> bool:
+        """Whether the work ended with something left to do, and not by a cancellation."""
+        me = asyncio.current_task()
+        if me is not None and me.cancelling():
+            return self._stopped is not None
+        return work.cancelled() or work.exception() is not None or self.report.counters.failed > 0
+
+    async def _write_last(self, keeper: JournalKeeper) -> None:
+        """Write the journal once more, for whoever goes on with the transfer."""
+        last = asyncio.create_task(keeper.flush())
+        try:
+            await asyncio.wait({last}, timeout=_LAST_WRITE_S)
+        finally:
+            last.cancel()
+            await asyncio.gather(last, return_exceptions=True)
+
+    # -- the journal
+
+    async def _take_over(self) -> tuple[JournalKeeper, Work]:
+        """Take up what earlier epochs left, and see that their leads write no more."""
+        rule = rule_digest(self.spec)
+        past = await take_over(self._verb, self._folder, self.transfer_key, self.epoch, rule)
+        recovery = Recovery(past.journal, self._verb, self._source_crc32c)
+        identity = Journal(
+            self.transfer_key,
+            self.epoch,
             rule,
-            list_source=self._crew.store.list,
-            fetch_page=self._fetch_page,
-            check_key=partial(check_destination_key, spec.destination.kind),
+            self.spec.chunk_bytes,
+            writer=self._writer,
+            began_unix_s=self._now(),
+        )
+        self._keeper = JournalKeeper(
+            self._verb, self._folder, identity, past.journal, randomness=self._randomness
+        )
+        self._movers.keeper = self._keeper
+        self._work = Work(
+            self.spec,
+            store=self._crew.store,
+            sinks=self._sinks,
+            movers=self._movers,
+            recovery=recovery,
+            report=self.report,
             threads=self._crew.threads,
         )
-        async for row in listing.selections():
-            yield row
-        self._listed = True
+        for stray in past.strays:
+            try:
+                await recovery.abort(stray)
+            except StoreError as error:
+                # An older journal goes on naming it, until that is removed as well.
+                log.warning("an upload of %r stays open: %s", stray.key, error)
+        return self._keeper, self._work
 
-    async def _fetch_page(
-        self, prefix: str, start_after: str | None
-    ) -> tuple[list[ObjectInfo], bool]:
-        """A page of the destination, through a sink."""
-        arguments = {"prefix": prefix, "start_after": start_after, "limit": _PAGE_OBJECTS}
-        page, _ = await self._sinks.call("list", arguments)
-        return [ObjectInfo.from_dict(row) for row in page["objects"]], bool(page["more"])
+    async def _verb(self, verb: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        answer, _ = await self._sinks.call(verb, arguments)
+        return answer
+
+    async def _source_crc32c(self, info: ObjectInfo) -> int | None:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._crew.threads, read_crc32c, self._crew.store, info, info.size_bytes
+        )
+
+    async def _move(self, objects: Work, keeper: JournalKeeper) -> None:
+        """Move everything, and see at the end that this lead has been in charge all the time.
+
+        Raises:
+            StaleEpoch: it has not; what it knows may be another lead's.
+        """
+        await objects.run()
+        if self.report.counters.found:
+            await keeper.confirm()
 
     # -- what others may know
 
@@ -294,13 +340,15 @@ class LeadTransfer:
         """A value that changes while the transfer moves.
 
         While a verb runs at a sink it always does: to read back a large object takes
-        long, and the verb has a time limit of its own.
+        long, and the verb has a time limit of its own. So does a source that throttles. To
+        list what the filters leave out is to move as well.
         """
         counters = self.report.counters
         delivered = sum(self._dispatcher.delivered_bytes().values())
-        waited_s = self._clock() if self._sinks.verbs_under_way else 0.0
+        waits = self._sinks.verbs_under_way or is_throttling(self._crew.store)
+        waited_s = self._clock() if waits else self._courier.progress_s
         return (
-            counters.found,
+            self._work.looked_at if self._work is not None else 0,
             counters.copied,
             counters.skipped,
             counters.failed,
@@ -315,11 +363,13 @@ class LeadTransfer:
             "transfer_key": self.transfer_key,
             "epoch": self.epoch,
             "state": self.state if self._ended is not None else "running",
-            "listed": self._listed,
+            "listed": self._is_listed,
             "objects": counters.found,
             "bytes": counters.found_bytes,
             "copied": counters.copied,
             "copied_bytes": counters.copied_bytes,
+            "copied_earlier": counters.copied_earlier,
+            "copied_earlier_bytes": counters.copied_earlier_bytes,
             "skipped": counters.skipped,
             "failed": counters.failed,
             "seconds": end - self._started,
@@ -335,9 +385,10 @@ class LeadTransfer:
             },
             "error": self.error.to_dict() if self.error is not None else None,
             "failures": list(self.report.failures) if self._ended is not None else [],
+            # Those that nobody will go on with, and that could not be aborted.
             "open_uploads": [
                 {"key": upload.key, "upload_id": upload.upload_id}
-                for upload in self._movers.open_uploads
+                for upload in (() if self._is_resumable else self._movers.open_uploads)
             ],
         }
 
@@ -352,8 +403,3 @@ class LeadTransfer:
     def route_is_up(self, number: int) -> None:
         """Told by the service when a path of the fleet works again."""
         self._courier.bring_up(number)
-
-
-async def _iterate(rows: Sequence[Selection]) -> AsyncIterator[Selection]:
-    for row in rows:
-        yield row

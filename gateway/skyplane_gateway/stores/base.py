@@ -213,8 +213,17 @@ class ObjectStore(Protocol):
             NotFound: no such upload.
         """
 
-    def delete(self, key: str) -> None:
-        """Remove an object. 1 call, idempotent: no such object is fine."""
+    def delete(self, key: str, *, if_match: str | None = None) -> None:
+        """Remove an object. 1 call, idempotent: no such object is fine.
+
+        Args:
+            if_match: only that version. A service that knows no conditional deletes deletes
+                what is there: look first.
+
+        Raises:
+            PreconditionFailed: it is another version.
+            NotFound: with `if_match`, some stores say so of what is gone.
+        """
 
     def close(self) -> None:
         """Drop the connections; harmless when called again."""

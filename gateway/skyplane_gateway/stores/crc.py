@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
+from pathlib import Path
+from typing import Final
 
 from skyplane_gateway.errors import ChecksumMismatch
 from skyplane_gateway.stores.values import Body
+
+_STEP_BYTES: Final = 1 << 20
 
 
 def crc32c_of(data: Body) -> int:
@@ -18,6 +22,17 @@ def crc32c_of(data: Body) -> int:
     from skyplane_gateway.protocol.checksum import crc32c
 
     return crc32c(data)
+
+
+def crc32c_of_file(path: Path) -> int:
+    """CRC32C of a whole file. Raises OSError."""
+    from skyplane_gateway.protocol.checksum import crc32c
+
+    found, buffer = 0, memoryview(bytearray(_STEP_BYTES))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            found = crc32c(buffer[:count], found)
+    return found
 
 
 def verify(what: str, data: Body, crc32c: int) -> None:

@@ -7,14 +7,16 @@ at once.
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from itertools import islice
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from skyplane_gateway.errors import (
     NotFound,
@@ -46,10 +48,13 @@ from skyplane_gateway.stores.patience import Patience, Trials
 _T = TypeVar("_T")
 
 #: Rows that one request of a listing gives.
-_PAGE_KEYS = 1000
+_PAGE_KEYS: Final = 1000
+
+#: By when what this thread asks of its store has to end; see `LimitedStore.within`.
+_UNTIL_S: ContextVar[float] = ContextVar("until_s", default=math.inf)
 
 
-def open_limited(spec: StoreSpec, credentials: Credentials | None = None) -> ObjectStore:
+def open_limited(spec: StoreSpec, credentials: Credentials | None = None) -> LimitedStore:
     """`open_store`, with patience and the limiter that this bucket has in this process.
 
     Raises:
@@ -63,6 +68,11 @@ def open_limited(spec: StoreSpec, credentials: Credentials | None = None) -> Obj
     return LimitedStore(open_store(inner, credentials), limiter_of(spec), spec=spec)
 
 
+def is_throttling(store: ObjectStore) -> bool:
+    """Whether requests to that store may be waiting because it asked for fewer."""
+    return isinstance(store, LimitedStore) and store.is_throttling
+
+
 class LimitedStore:
     """See `ObjectStore` and the module.
 
@@ -73,6 +83,8 @@ class LimitedStore:
         store: what is asked.
         limiter: the bucket's.
         spec: what to show as one's own; the store's where not given.
+        clock: monotonic seconds.
+        pause: waits.
         fraction: random numbers from 0 to 1.
     """
 
@@ -91,6 +103,7 @@ class LimitedStore:
         self._limiter = limiter
         self._spec = spec or store.spec
         self._ended = threading.Event()
+        self._until_s = math.inf
         self._patience = patience or Patience()
         self._clock = clock
         self._pause = pause
@@ -104,14 +117,42 @@ class LimitedStore:
     def capabilities(self) -> StoreCapabilities:
         return self._store.capabilities
 
+    @property
+    def is_throttling(self) -> bool:
+        """Requests may be waiting because the bucket asked for fewer."""
+        return self._limiter.is_throttling
+
+    # -- an end to patience
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """What this thread asks meanwhile waits for a store that throttles no longer than
+        that altogether; then it raises `Throttled`."""
+        token = _UNTIL_S.set(self._clock() + seconds)
+        try:
+            yield
+        finally:
+            _UNTIL_S.reset(token)
+
     def cancel(self) -> None:
-        """End every wait of this store now: those who wait get `Cancelled`."""
+        """End every wait of this store now: those who wait get `Cancelled`, and so does
+        whoever asks it from now on. What the store is doing already it does."""
         self._ended.set()
         self._limiter.wake()
 
+    def reopen(self, within_s: float) -> None:
+        """After `cancel`, answer again for so long: for what is left to be cleared up."""
+        self._until_s = self._clock() + within_s
+        self._ended = threading.Event()
+
     def close(self) -> None:
+        """Those who wait get `Cancelled`; what is still asked is asked once, and in no case
+        waits."""
         self.cancel()
+        self.reopen(0.0)
         self._store.close()
+
+    # -- `ObjectStore`
 
     def check(self, prefix: str = "") -> None:
         self._patiently(lambda: self._store.check(prefix))
@@ -137,10 +178,12 @@ class LimitedStore:
     def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Reader:
         """As `ObjectStore.read`; a body under a pin that breaks is taken up where it broke."""
 
-        def opened(done: int) -> Reader:
-            return self._open(key, offset + done, length - done, if_match)
+        trials = self._trials()
 
-        return LimitedReader(opened, can_resume=if_match is not None, trials=self._trials())
+        def opened(done: int) -> Reader:
+            return self._open(trials, key, offset + done, length - done, if_match)
+
+        return LimitedReader(opened, can_resume=if_match is not None, trials=trials)
 
     def put(
         self,
@@ -225,8 +268,8 @@ class LimitedStore:
     def list_parts(self, key: str, upload_id: str) -> tuple[PartInfo, ...]:
         return self._patiently(lambda: self._store.list_parts(key, upload_id))
 
-    def delete(self, key: str) -> None:
-        self._patiently(lambda: self._store.delete(key))
+    def delete(self, key: str, *, if_match: str | None = None) -> None:
+        self._patiently(lambda: self._store.delete(key, if_match=if_match))
 
     def _trials(self) -> Trials:
         return Trials(
@@ -235,6 +278,8 @@ class LimitedStore:
             clock=self._clock,
             pause=self._pause,
             fraction=self._fraction,
+            until_s=min(self._until_s, _UNTIL_S.get()),
+            refusing_since_s=lambda: self._limiter.refusing_since_s,
         )
 
     def _patiently(
@@ -245,7 +290,7 @@ class LimitedStore:
         trials = self._trials()
         while True:
             try:
-                with self._place():
+                with self._place(trials):
                     return call()
             except may_repeat as error:
                 trials.wait(error)
@@ -253,16 +298,18 @@ class LimitedStore:
     def _paged(self, rows: Iterator[_T], trials: Trials) -> Iterator[_T]:
         """The rows, fetched a page at a time, each page in its place."""
         while True:
-            with self._place():
+            with self._place(trials):
                 page = tuple(islice(rows, _PAGE_KEYS))
             trials.went_on()
             yield from page
             if len(page) < _PAGE_KEYS:
                 return
 
-    def _open(self, key: str, offset: int, length: int, if_match: str | None) -> Reader:
+    def _open(
+        self, trials: Trials, key: str, offset: int, length: int, if_match: str | None
+    ) -> Reader:
         """One attempt; it keeps its place until the reader is closed."""
-        permit = self._limiter.acquire(self._ended)
+        permit = self._limiter.acquire(trials.ended, trials.left_s)
         try:
             with self._judged(permit):
                 found = self._store.read(key, offset=offset, length=length, if_match=if_match)
@@ -272,9 +319,9 @@ class LimitedStore:
         return PlacedReader(found, self._limiter.release)
 
     @contextmanager
-    def _place(self) -> Iterator[None]:
+    def _place(self, trials: Trials) -> Iterator[None]:
         """One request: wait for its turn, then tell the limiter how it went."""
-        permit = self._limiter.acquire(self._ended)
+        permit = self._limiter.acquire(trials.ended, trials.left_s)
         try:
             with self._judged(permit):
                 yield
@@ -287,6 +334,10 @@ class LimitedStore:
             yield
         except Throttled as error:
             self._limiter.throttled(permit, error.retry_after_s)
+            raise
+        except StoreError as error:
+            if error.is_permanent:
+                self._limiter.succeeded()  # It has answered.
             raise
         self._limiter.succeeded()
 

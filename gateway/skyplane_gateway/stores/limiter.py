@@ -7,6 +7,7 @@ the rate grow steadily. The rate starts at the ceiling, where it costs nothing.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
-from skyplane_gateway.errors import Cancelled
+from skyplane_gateway.errors import Cancelled, Throttled
 from skyplane_gateway.stores.values import StoreSpec
 
 Clock = Callable[[], float]
@@ -44,6 +45,14 @@ _SHRINK: Final = 0.5
 #: Over how long the rate in use is measured, and for how long one success lets it grow.
 _WINDOW_S: Final = 1.0
 
+#: For how long after its last refusal a store counts as throttling: longer than anybody
+#: pauses between two attempts, with the time that a request takes.
+_ECHO_S: Final = 60.0
+
+#: Kinds of stores that ask for fewer requests; a file system never does.
+_METERED: Final = frozenset({"s3"})
+_UNMETERED: Final = Limits(ceiling=math.inf)
+
 
 @dataclass(frozen=True, slots=True)
 class Permit:
@@ -70,6 +79,8 @@ class AdaptiveLimiter:
         self._rate = self._limits.ceiling
         self._next_slot_s = 0.0
         self._closed_until_s = 0.0
+        self._throttling_until_s = -math.inf
+        self._refusing_since_s = math.inf
         self._burst = 0
         self._grown_at_s = clock()
         self._window_began_s = clock()
@@ -88,12 +99,27 @@ class AdaptiveLimiter:
         with self._room:
             return self._under_way
 
-    def acquire(self, ended: threading.Event) -> Permit:
+    @property
+    def is_throttling(self) -> bool:
+        """The store has refused so shortly ago that requests may still wait for that."""
+        with self._room:
+            return self._clock() < self._throttling_until_s
+
+    @property
+    def refusing_since_s(self) -> float:
+        """Since when the store has done nothing but refuse; infinity where it has not."""
+        with self._room:
+            is_over = self._clock() >= self._throttling_until_s
+            return math.inf if is_over else self._refusing_since_s
+
+    def acquire(self, ended: threading.Event, within_s: float = math.inf) -> Permit:
         """Wait for room, then for the rate and for what the store asked to wait.
 
         Raises:
             Cancelled: `ended` was set meanwhile; `wake` makes waiters look.
+            Throttled: its turn does not come within so many seconds.
         """
+        until_s = self._clock() + within_s
         with self._room:
             while self._under_way >= self._limits.concurrent and not ended.is_set():
                 self._room.wait()
@@ -101,6 +127,12 @@ class AdaptiveLimiter:
             self._under_way += 1
         try:
             while (left_s := self._until_slot()) > 0:
+                if self._clock() + left_s > until_s:
+                    raise Throttled(
+                        "the store throttles for longer than this request is waited for; try again "
+                        "later, or with fewer gateways",
+                        retry_after_s=left_s,
+                    )
                 self._pause(ended, left_s)
                 _require_running(ended)
         except BaseException:
@@ -126,6 +158,7 @@ class AdaptiveLimiter:
         At most by that of a second: a long silence proves nothing about the store.
         """
         with self._room:
+            self._refusing_since_s = math.inf
             now_s = self._clock()
             since_s = min(now_s - self._grown_at_s, _WINDOW_S)
             self._rate = min(self._limits.ceiling, self._rate + self._limits.growth_per_s * since_s)
@@ -139,8 +172,11 @@ class AdaptiveLimiter:
         """
         with self._room:
             now_s = self._clock()
+            is_new = now_s >= self._throttling_until_s
+            self._refusing_since_s = now_s if is_new else min(self._refusing_since_s, now_s)
             if retry_after_s is not None:
                 self._closed_until_s = max(self._closed_until_s, now_s + retry_after_s)
+            self._throttling_until_s = max(self._closed_until_s, now_s + _ECHO_S)
             if permit.burst == self._burst:
                 self._burst += 1
                 used = min(self._rate, self._rate_in_use(now_s))
@@ -190,5 +226,6 @@ def limiter_of(spec: StoreSpec) -> AdaptiveLimiter:
     with _limiters_lock:
         found = _limiters.get(name)
         if found is None:
-            found = _limiters[name] = AdaptiveLimiter()
+            limits = Limits() if spec.kind in _METERED else _UNMETERED
+            found = _limiters[name] = AdaptiveLimiter(limits)
         return found

@@ -38,7 +38,7 @@ from skyplane_gateway.stores.base import (
     StoreSpec,
     UploadInfo,
 )
-from skyplane_gateway.stores.crc import verify
+from skyplane_gateway.stores.crc import crc32c_of_file, verify
 from skyplane_gateway.stores.local_errors import mapped
 from skyplane_gateway.stores.local_paths import TEMPORARY, etag_of, info_of, path_of, root_of, walk
 from skyplane_gateway.stores.local_uploads import OpenUpload, find, write_all
@@ -147,7 +147,7 @@ class LocalStore:
     ) -> ObjectInfo:
         upload = self._upload(key, upload_id)
         with mapped(f"completing {upload.target}"):
-            done = _completed_before(upload, size_bytes)
+            done = _completed_before(upload, size_bytes, crc32c)
             if done is None:
                 upload.require(parts, size_bytes)
                 _sync(upload.draft)
@@ -169,12 +169,16 @@ class LocalStore:
             stored = upload.parts()
         return tuple(stored[number].part for number in sorted(stored))
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, *, if_match: str | None = None) -> None:
         path = path_of(self._root, key)
         # No such object is fine; so is a directory that still has objects below it.
         with suppress(NotFound, InvalidKey), mapped(f"deleting {path}"):
             if key.endswith("/"):
                 path.rmdir()
+            elif if_match is not None and path.exists():
+                with _locked(path.parent):
+                    _require_version(path, if_match)
+                    path.unlink()
             elif not path.is_dir():
                 path.unlink()
 
@@ -283,7 +287,7 @@ def _sync(path: Path) -> None:
         os.close(file)
 
 
-def _completed_before(upload: OpenUpload, size_bytes: int) -> ObjectInfo | None:
+def _completed_before(upload: OpenUpload, size_bytes: int, crc32c: int | None) -> ObjectInfo | None:
     if upload.draft.exists():
         return None
     try:
@@ -291,6 +295,9 @@ def _completed_before(upload: OpenUpload, size_bytes: int) -> ObjectInfo | None:
     except FileNotFoundError as error:
         raise upload.gone() from error
     if not upload.became(status, size_bytes):
+        raise upload.gone()
+    # File systems give the inode of a file that is gone to another one.
+    if crc32c is not None and crc32c_of_file(upload.target) != crc32c:
         raise upload.gone()
     return info_of(upload.key, status)
 

@@ -4,7 +4,8 @@ Both lie beside the destination, so that publishing is a rename within one direc
 `.skyplane-upload-<id>` takes the bytes at their offsets, from any process; each part
 is on the disk before its line is appended to `.skyplane-upload-<id>.parts`, so a line
 is proof of the part. The upload id ends with the file's inode, which the finished
-object keeps: that is how a repeated completion knows its own object.
+object keeps: by that and the checksum of the whole a repeated completion knows its own
+object.
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ import re
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from skyplane_gateway.errors import NotFound, StoreError
 from skyplane_gateway.stores.base import PartInfo, UploadInfo
-from skyplane_gateway.stores.local_paths import TEMPORARY
+from skyplane_gateway.stores.local_errors import mapped
+from skyplane_gateway.stores.local_paths import TEMPORARY, root_of
 from skyplane_gateway.stores.values import Body
 
 _LOG_SUFFIX = ".parts"
 _UPLOAD_ID = re.compile(r"[0-9a-f]{32}-[0-9]+")
+#: The folder that journals lie in, whatever is above it.
+_JOURNALS = ".skyplane"
+_TOKEN = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +151,7 @@ class OpenUpload:
             )
 
     def became(self, status: os.stat_result, size_bytes: int) -> bool:
-        """Whether the object there is this upload, completed before."""
+        """Whether the object there may be this upload, completed before."""
         inode = self.upload_id.rpartition("-")[2]
         return str(status.st_ino) == inode and status.st_size == size_bytes
 
@@ -159,6 +165,60 @@ class OpenUpload:
 
 def find(root: Path, prefix: str) -> Iterator[UploadInfo]:
     """Open uploads of keys that start with `prefix`. Raises OSError."""
+    for path in _temporary_files(root, prefix):
+        upload = _upload_of(path) if path.name.endswith(_LOG_SUFFIX) else None
+        if upload is not None and upload.key.startswith(prefix):
+            yield upload
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Stray:
+    """An unfinished file that no upload knows of: whoever wrote it was killed.
+
+    Attributes:
+        written_unix_s: when it was last written to.
+    """
+
+    path: Path
+    written_unix_s: float
+
+    def remove(self) -> None:
+        """Remove it, and what nothing else is in of the journal's folders. Idempotent.
+
+        Raises:
+            StoreError: as the file system says.
+        """
+        with mapped(f"removing {self.path}"):
+            self.path.unlink(missing_ok=True)
+        for folder in self.path.parents:
+            if _JOURNALS not in folder.parts:
+                break
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def find_strays(bucket: str, folder: str) -> Iterator[Stray]:
+    """Unfinished files below a folder that belong to no open upload.
+
+    Some may be of writers that are at work: look at when they were written.
+
+    Raises:
+        StoreError: a directory cannot be read.
+    """
+    root = root_of(bucket)
+    with mapped(f"looking for unfinished files below {root / folder}"):
+        for path in _temporary_files(root, folder):
+            name = path.name.removesuffix(_LOG_SUFFIX)
+            if not _TOKEN.fullmatch(name.removeprefix(TEMPORARY)):
+                continue
+            if _upload_of(path.with_name(name + _LOG_SUFFIX)) is not None:
+                continue
+            with suppress(FileNotFoundError):
+                yield Stray(path, path.stat().st_mtime)
+
+
+def _temporary_files(root: Path, prefix: str) -> Iterator[Path]:
+    """Our own unfinished files in the folder that `prefix` names a part of. Raises OSError."""
 
     def refuse(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
@@ -167,15 +227,18 @@ def find(root: Path, prefix: str) -> Iterator[UploadInfo]:
     folder = prefix.rpartition("/")[0]
     for directory, _, names in os.walk(root / folder, onerror=refuse):
         for name in sorted(names):
-            if not (name.startswith(TEMPORARY) and name.endswith(_LOG_SUFFIX)):
-                continue
-            try:
-                with (Path(directory) / name).open() as log:
-                    header = json.loads(log.readline())
-            except (FileNotFoundError, ValueError):
-                continue
-            if header["key"].startswith(prefix):
-                yield UploadInfo(header["key"], header["upload_id"], header["initiated"])
+            if name.startswith(TEMPORARY):
+                yield Path(directory) / name
+
+
+def _upload_of(log: Path) -> UploadInfo | None:
+    """What a log says of its upload; None where there is none, or its making was cut short."""
+    try:
+        with log.open() as lines:
+            header = json.loads(lines.readline())
+        return UploadInfo(header["key"], header["upload_id"], header["initiated"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
 
 
 def write_all(file: int, data: Body, offset: int) -> None:

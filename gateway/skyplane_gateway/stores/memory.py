@@ -215,9 +215,12 @@ class MemoryStore:
             parts = self._upload(key, upload_id).parts
             return tuple(parts[number][0] for number in sorted(parts))
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, *, if_match: str | None = None) -> None:
         bucket = self._bucket
         with bucket.lock:
+            there = bucket.objects.get(key)
+            if there is not None and if_match not in (None, there.info.etag):
+                raise PreconditionFailed(f"{key!r} is no longer the version {if_match}")
             bucket.objects.pop(key, None)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ Blog, 2015): anything from nothing to a bound that doubles.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,6 +40,9 @@ class Trials:
         patience: the budgets.
         ended: set when nobody wants the answer any more.
         fraction: random numbers from 0 to 1.
+        until_s: by that time it ends, whatever budget is left.
+        refusing_since_s: since when the store has done nothing but throttle, whoever asked:
+            all who ask it have one patience with that.
     """
 
     def __init__(
@@ -49,15 +53,27 @@ class Trials:
         clock: Clock,
         pause: Pause,
         fraction: Callable[[], float],
+        until_s: float = math.inf,
+        refusing_since_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
+        self.ended = ended
         self._patience = patience
-        self._ended = ended
+        self._until_s = until_s
+        self._refusing_since_s = refusing_since_s
         self._clock = clock
         self._pause = pause
         self._fraction = fraction
         self._failures = 0
         self._throttles = 0
         self._throttled_since_s = 0.0
+
+    @property
+    def left_s(self) -> float:
+        """How much longer this call waits for a store that throttles."""
+        now_s = self._clock()
+        since_s = self._throttled_since_s if self._throttles else now_s
+        since_s = min(since_s, self._refusing_since_s())
+        return min(since_s + self._patience.throttle_s, self._until_s) - now_s
 
     def went_on(self) -> None:
         """Something was achieved: what comes now is a new call."""
@@ -76,20 +92,20 @@ class Trials:
             raise error
         round_number = self._count(error)
         bound_s = min(self._patience.cap_s, self._patience.base_s * 2.0 ** (round_number - 1))
-        if self._pause(self._ended, bound_s * self._fraction()) or self._ended.is_set():
+        left_s = self.left_s if isinstance(error, Throttled) else self._until_s - self._clock()
+        pause_s = min(bound_s * self._fraction(), left_s)
+        if self._pause(self.ended, pause_s) or self.ended.is_set():
             raise Cancelled("the transfer ended while it waited for its store") from error
 
     def _count(self, error: StoreError) -> int:
         if not isinstance(error, Throttled):
             self._failures += 1
-            if self._failures >= self._patience.attempts:
+            if self._failures >= self._patience.attempts or self._clock() >= self._until_s:
                 raise error
             return self._failures
-        now_s = self._clock()
         if self._throttles == 0:
-            self._throttled_since_s = now_s
+            self._throttled_since_s = self._clock()
         self._throttles += 1
-        until_s = now_s + (error.retry_after_s or 0.0)
-        if until_s - self._throttled_since_s > self._patience.throttle_s:
+        if (error.retry_after_s or 0.0) >= self.left_s:
             raise error
         return self._throttles

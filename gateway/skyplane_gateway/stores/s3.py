@@ -9,6 +9,8 @@ that refuse the header.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -53,10 +55,13 @@ from skyplane_gateway.stores.s3_requests import (
     part_arguments,
     precondition_arguments,
     sendable,
+    was_repeated,
 )
 from skyplane_gateway.stores.values import MIB
 
 __all__ = ["S3Store", "ambient_credentials", "bucket_region", "open_from_spec"]
+
+log = logging.getLogger(__name__)
 
 _GIB = 1024 * MIB
 
@@ -148,7 +153,8 @@ class S3Store:
             size_bytes=len(data),
             etag=answer["ETag"],
             last_modified=answered_at(answer),
-            crc32c=crc32c if self._trusted else None,
+            # A server may ignore the header and store what it got.
+            crc32c=full_checksum(answer) if self._trusted else None,
             attributes=attributes or ObjectAttributes(),
         )
 
@@ -158,10 +164,13 @@ class S3Store:
             arguments["ChecksumAlgorithm"] = "CRC32C"
         if self._trusted:
             arguments["ChecksumType"] = "FULL_OBJECT"
+        began_s = time.monotonic()
         with mapped(self._what("beginning an upload of", check_key(key))):
             answer = self._client.create_multipart_upload(
                 Bucket=self.spec.bucket, Key=key, **arguments
             )
+        if was_repeated(answer):
+            self._abort_twins(key, answer["UploadId"], time.monotonic() - began_s)
         return answer["UploadId"]
 
     def put_part(
@@ -236,9 +245,15 @@ class S3Store:
         what = self._what("listing the parts of", key)
         return s3_listing.parts(self._client, self.spec.bucket, key, upload_id, what)
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, *, if_match: str | None = None) -> None:
+        condition: dict[str, Any] = {} if if_match is None else {"IfMatch": if_match}
         with mapped(self._what("deleting", check_key(key))):
-            self._client.delete_object(Bucket=self.spec.bucket, Key=key)
+            try:
+                self._client.delete_object(Bucket=self.spec.bucket, Key=key, **condition)
+            except ClientError as error:
+                if not condition or code_of(error) != "NotImplemented":
+                    raise
+                self._client.delete_object(Bucket=self.spec.bucket, Key=key)
 
     def close(self) -> None:
         self._client.close()
@@ -263,6 +278,18 @@ class S3Store:
             self._raise_passing(error, key)
             return None
         return info_of_head(key, head, trusted=self._trusted) if sent.fits(head) else None
+
+    def _abort_twins(self, key: str, upload_id: str, within_s: float) -> None:
+        """Abort what attempts whose answer was lost have begun, in so many seconds before."""
+        try:
+            rows = {row.upload_id: row for row in self.list_uploads(key) if row.key == key}
+            ours = rows.pop(upload_id, None)
+            for row in rows.values():
+                # The store's times are whole seconds.
+                if ours is not None and -1 <= ours.initiated - row.initiated <= within_s + 1:
+                    self.abort_upload(key, row.upload_id)
+        except StoreError as error:
+            log.warning("a second upload of %r may stay open: %s", key, error)
 
     def _upload_ended(self, key: str, upload_id: str, failure: SkyplaneError) -> bool:
         """Whether the upload is gone although its completion failed: then it may be the object.

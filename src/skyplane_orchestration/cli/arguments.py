@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-from skyplane_orchestration.cli.option_values import pair
+from skyplane_orchestration.cli.option_values import number_above_zero, pair
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.job import (
     ConflictRule,
@@ -51,30 +51,35 @@ def add_ends(parser: Parser, what: str) -> None:
     parser.add_argument("dst", metavar="DST", help=f"destination: {what}")
     group = parser.add_argument_group("locations")
     for end, name in (("src", "source"), ("dst", "destination")):
-        group.add_argument(
-            f"--{end}-region", default="", metavar="REGION", help=f"region tag of the {name}"
-        )
-        group.add_argument(
-            f"--{end}-endpoint",
-            default="",
-            metavar="URL",
-            help=f"address of the {name}'s S3-compatible service"
-            " (default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL)",
-        )
-        group.add_argument(
-            f"--{end}-credentials",
-            default="",
-            metavar="REF",
-            help=f"credentials of the {name}: profile:NAME or env:PREFIX",
-        )
-        group.add_argument(
-            f"--{end}-option",
-            action="append",
-            default=[],
-            type=pair,
-            metavar="NAME=VALUE",
-            help=f"option of the {name}'s store, for example checksum=trusted",
-        )
+        add_place(group, end, name)
+
+
+def add_place(group: argparse._ArgumentGroup, end: str, name: str) -> None:
+    """What completes a URL: region, endpoint, credentials, options."""
+    group.add_argument(
+        f"--{end}-region", default="", metavar="REGION", help=f"region tag of the {name}"
+    )
+    group.add_argument(
+        f"--{end}-endpoint",
+        default="",
+        metavar="URL",
+        help=f"address of the {name}'s S3-compatible service"
+        " (default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL)",
+    )
+    group.add_argument(
+        f"--{end}-credentials",
+        default="",
+        metavar="REF",
+        help=f"credentials of the {name}: profile:NAME or env:PREFIX",
+    )
+    group.add_argument(
+        f"--{end}-option",
+        action="append",
+        default=[],
+        type=pair,
+        metavar="NAME=VALUE",
+        help=f"option of the {name}'s store, for example checksum=trusted",
+    )
 
 
 def add_keys(parser: Parser, verb: str) -> argparse._ArgumentGroup:
@@ -125,6 +130,16 @@ def add_selection(parser: Parser) -> None:
     )
 
 
+def add_budget(parser: Parser, default: str) -> None:
+    """What a transfer may cost while it moves, for verbs that make no plan."""
+    parser.add_argument(
+        "--max-job-usd",
+        type=number_above_zero,
+        metavar="Z",
+        help=f"stop the transfer when it has cost so much (default: {default})",
+    )
+
+
 def add_deployment(parser: Parser) -> None:
     group = parser.add_argument_group("fleet")
     group.add_argument(
@@ -156,10 +171,10 @@ def add_times(parser: Parser) -> None:
 # ---------------------------------------------------------------- what it stands for
 
 
-def location_from(options: argparse.Namespace, end: str) -> Location:
-    """One end of a transfer. Raises InvalidLocation."""
+def location_from(options: argparse.Namespace, end: str, url: str | None = None) -> Location:
+    """One end of a transfer, or another URL with what completes it. Raises InvalidLocation."""
     return Location(
-        getattr(options, end),
+        getattr(options, end) if url is None else url,
         getattr(options, f"{end}_region"),
         getattr(options, f"{end}_endpoint"),
         getattr(options, f"{end}_credentials"),

@@ -140,7 +140,7 @@ def _add_policy(parser: Parser) -> None:
         "--max-job-usd",
         type=number_above_zero,
         metavar="Z",
-        help="refuse a plan that costs more USD in all",
+        help="refuse a plan that costs more USD in all, and stop a transfer that has",
     )
 
 

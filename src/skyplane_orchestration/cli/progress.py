@@ -45,11 +45,12 @@ def _fleet_line(fleet: Fleet) -> str:
 
 
 def _status_line(status: TransferStatus) -> str:
-    from skyplane_orchestration.cli.render import size
+    from skyplane_orchestration.cli.render import earlier, size
 
     more = "" if status.listed else " so far"
     return (
-        f"{status.state}: {status.copied} of {status.objects} objects,"
+        f"{status.state}: {status.copied} of {status.objects} objects"
+        f"{earlier(status.copied_earlier)},"
         f" {size(status.copied_bytes)} of {size(status.size_bytes)}{more}"
     )
 

@@ -32,6 +32,11 @@ def size(count_bytes: float) -> str:
     return f"{count_bytes:.0f} B"
 
 
+def earlier(count: int) -> str:
+    """How many of the copied objects an earlier epoch copied; nothing for none."""
+    return f", {count} of them earlier" if count else ""
+
+
 def duration(seconds: float | None) -> str:
     if seconds is None:
         return "?"
@@ -150,7 +155,8 @@ def result_parts(result: TransferResult) -> list[Any]:
     parts: list[Any] = [
         Text(
             f"{result.state}: {result.copied} of {result.objects} objects copied"
-            f" ({size(result.copied_bytes)}), {result.skipped} skipped, {result.failed} failed"
+            f" ({size(result.copied_bytes)}{earlier(result.copied_earlier)}),"
+            f" {result.skipped} skipped, {result.failed} failed"
         ),
         Text(
             f"{duration(result.seconds)}, {result.goodput_gbps:.3f} Gbit/s"

@@ -47,6 +47,7 @@ class JobOptions(TypedDict, total=False):
     policy: Policy
     volume_gb: float | None
     objects: int | None
+    move: bool
 
 
 def build_skyplane_transfer_asset(

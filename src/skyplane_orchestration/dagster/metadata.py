@@ -33,6 +33,7 @@ def materialization_metadata(
         "dagster/uri": dg.MetadataValue.text(job.destination.url),
         "skyplane/source": dg.MetadataValue.text(job.source.url),
         "skyplane/objects": dg.MetadataValue.int(result.copied),
+        "skyplane/copied_earlier": dg.MetadataValue.int(result.copied_earlier),
         "skyplane/skipped": dg.MetadataValue.int(result.skipped),
         "skyplane/failed": dg.MetadataValue.int(result.failed),
         "skyplane/bytes": dg.MetadataValue.int(result.copied_bytes),
@@ -44,6 +45,8 @@ def materialization_metadata(
         "skyplane/facts": dg.MetadataValue.json(transfer_facts(job, plan, result)),
         **plan_metadata(plan),
     }
+    if job.move:
+        found["skyplane/moved"] = dg.MetadataValue.int(result.moved)
     if result.manifest_uri:
         found["skyplane/manifest"] = dg.MetadataValue.url(result.manifest_uri)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field
@@ -34,6 +34,11 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     run_root: str | None = Field(
         default=None, description="Directory of the gateways on this machine."
     )
+    gateway_settings: dict[str, Any] = Field(
+        default={},
+        description="Fields of every gateway's configuration, such as ack_deadline_s and"
+        " stall_deadline_s.",
+    )
     start_within_s: float = Field(
         default=900.0, gt=0, description="Life of gateways from provision to transfer."
     )
@@ -58,7 +63,9 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         run_root = Path(self.run_root) if self.run_root else None
         return Client(
             identity=identity,
-            provisioner=LocalProvisioner(LocalOptions(run_root=run_root)),
+            provisioner=LocalProvisioner(
+                LocalOptions(run_root=run_root, gateway_settings=self.gateway_settings)
+            ),
             secret=FleetSecret.from_text(self.fleet_secret) if self.fleet_secret else None,
             grid=self.grid,
             credentials=self.credential_sources(),

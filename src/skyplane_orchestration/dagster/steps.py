@@ -147,6 +147,7 @@ def plan_op(steps: TransferSteps, deps: Mapping[str, dg.In]) -> dg.OpDefinition:
         with _failures():
             client, job = steps.client(context), steps.job_of(context)
             client.check_destination(job)
+            client.check_move(job)
             found = client.plan(job)
         context.add_output_metadata(plan_metadata(found))
         return found.to_dict()
@@ -252,6 +253,8 @@ def _failed(context: dg.OpExecutionContext, error: SkyplaneError) -> Document:
         return {"error": error.to_dict(), "result": None}
     for failure in result.failures[:_LOGGED_FAILURES]:
         context.log.error("%s: %s (%s)", failure.source, failure.reason, failure.code)
+    if result.resume_handle:
+        context.log.info("go on with: skyplane-orch resume %s", result.resume_handle)
     return {"error": error.to_dict(), "result": result.to_dict()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _LOCAL: Final = "local"
 _TIMES: Final = ("start_within_s", "lease_s", "hard_end_s")
 _KNOWN: Final = frozenset(
-    {"deployment", "provisioner", "grid", "run_root", "fleet_secret", *_TIMES}
+    {"deployment", "provisioner", "grid", "run_root", "gateway_settings", "fleet_secret", *_TIMES}
 )
 
 
@@ -40,6 +41,7 @@ class Settings:
         provisioner: where gateways run: `local`, processes on the worker's own machine.
         grid: name or directory of the grid to plan on.
         run_root: directory of the local fleets; None for the provisioner's default.
+        gateway_settings: fields of every gateway's configuration, such as its deadlines.
         secret: None for the file of the worker's user, which serves one machine only.
         times: leases of the fleets.
     """
@@ -48,6 +50,7 @@ class Settings:
     provisioner: str = _LOCAL
     grid: str = "shipped"
     run_root: Path | None = None
+    gateway_settings: Mapping[str, Any] = field(default_factory=dict)
     secret: FleetSecret | None = field(default=None, repr=False)
     times: FleetTimes = field(default_factory=FleetTimes)
 
@@ -78,6 +81,7 @@ class Settings:
             provisioner=str(extra.get("provisioner", _LOCAL)),
             grid=str(extra.get("grid", "shipped")),
             run_root=Path(str(run_root)) if run_root else None,
+            gateway_settings=_gateway_settings(extra.get("gateway_settings", {})),
             secret=FleetSecret.from_text(secret) if secret else None,
             times=_times(extra),
         )
@@ -85,7 +89,23 @@ class Settings:
     def open_provisioner(self) -> Provisioner:
         from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 
-        return LocalProvisioner(LocalOptions(run_root=self.run_root))
+        return LocalProvisioner(
+            LocalOptions(run_root=self.run_root, gateway_settings=self.gateway_settings)
+        )
+
+
+def _gateway_settings(given: object) -> Mapping[str, Any]:
+    """An object, or its JSON as a form gives it."""
+    try:
+        settings = json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        settings = None
+    if not isinstance(settings, dict):
+        raise ConfigurationInvalid(
+            "gateway_settings of the skyplane connection is a JSON object, such as "
+            f'{{"ack_deadline_s": 60}}; not {given!r}'
+        )
+    return settings
 
 
 def _times(extra: Mapping[str, Any]) -> FleetTimes:

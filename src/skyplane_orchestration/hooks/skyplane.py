@@ -36,9 +36,9 @@ class SkyplaneHook(BaseHook):
 
     Args:
         skyplane_conn_id: connection of type `skyplane`. Its password is the fleet secret,
-            its extra has `deployment`, `grid`, `run_root`, `start_within_s`, `lease_s` and
-            `hard_end_s`. The default one may be missing: then the secret is a file of the
-            worker's user and the deployment is `local`.
+            its extra has `deployment`, `grid`, `run_root`, `gateway_settings`,
+            `start_within_s`, `lease_s` and `hard_end_s`. The default one may be missing: then
+            the secret is a file of the worker's user and the deployment is `local`.
     """
 
     conn_name_attr = "skyplane_conn_id"

@@ -82,7 +82,8 @@ class SkyplaneOperator(BaseOperator):
             return self.work(context, self.client(context))
         except SkyplaneError as error:
             self.report_failures(context, error)
-            kind = AirflowFailException if error.is_permanent else AirflowException
+            is_final = error.is_permanent and not _was_cancelled(error)
+            kind = AirflowFailException if is_final else AirflowException
             raise kind(f"{error.code}: {error}") from error
         finally:
             self._is_executing = False
@@ -100,6 +101,13 @@ class SkyplaneOperator(BaseOperator):
             self.log.error("%s: %s (%s)", failure.source, failure.reason, failure.code)
         if result.failed > _LOGGED_FAILURES:
             self.log.error("and %d more", result.failed - _LOGGED_FAILURES)
+        if result.resume_handle:
+            self.log.info(
+                "the next try of this task goes on with transfer %s; so does: "
+                "skyplane-orch resume %s",
+                result.transfer_key,
+                result.resume_handle,
+            )
         context["ti"].xcom_push(key="failed_transfer", value=result.to_dict())
 
     def log_tails(self, tails: Mapping[str, str], level: int = logging.INFO) -> None:
@@ -123,3 +131,13 @@ class SkyplaneOperator(BaseOperator):
 
     def cancel_work(self) -> None:
         """Stop remote work that unwinding `execute` would leave running; best effort."""
+
+
+def _was_cancelled(error: SkyplaneError) -> bool:
+    """Whether somebody else has cancelled the transfer that a task waited for.
+
+    A try that Airflow took for dead does so when it wakes and is told to end; the try that
+    has joined its transfer in the meantime did not ask for it, and may run again.
+    """
+    result = error.result if isinstance(error, TransferFailed) else None
+    return isinstance(result, TransferResult) and result.state == "cancelled"

@@ -49,6 +49,7 @@ class JobArguments(TypedDict, total=False):
     verify: Verification
     allow_empty: bool
     allow_failed: bool
+    move: bool
     allow_regions: Sequence[str]
     exclude_regions: Sequence[str]
     max_job_usd: Number
@@ -78,9 +79,10 @@ class SkyplaneJobOperator(SkyplaneOperator):
         deadline_s: the cheapest plan that is done in so many seconds. Without any of these
             objectives: the cheapest plan at the rate of the direct path.
         recursive, include, exclude, conflict, publish_last, verify, allow_empty,
-            allow_failed: see `TransferJob`.
+            allow_failed, move: see `TransferJob`.
         allow_regions, exclude_regions: globs of regions that may and may not carry bytes.
-        max_job_usd: the plan of a job that costs more in all is refused.
+        max_job_usd: the plan of a job that costs more in all is refused, and a transfer that
+            has cost so much is stopped; the task fails for good.
         instance_limit, vcpu_quota, source_read_gbps, destination_write_gbps, safety_margin,
             chunk_mib: see `Limits`.
     """
@@ -134,6 +136,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         verify: Verification = "stored",
         allow_empty: bool = False,
         allow_failed: bool = False,
+        move: bool = False,
         allow_regions: Sequence[str] = (),
         exclude_regions: Sequence[str] = (),
         max_job_usd: Number = None,
@@ -168,6 +171,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.verify = verify
         self.allow_empty = allow_empty
         self.allow_failed = allow_failed
+        self.move = move
         self.allow_regions = allow_regions
         self.exclude_regions = exclude_regions
         self.max_job_usd = max_job_usd
@@ -201,6 +205,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
             verify=self.verify,
             allow_empty=self.allow_empty,
             allow_failed=self.allow_failed,
+            move=self.move,
             limits=Limits(
                 instance_limit=self.instance_limit,
                 chunk_mib=self.chunk_mib,

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 class SkyplanePlanOperator(SkyplaneJobOperator):
     """Plans a job; lists the source to know how much there is to move.
 
+    Before that it sees that the destination is there and that a move may delete.
+
     Returns the plan, `TransferPlan.to_dict()`.
     """
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         job = self.transfer_job()
         client.check_destination(job)
+        client.check_move(job)
         plan = client.plan(job)
         self.log.info(
             "%s to %s at %.2f Gbit/s for %.4f USD per GB, %d instances, relays: %s",

@@ -42,6 +42,13 @@ class ProgressLog:
             "" if status.listed else " or more",
             bytes_to_gb(status.copied_bytes),
             bytes_to_gb(status.size_bytes),
-            gbps_of(status.copied_bytes, status.seconds) if status.seconds > 0 else 0.0,
+            _rate_gbps(status),
             status.failed,
         )
+
+
+def _rate_gbps(status: TransferStatus) -> float:
+    """Without what an earlier epoch copied; 0 for one that has just begun."""
+    if status.seconds <= 0:
+        return 0.0
+    return gbps_of(status.copied_bytes - status.copied_earlier_bytes, status.seconds)

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 class SkyplaneTransferOperator(SkyplaneJobOperator):
     """Runs a job on a fleet; a retry joins the transfer that runs already.
 
+    One that has failed is gone on with, by its journal, in a newer epoch; one that succeeded
+    after its task had been killed is not run again.
+
     Without a fleet the one task plans, provisions, moves and tears down: for local fleets
     whose tasks would run on different workers, and for jobs that need no tasks of their own.
     The task fails when an object failed, unless `allow_failed` says otherwise.
@@ -35,7 +38,8 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         outlets: assets; each one's event gets the facts of `lineage.transfer_facts`.
 
     Returns the result, `TransferResult.to_dict()`: counts, bytes, seconds, cost, planned
-    against achieved. When objects failed it is left in XCom under `failed_transfer`.
+    against achieved. When objects failed it is left in XCom under `failed_transfer`, with a
+    resume handle where going on can help.
     """
 
     template_fields: Sequence[str] = (*SkyplaneJobOperator.template_fields, "fleet", "manifest")
@@ -72,6 +76,7 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
 
     def _run(self, client: Client, job: TransferJob) -> tuple[Fleet, TransferResult]:
         fleets: list[Fleet] = []
+        client.check_move(job)
         result = client.run(
             job,
             on_fleet=fleets.append,
@@ -113,9 +118,10 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
 
     def _log_result(self, result: TransferResult) -> None:
         self.log.info(
-            "%d objects copied, %d skipped, %d failed; %d bytes in %.1f s, %.2f Gbit/s "
-            "(planned %.2f), %.4f USD",
+            "%d objects copied, %d of them earlier, %d skipped, %d failed; %d bytes in %.1f s, "
+            "%.2f Gbit/s (planned %.2f), %.4f USD",
             result.copied,
+            result.copied_earlier,
             result.skipped,
             result.failed,
             result.copied_bytes,
@@ -124,5 +130,7 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
             result.planned_gbps,
             result.cost.total_usd,
         )
+        if result.moved:
+            self.log.info("%d of them were deleted at the source", result.moved)
         for warning in result.warnings:
             self.log.warning("%s", warning)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.sweep_report import SweepReport
 
 if TYPE_CHECKING:
     from skyplane_orchestration.authority import Authority
@@ -91,43 +92,6 @@ class TeardownReport:
     log_tails: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SweptFleet:
-    """A fleet that a sweep removed, or would.
-
-    Args:
-        key: fleet key; empty where even that is lost.
-        reason: why it is an orphan, in words.
-        gateways: nodes that still ran.
-        error: why it could not be removed; empty when it was.
-    """
-
-    key: str
-    reason: str
-    gateways: tuple[str, ...]
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SweepReport:
-    """What a sweep found.
-
-    Args:
-        orphans: what it removed, tried to remove or, in a dry run, would remove.
-        kept: keys of the deployment's fleets that may live on.
-        dry_run: nothing was touched.
-    """
-
-    orphans: tuple[SweptFleet, ...]
-    kept: tuple[str, ...]
-    dry_run: bool
-
-    @property
-    def failed(self) -> tuple[SweptFleet, ...]:
-        """Orphans that are still there: somebody has to look."""
-        return tuple(orphan for orphan in self.orphans if orphan.error)
-
-
 class Provisioner(Protocol):
     """Brings gateways up and takes them down."""
 
@@ -184,5 +148,5 @@ class Provisioner(Protocol):
         Those are fleets past their hard end, fleets without a living gateway, and those
         made more than `older_than_s` ago, where that is given. A fleet that somebody is
         working on at this moment is kept. One failure does not stop the rest: see
-        `SweepReport.failed`.
+        `SweepReport.left`.
         """

@@ -35,12 +35,7 @@ from skyplane_orchestration.provision.assembly import (
     Site,
     route_document,
 )
-from skyplane_orchestration.provision.base import (
-    FleetSpec,
-    FoundGateway,
-    SweepReport,
-    SweptFleet,
-)
+from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
 from skyplane_orchestration.provision.clock import Clock
 from skyplane_orchestration.provision.processes import GatewayProcess
 from skyplane_orchestration.provision.rundir import (
@@ -52,6 +47,7 @@ from skyplane_orchestration.provision.rundir import (
     default_run_root,
 )
 from skyplane_orchestration.provision.topology import node_names
+from skyplane_orchestration.sweep_report import SweepReport, SweptFleet
 
 if TYPE_CHECKING:
     from skyplane_orchestration.authority import Authority
@@ -79,6 +75,17 @@ _OWN_SETTINGS: Final = frozenset(
 )
 
 
+#: What the configuration of every gateway has; to see whether settings go with it.
+_ANY_GATEWAY: Final = {
+    "node": "any",
+    "fleet_key": "any",
+    "control_host": "any",
+    "data_host": "any",
+    "directory": "any",
+    "hello_key_hex": bytes(32).hex(),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class LocalOptions:
     """How gateways run on this machine.
@@ -100,9 +107,9 @@ class LocalOptions:
             the 30 s that a gateway gives itself to abort what it has begun.
         kill_grace_s: time for the kernel to end what was killed.
         gateway_settings: further fields of every gateway's configuration
-            (`ack_deadline_s`, `readers`, ...).
+            (`ack_deadline_s`, `stall_deadline_s`, `write_timeout_s`, `readers`, ...).
 
-    Raises ConfigurationInvalid for a setting that no gateway has.
+    Raises ConfigurationInvalid for a setting that no gateway has, or that none can use.
     """
 
     run_root: Path | None = None
@@ -124,6 +131,8 @@ class LocalOptions:
                 f"gateway_settings cannot hold {', '.join(unknown)}; it can hold"
                 f" {', '.join(sorted(known))}"
             )
+        # Here, since a gateway would only say so once it has been started.
+        GatewayConfig.from_dict({**_ANY_GATEWAY, **self.gateway_settings})
         if self.max_gateways_per_region < 1:
             raise ConfigurationInvalid("max_gateways_per_region must be at least 1")
 

@@ -306,7 +306,7 @@ def test_the_timeout_of_a_call_is_its_own_also_on_an_idle_connection(serve: Serv
         client.status()
         client._timeout_s = 0.1
         with pytest.raises(GatewayUnreachable, match="timed out"):
-            client.outcomes(KEY, after=0, wait_s=0.1)
+            client.outcomes(KEY, 1, after=0, wait_s=0.1)
         release.set()
 
 
@@ -367,9 +367,12 @@ def test_many_threads_at_once(serve: Serve) -> None:
         ("list", {"prefix": ""}, 30.0),
         ("complete", {"size_bytes": 1}, 900.0),
         ("complete", {"size_bytes": 100 * 10**9}, 10_000.0),
+        ("head", {}, 30.0),
+        ("head", {"checksum": True, "size_bytes": 1}, 900.0),
+        ("head", {"checksum": True, "size_bytes": 100 * 10**9}, 10_000.0),
     ],
 )
-def test_a_completion_is_waited_for_as_long_as_its_object_is_large(
+def test_a_verb_that_reads_an_object_is_waited_for_as_long_as_that_is_large(
     verb: str, arguments: dict[str, Any], limit_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits: list[float] = []

@@ -36,7 +36,8 @@ shares = st.lists(st.floats(0.2, 10.0), min_size=1, max_size=4)
 def test_shares_follow_the_plan_while_every_path_delivers_its_rate(
     planned: list[float], capacity_chunks: int, sinks: int
 ) -> None:
-    """Each route takes 1/share per chunk, one after the other: what the plan promised."""
+    """Each route takes 1/share per chunk, one after the other: what the plan promised. They
+    may be off by 5 % or two chunks, whichever is more."""
     chunk, count = 1000, 300
     routes = [
         route(i, "a", f"r{i}", f"b{i % sinks}", share_gbps=share) for i, share in enumerate(planned)
@@ -66,7 +67,7 @@ def test_shares_follow_the_plan_while_every_path_delivers_its_rate(
     assert sum(delivered.values()) == count * chunk
     for number, share in enumerate(planned):
         wanted = count * share / sum(planned)
-        assert abs(delivered[number] / chunk - wanted) <= 2.0
+        assert abs(delivered[number] / chunk - wanted) <= max(0.05 * wanted, 2.0)
 
 
 @given(

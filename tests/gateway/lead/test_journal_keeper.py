@@ -54,10 +54,12 @@ class Shelf:
 class Kept:
     """A keeper at work, with an interval so long that only `flush` and bytes hurry it."""
 
-    def __init__(self, inherited: Journal | None = None, interval_s: float = 3600.0) -> None:
+    def __init__(
+        self, inherited: Journal | None = None, interval_s: float = 3600.0, **more: Any
+    ) -> None:
         self.shelf = Shelf()
         self.keeper = JournalKeeper(
-            self.shelf.call, "out/", IDENTITY, inherited, interval_s=interval_s
+            self.shelf.call, "out/", IDENTITY, inherited, interval_s=interval_s, **more
         )
 
     async def __aenter__(self) -> Kept:
@@ -118,6 +120,29 @@ def test_events_are_written_in_time_though_nobody_waits() -> None:
             assert kept.shelf.written[-1].through == "a"
 
     asyncio.run(scenario())
+
+
+def test_a_long_journal_is_written_more_seldom_but_for_who_waits(
+    virtual: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_keeper, "PACE_BYTES_PER_S", 100)
+
+    async def scenario() -> None:
+        async with Kept(interval_s=0.5) as kept:
+            loop = asyncio.get_running_loop()
+            kept.keeper.listed("k" * 4000)
+            await kept.shelf.arrived.wait()
+            assert loop.time() == pytest.approx(0.5)
+            kept.shelf.arrived.clear()
+            kept.keeper.listed("l")
+            await kept.shelf.arrived.wait()
+            assert loop.time() == pytest.approx(0.5 + 40, abs=0.1)
+            kept.keeper.listed("m")
+            await kept.keeper.flush()
+            assert loop.time() == pytest.approx(0.5 + 40, abs=0.1)
+            assert kept.shelf.written[-1].begun[-1] == "m"
+
+    virtual(scenario())
 
 
 def test_many_bytes_are_written_down_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,12 +239,25 @@ def test_of_many_journals_the_newest_of_the_rule_is_inherited_and_the_rest_is_st
     assert inheritance([], "r").strays == ()
 
 
-def test_the_end_removes_the_journals() -> None:
+def test_a_journal_is_written_now_and_then_although_nothing_happens() -> None:
+    """Else a sweep would take a transfer that is slow for one that nobody goes on with."""
+
     async def scenario() -> None:
-        async with Kept() as kept:
-            await kept.keeper.flush()
-        kept.shelf.errors = [StoreUnavailable("503")]
-        await kept.keeper.delete()
-        assert kept.shelf.deleted == 1
+        async with Kept(heartbeat_s=0.001) as kept:
+            for count in (1, 2, 3):
+                kept.shelf.arrived.clear()
+                await kept.shelf.arrived.wait()
+                assert len(kept.shelf.written) >= count
+            assert kept.shelf.etags[:3] == [None, "e1", "e2"]
 
     asyncio.run(scenario())
+
+
+def test_nothing_is_written_before_a_heartbeat_is_over() -> None:
+    async def scenario() -> None:
+        async with Kept() as kept:
+            await asyncio.sleep(0)
+            assert kept.shelf.written == []
+
+    asyncio.run(scenario())
+    assert journal_keeper.HEARTBEAT_S <= 3600

@@ -20,8 +20,8 @@ from skyplane_gateway.lead.ledger import BoundedRows, Ledger
 START = Journal(transfer_key="ab" * 16, epoch=1, rule="r", chunk_bytes=1)
 
 
-def done(key: str) -> DoneRow:
-    return DoneRow(key, f"etag of {key}", f"source of {key}", 1, 2)
+def done(key: str, *, is_fresh: bool = False) -> DoneRow:
+    return DoneRow(key, f"etag of {key}", f"source of {key}", 1, 2, is_fresh=is_fresh)
 
 
 def upload(key: str) -> UploadRow:
@@ -84,6 +84,34 @@ def test_an_upload_that_could_not_be_aborted_stays_named() -> None:
     assert [row.key for row in ledger.journal(1).uploads] == ["a"]
 
 
+def test_what_was_fresh_stays_named_when_through_has_passed_it() -> None:
+    ledger = ledger_of("a", "b", "c")
+    ledger.committed(done("b", is_fresh=True))
+    ledger.committed(done("a", is_fresh=True))
+    ledger.committed(done("c"))
+    journal = ledger.journal(1)
+    assert journal.through == "c"
+    assert [row.key for row in journal.done] == ["a", "b"]
+    # And the next epoch knows it still, until it is written again or fails.
+    ledger = ledger_of("a", "b", start=journal)
+    assert ledger.journal(1).done == journal.done
+    ledger.committed(done("a"))
+    ledger.failed("b", "c")
+    assert ledger.journal(2).done == ()
+
+
+def test_what_was_fresh_is_named_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FRESH_BYTES", 1000)
+    ledger = ledger_of()
+    for number in range(100):
+        key = f"{number:03}"
+        ledger.listed(key)
+        ledger.committed(done(key, is_fresh=True))
+    journal = ledger.journal(1)
+    assert journal.through == "099"
+    assert 0 < len(journal.done) < 20
+
+
 def test_what_is_published_last_is_no_part_of_through() -> None:
     ledger = ledger_of("a", "c")
     ledger.committed(done("a"))
@@ -140,8 +168,17 @@ def test_through_never_passes_a_key_that_has_not_ended(data: Any) -> None:
     """Any interleaving, any bounds, any number of epochs; one that failed passes by name."""
     limits = st.sampled_from([0, 60, 200, 1 << 20])
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("DONE_BYTES", "LAST_DONE_BYTES", "BEHIND_BYTES", "FAILED_BYTES"):
+        for name in (
+            "DONE_BYTES",
+            "LAST_DONE_BYTES",
+            "FRESH_BYTES",
+            "BEHIND_BYTES",
+            "BEHIND_AT_MOST_BYTES",
+            "BEGUN_BYTES",
+            "FAILED_BYTES",
+        ):
             patch.setattr(module, name, data.draw(limits))
+        patch.setattr(module, "LISTED_KEYS", data.draw(st.sampled_from([0, 1, 3, 100])))
         keys = [f"{number:03}" for number in range(data.draw(st.integers(1, 12)))]
         last = set(data.draw(st.lists(st.sampled_from(keys), max_size=2)))
         journal, truth = START, Truth()
@@ -188,7 +225,7 @@ def happens(data: Any, ledger: Ledger, truth: Truth, key: str) -> bool:
         ledger.aborted(key)
         del truth.uploads[key]
     elif what == "committed":
-        ledger.committed(done(key))
+        ledger.committed(done(key, is_fresh=data.draw(st.booleans())))
         truth.uploads.pop(key, None)
         truth.ended.add(key)
     elif what == "skipped":
@@ -231,13 +268,75 @@ def test_thirty_thousand_failures_stay_small() -> None:
     assert len(passed) > 5_000
 
 
+@pytest.fixture
+def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LISTED_KEYS", 20)
+    for name in ("BEHIND_BYTES", "FAILED_BYTES", "BEGUN_BYTES"):
+        monkeypatch.setattr(module, name, 200)
+    monkeypatch.setattr(module, "BEHIND_AT_MOST_BYTES", 300)
+
+
+def remembered(ledger: Ledger) -> int:
+    """Keys that the ledger keeps."""
+    kept = (ledger._listed, ledger._open, ledger._last)
+    rows = (ledger._behind, ledger._intended)
+    return sum(map(len, kept)) + sum(map(len, rows)) + len(ledger._failed)
+
+
+@pytest.mark.usefixtures("small_bounds")
+@pytest.mark.parametrize("ends", ["failed", "skipped", "committed", "failed last"])
+@pytest.mark.parametrize("slow", [True, False])
+def test_what_is_remembered_is_bounded_however_keys_end(ends: str, slow: bool) -> None:
+    ledger = ledger_of(*["0 slow"] * slow)
+    for number in range(1000):
+        key = f"1/{number:06}"
+        ledger.listed(key, is_last="last" in ends)
+        if "failed" in ends:
+            ledger.failed(key, "c")
+        elif ends == "skipped":
+            ledger.skipped(key)
+        else:
+            ledger.committed(done(key))
+        assert remembered(ledger) < 100
+    journal = ledger.journal(1)
+    passed = journal.through is not None and journal.through >= "0 slow"
+    assert not passed or not slow or "0 slow" in journal.begun
+
+
+@pytest.mark.usefixtures("small_bounds")
+def test_a_new_epoch_that_has_no_room_for_names_goes_back_and_forward_again() -> None:
+    """All had ended, and now fail one after another: `through` speaks for none of them."""
+    ledger = ledger_of(start=replace(START, through="1/999999"))
+    for number in range(100):
+        key = f"1/{number:06}"
+        ledger.listed(key)
+        ledger.failed(key, "c")
+        assert remembered(ledger) < 100
+    journal = ledger.journal(1)
+    named = {*journal.begun, *(row.key for row in journal.failed)}
+    assert journal.through is not None
+    assert "1/000002" < journal.through < "1/000050"
+    assert {f"1/{n:06}" for n in range(100) if f"1/{n:06}" <= journal.through} <= named
+
+
+@pytest.mark.usefixtures("small_bounds")
+def test_names_that_an_earlier_epoch_left_beyond_all_room_are_not_needed() -> None:
+    names = tuple(f"1/{number:06}" for number in range(100))
+    ledger = Ledger(replace(START, through="1/999999", begun=names))
+    assert ledger.journal(1).through is None
+    assert remembered(ledger) < 100
+    ledger.listed("1/000000")
+    ledger.skipped("1/000000")
+    assert ledger.journal(2).through == "1/000000"
+
+
 def test_rows_know_their_size_exactly() -> None:
     rows: BoundedRows[str] = BoundedRows(12)
     assert rows.add("a", "aaa")
     assert rows.add("b", "bbb")
     assert not rows.add("c", "c")
     assert rows.add("a", "é"[:0])
-    assert rows.add("d", "d", is_forced=True)
+    assert rows.add("d", "d", limit_bytes=20)
     rows.discard("a")
     rows.discard("none")
     assert sorted(rows) == ["bbb", "d"]

@@ -67,6 +67,24 @@ def test_it_is_the_join_of_both_listings(
     assert listed(inline, rule, lambda _: iter(rows), destination) == wanted
 
 
+def test_what_the_filters_leave_out_was_looked_at(inline: Executor) -> None:
+    """A lead that reads millions of such keys is at work, and its fleet must live on."""
+    rows = [ObjectInfo(f"p/{number:04}", 1, "e", 0.0) for number in range(1000)]
+    listing = Listing(
+        SelectionRule("p/", "q/", include=("0999",)),
+        list_source=lambda _: iter(rows),
+        fetch_page=Destination([], 10).fetch,
+        check_key=lambda key, size_bytes: None,
+        threads=inline,
+    )
+
+    async def collect() -> list[Selection]:
+        return [row async for row in listing.selections()]
+
+    assert [row.source.key for row in asyncio.run(collect())] == ["p/0999"]
+    assert listing.looked_at == 1000
+
+
 def test_an_empty_source_never_asks_the_destination(inline: Executor) -> None:
     destination = Destination(["q/a"], 10)
     assert listed(inline, SelectionRule("p/", "q/"), lambda _: iter(()), destination) == []

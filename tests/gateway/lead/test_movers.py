@@ -44,13 +44,12 @@ class FakeSink:
     def __init__(self, node: str, calls: list[tuple[str, str]]) -> None:
         self.node = node
         self.calls = calls
+        self.asked: list[dict[str, Any]] = []
         self.errors: dict[str, list[SkyplaneError]] = {}
 
     async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        what = (
-            f"{verb} {arguments['key']} of None" if arguments.get("upload_id", "") is None else verb
-        )
-        self.calls.append((self.node, what))
+        self.calls.append((self.node, verb))
+        self.asked.append(dict(arguments))
         if self.errors.get(verb):
             raise self.errors[verb].pop(0)
         if verb == "create":
@@ -81,7 +80,7 @@ class FakeCourier:
         for wanted in ranges:
             self.etags.append(wanted.etag)
             error = self.fate(wanted)
-            changed = isinstance(error, PreconditionFailed) and self.says_source
+            changed = isinstance(error, PreconditionFailed | NotFound) and self.says_source
             outcomes.append(
                 RangeOutcome(error, at_source=changed)
                 if error
@@ -143,6 +142,22 @@ def test_an_upload_ends_where_it_began(virtual: Run, inline: Executor) -> None:
     virtual(scenario())
 
 
+@pytest.mark.parametrize(("known", "most"), [(5, 3), (7, 6), (2, 3), (100, 12)])
+def test_objects_in_parts_wait_for_room_to_know_their_parts(
+    virtual: Run, inline: Executor, monkeypatch: pytest.MonkeyPatch, known: int, most: int
+) -> None:
+    monkeypatch.setattr(movers_module, "_PARTS_KNOWN", known)
+
+    async def scenario() -> None:
+        scene = Scene(inline)
+        rows = [scene.row(f"k{number}", parts=3) for number in range(4)]
+        await asyncio.gather(*map(scene.movers.move_in_parts, rows))
+        assert scene.courier.most_under_way == most
+        assert scene.report.counters.copied == 4
+
+    virtual(scenario())
+
+
 def test_the_checksum_of_the_whole_is_that_of_its_parts(virtual: Run, inline: Executor) -> None:
     async def scenario() -> None:
         scene = Scene(inline)
@@ -181,6 +196,57 @@ def test_a_completion_is_tried_again_while_that_can_help(virtual: Run, inline: E
         await scene.movers.move_in_parts(scene.row("k2"))
         assert scene.report.counters.failed == 1
         assert scene.calls[-1] == ("s0", "abort")
+
+    virtual(scenario())
+
+
+def test_a_completion_may_be_under_way_for_a_sink_that_is_gone(
+    virtual: Run, inline: Executor
+) -> None:
+    """Its upload is no more, and its object not yet there."""
+
+    async def scenario() -> None:
+        scene = Scene(inline, sinks=2)
+        scene.sinks[1].errors["complete"] = [_GONE]
+        scene.sinks[0].errors["complete"] = [NotFound("no such upload")] * 2
+        await scene.movers.move_in_parts(scene.row("k"))
+        assert (scene.report.counters.copied, scene.movers.open_uploads) == (1, set())
+
+    virtual(scenario())
+
+
+def test_an_upload_that_vanishes_is_started_over_once(virtual: Run, inline: Executor) -> None:
+    """A lifecycle rule of the bucket, or somebody who tidies up."""
+
+    async def scenario() -> None:
+        scene = Scene(inline, sinks=1)
+        gone = [NotFound("no such upload")]
+        scene.courier.fate = lambda wanted: gone.pop() if gone and wanted.offset else None
+        scene.courier.says_source = False
+        await scene.movers.move_in_parts(scene.row("at-a-part"))
+        (sink,) = scene.sinks
+        sink.errors["complete"] = [NotFound("no such upload")] * MAX_ATTEMPTS
+        await scene.movers.move_in_parts(scene.row("at-the-end"))
+        assert scene.report.counters.copied == 2
+        verbs = [verb for _, verb in scene.calls]
+        tries = ["complete"] * MAX_ATTEMPTS
+        assert verbs[:4] == ["create", "abort", "create", "complete"]
+        assert verbs[4:] == ["create", *tries, "abort", "create", "complete"]
+        sink.errors["complete"] = [NotFound("no such upload") for _ in range(2 * MAX_ATTEMPTS)]
+        await scene.movers.move_in_parts(scene.row("again"))
+        assert scene.report.failures[0]["code"] == "not-found"
+        assert scene.movers.open_uploads == set()
+
+    virtual(scenario())
+
+
+def test_a_source_object_that_is_gone_is_no_upload_that_is(virtual: Run, inline: Executor) -> None:
+    async def scenario() -> None:
+        scene = Scene(inline, sinks=1)
+        scene.courier.fate = lambda _: NotFound("no such object")
+        await scene.movers.move_in_parts(scene.row("k"))
+        assert scene.report.failures[0]["code"] == "not-found"
+        assert [verb for _, verb in scene.calls] == ["create", "abort"]
 
     virtual(scenario())
 
@@ -226,19 +292,28 @@ def test_without_any_sink_the_transfer_ends_and_its_uploads_stay_listed(
     virtual(scenario())
 
 
-def test_an_upload_that_nobody_was_told_of_is_aborted_at_the_end(
+def test_an_upload_that_nobody_was_told_of_is_aborted_at_once_and_at_the_end(
     virtual: Run, inline: Executor
 ) -> None:
-    """The sink was killed while it began one: only the store knows whether it did."""
+    """The sink was killed while it began one: only the store knows whether it did, and a
+    request may come late."""
 
     async def scenario() -> None:
         scene = Scene(inline)
         scene.sinks[1].errors = {"create": [_GONE]}
         await scene.movers.move_in_parts(scene.row("k"))
+        assert [verb for _, verb in scene.calls] == [
+            "create", "create", "abort_intended", "complete"
+        ]  # fmt: skip
+        assert scene.sinks[0].asked[1]["spared"] == "s0-to/k"
         await scene.movers.move_in_parts(scene.row("k2"))
         del scene.calls[:]
+        await asyncio.sleep(100.0)
         await scene.movers.abort_all()
-        assert scene.calls == [("s0", "abort to/k of None")]
+        assert scene.calls == [("s0", "abort_intended")]
+        asked = scene.sinks[0].asked[-1]
+        assert (asked["key"], asked["spared"]) == ("to/k", None)
+        assert asked["asked_s_ago"] >= 100.0
         await scene.movers.abort_all()
         assert len(scene.calls) == 1
 
@@ -376,7 +451,7 @@ def test_uploads_that_no_sink_can_abort_stay_listed_and_cost_no_patience(
     async def scenario() -> None:
         scene = Scene(inline)
         uploads = [
-            await scene.movers._begin(scene.row(f"k{number}"), scene.store.head("k"))
+            await scene.movers._begin(scene.row(f"k{number}"), scene.store.head("k"), 10)
             for number in range(6)
         ]
         for sink in scene.sinks:

@@ -140,7 +140,7 @@ class Lead:
             if isinstance(ending, Died):
                 raise ending
         world.ended.add(world.epoch)
-        await self.keeper.delete()
+        await self.call("delete_journals", self.keeper.deletion())
 
     async def _source_crc32c(self, info: ObjectInfo) -> int | None:
         return read_crc32c(self.world.source, info, info.size_bytes)

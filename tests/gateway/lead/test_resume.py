@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from skyplane_gateway.lead.journal import DoneRow, FailedRow, Journal, UploadRow
-from skyplane_gateway.lead.resume import Past, keep_parts
+from skyplane_gateway.lead.resume import IN_DOUBT_S, Past, keep_parts
 from skyplane_gateway.selection import Selection
 from skyplane_gateway.stores.base import (
     IF_ABSENT,
@@ -16,8 +16,8 @@ from skyplane_gateway.stores.base import (
 )
 
 SOURCE = ObjectInfo("from/k", 25, "v1", 100.0)
-THERE = ObjectInfo("k", 25, "w1", 200.0)
-START = Journal(transfer_key="ab" * 16, epoch=1, rule="r", chunk_bytes=10)
+THERE = ObjectInfo("k", 25, "w1", 300.0)
+START = Journal(transfer_key="ab" * 16, epoch=1, rule="r", chunk_bytes=10, began_unix_s=200.5)
 DONE = DoneRow("k", "w1", "v1", 25, 7)
 UPLOAD = UploadRow("k", "id", "from/k", "v1", 25, 10)
 
@@ -62,13 +62,53 @@ def test_what_somebody_removed_or_replaced_since_is_the_rules(row: Selection) ->
 
 
 @pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
-def test_through_speaks_for_what_has_the_size_and_is_not_older(row: Selection) -> None:
+def test_through_speaks_for_what_has_the_size_and_is_well_younger(row: Selection) -> None:
     assert past(through="k").judge(row).verdict == "finished"
     assert past(through="j").judge(row).verdict == "as-selected"
-    older = replace(row, destination=replace(THERE, last_modified=99.0))
-    assert past(through="k").judge(older).verdict == "as-selected"
     shorter = replace(row, destination=replace(THERE, size_bytes=24))
     assert past(through="k").judge(shorter).verdict == "as-selected"
+
+
+@pytest.mark.parametrize("source_s", [180.1, 299.0, 300.0, 301.0])
+def test_a_source_written_about_when_its_copy_was_is_copied_again(source_s: float) -> None:
+    """Between its reading and the commit of its copy it may have been written again."""
+    source = replace(SOURCE, last_modified=source_s)
+    assert source_s + IN_DOUBT_S > THERE.last_modified
+    journal = past(through="k")
+    assert journal.judge(replace(REPLACES, source=source)).verdict == "as-selected"
+    # It may be ours, so it is no reason to fail; what a rule keeps is left alone.
+    judgement = journal.judge(replace(REFUSED, source=source))
+    assert (judgement.verdict, judgement.crc32c) == ("compare", None)
+    assert judgement.otherwise is not None
+    assert judgement.otherwise.row.action == "refuse"
+    judgement = journal.judge(replace(SKIPPED, source=source))
+    assert (judgement.verdict, judgement.row.action) == ("as-selected", "skip")
+    assert "an earlier epoch may have copied it" in judgement.row.reason
+
+
+@pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
+@pytest.mark.parametrize("source_s", [100.0, 300.0])
+def test_checksums_tell_more_than_times(row: Selection, source_s: float) -> None:
+    source = replace(SOURCE, last_modified=source_s, crc32c=7)
+    equal = replace(row, source=source, destination=replace(THERE, crc32c=7))
+    assert past(through="k").judge(equal).verdict == "finished"
+    other = replace(row, source=source, destination=replace(THERE, crc32c=8))
+    assert past(through="k").judge(other).verdict != "finished"
+
+
+@pytest.mark.parametrize("fields", [{"began_unix_s": 301.0}, {"began_unix_s": None}])
+def test_what_a_rule_keeps_was_copied_earlier_only_if_it_came_since_the_begin(
+    fields: dict[str, object],
+) -> None:
+    journal = past(through="k", **fields)
+    judgement = journal.judge(SKIPPED)
+    assert (judgement.verdict, judgement.row) == ("as-selected", SKIPPED)
+    # Under a rule that keeps nothing of others, what has ended was copied.
+    assert journal.judge(REPLACES).verdict == "finished"
+
+
+def test_a_store_tells_whole_seconds_of_what_came_in_the_second_of_the_begin() -> None:
+    assert past(through="k", began_unix_s=300.9).judge(SKIPPED).verdict == "finished"
 
 
 def test_through_does_not_speak_for_what_is_not_there() -> None:

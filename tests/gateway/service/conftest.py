@@ -16,10 +16,18 @@ import pytest
 
 from skyplane_gateway.config import GatewayConfig, Route, Topology, TransferSpec
 from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.lead.journal import (
+    MAX_JOURNAL_BYTES,
+    Journal,
+    decode_journal,
+    folder_of_destination,
+)
 from skyplane_gateway.main import Listening, listen
+from skyplane_gateway.selection.select import JOURNAL_FOLDER
 from skyplane_gateway.service import GatewayService
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import ObjectStore, StoreSpec
+from skyplane_gateway.stores.base import ObjectStore, StoreSpec, read_object
+from skyplane_gateway.stores.limited import open_limited
 from skyplane_gateway.stores.memory import create_bucket
 from skyplane_orchestration.authority import Authority, FleetSecret
 
@@ -133,11 +141,22 @@ class InProcessFleet:
         await self.until(lambda: lead.status()["state"] != "running")
         return lead.status()
 
+    async def heard(self, transfer: str, spec: TransferSpec, *, epoch: int = 1) -> None:
+        """As its orchestrator does once it knows that the transfer has succeeded."""
+        topology = self.topology()
+        folder = folder_of_destination(spec.destination_prefix, recursive=spec.recursive)
+        for node in dict.fromkeys((*topology.sources, *topology.sinks)):
+            client = self.client(node)
+            await asyncio.to_thread(client.release, transfer, epoch, journals_in=folder)
+
     async def run(self, spec: TransferSpec, *, verify: str = "stored") -> dict[str, Any]:
         transfer = uuid.uuid4().hex
         await self.attach(transfer, spec.source, spec.destination, verify=verify)
         await self.submit(transfer, spec)
-        return await self.ended(transfer)
+        status = await self.ended(transfer)
+        if status["state"] == "succeeded":
+            await self.heard(transfer, spec)
+        return status
 
 
 @pytest.fixture(autouse=True)
@@ -186,6 +205,8 @@ def content(spec: StoreSpec) -> dict[str, bytes]:
     store = open_store(spec)
     found = {}
     for info in store.list(""):
+        if JOURNAL_FOLDER in info.key:
+            continue
         body = bytearray(info.size_bytes)
         with store.read(info.key, offset=0, length=len(body), if_match=info.etag) as reader:
             view = memoryview(body)
@@ -197,6 +218,18 @@ def content(spec: StoreSpec) -> dict[str, bytes]:
 
 def uploads(spec: StoreSpec) -> list[str]:
     return [upload.key for upload in open_store(spec).list_uploads("")]
+
+
+def journals(spec: StoreSpec) -> list[Journal]:
+    """What leads have left at the destination, oldest epoch first."""
+    store = open_store(spec)
+    keys = [row.key for row in store.list("") if JOURNAL_FOLDER in row.key]
+    return [decode_journal(read_object(store, key, max_bytes=MAX_JOURNAL_BYTES)[1]) for key in keys]
+
+
+def named_uploads(spec: StoreSpec) -> set[str]:
+    """Keys of the uploads that a journal names."""
+    return {row.key for journal in journals(spec) for row in journal.uploads}
 
 
 def copy_spec(source: StoreSpec, destination: StoreSpec, **more: Any) -> TransferSpec:
@@ -217,6 +250,8 @@ class Kit:
     fill = staticmethod(fill)
     content = staticmethod(content)
     uploads = staticmethod(uploads)
+    journals = staticmethod(journals)
+    named_uploads = staticmethod(named_uploads)
     copy_spec = staticmethod(copy_spec)
 
 
@@ -260,10 +295,10 @@ class _Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def put(self, *arguments: Any, **more: Any) -> Any:
-        if self._holds:
+    def put(self, key: str, *arguments: Any, **more: Any) -> Any:
+        if self._holds and JOURNAL_FOLDER not in key:
             self._gate.hold()
-        return self._store.put(*arguments, **more)
+        return self._store.put(key, *arguments, **more)
 
     def put_part(self, *arguments: Any, **more: Any) -> Any:
         if self._holds:
@@ -271,7 +306,8 @@ class _Watched:
         return self._store.put_part(*arguments, **more)
 
     def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Any:
-        self._gate.count_read(length)
+        if JOURNAL_FOLDER not in key:
+            self._gate.count_read(length)
         return self._store.read(key, offset=offset, length=length, if_match=if_match)
 
 
@@ -283,9 +319,9 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Gate]:
         made = Gate()
 
         def open_watched(spec: StoreSpec, credentials: Any = None) -> Any:
-            return _Watched(open_store(spec, credentials), made, holds=spec == destination)
+            return _Watched(open_limited(spec, credentials), made, holds=spec == destination)
 
-        monkeypatch.setattr("skyplane_gateway.ends.open_store", open_watched)
+        monkeypatch.setattr("skyplane_gateway.ends.open_limited", open_watched)
         return made
 
     return make

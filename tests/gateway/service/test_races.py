@@ -12,7 +12,7 @@ import pytest
 
 from skyplane_gateway.config import MIB
 from skyplane_gateway.errors import SkyplaneError
-from skyplane_gateway.stores import open_store
+from skyplane_gateway.stores.limited import open_limited
 
 SMALL = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
 KEY = "ab" * 16
@@ -34,8 +34,8 @@ def wrap_stores(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 return lambda *args, **more: wrappers[name](original, *args, **more)
 
         monkeypatch.setattr(
-            "skyplane_gateway.ends.open_store",
-            lambda spec, credentials=None: Wrapped(open_store(spec, credentials)),
+            "skyplane_gateway.ends.open_limited",
+            lambda spec, credentials=None: Wrapped(open_limited(spec, credentials)),
         )
 
     return make
@@ -125,7 +125,7 @@ def test_nothing_is_written_once_a_release_has_returned(
             await fleet.attach(KEY, source, destination)
             await fleet.submit(KEY, kit.copy_spec(source, destination))
             await fleet.until(lambda: held.waiting > 0)
-            release = asyncio.create_task(asyncio.to_thread(fleet.client("b").release, KEY))
+            release = asyncio.create_task(asyncio.to_thread(fleet.client("b").release, KEY, 1))
             await fleet.until(lambda: not fleet.service("b").sink._transfers)
             assert not release.done()
             held.open()
@@ -149,8 +149,7 @@ def test_a_new_lead_may_count_its_chunks_from_one_again(fleet_of: Any, kit: Any)
                 await fleet.attach(KEY, source, destination)
                 await fleet.submit(KEY, spec)
                 assert (await fleet.ended(KEY))["error"] is None
-                await asyncio.to_thread(fleet.client("b").release, KEY)
-                await asyncio.to_thread(fleet.client("a").release, KEY)
+                await fleet.heard(KEY, spec)
                 del fleet.service("a")._leads[KEY]
 
     asyncio.run(scenario())
@@ -169,7 +168,7 @@ def test_the_status_says_what_is_attached_and_used(fleet_of: Any, kit: Any) -> N
             await fleet.submit(KEY, kit.copy_spec(source, destination), epoch=3)
             await fleet.ended(KEY)
             assert fleet.service("b").status()["attached"][KEY]["is_used"]
-            await asyncio.to_thread(fleet.client("b").release, KEY)
+            await asyncio.to_thread(fleet.client("b").release, KEY, 3)
             assert fleet.service("b").status()["attached"] == {}
 
     asyncio.run(scenario())
@@ -273,7 +272,7 @@ def test_many_transfers_leave_no_thread_and_no_connection(fleet_of: Any, kit: An
                 await fleet.submit(key, spec)
                 assert (await fleet.ended(key))["error"] is None
                 for node in fleet.nodes:
-                    await asyncio.to_thread(fleet.client(node).release, key)
+                    await asyncio.to_thread(fleet.client(node).release, key, 1)
 
             for number in range(3):
                 await one(number)

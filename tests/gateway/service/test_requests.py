@@ -129,7 +129,7 @@ def test_a_submit_before_its_attach_and_to_nobody(fleet_of: Any, kit: Any) -> No
                     await asyncio.to_thread(wrong)
             # What is not there can be cancelled and released all the same.
             await asyncio.to_thread(client.cancel, "cd" * 16)
-            await asyncio.to_thread(client.release, "cd" * 16)
+            await asyncio.to_thread(client.release, "cd" * 16, 1)
 
     asyncio.run(scenario())
 

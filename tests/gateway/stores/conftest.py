@@ -26,7 +26,7 @@ import boto3
 import botocore.loaders
 import pytest
 from moto.server import ThreadedMotoServer
-from tests.faults import versitygw
+from tests.faults import moto_server, versitygw
 
 from skyplane_gateway.protocol.checksum import crc32c
 from skyplane_gateway.stores import Credentials, ObjectStore, StoreSpec, open_store
@@ -105,6 +105,7 @@ class Harness:
 
 @pytest.fixture(scope="session")
 def moto_url() -> Iterator[str]:
+    moto_server.tell_when_uploads_began()
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

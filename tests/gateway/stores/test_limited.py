@@ -16,7 +16,7 @@ from skyplane_gateway import errors
 from skyplane_gateway.protocol.checksum import crc32c
 from skyplane_gateway.stores import Credentials, ObjectStore, StoreSpec, open_store
 from skyplane_gateway.stores.base import IF_ABSENT
-from skyplane_gateway.stores.limited import LimitedStore, open_limited
+from skyplane_gateway.stores.limited import LimitedStore, is_throttling, open_limited
 from skyplane_gateway.stores.limiter import AdaptiveLimiter, Limits
 from skyplane_gateway.stores.memory import create_bucket, delete_bucket
 from skyplane_gateway.stores.patience import Patience
@@ -150,6 +150,42 @@ def test_patience_ends(world: World) -> None:
     assert 30 <= world.now_s <= 80
 
 
+def test_all_who_ask_a_store_have_one_patience_with_it(world: World) -> None:
+    """Else a million objects would each wait for as long as the first."""
+    store = world.limited(patience=Patience(throttle_s=60))
+    world.storm_until_s = 1000.0
+    for number in range(1000):
+        with pytest.raises(errors.Throttled):
+            store.put(f"k{number}", b"x")
+    assert world.now_s <= 100
+    # It is still tried now and then, so that it is noticed when it recovers.
+    assert world.asked[-1][1] >= world.now_s - 1
+    world.storm_until_s = world.now_s
+    world.now_s += 1.0
+    store.put("k", b"x")
+    # And the next storm has a patience of its own.
+    world.storm_until_s = world.now_s + 50
+    store.put("l", b"x")
+
+
+def test_patience_begins_anew_when_nobody_has_asked_for_long(world: World) -> None:
+    store = world.limited(patience=Patience(throttle_s=60))
+    world.storm_until_s = 100.0
+    with pytest.raises(errors.Throttled):
+        store.head("k")
+    world.now_s += 3600.0
+    world.storm_until_s = world.now_s + 30.0
+    store.put("k", b"x")
+
+
+def test_an_answer_that_is_no_success_ends_a_storm_as_well(world: World) -> None:
+    store = world.limited(patience=Patience(throttle_s=60))
+    for _ in range(5):
+        world.storm_until_s = world.now_s + 40.0
+        with pytest.raises(errors.NotFound):
+            store.head("k")
+
+
 def test_a_wait_longer_than_all_patience_is_not_begun(world: World) -> None:
     store = world.limited(patience=Patience(throttle_s=60))
     world.before["head"] = [slow_down(3600.0)]
@@ -223,6 +259,76 @@ def test_who_waits_can_be_ended(world: World) -> None:
     store.cancel()
     with pytest.raises(errors.Cancelled):
         store.head("k")
+
+
+def test_after_a_cancel_it_can_clear_up_for_so_long(world: World) -> None:
+    store = world.limited()
+    store.put("k", b"x")
+    store.cancel()
+    with pytest.raises(errors.Cancelled):
+        store.delete("k")
+    store.reopen(20.0)
+    store.delete("k")
+    began_s = world.now_s
+    world.storm_until_s = began_s + 600
+    for number in range(100):
+        with pytest.raises(errors.Throttled):
+            store.delete(f"k{number}")
+    assert world.now_s <= began_s + 20
+
+
+def test_a_wait_that_was_cancelled_does_not_go_on_when_it_is_opened_again(world: World) -> None:
+    store = world.limited()
+    world.before["head"] = [unavailable]
+    pause = world.pause
+
+    def cancelled_meanwhile(ended: threading.Event, seconds: float) -> bool:
+        store.cancel()
+        store.reopen(20.0)
+        return pause(ended, seconds)
+
+    store._pause = cancelled_meanwhile
+    with pytest.raises(errors.Cancelled):
+        store.head("k")
+    assert len(world.asked) == 1
+
+
+def test_within_bounds_what_is_asked_altogether(world: World) -> None:
+    store = world.limited()
+    world.storm_until_s = 100.0
+    with store.within(20.0), pytest.raises(errors.Throttled):
+        store.put("k", b"x")
+    assert world.now_s <= 20.0
+    with store.within(20.0), pytest.raises(errors.Throttled):
+        store.put("k", b"x")
+    assert world.now_s <= 40.0
+    store.put("k", b"x")
+    assert world.now_s >= 100.0
+
+
+def test_nobody_begins_a_wait_that_is_longer_than_his_patience(world: World) -> None:
+    """A long Retry-After holds for all, also for those who come later."""
+    one = world.limited()
+    other = LimitedStore(one._store, one._limiter, clock=one._clock, pause=one._pause)
+    world.before["put"] = [slow_down(3600.0)]
+    with pytest.raises(errors.Throttled):
+        one.put("k", b"x")
+    with pytest.raises(errors.Throttled):
+        other.put("l", b"x")
+    assert len(world.asked) == 1
+    assert world.now_s < 1
+
+
+def test_it_is_known_for_a_while_that_the_bucket_throttles(world: World) -> None:
+    store = world.limited()
+    store.put("k", b"x")
+    assert not is_throttling(store)
+    world.before["put"] = [slow_down(5.0)]
+    store.put("k", b"x")
+    assert is_throttling(store)
+    assert not is_throttling(world.inner)
+    world.now_s += 60.0
+    assert not is_throttling(store)
 
 
 # ------------------------------------------------------------------ answers that are lost

@@ -186,3 +186,8 @@ def test_transfers_of_one_bucket_share_its_limiter() -> None:
     assert limiter_of(StoreSpec("s3", "a", "http://h", None, (("checksum", "none"),))) is one
     assert limiter_of(StoreSpec("s3", "b", "http://h")) is not one
     assert limiter_of(StoreSpec("s3", "a", "http://other")) is not one
+
+
+def test_a_file_system_is_asked_without_a_rate() -> None:
+    assert limiter_of(StoreSpec("file", "/")).rate_per_s == float("inf")
+    assert limiter_of(StoreSpec("s3", "c")).rate_per_s < float("inf")

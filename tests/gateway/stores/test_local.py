@@ -146,6 +146,17 @@ def test_a_directory_in_the_way_of_a_file(store: ObjectStore, root: Path) -> Non
     assert [path.name for path in (root / "d").iterdir()] == ["k"]
 
 
+def test_a_version_that_was_replaced_is_not_deleted(store: ObjectStore) -> None:
+    seen = store.put("d/k", b"1").etag
+    store.put("d/k", b"22")
+    with pytest.raises(errors.PreconditionFailed):
+        store.delete("d/k", if_match=seen)
+    store.delete("d/k", if_match=store.head("d/k").etag)
+    assert list(store.list("")) == []
+    store.delete("d/k", if_match=seen)
+    store.delete("none/k", if_match=seen)
+
+
 # ------------------------------------------------------------------ errors
 
 
@@ -249,6 +260,23 @@ def test_a_crash_before_the_log_was_removed_is_a_completion(store: ObjectStore, 
     log.write_bytes(kept)
     store.complete_upload("k", upload_id, [only], precondition=IF_ABSENT, size_bytes=4)
     assert [path.name for path in root.iterdir()] == ["k"]
+
+
+def test_a_repeated_completion_takes_no_file_with_its_inode_for_its_own(
+    store: ObjectStore, root: Path
+) -> None:
+    """File systems give the inode of an aborted upload to the next file."""
+    old = store.create_upload("k")
+    only = part(store, "k", old, b"old!")
+    store.abort_upload("k", old)
+    new = store.create_upload("k")
+    store.complete_upload("k", new, [part(store, "k", new, b"new!")], size_bytes=4)
+    late = f"{old.partition('-')[0]}-{(root / 'k').stat().st_ino}"
+    with pytest.raises(errors.NotFound):
+        store.complete_upload("k", late, [only], size_bytes=4, crc32c=crc32c(b"old!"))
+    assert (root / "k").read_bytes() == b"new!"
+    # The one that did write it may say so again.
+    store.complete_upload("k", new, [only], size_bytes=4, crc32c=crc32c(b"new!"))
 
 
 def test_new_files_have_the_ordinary_mode(store: ObjectStore, root: Path) -> None:

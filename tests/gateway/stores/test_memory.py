@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from skyplane_gateway.errors import StoreError
+from skyplane_gateway.errors import PreconditionFailed, StoreError
 from skyplane_gateway.protocol.checksum import crc32c
 from skyplane_gateway.stores import ObjectStore, StoreSpec, open_store
 from skyplane_gateway.stores.base import PartInfo, read_object
@@ -43,6 +43,16 @@ def store_parts(store: ObjectStore, upload_id: str, bodies: list[bytes]) -> list
         )
         for index in order
     ]
+
+
+def test_a_version_that_was_replaced_is_not_deleted(store: ObjectStore) -> None:
+    seen = store.put("k", b"1").etag
+    store.put("k", b"2")
+    with pytest.raises(PreconditionFailed):
+        store.delete("k", if_match=seen)
+    store.delete("k", if_match=store.head("k").etag)
+    assert list(store.list("")) == []
+    store.delete("k", if_match=seen)
 
 
 @pytest.mark.parametrize("last", [b"", b"x", b"xyz"], ids=["at", "one-past", "two-short"])

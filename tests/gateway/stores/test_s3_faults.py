@@ -263,6 +263,45 @@ def complete(store: Any) -> Any:
     )
 
 
+def uploads_of(*rows: tuple[str, str, str]) -> bytes:
+    entries = "".join(
+        f"<Upload><Key>{key}</Key><UploadId>{upload_id}</UploadId>"
+        f"<Initiated>2024-01-02T03:04:{second}Z</Initiated></Upload>"
+        for key, upload_id, second in rows
+    )
+    return f"<ListMultipartUploadsResult>{entries}</ListMultipartUploadsResult>".encode()
+
+
+BEGUN = b"<InitiateMultipartUploadResult><UploadId>ours</UploadId></InitiateMultipartUploadResult>"
+
+
+def test_an_upload_that_was_begun_although_its_answer_was_500(scripted: Any, reply: Any) -> None:
+    """Nobody else can know of it. What is older, or of another key, is somebody's."""
+    rows = uploads_of(
+        ("k", "elder", "00"), ("k", "twin", "29"), ("k", "ours", "30"), ("k2", "other", "30")
+    )
+    store = scripted.open(
+        reply(500, failure("InternalError")), reply(200, BEGUN), reply(200, rows), reply(204)
+    )
+    assert store.create_upload("k") == "ours"
+    aborts = [request.path for request in scripted.requests if request.method == "DELETE"]
+    assert [path.partition("uploadId=")[2] for path in aborts] == ["twin"]
+
+
+def test_a_second_upload_that_cannot_be_looked_for(scripted: Any, reply: Any) -> None:
+    store = scripted.open(
+        reply(500, failure("InternalError")),
+        reply(200, BEGUN),
+        reply(403, failure("AccessDenied")),
+    )
+    assert store.create_upload("k") == "ours"
+
+
+def test_an_upload_that_is_begun_at_once_needs_no_look(scripted: Any, reply: Any) -> None:
+    assert scripted.open(reply(200, BEGUN)).create_upload("k") == "ours"
+    assert len(scripted.requests) == 1
+
+
 def test_a_completion_that_is_200_with_an_error_inside(scripted: Any, reply: Any) -> None:
     store = scripted.open(
         *[reply(200, failure("InternalError"))] * 3,

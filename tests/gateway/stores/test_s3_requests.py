@@ -57,6 +57,21 @@ def test_keys_are_sent_verbatim(scripted: Any, reply: Any, key: str, path: str) 
     assert scripted.requests[0].path == path
 
 
+def test_a_version_is_deleted_conditionally(scripted: Any, reply: Any) -> None:
+    body = b"<Error><Code>PreconditionFailed</Code><Message>no</Message></Error>"
+    store = scripted.open(reply(204), reply(412, body))
+    store.delete("k", if_match='"e"')
+    assert scripted.requests[0].headers["if-match"] == '"e"'
+    with pytest.raises(errors.PreconditionFailed):
+        store.delete("k", if_match='"e"')
+
+
+def test_a_service_that_knows_no_conditions_deletes_without_one(scripted: Any, reply: Any) -> None:
+    body = b"<Error><Code>NotImplemented</Code><Message>no</Message></Error>"
+    scripted.open(reply(501, body), reply(204)).delete("k", if_match='"e"')
+    assert ["if-match" in one.headers for one in scripted.requests] == [True, False]
+
+
 def test_only_a_trusted_store_is_asked_for_the_whole_objects_checksum(
     scripted: Any, reply: Any
 ) -> None:
@@ -68,6 +83,26 @@ def test_only_a_trusted_store_is_asked_for_the_whole_objects_checksum(
     assert one.headers["x-amz-checksum-type"] == "FULL_OBJECT"
     assert other.headers["x-amz-checksum-algorithm"] == "CRC32C"
     assert "x-amz-checksum-type" not in other.headers
+
+
+@pytest.mark.parametrize(
+    ("headers", "found"),
+    [
+        ({CRC: "4waSgw==", "x-amz-checksum-type": "FULL_OBJECT"}, 0xE3069283),
+        ({CRC: "4waSgw=="}, 0xE3069283),
+        ({CRC: "AAAAAQ=="}, 1),
+        # A server that ignores the header has compared nothing.
+        ({}, None),
+    ],
+)
+def test_of_a_write_the_stores_own_word_is_told(
+    scripted: Any, reply: Any, headers: dict[str, str], found: int | None
+) -> None:
+    answer = reply(200, headers={"ETag": '"e"', **headers})
+    store = scripted.open(answer, checksum="trusted")
+    assert store.put("k", b"123456789", crc32c=crc32c(b"123456789")).crc32c == found
+    distrusted = scripted.open(answer)
+    assert distrusted.put("k", b"123456789", crc32c=crc32c(b"123456789")).crc32c is None
 
 
 def test_a_trusted_completion_names_size_and_checksum(scripted: Any, reply: Any) -> None:

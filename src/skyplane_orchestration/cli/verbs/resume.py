@@ -25,6 +25,7 @@ def add(verbs: arguments.Subparsers) -> None:
     parser.add_argument(
         "--manifest", metavar="PATH", help="path or URL for the list of all objects (Parquet)"
     )
+    arguments.add_budget(parser, "as much again as at first")
     arguments.add_deployment(parser)
     arguments.add_times(parser)
     arguments.add_output(parser)
@@ -46,6 +47,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
                 on_fleet=progress.on_fleet,
                 on_status=progress.on_status,
                 manifest=options.manifest,
+                max_job_usd=options.max_job_usd,
             )
     finally:
         progress.stop()

@@ -56,8 +56,10 @@ def _print(gateways: dict[str, Any], terminal: Terminal) -> None:
         rows.append((node, document["state"], connected, lease, ""))
         for key, status in document["leading"].items():
             copied = f"{status['copied']}/{status['objects']}"
-            led.append((key, status["state"], copied, size(status["copied_bytes"]), node))
+            earlier = str(status.get("copied_earlier", 0))
+            copied_bytes = size(status["copied_bytes"])
+            led.append((key, status["state"], copied, earlier, copied_bytes, node))
     parts = [table(("gateway", "state", "connections", ">lease", ""), rows)]
     if led:
-        parts.append(table(("transfer", "state", ">objects", ">copied", "lead"), led))
+        parts.append(table(("transfer", "state", ">objects", ">earlier", ">copied", "lead"), led))
     terminal.answer({}, *parts)

@@ -12,6 +12,7 @@ from skyplane_orchestration.cli.progress import progress_on
 from skyplane_orchestration.cli.session import open_client, read_fleet
 from skyplane_orchestration.cli.terminal import Terminal
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
+from skyplane_orchestration.job import Policy
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -26,6 +27,7 @@ def add(verbs: arguments.Subparsers) -> None:
     arguments.add_ends(parser, "s3://bucket/key, file:///path or a path")
     parser.add_argument("--fleet", required=True, metavar="FLEET.json", help="- for stdin")
     arguments.add_selection(parser)
+    arguments.add_budget(parser, "no limit")
     arguments.add_deployment(parser)
     arguments.add_run(parser)
     arguments.add_output(parser)
@@ -37,7 +39,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         fleet = read_fleet(options.fleet)
         # The same fleet and ends give the same transfer, so that a second call joins it.
         client = open_client(options, run=options.run or fleet.key)
-        job = arguments.job_from(options)
+        job = arguments.job_from(options, policy=Policy(max_job_usd=options.max_job_usd))
         check_destination(client, job)
     result = _move(client, job, fleet, options.manifest, terminal)
     if terminal.is_json:

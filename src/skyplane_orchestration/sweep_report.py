@@ -1,0 +1,198 @@
+"""What a sweep found: fleets, and what transfers have left at destinations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+SCHEMA_VERSION: Final = 1
+
+#: Things left that an error names.
+_NAMED_FAILURES: Final = 10
+
+#: What became of a thing. `failed`: it should be gone, and is not.
+Outcome = Literal["removed", "would be removed", "kept", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class SweptFleet:
+    """A fleet that a sweep removed, or would.
+
+    Args:
+        key: fleet key; empty where even that is lost.
+        reason: why it is an orphan, in words.
+        gateways: nodes that still ran.
+        error: why it could not be removed; empty when it was.
+    """
+
+    key: str
+    reason: str
+    gateways: tuple[str, ...]
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedUpload:
+    """An open upload that a journal names.
+
+    Args:
+        url: of the object that it would have become.
+        upload_id: None where the journal only says that one was about to be made: then all
+            open uploads of that key are meant.
+    """
+
+    url: str
+    upload_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SweptTransfer:
+    """A transfer that had journals at a destination.
+
+    Args:
+        folder: URL of the folder that it wrote to.
+        epoch: its newest.
+        age_s: time since its journal was last written.
+        uploads: what its journals name; aborted before they are deleted.
+        reason: why it was kept, or what failed; empty when it was removed.
+    """
+
+    folder: str
+    transfer_key: str
+    epoch: int
+    age_s: float
+    outcome: Outcome
+    reason: str = ""
+    uploads: tuple[NamedUpload, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SweptUpload:
+    """An open upload that no journal names, or an unfinished file of no upload.
+
+    Args:
+        url: of the object that it would have become; of the unfinished file itself.
+        upload_id: empty for an unfinished file.
+        age_s: time since it was begun; since the unfinished file was last written.
+    """
+
+    url: str
+    upload_id: str
+    age_s: float
+    outcome: Outcome
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SweptPlace:
+    """What was found below one destination.
+
+    Args:
+        url: as it was given.
+        error: why it could not be looked through to the end; empty when it was.
+    """
+
+    url: str
+    transfers: tuple[SweptTransfer, ...] = ()
+    uploads: tuple[SweptUpload, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """What a sweep found.
+
+    Args:
+        orphans: fleets that it removed, tried to remove or, in a dry run, would remove.
+        kept: keys of the deployment's fleets that may live on.
+        dry_run: nothing was touched.
+        places: the destinations that it looked through.
+    """
+
+    orphans: tuple[SweptFleet, ...]
+    kept: tuple[str, ...]
+    dry_run: bool
+    places: tuple[SweptPlace, ...] = ()
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """One line for each thing that should be gone and is not: somebody has to look."""
+        return tuple(self._left())
+
+    def _left(self) -> Iterator[str]:
+        for fleet in self.orphans:
+            if fleet.error:
+                yield f"fleet {fleet.key}: {fleet.error}"
+        for place in self.places:
+            for transfer in place.transfers:
+                if transfer.outcome == "failed":
+                    yield (
+                        f"journals of transfer {transfer.transfer_key} in {transfer.folder}: "
+                        f"{transfer.reason}"
+                    )
+            for upload in place.uploads:
+                if upload.outcome == "failed":
+                    yield f"open upload of {upload.url}: {upload.reason}"
+            if place.error:
+                yield f"{place.url}: {place.error}"
+
+    @property
+    def failure(self) -> str:
+        """What is left in a line or two, for an error; empty when nothing is."""
+        shown = self.left[:_NAMED_FAILURES]
+        more = len(self.left) - len(shown)
+        return "; ".join((*shown, f"and {more} more") if more else shown)
+
+    @property
+    def summary(self) -> str:
+        """One line of counts."""
+        done = "would be removed" if self.dry_run else "removed"
+        gone = sum(not fleet.error for fleet in self.orphans)
+        parts = [f"{gone} fleets {done}, {len(self.kept)} kept"]
+        if self.places:
+            transfers = [row for place in self.places for row in place.transfers]
+            uploads = [row for place in self.places for row in place.uploads]
+            parts += [
+                f"journals of {_count(transfers, done)} transfers {done}, "
+                f"{_count(transfers, 'kept')} kept",
+                f"{_count(uploads, done)} orphaned uploads {done}, {_count(uploads, 'kept')} kept",
+            ]
+        if self.left:
+            parts.append(f"{len(self.left)} things could not be removed")
+        return "; ".join(parts)
+
+    def to_dict(self, most_rows: int | None = None) -> dict[str, Any]:
+        """The report as a document.
+
+        Args:
+            most_rows: of each list at a destination; `more` then counts the others.
+        """
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "dry_run": self.dry_run,
+            "orphans": [asdict(fleet) for fleet in self.orphans],
+            "kept": list(self.kept),
+            "destinations": [_place(place, most_rows) for place in self.places],
+            "left": list(self.left[:most_rows]),
+        }
+
+
+def _place(place: SweptPlace, most_rows: int | None) -> dict[str, Any]:
+    rows = (*place.transfers, *place.uploads)
+    shown = len(place.transfers[:most_rows]) + len(place.uploads[:most_rows])
+    return {
+        "url": place.url,
+        "error": place.error,
+        "transfers": [_transfer(row, most_rows) for row in place.transfers[:most_rows]],
+        "uploads": [asdict(row) for row in place.uploads[:most_rows]],
+        "more": len(rows) - shown,
+    }
+
+
+def _transfer(row: SweptTransfer, most_rows: int | None) -> dict[str, Any]:
+    return {**asdict(row), "uploads": [asdict(each) for each in row.uploads[:most_rows]]}
+
+
+def _count(rows: Sequence[SweptTransfer] | Sequence[SweptUpload], outcome: str) -> int:
+    return sum(row.outcome == outcome for row in rows)

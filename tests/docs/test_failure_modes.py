@@ -1,0 +1,102 @@
+"""docs/failure-modes.md: every case has tests, and every test that it names exists."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from skyplane_gateway.config import GatewayConfig
+from skyplane_gateway.stores.patience import Patience
+from skyplane_orchestration.client import Client, FleetTimes
+from skyplane_orchestration.failover import SILENT_POLLS
+from skyplane_orchestration.resuming import RESUME_TTL_S
+
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
+PAGE: Final = REPOSITORY / "docs" / "failure-modes.md"
+
+#: Cases that no release goes without.
+REQUIRED: Final = ("3a", *map(str, (*range(1, 7), *range(8, 11), *range(12, 25), 27, 38, 39, 43)))
+
+
+@dataclass(frozen=True)
+class Row:
+    number: str
+    case: str
+    outcome: str
+    tests: tuple[str, ...]
+
+
+def rows() -> list[Row]:
+    found = []
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if re.fullmatch(r"\d+a?", cells[0]):
+            number, case, outcome, tests = cells
+            found.append(Row(number, case, outcome, tuple(re.findall(r"`([^`]+)`", tests))))
+    return found
+
+
+@cache
+def names_in(path: str) -> frozenset[str]:
+    """Names of the test functions of a file; those that never run do not count."""
+    tree = ast.parse((REPOSITORY / path).read_text())
+    return frozenset(_tests(tree))
+
+
+def _tests(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            marks = " ".join(ast.unparse(mark) for mark in node.decorator_list)
+            if node.name.startswith("test_") and not re.search(
+                r"mark\.(skip\(|skip$|xfail)", marks
+            ):
+                yield node.name
+
+
+def test_every_case_is_there_once_and_none_is_empty() -> None:
+    numbers = [row.number for row in rows()]
+    assert len(numbers) == len(set(numbers))
+    assert set(REQUIRED) <= set(numbers)
+    for row in rows():
+        assert row.case
+        assert row.outcome
+        assert row.tests, f"nothing holds {row.number} ({row.case}) to its outcome"
+        assert len(row.tests) == len(set(row.tests))
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row.number)
+def test_what_it_names_are_tests(row: Row) -> None:
+    for node in row.tests:
+        path, _, name = node.partition("::")
+        assert (REPOSITORY / path).is_file(), f"{path} is not there"
+        assert name in names_in(path), f"{node} is no test"
+
+
+def test_the_defaults_are_those_of_the_code() -> None:
+    found = re.findall(r"^\| `?([a-z_ ]+?)`? \| (\d+) s \|", PAGE.read_text(), re.MULTILINE)
+    written = {name: float(seconds) for name, seconds in found}
+    config = GatewayConfig("n", "ab" * 16, "h", "h", "/d", "ab" * 32)
+    times = FleetTimes()
+    assert written == {
+        "poll": inspect.signature(Client).parameters["poll_s"].default,
+        "ack_deadline_s": config.ack_deadline_s,
+        "stall_deadline_s": config.stalled_after_s,
+        "write_timeout_s": config.write_timeout_s,
+        "store patience": Patience().throttle_s,
+        "lease_s": times.lease_s,
+        "start_within_s": times.start_within_s,
+        "hard_end_s": times.hard_end_s,
+        "resume_ttl": RESUME_TTL_S,
+    }
+    assert f"| poll | 1 s | how often the orchestrator asks the lead; {SILENT_POLLS} polls" in (
+        PAGE.read_text()
+    )
+    assert f"are tried {Patience().attempts} times" in PAGE.read_text()

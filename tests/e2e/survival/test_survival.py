@@ -1,0 +1,249 @@
+"""kill -9 of the lead, a source, a relay, a sink and the client, one after the other.
+
+The data arrives whole all the same, nothing is left over, and little is sent twice. The
+bytes are compared on the file system of the server, and counted by a proxy before it.
+
+`SKYPLANE_SURVIVAL_SEED=N` chooses another run, in which other gateways are killed in another
+order at other moments; what was killed is printed (`pytest -s`, or on failure). The runs of
+a thousand objects, 2 GB, carry the marker `soak`: that seed, and the two after it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from tests.e2e.survival.objects import ObjectSet, digests_below, fill, object_set
+from tests.e2e.survival.stage import ClientProcess, Killer, Proxy, kill_points
+from tests.faults import versitygw
+
+from skyplane_orchestration.identity import RunIdentity
+from skyplane_orchestration.job import Limits, TransferJob
+from skyplane_orchestration.location import Location
+from skyplane_orchestration.plan import InstanceGroup, TransferPlan
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from tests.e2e.conftest import ClientKit
+
+pytestmark = pytest.mark.e2e
+
+SOURCE_BUCKET, DESTINATION_BUCKET = "survival-from", "survival-to"
+SOURCE_PREFIX, DESTINATION_PREFIX = "data/", "copy/"
+
+#: Bytes PUT before the store, over the bytes of the objects: at most.
+MOST_SENT = 1.15
+
+SEED = int(os.environ.get("SKYPLANE_SURVIVAL_SEED", "1"))
+
+#: What is under way when a process dies is a small part of the data, and silence is noticed.
+GATEWAY_SETTINGS = {"ack_deadline_s": 15.0, "assembly_mib": 32, "store_threads": 8}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is moved, in chunks of which size, to how slow a store."""
+
+    count: int
+    total_bytes: int
+    chunk_mib: int
+    put_delay_s: float
+
+
+#: The store is slow, not the machine: a kill finds something to interrupt.
+SMALL = Scale(count=200, total_bytes=300_000_000, chunk_mib=5, put_delay_s=0.4)
+LARGE = Scale(count=1000, total_bytes=2_000_000_000, chunk_mib=8, put_delay_s=0.0)
+
+
+@dataclass(frozen=True)
+class Store:
+    """versitygw, the folder where it keeps buckets, and the proxy before it."""
+
+    server: versitygw.Server
+    folder: Path
+    proxy: Proxy
+
+    def client(self) -> S3Client:
+        return boto3.client(
+            "s3",
+            endpoint_url=self.server.url,
+            region_name="us-east-1",
+            aws_access_key_id=self.server.access_key_id,
+            aws_secret_access_key=self.server.secret_access_key,
+            config=Config(request_checksum_calculation="when_required"),
+        )
+
+    def fill(self, objects: ObjectSet) -> dict[str, str]:
+        client = self.client()
+        client.create_bucket(Bucket=SOURCE_BUCKET)
+        client.create_bucket(Bucket=DESTINATION_BUCKET)
+
+        def put(key: str, body: bytes) -> None:
+            client.put_object(Bucket=SOURCE_BUCKET, Key=SOURCE_PREFIX + key, Body=body)
+
+        return fill(objects, put)
+
+    def leftovers(self) -> list[str]:
+        """Whatever is in the destination's bucket beside the copies."""
+        uploads = self.client().list_multipart_uploads(Bucket=DESTINATION_BUCKET)
+        left = [f"upload {row['Key']}" for row in uploads.get("Uploads", [])]
+        bucket = self.folder / DESTINATION_BUCKET
+        for path in bucket.rglob("*"):
+            inner = path.relative_to(bucket)
+            if path.is_file() and not inner.is_relative_to(DESTINATION_PREFIX):
+                left.append(str(inner))
+        return left
+
+
+@pytest.fixture(scope="session")
+def server_binary() -> str:
+    """Looked for in the user's own home, before the tests have another one."""
+    try:
+        return str(versitygw.binary())
+    except versitygw.Unavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def store(
+    server_binary: str,
+    scale: Scale,
+    tmp_path: Path,
+    kit: ClientKit,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Store]:
+    monkeypatch.setenv("SKYPLANE_TEST_VERSITYGW", server_binary)
+    folder = tmp_path / "store"
+    folder.mkdir()
+    with (
+        versitygw.running(folder) as server,
+        closing(Proxy(server.url, tmp_path, put_delay_s=scale.put_delay_s)) as proxy,
+    ):
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
+        yield Store(server, folder, proxy)
+    # The logs stay for whoever wants to know; gigabytes do not.
+    shutil.rmtree(folder)
+
+
+def plan_of(kit: ClientKit) -> TransferPlan:
+    """Two paths, one through relays; so many gateways that one of each role can be spared.
+
+    Of the sources two are: one leads, and then another does.
+    """
+    plan = kit.plan((kit.SOURCE, kit.RELAY, kit.SINK), (kit.SOURCE, kit.SINK), count=2)
+    return replace(plan, instances={**plan.instances, kit.SOURCE: InstanceGroup("process", 3)})
+
+
+def job_of(kit: ClientKit, store: Store, chunk_mib: int) -> TransferJob:
+    trusted = {"checksum": "trusted"}
+    source = f"s3://{SOURCE_BUCKET}/{SOURCE_PREFIX}"
+    destination = f"s3://{DESTINATION_BUCKET}/{DESTINATION_PREFIX}"
+    return TransferJob(
+        Location(source, kit.SOURCE, store.server.url, options=trusted),
+        Location(destination, kit.SINK, store.proxy.url, options=trusted),
+        limits=Limits(chunk_mib=chunk_mib),
+    )
+
+
+def environment(kit: ClientKit, scratch: Path) -> dict[str, str]:
+    """Of the client; its temporary files go where they can be seen."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    keys = {name: os.environ[name] for name in names}
+    return {**kit.home.environment, **keys, "TMPDIR": str(scratch)}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run that ended: what its client said last, and who was killed."""
+
+    result: Mapping[str, Any]
+    killer: Killer
+    client: ClientProcess
+
+
+def run(kit: ClientKit, store: Store, scale: Scale, objects: ObjectSet, tmp_path: Path) -> Outcome:
+    """Transfer under fire; afterwards the fleet has been torn down."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    seed = objects.seed
+    words = ("tests", "survival", f"seed-{seed}")
+    provisioner = {"max_gateways_per_region": 3, "gateway_settings": GATEWAY_SETTINGS}
+    orchestrator = kit.client(
+        identity=RunIdentity(*words), provisioner=kit.provisioner(**provisioner)
+    )
+    fleet = orchestrator.provision(plan_of(kit))
+    document = {
+        "run_root": str(kit.home.run_root),
+        "identity": words,
+        "secret": kit.secret.value.decode(),
+        "provisioner": provisioner,
+        "poll_s": 0.2,
+        "job": job_of(kit, store, scale.chunk_mib).to_dict(),
+        "fleet": fleet.to_dict(),
+    }
+    client = ClientProcess(document, environment(kit, scratch), tmp_path / "client.log")
+    try:
+        client.start()
+        killer = Killer(client, store.proxy, kit.home.gateways, random.Random(f"who/{seed}"))
+        for point in kill_points(seed, objects.total_bytes):
+            killer.kill(point)
+        result = client.wait_for_end()
+    finally:
+        if not client.has_ended:
+            client.kill()
+        torn_down = orchestrator.teardown(client.fleet)
+        for node, tail in torn_down.log_tails.items():
+            (tmp_path / f"{node.replace('/', '-')}.log").write_text(tail)
+        (tmp_path / "exchanges.json").write_text(json.dumps(store.proxy.ask("exchanges")))
+    assert list(scratch.iterdir()) == []
+    return Outcome(result, killer, client)
+
+
+def report(objects: ObjectSet, outcome: Outcome, sent_bytes: int) -> str:
+    seen, total_bytes = outcome.client.seen, objects.total_bytes
+    lines = [
+        f"{len(objects.size_bytes)} objects, {total_bytes / 1e6:.1f} MB; killed:",
+        *map(str, outcome.killer.done),
+        f"  epochs {[epoch for epoch, _ in seen.epochs]}, {seen.clients} clients",
+        *(f"  warning: {text}" for text in outcome.result["warnings"]),
+        f"  PUT: {sent_bytes / 1e6:.1f} MB = {sent_bytes / total_bytes:.4f} times the data",
+    ]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("scale", "seed"),
+    [
+        pytest.param(SMALL, SEED, id="200-objects"),
+        *(
+            pytest.param(LARGE, seed, id=f"1000-objects-seed-{seed}", marks=pytest.mark.soak)
+            for seed in range(SEED, SEED + 3)
+        ),
+    ],
+)
+def test_a_transfer_survives_a_kill_of_every_role(
+    kit: ClientKit, store: Store, scale: Scale, seed: int, tmp_path: Path
+) -> None:
+    print(f"\nSKYPLANE_SURVIVAL_SEED={seed}")
+    objects = object_set(seed, scale.count, scale.total_bytes)
+    digests = store.fill(objects)
+    print(*kill_points(seed, objects.total_bytes), sep="\n")
+    outcome = run(kit, store, scale, objects, tmp_path)
+    sent_bytes = store.proxy.put_bytes
+    print(report(objects, outcome, sent_bytes))
+    assert (outcome.result["state"], outcome.result["failed"]) == ("succeeded", 0)
+    assert digests_below(store.folder / DESTINATION_BUCKET / DESTINATION_PREFIX) == digests
+    assert store.leftovers() == []
+    assert kit.home.traces() == []
+    assert sent_bytes <= MOST_SENT * objects.total_bytes

@@ -1,0 +1,289 @@
+"""Real gateways that nobody renews end by themselves, and a sweep takes what they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.faults import http_proxy
+from tests.faults.http_rules import Rule
+
+from skyplane_orchestration.cli.main import main
+from skyplane_orchestration.client import FleetTimes
+from skyplane_orchestration.fleet import Fleet
+from skyplane_orchestration.job import Limits, TransferJob
+from skyplane_orchestration.location import Location
+from skyplane_orchestration.resuming import RESUME_TTL_S
+from skyplane_orchestration.sessions import FleetSessions
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import ClientKit, S3Server
+
+pytestmark = pytest.mark.e2e
+
+MIB = 1 << 20
+FOREVER_S = 3600.0
+
+ORCHESTRATOR = textwrap.dedent(
+    """
+    import json, sys, time
+    from pathlib import Path
+    from skyplane_orchestration.authority import FleetSecret
+    from skyplane_orchestration.client import Client, FleetTimes
+    from skyplane_orchestration.identity import RunIdentity
+    from skyplane_orchestration.job import TransferJob
+    from skyplane_orchestration.plan import TransferPlan
+    from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+
+    given = json.loads(sys.stdin.read())
+    options = LocalOptions(
+        run_root=Path(given["run_root"]), gateway_settings={"ack_deadline_s": 2.0}
+    )
+    client = Client(
+        identity=RunIdentity("tests", "dag", "gone"),
+        provisioner=LocalProvisioner(options),
+        secret=FleetSecret(b"a fleet secret of the client's tests"),
+        times=FleetTimes(start_within_s=120.0, lease_s=3.0, hard_end_s=600.0),
+    )
+    fleet = client.provision(TransferPlan.from_dict(given["plan"]))
+    submitted = client.submit(TransferJob.from_dict(given["job"]), fleet)
+    while True:
+        print(json.dumps(client.status(fleet, submitted).open_uploads), flush=True)
+        time.sleep(0.1)
+    """
+)
+
+
+@pytest.fixture
+def filled(servers: tuple[S3Server, S3Server], request: pytest.FixtureRequest) -> TransferJob:
+    """Two objects of three parts, and a small one."""
+    bucket = f"l-{request.node.name.lower().replace('_', '-')[-50:].strip('-')}"
+    for server in servers:
+        server.make_bucket(bucket)
+    source, destination = servers
+    source.fill(bucket, "p/", {f"sub/large{i}": os.urandom(11 * MIB) for i in range(2)})
+    source.fill(bucket, "p/", {"a": b"x"})
+    return TransferJob(
+        Location(f"s3://{bucket}/p/", source.region, source.endpoint),
+        Location(f"s3://{bucket}/q/", destination.region, destination.endpoint),
+        limits=Limits(chunk_mib=5),
+    )
+
+
+def through(proxy: http_proxy.FaultProxy, place: Location) -> Location:
+    return Location(place.url, place.region, proxy.url)
+
+
+@pytest.fixture
+def stuck(filled: TransferJob) -> Iterator[TransferJob]:
+    """A part of each large object arrives, then the destination answers no more."""
+    place = filled.destination
+    rule = Rule("delay", "PUT", "partNumber=[23]", times=0, delay_s=FOREVER_S)
+    with http_proxy.running(place.endpoint_url, [rule]) as proxy:
+        yield replace(filled, destination=through(proxy, place))
+
+
+@pytest.fixture
+def unread(filled: TransferJob) -> Iterator[TransferJob]:
+    """After a few reads of large objects the source answers no more."""
+    rule = Rule("delay", "GET", "/p/sub/large", nth=3, times=0, delay_s=FOREVER_S)
+    with http_proxy.running(filled.source.endpoint_url, [rule]) as proxy:
+        yield replace(filled, source=through(proxy, filled.source))
+
+
+def orchestrate(kit: ClientKit, job: TransferJob, until: Callable[[Any], bool]) -> None:
+    """An orchestrator of its own brings the transfer so far, and is killed there."""
+    given = {
+        "run_root": str(kit.home.run_root),
+        "plan": kit.relayed().to_dict(),
+        "job": job.to_dict(),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", ORCHESTRATOR],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=kit.home.environment,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout:
+        process.stdin.write(json.dumps(given))
+        process.stdin.close()
+        try:
+            assert any(until(json.loads(line)) for line in process.stdout), "it ended by itself"
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+def journals(job: TransferJob, server: S3Server) -> list[str]:
+    keys = server.digests(job.destination.bucket, "q/")
+    return [key for key in keys if key.startswith(".skyplane/")]
+
+
+def test_the_orchestrator_is_gone_for_good(
+    kit: ClientKit, stuck: TransferJob, servers: tuple[S3Server, S3Server]
+) -> None:
+    """No gateway outlives it by much; a day later a sweep takes the journal and its uploads."""
+    _, destination = servers
+    bucket, keys = stuck.destination.bucket, ["q/sub/large0", "q/sub/large1"]
+    orchestrate(kit, stuck, until=lambda uploads: len(uploads) == 2)
+    assert len(kit.home.gateways()) == 3
+    kit.home.wait_until(lambda: len(kit.home.gateways()) < 3, "the first end of a lease")
+    # The sink ends last: what it is writing has half a minute to come to an end.
+    kit.home.wait_until(lambda: not kit.home.gateways(), "the end of all leases")
+    assert kit.home.traces() == []
+    assert sorted(destination.open_uploads(bucket)) == keys
+    assert journals(stuck, destination)
+
+    whole = Location(f"s3://{bucket}/", destination.region, destination.endpoint)
+    early = kit.client("janitor").sweep(destinations=[whole], orphaned_uploads=True)
+    assert [row.outcome for row in early.places[0].transfers] == ["kept"]
+    late = kit.client("janitor", now=lambda: time.time() + 2 * RESUME_TTL_S)
+    dry = late.sweep(destinations=[whole], dry_run=True)
+    (row,) = dry.places[0].transfers
+    assert sorted(each.url for each in row.uploads) == [f"s3://{bucket}/{key}" for key in keys]
+    assert sorted(destination.open_uploads(bucket)) == keys
+
+    wet = late.sweep(destinations=[whole])
+    assert (wet.left, wet.orphans) == ((), ())
+    assert [row.outcome for row in wet.places[0].transfers] == ["removed"]
+    assert destination.open_uploads(bucket) == []
+    assert set(destination.digests(bucket)) == {"q/a"}
+
+
+def test_the_orchestrator_is_gone_for_good_and_the_lead_too(
+    kit: ClientKit, unread: TransferJob, servers: tuple[S3Server, S3Server]
+) -> None:
+    """Nobody renews the others. A sweep takes what they left on this machine, and there."""
+    _, destination = servers
+    bucket = unread.destination.bucket
+    orchestrate(kit, unread, until=lambda uploads: len(uploads) == 2)
+    (folder,) = kit.home.run_root.iterdir()
+    (lead,) = folder.glob(f"*{kit.SOURCE.partition(':')[2]}*")
+    os.kill(json.loads((lead / "ready.json").read_text())["pid"], signal.SIGKILL)
+    kit.home.wait_until(lambda: not kit.home.gateways(), "the end of the leases")
+    assert [path.name for path in folder.iterdir() if path.is_dir()] == [lead.name]
+
+    late = kit.client("janitor", now=lambda: time.time() + 2 * RESUME_TTL_S)
+    report = late.sweep(destinations=[unread.destination])
+    assert [(row.key, row.reason) for row in report.orphans] == [
+        (folder.name, "none of its gateways is alive")
+    ]
+    assert [row.outcome for row in report.places[0].transfers] == ["removed"]
+    assert report.left == ()
+    assert destination.open_uploads(bucket) == []
+    assert journals(unread, destination) == []
+
+
+# -- one gateway and its clock
+
+
+@pytest.fixture
+def provisioned(kit: ClientKit) -> Iterator[Callable[..., Fleet]]:
+    """`provisioned(start_within_s=..., ...)`: a fleet of one gateway."""
+    made: list[Fleet] = []
+
+    def provision(**times: float) -> Fleet:
+        client = kit.client("lone", times=FleetTimes(**times))
+        made.append(client.provision(kit.plan((kit.SOURCE,))))
+        return made[-1]
+
+    yield provision
+    for fleet in made:
+        kit.client("lone").teardown(fleet)
+
+
+def pid_of(fleet: Fleet) -> int:
+    return int(fleet.gateways[0].details["pid"])
+
+
+def test_the_first_lease_covers_the_queue_and_the_first_renewal_ends_it(
+    kit: ClientKit, provisioned: Callable[..., Fleet]
+) -> None:
+    fleet = provisioned(start_within_s=900.0, lease_s=60.0, hard_end_s=3600.0)
+    (gateway,) = fleet.gateways
+    with FleetSessions(fleet, kit.client().authority(fleet.key)) as sessions:
+
+        def left_s() -> float:
+            answers, _ = sessions.each_that_answers([gateway], lambda _, client: client.status())
+            remaining: float = answers[gateway.node]["lease_remaining_s"]
+            return remaining
+
+        assert 60 < left_s() <= 900
+        sessions.each_that_answers([gateway], lambda _, client: client.renew())
+        assert left_s() <= 60
+        # No renewal goes beyond the hard end, which stands in the fleet's record too.
+        sessions.each_that_answers([gateway], lambda _, client: client.renew(1e9))
+        assert left_s() <= 3600
+    record = json.loads((kit.home.run_root / fleet.key / "fleet-meta.json").read_text())
+    assert record["hard_end_unix_s"] == fleet.hard_end_unix_s
+    assert fleet.hard_end_unix_s <= time.time() + 3600
+
+
+def test_nobody_can_keep_a_gateway_beyond_its_hard_end(
+    kit: ClientKit, provisioned: Callable[..., Fleet]
+) -> None:
+    fleet = provisioned(start_within_s=600.0, lease_s=600.0, hard_end_s=4.0)
+    pid = pid_of(fleet)
+    with FleetSessions(fleet, kit.client().authority(fleet.key)) as sessions:
+
+        def is_gone() -> bool:
+            sessions.each_that_answers(fleet.gateways, lambda _, client: client.renew(600.0))
+            return pid not in kit.home.gateways()
+
+        kit.home.wait_until(is_gone, "the hard end")
+    assert kit.home.traces() == []
+
+
+def test_a_gateway_that_slept_through_the_end_of_its_lease_ends_when_it_wakes(
+    kit: ClientKit, provisioned: Callable[..., Fleet]
+) -> None:
+    """Time goes on while it is stopped, and a renewal that waited for it comes too late."""
+    fleet = provisioned(start_within_s=3.0, lease_s=600.0, hard_end_s=3600.0)
+    ends_at = time.monotonic() + 3.0
+    pid = pid_of(fleet)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        kit.home.wait_until(lambda: time.monotonic() > ends_at, "the end of the lease")
+        assert kit.home.gateways() == [pid]
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    with FleetSessions(fleet, kit.client().authority(fleet.key)) as sessions:
+        sessions.each_that_answers(fleet.gateways, lambda _, client: client.renew())
+    kit.home.wait_until(lambda: not kit.home.gateways(), "the end of the gateway")
+    assert kit.home.traces() == []
+
+
+# -- the command, on a server
+
+
+def test_a_bucket_that_is_missing_does_not_keep_the_next_from_being_swept(
+    kit: ClientKit, servers: tuple[S3Server, S3Server], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = servers[1]
+    server.make_bucket("swept")
+    key = f"out/.skyplane/jobs/{'ab' * 16}/0000000001"
+    server.client().put_object(Bucket="swept", Key=key, Body=b'{"schema_version": 99}')
+    places = ["s3://no-such-bucket/", "s3://swept/out"]
+    arguments = [word for place in places for word in ("--destination", place)]
+    code = main(["sweep", "--dst-endpoint", server.endpoint, *arguments, "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert code == 1
+    missing, there = report["destinations"]
+    assert "no-such-bucket" in missing["error"]
+    assert there["error"] == ""
+    (row,) = there["transfers"]
+    assert row["outcome"] == "kept"
+    assert row["reason"].startswith("within its time; ")
+    assert report["left"] == [f"s3://no-such-bucket/: {missing['error']}"]

@@ -1,0 +1,118 @@
+"""A task that is run again after its transfer failed, or after it was killed at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from tests.e2e.held_store import OBJECTS, SMALL, HeldStore, wait_for
+
+from skyplane_orchestration.operators import SkyplaneTransferOperator
+from skyplane_orchestration.result import TransferResult
+from skyplane_orchestration.resuming import ResumeHandle
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import ClientKit
+
+    from skyplane_orchestration.fleet import Fleet
+    from skyplane_orchestration.job import TransferJob
+
+pytestmark = pytest.mark.e2e
+
+Execute = Callable[[], tuple[dict[str, Any] | Exception, dict[str, Any]]]
+
+
+@pytest.fixture
+def execute(
+    kit: ClientKit, held_job: TransferJob, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> Execute:
+    """One try of the task, as a worker of its own: what it returns or raises, and its XComs."""
+    hook = SimpleNamespace(client=lambda context, fleet_name: kit.client())
+    monkeypatch.setattr(SkyplaneTransferOperator, "hook", hook)
+
+    def run() -> tuple[dict[str, Any] | Exception, dict[str, Any]]:
+        operator = SkyplaneTransferOperator(
+            task_id="transfer", job=held_job.to_dict(), fleet=fleet.to_dict()
+        )
+        pushed: dict[str, Any] = {}
+        instance = SimpleNamespace(xcom_push=lambda key, value: pushed.update({key: value}))
+        context: Any = {"ti": instance, "outlet_events": {}}
+        try:
+            return operator.execute(context), pushed
+        except AirflowException as error:
+            return error, pushed
+
+    return run
+
+
+@pytest.fixture
+def fleet(kit: ClientKit) -> Fleet:
+    return kit.client().provision(kit.plan((kit.SOURCE, kit.SINK)))
+
+
+def kill_all(kit: ClientKit) -> None:
+    doomed = set(kit.home.gateways())
+    for pid in doomed:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: doomed.isdisjoint(kit.home.gateways()), "the end of all gateways")
+
+
+def test_the_next_try_of_a_failed_transfer_goes_on_by_its_journal(
+    kit: ClientKit, held: HeldStore, fleet: Fleet, execute: Execute
+) -> None:
+    """All gateways die, and die again once they were brought up anew: the first try fails."""
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(execute)
+        held.wait_until_half_way()
+        # What is acknowledged half a second before a gateway dies may have to be done again.
+        wait_for(lambda: held.journalled() >= set(SMALL), "the journal")
+        kill_all(kit)
+        wait_for(kit.home.gateways, "gateways in their place")
+        before = held.held()
+        wait_for(lambda: held.held() > before, "parts from them")
+        kill_all(kit)
+        error, pushed = first.result()
+    assert isinstance(error, AirflowException)
+    assert not isinstance(error, AirflowFailException)
+    left = TransferResult.from_dict(pushed["failed_transfer"])
+    assert (left.state, left.epoch) == ("failed", 2)
+    handle = ResumeHandle.from_text(left.resume_handle)
+    assert (handle.fleet_key, handle.transfer_key) == (fleet.key, left.transfer_key)
+
+    held.proxy.release(drop=True)
+    returned, _ = execute()
+    assert isinstance(returned, dict), returned
+    result = TransferResult.from_dict(returned)
+    kit.client().teardown(fleet)
+    assert (result.state, result.transfer_key) == ("succeeded", left.transfer_key)
+    assert held.sent_again() == {}
+    assert held.is_whole()
+    assert held.keys() == set(OBJECTS)
+    assert held.open_uploads() == []
+
+
+def test_a_move_whose_orchestrator_died_before_its_deletes_is_finished_by_the_next(
+    kit: ClientKit, held: HeldStore, held_job: TransferJob, fleet: Fleet
+) -> None:
+    move = replace(held_job, move=True)
+    held.take()
+    died = kit.client()
+    submitted = died.submit(move, fleet)
+    wait_for(lambda: not died.status(fleet, submitted).is_running, "the end of the transfer")
+    copied = {key: (held.source / key).read_bytes() for key in OBJECTS}
+
+    result = kit.client().transfer(move, fleet)
+    kit.client().teardown(fleet)
+    assert (result.epoch, result.copied, result.moved) == (1, len(OBJECTS), len(OBJECTS))
+    assert list(held.source.iterdir()) == []
+    held.require_sent_once()
+    for key, body in copied.items():
+        (held.source / key).write_bytes(body)
+    assert held.is_whole()

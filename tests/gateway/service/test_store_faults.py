@@ -1,0 +1,262 @@
+"""Whole transfers between real S3 servers whose answers are harmed on the way.
+
+Every one ends with the same bytes and the same metadata at both ends, nothing open, no
+journal, and every object written under its own name once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import boto3
+import pytest
+from tests.faults import versitygw
+from tests.faults.http_proxy import FaultProxy, running
+from tests.faults.http_rules import INTERNAL_ERROR, SLOW_DOWN, Rule
+
+from skyplane_gateway.config import MIB
+from skyplane_gateway.errors import Stopped
+from skyplane_gateway.stores import open_store
+from skyplane_gateway.stores.base import (
+    ObjectAttributes,
+    ObjectStore,
+    StoreSpec,
+    read_object,
+)
+
+PART: Final = 5 * MIB
+FLEET: Final = {"assembly_mib": 64, "readers": 3, "store_threads": 4}
+
+#: Small ones that travel together, one of a chunk, one of parts.
+BODIES: Final = {
+    "p/empty": b"",
+    "p/small": b"small",
+    "p/whole": os.urandom(PART),
+    "p/parts": os.urandom(2 * PART + 1),
+}
+ATTRIBUTES: Final = ObjectAttributes(
+    content_type="text/x-test", cache_control="no-store", metadata=(("owner", "somebody"),)
+)
+
+
+@dataclass(frozen=True)
+class End:
+    """A bucket of a real server, and the way there that is harmed."""
+
+    proxy: FaultProxy
+    direct: StoreSpec
+    spec: StoreSpec
+    store: ObjectStore
+
+    def harm(self, *rules: Rule) -> None:
+        self.proxy.schedule.add(*rules)
+
+    def objects(self) -> dict[str, tuple[bytes, ObjectAttributes | None]]:
+        found = {}
+        for row in self.store.list(""):
+            info, body = read_object(self.store, row.key, max_bytes=64 * MIB)
+            found[row.key] = (body, info.attributes)
+        return found
+
+    def asked(self, method: str, target: str) -> int:
+        rule = Rule("reset", method, target)
+        return sum(rule.fits(row.method, row.target) for row in self.proxy.log.exchanges)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[versitygw.Server]:
+    try:
+        with versitygw.running(tmp_path_factory.mktemp("versitygw")) as made:
+            yield made
+    except versitygw.Unavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def ends(server: versitygw.Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[End, End]]:
+    """Source, filled, and destination, empty."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
+    client = boto3.client("s3", endpoint_url=server.url, region_name="us-east-1")
+    with running(server.url) as before_source, running(server.url) as before_destination:
+        made = []
+        for proxy in (before_source, before_destination):
+            bucket = f"b-{uuid.uuid4().hex[:12]}"
+            client.create_bucket(Bucket=bucket)
+            direct = StoreSpec("s3", bucket, server.url, "us-east-1")
+            spec = replace(direct, endpoint_url=proxy.url)
+            made.append(End(proxy, direct, spec, open_store(direct)))
+        for key, body in BODIES.items():
+            made[0].store.put(key, body, attributes=ATTRIBUTES)
+        yield made[0], made[1]
+        for end in made:
+            end.store.close()
+    client.close()
+
+
+@pytest.fixture
+def copied(fleet_of: Any, kit: Any, ends: tuple[End, End]) -> Callable[[], dict[str, Any]]:
+    """Copies from one end to the other over a relay; the status at the end."""
+
+    async def scenario() -> dict[str, Any]:
+        source, destination = (end.spec for end in ends)
+        spec = kit.copy_spec(source, destination, chunk_bytes=PART)
+        async with fleet_of(kit.route(0, "a", "r", "b"), **FLEET) as fleet:
+            return dict(await fleet.run(spec))
+
+    return lambda: asyncio.run(scenario())
+
+
+def all_is_well(ends: tuple[End, End], status: dict[str, Any]) -> None:
+    source, destination = ends
+    assert (status["state"], status["error"]) == ("succeeded", None)
+    assert status["copied"] == len(BODIES)
+    # Journals included: none is left.
+    assert destination.objects() == source.objects()
+    assert {key: body for key, (body, _) in source.objects().items()} == BODIES
+    assert list(destination.store.list_uploads("")) == []
+
+
+KEY: Final = r"/p/(small|whole|parts)"
+COMPLETION: Final = r"[?&]uploadId="
+
+
+def after_its_effect(method: str, target: str, *, times: int = 1) -> Rule:
+    return Rule(
+        "answer", method, target, times=times, status=500, body=INTERNAL_ERROR, forward=True
+    )
+
+
+#: name of the case -> at which end, what goes wrong, least number of times that is asked.
+HARMS: Final[dict[str, tuple[int, Rule, int]]] = {
+    "18 a body that ends early": (0, Rule("truncate", "GET", KEY, keep_bytes=3, times=4), 8),
+    "18 the whole in place of a range": (0, Rule("whole", "GET", "/p/parts", times=2), 5),
+    "19 SlowDown": (1, Rule("answer", "PUT", KEY, times=4, body=SLOW_DOWN), 8),
+    "19 Retry-After": (
+        1,
+        Rule("answer", "PUT", KEY, status=429, headers=(("Retry-After", "1"),)),
+        5,
+    ),
+    "20 500 after a write": (1, after_its_effect("PUT", KEY, times=3), 5),
+    "20 no answer to a write": (1, Rule("drop-reply", "PUT", KEY, times=3), 5),
+    "20 500 after the completion": (1, after_its_effect("POST", COMPLETION), 1),
+    "20 no answer to the completion": (1, Rule("drop-reply", "POST", COMPLETION), 1),
+    "21 200 with an error inside": (
+        1,
+        Rule("answer", "POST", COMPLETION, status=200, body=INTERNAL_ERROR),
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", sorted(HARMS))
+def test_a_store_that_answers_badly(
+    case: str, ends: tuple[End, End], copied: Callable[[], dict[str, Any]]
+) -> None:
+    side, rule, least = HARMS[case]
+    ends[side].harm(rule)
+    all_is_well(ends, copied())
+    asked = ends[side].asked(rule.method, rule.target)
+    assert asked >= least
+    if rule.target == COMPLETION:
+        assert asked == least, "what was done is not done twice"
+
+
+def test_21_an_error_inside_of_200_is_no_success(
+    ends: tuple[End, End], copied: Callable[[], dict[str, Any]]
+) -> None:
+    """The object has failed with the reason, and the others are there."""
+    source, destination = ends
+    inside = INTERNAL_ERROR.replace(b"InternalError", b"AccessDenied")
+    destination.harm(Rule("answer", "POST", COMPLETION, times=0, status=200, body=inside))
+    status = copied()
+    assert (status["state"], status["copied"], status["failed"]) == ("failed", 3, 1)
+    (failure,) = status["failures"]
+    assert (failure["destination"], failure["code"]) == ("p/parts", "permission-denied")
+    found = {key: row for key, row in destination.objects().items() if key.startswith("p/")}
+    wanted = source.objects()
+    del wanted["p/parts"]
+    assert found == wanted
+    assert list(destination.store.list_uploads("")) == []
+
+
+def test_22_an_upload_that_is_gone_when_the_transfer_is_resumed(
+    fleet_of: Any, kit: Any, ends: tuple[End, End]
+) -> None:
+    """That object alone is uploaded again; another that was begun goes on by its parts."""
+    source, destination = ends
+    begun = {"q/gone": os.urandom(3 * PART), "q/kept": os.urandom(3 * PART)}
+    for key, body in begun.items():
+        source.store.put(key, body, attributes=ATTRIBUTES)
+    # The first parts of both arrive, the others never do.
+    destination.harm(Rule("hold", "PUT", r"/q/.*partNumber=[23]", times=0))
+    transfer = uuid.uuid4().hex
+
+    async def scenario() -> None:
+        both = {"source_prefix": "q/", "destination_prefix": "q/"}
+        spec = kit.copy_spec(source.spec, destination.spec, chunk_bytes=PART, **both)
+        # Room for every part, so that those that are held are in nobody's way.
+        roomy = {**FLEET, "store_threads": 8}
+        async with fleet_of(kit.route(0, "a", "b"), **roomy) as fleet:
+            await fleet.attach(transfer, source.spec, destination.spec)
+            await fleet.submit(transfer, spec)
+            await fleet.until(lambda: len(first_parts(destination)) == len(begun))
+            await fleet.service("a").stop(transfer, Stopped("as the test has it"))
+            destination.proxy.schedule.clear()
+            destination.proxy.release(drop=True)
+            uploads = {row.key: row.upload_id for row in destination.store.list_uploads("")}
+            assert set(uploads) == set(begun)
+            destination.store.abort_upload("q/gone", uploads["q/gone"])
+            before = len(destination.proxy.log.exchanges)
+            await fleet.attach(transfer, source.spec, destination.spec, epoch=2)
+            await fleet.submit(transfer, spec, epoch=2)
+            status = await fleet.ended(transfer)
+            await fleet.heard(transfer, spec, epoch=2)
+        assert (status["state"], status["failures"]) == ("succeeded", [])
+        resumed = [row for row in destination.proxy.log.exchanges[before:] if row.method == "PUT"]
+        # What was held may be tried again, in vain: its upload is gone, or its epoch over.
+        done = [row.target for row in resumed if row.store_status == 200]
+        assert not [target for target in done if "/q/kept" in target and "partNumber=1" in target]
+        assert len([target for target in done if "/q/gone" in target]) == 3
+
+    asyncio.run(scenario())
+    found = destination.objects()
+    assert found == {key: row for key, row in source.objects().items() if key in begun}
+    assert list(destination.store.list_uploads("")) == []
+
+
+def test_an_upload_that_somebody_aborts_meanwhile_is_sent_again(
+    fleet_of: Any, kit: Any, ends: tuple[End, End]
+) -> None:
+    source, destination = ends
+    destination.harm(Rule("hold", "PUT", r"/p/parts.*partNumber=2"))
+    transfer = uuid.uuid4().hex
+
+    async def scenario() -> dict[str, Any]:
+        spec = kit.copy_spec(source.spec, destination.spec, chunk_bytes=PART)
+        async with fleet_of(kit.route(0, "a", "b"), **FLEET) as fleet:
+            await fleet.attach(transfer, source.spec, destination.spec)
+            await fleet.submit(transfer, spec)
+            await fleet.until(lambda: first_parts(destination) == ["p/parts"])
+            (upload,) = destination.store.list_uploads("")
+            destination.store.abort_upload(upload.key, upload.upload_id)
+            destination.proxy.release()
+            status = dict(await fleet.ended(transfer))
+            await fleet.heard(transfer, spec)
+            return status
+
+    all_is_well(ends, asyncio.run(scenario()))
+
+
+def first_parts(end: End) -> list[str]:
+    """Objects whose first part the store has."""
+    return [
+        row.key
+        for row in end.store.list_uploads("")
+        if any(part.number == 1 for part in end.store.list_parts(row.key, row.upload_id))
+    ]

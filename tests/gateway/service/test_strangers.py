@@ -1,0 +1,184 @@
+"""Peers without a certificate, with one that has run out, or with another fleet's: refused at
+both ports of every gateway while a transfer runs, which is none the worse for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from skyplane_gateway.config import MIB
+from skyplane_gateway.protocol import Connection, Identity, Side
+from skyplane_orchestration.authority import Authority, FleetSecret
+
+SECRET = FleetSecret(b"the secret of the service tests!!")
+DAY_S = 86400.0
+
+#: (another secret, another fleet, issued so long ago)
+STRANGERS: dict[str, Callable[[str], Authority]] = {
+    "another secret": lambda key: Authority(FleetSecret(b"the secret of quite another team"), key),
+    "another job's fleet": lambda key: Authority(SECRET, "0" * 32),
+    "run out": lambda key: Authority(SECRET, key, wall_clock=lambda: time.time() - 400 * DAY_S),
+}
+
+
+#: With TLS 1.3 a client is told only when it reads: by an alert, or by the end alone.
+REFUSALS = {
+    "",
+    "TLSV1_ALERT_UNKNOWN_CA",
+    "TLSV1_ALERT_DECRYPT_ERROR",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED",
+}
+
+
+def careless(authority: Authority | None) -> ssl.SSLContext:
+    """A caller that trusts anybody, so that all that refuses is the gateway."""
+    if authority is None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    else:
+        context = authority.client_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def ask(port: int, context: ssl.SSLContext, path: str = "/v1/status") -> str:
+    """What a gateway answers, or the alert with which it ends the connection."""
+    request = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+    answer = b""
+    with socket.create_connection(("127.0.0.1", port), 10) as raw:
+        try:
+            with context.wrap_socket(raw) as tls:
+                tls.sendall(request)
+                while data := tls.recv(65536):
+                    answer += data
+        except ssl.SSLError as error:
+            assert not answer
+            return str(error.reason)
+        except ConnectionError:
+            assert not answer
+    return answer.decode(errors="replace")
+
+
+def knock(port: int, identity: Identity) -> bytes:
+    """Say hello at the data port, and whatever comes back, go on with a forged proof."""
+    connection = Connection.dial(identity, route=0, side=Side.UPSTREAM, nonce=os.urandom(16))
+    answer = b""
+    with socket.create_connection(("127.0.0.1", port), 10) as raw:
+        for buffer in connection.data_to_send():
+            raw.sendall(buffer)
+        answer = raw.recv(65536)
+        try:
+            raw.sendall(bytes.fromhex("0300000100000020") + bytes(32))
+            while data := raw.recv(65536):
+                answer += data
+        except ConnectionError:
+            pass
+    return answer
+
+
+def push(port: int, data: bytes) -> bytes:
+    """Speak without having said hello."""
+    answer = b""
+    with socket.create_connection(("127.0.0.1", port), 10) as raw:
+        try:
+            raw.sendall(data)
+            while part := raw.recv(65536):
+                answer += part
+        except ConnectionError:
+            pass
+    return answer
+
+
+def held_bytes(fleet: Any) -> dict[str, int]:
+    return {node: fleet.service(node).sink.held_bytes for node in fleet.nodes}
+
+
+async def in_mid_transfer(
+    fleet_of: Any, kit: Any, gate: Callable[..., Any], visit: Callable[[Any], Any]
+) -> None:
+    """Have strangers at the gateways while chunks are on their way; then all must be well."""
+    bodies = {f"o{number}": bytes([number]) * (2 * MIB) for number in range(4)}
+    source, destination = kit.memory_spec(), kit.memory_spec()
+    kit.fill(source, bodies)
+    held = gate(destination)
+    settings = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
+    async with fleet_of(kit.route(0, "a", "r", "b"), **settings) as fleet:
+        transfer = "58" * 16
+        await fleet.attach(transfer, source, destination)
+        await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
+        try:
+            everything = {"a": 0, "r": 0, "b": sum(map(len, bodies.values()))}
+            await fleet.until(lambda: held_bytes(fleet) == everything)
+            await asyncio.to_thread(visit, fleet)
+            assert held_bytes(fleet) == everything
+        finally:
+            held.open()
+        status = await fleet.ended(transfer)
+        assert (status["state"], status["routes_down"]) == ("succeeded", {})
+    assert kit.content(destination) == bodies
+    assert kit.uploads(destination) == []
+
+
+@pytest.mark.parametrize("who", sorted(STRANGERS))
+def test_a_certificate_that_is_not_of_this_fleet_and_of_today(
+    who: str, fleet_of: Any, kit: Any, gate: Callable[..., Any]
+) -> None:
+    def visit(fleet: Any) -> None:
+        context = careless(STRANGERS[who](fleet.key))
+        for node in fleet.nodes:
+            assert ask(fleet.gateways[node].control_port, context) in REFUSALS
+        # The very same caller with a certificate of the fleet is let in.
+        own = careless(Authority(SECRET, fleet.key))
+        assert ask(fleet.gateways["a"].control_port, own).startswith("HTTP/1.1 200")
+
+    asyncio.run(in_mid_transfer(fleet_of, kit, gate, visit))
+
+
+def test_no_certificate_at_all(fleet_of: Any, kit: Any, gate: Callable[..., Any]) -> None:
+    def visit(fleet: Any) -> None:
+        for node in fleet.nodes:
+            port = fleet.gateways[node].control_port
+            assert ask(port, careless(None)) in REFUSALS
+            # Nor is there an answer without TLS.
+            assert push(port, b"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n") == b""
+
+    asyncio.run(in_mid_transfer(fleet_of, kit, gate, visit))
+
+
+def test_the_data_port_takes_nothing_without_this_fleets_key(
+    fleet_of: Any, kit: Any, gate: Callable[..., Any]
+) -> None:
+    """On the wire the place of the certificate is taken by the fleet's key."""
+
+    def visit(fleet: Any) -> None:
+        own, wire_id = fleet.authority.hello_key, bytes.fromhex(fleet.key)[:8]
+        others = {
+            "another secret": Identity(
+                wire_id, "a", STRANGERS["another secret"](fleet.key).hello_key
+            ),
+            "another job's key": Identity(
+                wire_id, "a", STRANGERS["another job's fleet"](fleet.key).hello_key
+            ),
+            "another job": Identity(bytes(8), "a", own),
+        }
+        for node in ("r", "b"):
+            port = fleet.gateways[node].data_port
+            for who, identity in others.items():
+                answer = knock(port, identity)
+                assert b"hello refused" in answer, who
+            frame = bytes.fromhex("0400000100000100") + bytes(256)
+            for data in (frame, os.urandom(4096)):
+                answer = push(port, data)
+                assert not answer or b"refused" in answer, answer
+                assert own not in answer
+
+    asyncio.run(in_mid_transfer(fleet_of, kit, gate, visit))

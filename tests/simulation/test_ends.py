@@ -1,0 +1,81 @@
+"""Transfers that are ended before their time: by a user, by what they may cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.simulation import orchestrator
+from tests.simulation.run import Scene, run_schedule
+from tests.simulation.schedule import KIB, Cancel, Schedule
+
+from skyplane_orchestration.job import Policy, TransferJob
+from skyplane_orchestration.plan import InstanceGroup
+from skyplane_orchestration.resuming import ResumeHandle
+from skyplane_orchestration.units import SECONDS_PER_HOUR
+
+# The coroutines of a process that was killed never end, and so leave some unawaited.
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+
+_SIZES = (260 * KIB, 700, 150 * KIB, 32 * KIB, 1, 70 * KIB)
+
+
+@pytest.mark.parametrize("at_s", [0.31, 0.35, 0.4, 0.6, 0.9, 1.3, 1.9])
+@pytest.mark.parametrize("shape", [0, 1, 2])
+def test_39_a_transfer_that_is_cancelled_leaves_nothing(shape: int, at_s: float) -> None:
+    schedule = Schedule(39, shape, _SIZES, (Cancel(at_s),))
+    outcome = run_schedule(schedule)
+    assert not outcome.findings, "\n".join([repr(schedule), *outcome.findings, *outcome.log])
+    assert outcome.state in ("cancelled", "succeeded")
+    assert outcome.state == "cancelled" or at_s > 1
+    assert outcome.inspection.open_uploads == {}
+
+
+@pytest.mark.parametrize("most_usd", [0.1, 0.3, 0.4, 0.6, 0.9, 1.2])
+@pytest.mark.parametrize("then", ["again", "again elsewhere"])
+@pytest.mark.parametrize("shape", [0, 2])
+def test_43_one_that_has_cost_what_it_may_is_stopped_and_gone_on_with(
+    shape: int, then: str, most_usd: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain: property = Scene.__dict__["job"]
+    scenes: list[Scene] = []
+
+    def dear(scene: Scene) -> TransferJob:
+        scenes.append(scene)
+        job: TransferJob = plain.__get__(scene)
+        return replace(job, policy=Policy(max_job_usd=most_usd))
+
+    def with_more(scene: Scene, handle: str = "") -> None:
+        found = ResumeHandle.from_text(handle).with_budget(100.0).to_text() if handle else ""
+        orchestrate(scene, found)
+
+    orchestrate = Scene.orchestrate
+    monkeypatch.setattr(Scene, "orchestrate", with_more)
+    monkeypatch.setattr(Scene, "job", property(dear))
+    # A second of the fleet costs a dollar.
+    groups = {tag: InstanceGroup("process", 1, SECONDS_PER_HOUR / 2) for tag in _REGIONS}
+    plan = replace(orchestrator._PLAN, instances=groups)
+    monkeypatch.setattr(orchestrator, "_PLAN", plan)
+    # Looked at often, so that it is stopped at many moments.
+    begin = orchestrator.SimClient.__init__
+
+    def impatient(client: orchestrator.SimClient, *arguments: Any) -> None:
+        begin(client, *arguments)
+        client._poll_s = 0.05
+
+    monkeypatch.setattr(orchestrator.SimClient, "__init__", impatient)
+    schedule = Schedule(43, shape, _SIZES, then=then)  # type: ignore[arg-type]
+    outcome = run_schedule(schedule)
+    assert not outcome.findings, "\n".join([repr(schedule), *outcome.findings, *outcome.log])
+    first, second = scenes[0].orchestrators
+    assert first.result is not None
+    assert second.result is not None
+    assert first.result.error_code == "budget-reached"
+    assert first.result.cost.total_usd >= most_usd
+    assert first.result.resume_handle
+    assert second.result.state == "succeeded"
+    assert second.result.epoch > first.result.epoch
+
+
+_REGIONS = tuple(orchestrator._PLAN.instances)

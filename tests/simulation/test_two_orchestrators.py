@@ -1,0 +1,46 @@
+"""Two runs of one key at once, at every moment of a transfer: one transfer comes of it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from tests.simulation import run
+from tests.simulation.injection import plan_faults
+from tests.simulation.run import Scene, run_schedule
+from tests.simulation.schedule import KIB, Fault, Kill, Schedule
+
+# The coroutines of a process that was killed never end, and so leave some unawaited.
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+
+_SIZES = (260 * KIB, 700, 150 * KIB, 32 * KIB, 1, 70 * KIB)
+
+
+@pytest.mark.parametrize("faults", [(), (Kill(0.6, 0),)], ids=["", "and the lead dies"])
+@pytest.mark.parametrize("second_s", [0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.7, 1.2, 2.0])
+@pytest.mark.parametrize("shape", [0, 2])
+def test_38_the_second_joins(
+    shape: int, second_s: float, faults: tuple[Fault, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenes: list[Scene] = []
+
+    def plan(scene: Scene) -> None:
+        scenes.append(scene)
+        plan_faults(scene)
+        scene.world.after(second_s, partial(scene.orchestrate))
+
+    monkeypatch.setattr(run, "plan_faults", plan)
+    schedule = Schedule(38, shape, _SIZES, faults)
+    outcome = run_schedule(schedule)
+    assert not outcome.findings, "\n".join([repr(schedule), *outcome.findings, *outcome.log])
+    (scene,) = scenes
+    assert len(scene.orchestrators) == 2
+    assert [one.crash for one in scene.orchestrators] == ["", ""]
+    results = [one.result for one in scene.orchestrators]
+    assert [result and result.state for result in results] == ["succeeded"] * 2
+    assert len({result.transfer_key for result in results if result is not None}) == 1
+    if not faults:
+        assert {result.epoch for result in results if result is not None} == {1}
+        joined = [one.submitted[0][1].joined for one in scene.orchestrators]
+        assert sorted(joined) == [False, True]
+        assert outcome.inspection.put_bytes == sum(_SIZES), "nothing is written twice"

@@ -1,0 +1,141 @@
+"""What a transfer has cost over its epochs, and when that is too much."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skyplane_orchestration.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.location import Location
+from skyplane_orchestration.outcome import TransferStatus, empty_status, result_of
+from skyplane_orchestration.plan import (
+    GridReference,
+    InstanceGroup,
+    PlanCost,
+    PlanEdge,
+    PlanPath,
+    SolverReport,
+    TransferPlan,
+)
+from skyplane_orchestration.spending import Spending
+
+A, R, B = "aws:us-east-1", "azure:eastus", "gcp:europe-west4"
+GB = 1_000_000_000
+JOB = TransferJob(Location("s3://src/p/", A), Location("s3://dst/q/", B))
+
+#: 0.36 USD per hour are 0.0001 USD per second, of which there are three.
+PLAN = TransferPlan(
+    src=A,
+    dst=B,
+    objective={},
+    throughput_gbps=2.0,
+    volume_gb=10.0,
+    transfer_s=40.0,
+    provision_s=0.0,
+    cost=PlanCost(1.0, 0.1, 0.05, 1.15, 0.11),
+    instances={A: InstanceGroup("x", 1, 0.36), R: InstanceGroup("y", 2, 0.36)},
+    edges=(
+        PlanEdge(A, B, 1.0, 64, 5.0, 0.09),
+        PlanEdge(A, R, 1.0, 32, 5.0, 0.02),
+        PlanEdge(R, B, 1.0, 32, 5.0, 0.05),
+    ),
+    paths=(PlanPath((A, B), 1.0), PlanPath((A, R, B), 1.0)),
+    binding=(),
+    solver=SolverReport("optimal", 0.0, 0.0, 0.0),
+    grid=GridReference("test", "2026-01-01", "measured"),
+)
+FLEET = Fleet(
+    key="ab" * 16,
+    generation=0,
+    deployment="test",
+    provisioner="local",
+    plan=PLAN,
+    gateways=tuple(
+        GatewayHandle(node, region, ("127.0.0.1", 1), ("127.0.0.1", 2), "")
+        for node, region in {"a": A, "r": R, "b": B}.items()
+    ),
+    routes=({"number": 0, "nodes": ["a", "b"]}, {"number": 1, "nodes": ["a", "r", "b"]}),
+    host="",
+    provision_s=100.0,
+    hard_end_unix_s=0.0,
+)
+
+
+def status(
+    epoch: int, seconds: float, delivered: Mapping[int, int], copied: int = 0
+) -> TransferStatus:
+    return replace(
+        empty_status("cd" * 16, epoch), seconds=seconds, delivered_bytes=delivered, copied=copied
+    )
+
+
+def test_every_hop_every_instance_and_the_requests_once() -> None:
+    spending = Spending(None)
+    assert spending.cost.total_usd == 0.0
+    spending.note(FLEET, status(1, 50.0, {0: 2 * GB, 1: 3 * GB}))
+    assert spending.cost.egress_usd == pytest.approx(2 * 0.09 + 3 * (0.02 + 0.05))
+    assert spending.cost.instance_usd == pytest.approx(0.0003 * (100 + 50))
+    assert spending.cost.request_usd == 0.0
+    spending.note(FLEET, status(1, 60.0, {0: 2 * GB, 1: 3 * GB}, copied=1))
+    assert spending.cost.instance_usd == pytest.approx(0.0003 * (100 + 60)), "not added up"
+    assert spending.cost.request_usd == 0.05
+
+
+def test_a_new_epoch_adds_to_what_the_old_ones_cost() -> None:
+    spending = Spending(None)
+    spending.note(FLEET, status(1, 50.0, {0: 2 * GB}, copied=1))
+    spending.note(FLEET, status(2, 10.0, {0: 1 * GB}, copied=1))
+    assert spending.cost.egress_usd == pytest.approx(3 * 0.09)
+    # The fleet came up once, and the plan's requests are those of the whole job.
+    assert spending.cost.instance_usd == pytest.approx(0.0003 * (100 + 50 + 10))
+    assert spending.cost.request_usd == 0.05
+    spending.note(replace(FLEET), status(3, 5.0, {}))
+    assert spending.cost.instance_usd == pytest.approx(0.0003 * (2 * 100 + 50 + 10 + 5))
+
+
+def test_of_one_epoch_it_is_the_result_s_own() -> None:
+    last = status(1, 50.0, {0: 2 * GB, 1: 3 * GB}, copied=4)
+    result = result_of(JOB, FLEET, last)
+    spending = Spending(None)
+    assert spending.entered_in(result) is result, "nothing was heard of it"
+    spending.note(FLEET, last)
+    assert spending.entered_in(result) == result
+    assert result.cost.total_usd > 0
+
+
+def test_what_is_reached_is_enough() -> None:
+    last = status(1, 50.0, {0: 2 * GB})
+    spent = Spending(None)
+    spent.note(FLEET, last)
+    assert spent.excess() is None
+    for most_usd, is_over in ((spent.cost.total_usd, True), (spent.cost.total_usd * 1.001, False)):
+        spending = Spending(most_usd)
+        spending.note(FLEET, last)
+        error = spending.excess()
+        assert (error is not None) is is_over
+        if error is not None:
+            assert error.is_permanent, "who retries by themselves must not"
+            assert "max_job_usd" in error.message
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.integers(0, 10**12), st.floats(0, 1e6)),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_it_never_falls_while_leads_report_more(rows: list[tuple[int, int, float]]) -> None:
+    spending, before = Spending(None), 0.0
+    most: dict[int, tuple[int, float]] = {}
+    for epoch, size, seconds in sorted(rows, key=lambda row: row[0]):
+        earlier = most.get(epoch, (0, 0.0))
+        most[epoch] = (earlier[0] + size, earlier[1] + seconds)
+        spending.note(FLEET, status(epoch, most[epoch][1], {0: most[epoch][0]}))
+        assert spending.cost.total_usd >= before - 1e-9
+        before = spending.cost.total_usd
