@@ -324,6 +324,30 @@ def test_an_epoch_with_a_journal_is_over(tmp_path: Path) -> None:
     assert steering.submit(KEY, job, CredentialSources()).epoch == 4
 
 
+def test_whose_journal_is_seen_before_its_lead_is_joined(tmp_path: Path) -> None:
+    """Another orchestrator submits between the look at the fleet and the look for journals.
+
+    Its epoch was over for the second, which began the next one over its head.
+    """
+    job = TransferJob(Location("/data/in/"), Location(f"{tmp_path}/out/"))
+    (tmp_path / "out/.skyplane/jobs" / KEY).mkdir(parents=True)
+    journal = Path("/", journal_key(f"{tmp_path}/out/".lstrip("/"), KEY, 1))
+    sessions = FakeSessions("ab")
+
+    class Quicker(FakeControl):
+        def status(self) -> dict[str, Any]:
+            before = dict(self.leading)
+            self.leading[KEY] = {"epoch": 1, "state": "running"}
+            journal.write_bytes(b"{}")
+            return {**super().status(), "leading": before}
+
+    sessions.gateways["a"] = Quicker("a", sessions.calls)
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    submitted = steering.submit(KEY, job, CredentialSources())
+    assert submitted == SubmittedTransfer(KEY, 1, "a", joined=True)
+    assert {call[1] for call in sessions.calls} == {"status"}
+
+
 def test_a_cancel_goes_to_the_lead_first_and_then_to_the_other_ends() -> None:
     sessions = FakeSessions("arb")
     sessions.gateways["b"].errors["cancel"] = GatewayUnreachable("gone")

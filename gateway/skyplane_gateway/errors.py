@@ -78,6 +78,13 @@ class PreconditionFailed(StoreError):
     is_permanent = True
 
 
+class AlreadyExists(StoreError):
+    """There is an object at the destination, and the conflict rule keeps it."""
+
+    code = "already-exists"
+    is_permanent = True
+
+
 class ChecksumMismatch(StoreError):
     """Bytes do not have the checksum they were sent or read with."""
 

@@ -8,6 +8,7 @@ what the operators use to choose between Airflow's retry and its fail-for-good.
 from __future__ import annotations
 
 from skyplane_gateway.errors import (
+    AlreadyExists,
     AlreadyRunning,
     Cancelled,
     ChecksumMismatch,
@@ -37,6 +38,7 @@ from skyplane_gateway.errors import (
 )
 
 __all__ = [
+    "AlreadyExists",
     "AlreadyRunning",
     "BudgetReached",
     "Cancelled",

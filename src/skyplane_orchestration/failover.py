@@ -43,6 +43,11 @@ class FleetView:
     epoch: int
     unclaimed: Tenure | None = None
 
+    @property
+    def to_join(self) -> Tenure | None:
+        """The tenure that whoever submits the transfer now takes for its own."""
+        return self.running or self.unclaimed
+
 
 # ---------------------------------------------------------------- what happens
 

@@ -86,12 +86,18 @@ class Steering:
             StoreError: an end is missing, closed to its gateways, or does not answer.
         """
         view, silent = self._look(transfer_key)
-        tenure = view.running or view.unclaimed
-        if tenure is not None:
+        newest = 0
+        if view.to_join is None and silent is None:
+            newest = _newest_journal(job, transfer_key, credentials)
+            if newest >= view.epoch:
+                # Of a fleet that is gone, or of somebody who was quicker than this look.
+                view, silent = self._look(transfer_key)
+        if view.to_join is not None:
+            tenure = view.to_join
             return SubmittedTransfer(transfer_key, tenure.epoch, tenure.lead, joined=True)
         if silent is not None:
             raise _lost(silent) from silent
-        epoch = max(view.epoch, least_epoch, _newest_journal(job, transfer_key, credentials) + 1)
+        epoch = max(view.epoch, least_epoch, newest + 1)
         first = Tenure(self._fleet.sources[0].node, epoch)
         return self.take_over(
             transfer_key, job, credentials, Submit(first, view.sources, view.sinks)

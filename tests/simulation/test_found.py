@@ -50,3 +50,27 @@ def test_a_lead_whose_sinks_are_gone_or_know_nothing_of_it_ends() -> None:
     outcome = run(Schedule(20496, 2, sizes, faults, **more))  # type: ignore[arg-type]
     assert outcome.state == "succeeded"
     assert outcome.inspection.then_state == "succeeded"
+
+
+def test_what_could_not_be_compared_has_failed_and_is_not_called_a_strangers() -> None:
+    """A lead could not read the source of an object that its forerunner had written. It
+    refused the object as somebody else's, and so did every run after it."""
+    sizes = (153600, 32767, 32769, 1, 32768, 266240, 65536, 5120)
+    faults = (
+        Kill(0.433, 0, 0.5),
+        Store("source", "head", 7, 1, "unavailable"),
+        Store("destination", "complete_upload", 5, 1, "slow"),
+        Store("source", "read", 7, 30, "ends early"),
+    )
+    more = {"trusts_checksum": True, "then": "again", "source_vouches": False}
+    run(Schedule(104312, 0, sizes, faults, "fail", 2, announcing=0, **more))  # type: ignore[arg-type]
+
+
+def test_what_can_not_be_compared_at_all_fails_alone_and_the_next_run_compares_it() -> None:
+    """The error of one object had ended the transfer."""
+    sizes = (153600, 32767, 32769, 1, 32768, 266240, 65536, 5120)
+    faults = (Kill(0.433, 0, 0.5), Store("source", "read", 7, 100, "ends early"))
+    more = {"then": "again", "source_vouches": False}
+    outcome = run(Schedule(104312, 0, sizes, faults, "fail", 2, announcing=0, **more))  # type: ignore[arg-type]
+    ends = [line.split(maxsplit=1)[1].strip() for line in outcome.log if " k07: " in line]
+    assert ends == ["k07: failed store-unavailable", "k07: copied"]

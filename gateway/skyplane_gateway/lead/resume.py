@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import floor
 from typing import Final, Literal
 
+from skyplane_gateway.errors import AlreadyExists
 from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
 from skyplane_gateway.selection import Selection
 from skyplane_gateway.stores.values import ObjectInfo, PartInfo, Precondition
@@ -21,6 +22,8 @@ from skyplane_gateway.stores.values import ObjectInfo, PartInfo, Precondition
 #: between its reading and the commit: as long as a chunk may be on its way before it goes
 #: again, and room for clocks that differ.
 IN_DOUBT_S: Final = 120.0
+
+_REFUSED: Final = AlreadyExists.code
 
 #: `finished`: nothing is left to do. `compare`: finished if the destination has the
 #: source's bytes, else as `otherwise` says. `continue`: the upload goes on. `as-selected`:
@@ -63,7 +66,7 @@ class Past:
         rows = journal if journal is not None else None
         self._done = {row.key: row for row in rows.done} if rows is not None else {}
         self._begun = frozenset(rows.begun) if rows is not None else frozenset()
-        self._failed = frozenset(row.key for row in rows.failed) if rows is not None else ()
+        self._failed = {row.key: row.code for row in rows.failed} if rows is not None else {}
         self._uploads = {row.key: row for row in rows.uploads} if rows is not None else {}
 
     def judge(self, row: Selection, *, is_last: bool = False) -> Judgement:
@@ -91,10 +94,15 @@ class Past:
             return _judge_upload(row, upload)
         if self._has_ended(key, is_last) and _has_right_size(row):
             return self._judge_ended(row)
-        if key in self._begun and row.action == "refuse" and _has_right_size(row):
+        if self._is_in_doubt(key) and row.action == "refuse" and _has_right_size(row):
             # Our own write, of which no journal came to know, must not be held against us.
             return Judgement("compare", row, otherwise=Judgement("as-selected", row))
         return Judgement("as-selected", row)
+
+    def _is_in_doubt(self, key: str) -> bool:
+        """Whether we may have written the key without knowing: it had begun, or it failed,
+        and not because somebody else's object was found there."""
+        return key in self._begun or self._failed.get(key, _REFUSED) != _REFUSED
 
     def _judge_ended(self, row: Selection) -> Judgement:
         """A key that has ended: it was copied, or the rule kept what was there before."""

@@ -16,10 +16,13 @@ from skyplane_gateway.errors import (
     Cancelled,
     EmptySource,
     GatewayError,
+    NotFound,
     ObjectsFailed,
+    PreconditionFailed,
     SkyplaneError,
     StaleEpoch,
     StoreError,
+    StoreUnavailable,
     UnknownTransfer,
 )
 from skyplane_gateway.lead.courier import Courier
@@ -27,6 +30,7 @@ from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.journal import Journal, folder_of_destination, rule_digest
 from skyplane_gateway.lead.journal_keeper import JournalKeeper, NoJournal, take_over
 from skyplane_gateway.lead.movers import Movers
+from skyplane_gateway.lead.pauses import patiently
 from skyplane_gateway.lead.peers import SinkPeer, SourcePeer
 from skyplane_gateway.lead.recovery import Recovery
 from skyplane_gateway.lead.report import Report
@@ -319,10 +323,26 @@ class LeadTransfer:
         return answer
 
     async def _source_crc32c(self, info: ObjectInfo) -> int | None:
+        """None where that version is not there any more.
+
+        Raises:
+            StoreError: it could not be read, often enough.
+        """
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._crew.threads, read_crc32c, self._crew.store, info, info.size_bytes
-        )
+        crew = self._crew
+
+        async def read() -> int:
+            found = await loop.run_in_executor(
+                crew.threads, read_crc32c, crew.store, info, info.size_bytes
+            )
+            if found is None:
+                raise StoreUnavailable(f"the body of {info.key!r} ended early; try again")
+            return found
+
+        try:
+            return await patiently(read, self._randomness)
+        except (NotFound, PreconditionFailed):
+            return None
 
     async def _move(self, objects: Work, keeper: JournalKeeper) -> None:
         """Move everything, and see at the end that this lead has been in charge all the time.

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.errors import StoreError
+from skyplane_gateway.errors import AlreadyExists, InvalidKey, StoreError
 from skyplane_gateway.lead.listing import Listing
 from skyplane_gateway.lead.movers import Movers
 from skyplane_gateway.lead.recovery import Recovery, Settled
@@ -115,7 +115,12 @@ class Work:
                     # Who takes over seals this, and so is known to us, before either writes; of
                     # two leads in one epoch the second fails here.
                     await self._movers.keeper.flush()
-                settled = await self._recovery.settle(row, is_last=is_last)
+                try:
+                    settled = await self._recovery.settle(row, is_last=is_last)
+                except StoreError as error:
+                    # What an earlier epoch left of it could not be looked at; others can.
+                    self._movers.enter_failed(row, error, 0)
+                    continue
                 if is_last and not settled.is_left:
                     self._movers.keeper.listed(row.destination_key, is_last=True)
                 if self._enter(settled):
@@ -144,7 +149,8 @@ class Work:
         elif row.action == "skip":
             self._movers.enter_skipped(row, row.reason)
         elif row.action == "refuse":
-            self._movers.enter_failed(row, StoreError(row.reason, is_permanent=True), 0)
+            kind = InvalidKey if row.destination is None else AlreadyExists
+            self._movers.enter_failed(row, kind(row.reason), 0)
         else:
             if settled.upload is not None:
                 self._movers.go_on(settled)

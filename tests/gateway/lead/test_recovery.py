@@ -177,7 +177,7 @@ class Lead:
             self.keeper.skipped(key)
         elif row.action == "refuse":
             self.world.outcomes[key] = "failed"
-            self.keeper.failed(key, "store-error")
+            self.keeper.failed(key, "already-exists")
         elif row.source.size_bytes <= PART:
             await self._put(row)
         else:

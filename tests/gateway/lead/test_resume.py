@@ -136,6 +136,23 @@ def test_what_had_begun_is_compared_before_it_is_refused() -> None:
     assert past(begun=("k",)).judge(SKIPPED).verdict == "as-selected"
 
 
+@pytest.mark.parametrize("code", ["store-unavailable", "precondition-failed", "checksum-mismatch"])
+@pytest.mark.parametrize("through", [None, "z"])
+def test_what_failed_is_compared_before_it_is_refused(code: str, through: str | None) -> None:
+    """It may have failed because what we had written could not be compared."""
+    journal = past(through=through, failed=(FailedRow("k", code),), failed_count=1)
+    judgement = journal.judge(REFUSED)
+    assert (judgement.verdict, judgement.crc32c) == ("compare", None)
+    assert judgement.otherwise is not None
+    assert judgement.otherwise.row == REFUSED
+
+
+def test_what_was_refused_is_refused_again_and_not_read() -> None:
+    failed = FailedRow("k", "already-exists")
+    judgement = past(through="z", failed=(failed,), failed_count=1).judge(REFUSED)
+    assert (judgement.verdict, judgement.row) == ("as-selected", REFUSED)
+
+
 @pytest.mark.parametrize("row", [ABSENT, REPLACES])
 def test_an_upload_goes_on_under_the_fence_of_todays_listing(row: Selection) -> None:
     judgement = past(uploads=(UPLOAD,)).judge(row)
