@@ -188,9 +188,10 @@ class ObjectStore(Protocol):
         """Make the parts, ascending by number, the object. 1 call (S3: 2, it looks after).
 
         `size_bytes` and `crc32c` are those of the whole; the store compares them where
-        it can. A repetition after a lost answer finds no upload; the store then looks
-        whether the object there is this one and returns it as completed. A 200 answer
-        with an error inside is an error.
+        it can, before the object appears. What it says of the object that did appear is in
+        the answer, to be compared there. A repetition after a lost answer finds no upload;
+        the store then looks whether the object there is this one and returns it as
+        completed. A 200 answer with an error inside is an error.
 
         Raises:
             NotFound: no such upload, and the object there is not this one.

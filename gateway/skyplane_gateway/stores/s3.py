@@ -17,7 +17,6 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from skyplane_gateway.errors import (
-    ChecksumMismatch,
     NotFound,
     PreconditionFailed,
     SkyplaneError,
@@ -225,7 +224,7 @@ class S3Store:
             raise failure from error
         if "ETag" not in answer:
             raise StoreUnavailable(f"{what}: the answer names no object; look and try again")
-        return self._confirmed(key, answer["ETag"], size_bytes, crc32c, what)
+        return self._confirmed(key, answer["ETag"], size_bytes, what)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         try:
@@ -314,10 +313,12 @@ class S3Store:
         if isinstance(failure, Throttled | StoreUnavailable):
             raise failure from error
 
-    def _confirmed(
-        self, key: str, etag: str, size_bytes: int, crc32c: int | None, what: str
-    ) -> ObjectInfo:
-        """Look at the completed object and hold it to its size and checksum."""
+    def _confirmed(self, key: str, etag: str, size_bytes: int, what: str) -> ObjectInfo:
+        """Look at the completed object, and hold it to its size.
+
+        Its checksum is for the caller to compare, who knows what to do with a bad object:
+        it is there already, for everybody to read.
+        """
         with mapped(what):
             head = self._head(key, with_checksum=self._trusted)
         if head["ETag"].strip('"') != etag.strip('"'):
@@ -328,9 +329,6 @@ class S3Store:
             raise StoreError(
                 f"{what}: the store made {head['ContentLength']} bytes of it, not {size_bytes}"
             )
-        found = full_checksum(head) if self._trusted else None
-        if None not in (found, crc32c) and found != crc32c:
-            raise ChecksumMismatch(f"{what}: the stored object has another checksum")
         return info_of_head(key, head, trusted=self._trusted)
 
 

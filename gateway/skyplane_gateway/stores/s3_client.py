@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
 
 import boto3
 from botocore import UNSIGNED
+from botocore.awsrequest import AWSPreparedRequest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.handlers import convert_body_to_file_like_object
@@ -28,7 +30,9 @@ _CHOICES = {
 _NUMBERS = ("connections", "attempts")
 #: The service's pool of store threads stays below this, so no thread waits for a socket.
 DEFAULT_CONNECTIONS = 64
+#: For a connection to stand, and for a block of a body to be taken by the line.
 _CONNECT_TIMEOUT_S = 10
+_BLOCK_BYTES = 1 << 20
 _READ_TIMEOUT_S = 60
 _ATTEMPTS = 3
 
@@ -77,7 +81,33 @@ def open_client(spec: StoreSpec, credentials: Credentials | None) -> S3Client:
         client.meta.events.unregister(
             f"before-parameter-build.s3.{operation}", convert_body_to_file_like_object
         )
+        client.meta.events.register(f"before-send.s3.{operation}", _send_in_blocks)
     return client
+
+
+class _Blocks:
+    """A body that is sent block by block, each under a time limit of its own.
+
+    The limit of a socket is for everything that one call sends; for a whole part it would
+    be a least rate, below which no part ever arrives.
+    """
+
+    def __init__(self, body: bytes | bytearray) -> None:
+        self._body = memoryview(body)
+
+    def __iter__(self) -> Iterator[memoryview]:
+        for start in range(0, len(self._body), _BLOCK_BYTES):
+            yield self._body[start : start + _BLOCK_BYTES]
+
+    def seek(self, position: int) -> None:
+        """botocore rewinds a body that it sends again; every iteration starts anew."""
+
+
+def _send_in_blocks(request: AWSPreparedRequest, **_: Any) -> None:
+    """Signed, and with its length in the headers, the body may become what it likes."""
+    if isinstance(request.body, bytes | bytearray) and len(request.body) > _BLOCK_BYTES:
+        blocks: Any = _Blocks(request.body)  # Any: their stubs know no iterables.
+        request.body = blocks
 
 
 def _session(credentials: Credentials | None) -> boto3.Session:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import random
+import socket
+import threading
+import time
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
 from skyplane_gateway import errors
 from skyplane_gateway.protocol.checksum import crc32c
-from skyplane_gateway.stores import Credentials, StoreSpec, open_store
+from skyplane_gateway.stores import Credentials, StoreSpec, open_store, s3_client
 from skyplane_gateway.stores.base import PartInfo
 from skyplane_gateway.stores.s3 import ambient_credentials, bucket_region
 
 CRC = "x-amz-checksum-crc32c"
+MIB = 1 << 20
+CREDENTIALS = Credentials({"access_key_id": "a", "secret_access_key": "b"})
 
 
 def started(reply: Any) -> Any:
@@ -33,6 +40,73 @@ def test_a_body_goes_once_with_its_checksum_and_unhashed(
     assert request.headers[CRC] == "4waSgw=="
     assert request.headers["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
     assert "expect" not in request.headers
+
+
+class SlowServer:
+    """Takes a body steadily, and so slowly that all of it takes longer than a block may."""
+
+    def __init__(self) -> None:
+        self._listener = socket.socket()
+        # Else the kernel takes megabytes that nobody has read.
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen()
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.bodies: list[int] = []
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self) -> SlowServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                with connection, connection.makefile("rb") as requests:
+                    self._answer(connection, requests)
+
+    def _answer(self, connection: socket.socket, requests: BinaryIO) -> None:
+        size, taken = 0, 0
+        while (line := requests.readline().strip()) != b"":
+            name, _, value = line.partition(b":")
+            size = int(value) if name.lower() == b"content-length" else size
+        while taken < size and (block := requests.read(min(MIB, size - taken))):
+            taken += len(block)
+            time.sleep(0.1)
+        self.bodies.append(taken)
+        connection.sendall(b'HTTP/1.1 200 OK\r\nETag: "e"\r\nContent-Length: 0\r\n\r\n')
+
+
+def test_a_line_may_take_long_for_a_body_while_it_takes_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A socket's time limit is for all that one call sends: 10 s for a part, however large."""
+    monkeypatch.setattr(s3_client, "_CONNECT_TIMEOUT_S", 1.0)
+    body = bytearray(24 * MIB)
+    with SlowServer() as server:
+        spec = StoreSpec("s3", "bkt", server.url, "us-east-1")
+        with closing(open_store(spec, CREDENTIALS)) as store:
+            part = store.put_part("k", "u", 1, body, offset=0, crc32c=crc32c(body))
+    assert part.etag == '"e"'
+    assert server.bodies == [len(body)]
+
+
+def test_a_large_body_goes_whole_as_often_as_it_must(scripted: Any, reply: Any) -> None:
+    body = random.Random(1).randbytes(3 * MIB + 1)
+    busy = reply(503, b"<Error><Code>SlowDown</Code></Error>")
+    store = scripted.open(busy, reply(200, headers={"ETag": '"e"'}))
+    store.put("k", body)
+    assert [request.body == body for request in scripted.requests] == [True, True]
+    assert [request.headers["content-length"] for request in scripted.requests] == [
+        str(len(body))
+    ] * 2
+    assert "transfer-encoding" not in scripted.requests[0].headers
 
 
 def test_signing_the_payload_is_a_choice(scripted: Any, reply: Any) -> None:
