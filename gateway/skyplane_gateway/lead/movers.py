@@ -6,10 +6,10 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from skyplane_gateway.errors import (
     ChecksumMismatch,
@@ -19,14 +19,15 @@ from skyplane_gateway.errors import (
     StoreError,
 )
 from skyplane_gateway.lead.courier import Courier
-from skyplane_gateway.lead.journal import DoneRow, UploadRow
-from skyplane_gateway.lead.journal_keeper import Keeper, NoJournal
-from skyplane_gateway.lead.pauses import MAX_ATTEMPTS, patiently, pause_s
+from skyplane_gateway.lead.journal import DoneRow
+from skyplane_gateway.lead.journal_keeper import Keeper
+from skyplane_gateway.lead.pauses import MAX_ATTEMPTS, patiently
 from skyplane_gateway.lead.recovery import Settled
 from skyplane_gateway.lead.report import Report
 from skyplane_gateway.lead.resume import IN_DOUBT_S
 from skyplane_gateway.lead.room import Room
 from skyplane_gateway.lead.sinks import Sinks
+from skyplane_gateway.lead.uploads import OpenUpload, SourceChanged, Uploads
 from skyplane_gateway.orders import RangeOrder, RangeOutcome
 from skyplane_gateway.protocol.checksum import combine
 from skyplane_gateway.selection import Selection
@@ -43,34 +44,12 @@ _PARTS_UNDER_WAY: Final = 1024
 _PARTS_KNOWN: Final = 1 << 16
 
 
-class _SourceChanged(Exception):
-    """What was read is not the version that was to be copied, or not all of it; or what was
-    written of it is gone."""
-
-    def __init__(self, error: StoreError | None = None) -> None:
-        super().__init__()
-        #: What to say when starting over does not help either.
-        self.error = error
-
-
 class _PartFailed(Exception):
     """A part could not be read or written, and with it its object has failed."""
 
     def __init__(self, error: SkyplaneError) -> None:
         super().__init__(error.message)
         self.error = error
-
-
-@dataclass(frozen=True, slots=True)
-class OpenUpload:
-    """A multipart upload that this transfer began and has not ended.
-
-    `sink` is the gateway that began it; any other can end it as well.
-    """
-
-    key: str
-    upload_id: str
-    sink: str
 
 
 class Movers:
@@ -108,7 +87,6 @@ class Movers:
         self._courier = courier
         self._report = report
         self._store = store
-        self._sinks = sinks
         self._capabilities = capabilities
         self._chunk_bytes = chunk_bytes
         self._threads = threads
@@ -117,28 +95,28 @@ class Movers:
         self._parts = asyncio.Semaphore(_PARTS_UNDER_WAY)
         self._known_parts = Room(_PARTS_KNOWN)
         self._keeps_intents = keeps_intents
-        self.open_uploads: set[OpenUpload] = set()
-        #: Told of everything; the transfer puts its own in once it has one.
-        self.keeper: Keeper = NoJournal()
+        self.uploads = Uploads(sinks, randomness)
         #: Destination key -> what an earlier epoch left of an object that goes on.
         self._left: dict[str, Settled] = {}
+
+    @property
+    def keeper(self) -> Keeper:
+        """Told of everything; the transfer puts its own in once it has one."""
+        return self.uploads.keeper
+
+    @keeper.setter
+    def keeper(self, keeper: Keeper) -> None:
+        self.uploads.keeper = keeper
 
     def go_on(self, settled: Settled) -> None:
         """When the object's turn comes, take up what an earlier epoch left of it."""
         self._left[settled.row.destination_key] = settled
         if settled.upload is not None:
-            self.inherit([settled.upload])
+            self.uploads.inherit([settled.upload])
 
     def goes_on(self, row: Selection) -> bool:
         """Whether the object is there in parts already, whatever size parts have now."""
         return row.destination_key in self._left
-
-    def inherit(self, uploads: Iterable[UploadRow]) -> None:
-        """Take over uploads that an earlier epoch left open, to be ended with all others."""
-        known = {(upload.key, upload.upload_id) for upload in self.open_uploads}
-        for row in uploads:
-            if row.upload_id is not None and (row.key, row.upload_id) not in known:
-                self.open_uploads.add(OpenUpload(row.key, row.upload_id, ""))
 
     # -- whole objects
 
@@ -188,7 +166,7 @@ class Movers:
         try:
             async with self._known_parts.taken(self._count_parts(row)):
                 await self._move_in_parts(row)
-        except _SourceChanged:
+        except SourceChanged:
             await self._start_over(row)
 
     def _count_parts(self, row: Selection) -> int:
@@ -198,30 +176,30 @@ class Movers:
         """Copy and enter.
 
         Raises:
-            _SourceChanged: nothing is left of the attempt, and nothing was entered.
+            SourceChanged: nothing is left of the attempt, and nothing was entered.
         """
         left = self._left.pop(row.destination_key, None)
         upload = _upload_of(left)
         try:
             info = await self._head(row.source.key)
             if info.etag != row.source.etag:
-                raise _SourceChanged
+                raise SourceChanged
             part_bytes = self._capabilities.part_bytes(row.source.size_bytes, self._chunk_bytes)
             kept: Mapping[int, PartInfo] = {}
             if left is not None and left.upload is not None:
                 part_bytes, kept = left.upload.part_bytes, left.parts
             if upload is None:
-                upload = await self._begin(row, info, part_bytes)
+                upload = await self.uploads.begin(row, info, part_bytes)
             parts, crc32c, attempts = await self._send_parts(row, upload, part_bytes, kept)
             _ensure_read_well(info, crc32c)
-            etag = await self._complete(row, upload, parts, crc32c)
-        except _SourceChanged:
+            etag = await self.uploads.complete(row, upload, parts, crc32c)
+        except SourceChanged:
             if upload is not None:
-                await self.abort(upload)
+                await self.uploads.abort(upload)
             raise
         except (StoreError, _PartFailed) as failure:
             if upload is not None:
-                await self.abort(upload)
+                await self.uploads.abort(upload)
             error = failure.error if isinstance(failure, _PartFailed) else failure
             self.enter_failed(row, error, MAX_ATTEMPTS if not error.is_permanent else 1)
         else:
@@ -247,7 +225,7 @@ class Movers:
                     await self._move_in_parts(fresh)
                 return
             changed = bool(await self._move_whole([fresh]))
-        except _SourceChanged as failure:
+        except SourceChanged as failure:
             changed, twice = True, failure.error or twice
         if changed:
             self.enter_failed(fresh, twice, 2)
@@ -257,30 +235,6 @@ class Movers:
         return await patiently(
             lambda: loop.run_in_executor(self._threads, self._store.head, key), self._randomness
         )
-
-    # -- uploads
-
-    async def _begin(self, row: Selection, info: ObjectInfo, part_bytes: int) -> OpenUpload:
-        attributes = info.attributes.to_dict() if info.attributes is not None else None
-        key, source = row.destination_key, row.source
-        self.keeper.intent(
-            UploadRow(key, None, source.key, source.etag, source.size_bytes, part_bytes)
-        )
-        await self.keeper.flush()
-        answer, node = await self._sinks.call(
-            "create",
-            {
-                "key": key,
-                "attributes": attributes,
-                "is_journaled": not isinstance(self.keeper, NoJournal),
-            },
-        )
-        upload = OpenUpload(key, str(answer["upload_id"]), node)
-        self.open_uploads.add(upload)
-        # As long as the journal says no more than the intent, others look for them too.
-        await self._abort_doubtful(key, spared=upload.upload_id)
-        self.keeper.created(key, upload.upload_id)
-        return upload
 
     async def _send_parts(
         self,
@@ -332,90 +286,13 @@ class Movers:
         )
         outcome: RangeOutcome = outcomes[0]
         if _source_changed(outcome):
-            raise _SourceChanged
+            raise SourceChanged
         if isinstance(outcome.error, NotFound) and not outcome.at_source:
             # Somebody has aborted the upload: a rule of the bucket, perhaps.
-            raise _SourceChanged(outcome.error)
+            raise SourceChanged(outcome.error)
         if outcome.error is not None:
             raise _PartFailed(outcome.error)
         return PartInfo(number, outcome.etag, length, outcome.crc32c), attempts
-
-    async def _complete(
-        self, row: Selection, upload: OpenUpload, parts: Sequence[PartInfo], crc32c: int
-    ) -> str:
-        """Make the parts the object; its etag."""
-        self.keeper.committing(upload.key, crc32c)
-        await self.keeper.flush()
-        arguments = {
-            "key": upload.key,
-            "upload_id": upload.upload_id,
-            "parts": [part.to_dict() for part in parts],
-            "precondition": row.precondition.to_dict(),
-            "size_bytes": row.source.size_bytes,
-            "crc32c": crc32c,
-        }
-        answer = await self._ask_to_complete(upload, arguments)
-        self.open_uploads.discard(upload)
-        if int(answer["crc32c"]) != crc32c:
-            raise ChecksumMismatch(
-                f"{upload.key!r} does not have the bytes that were read at the source"
-            )
-        return str(answer["etag"])
-
-    async def _ask_to_complete(
-        self, upload: OpenUpload, arguments: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        """The answer to a completion.
-
-        The store may still be at work on an earlier one, which a sink asked for that is
-        gone: then the upload is no more, and the object is not there yet.
-
-        Raises:
-            _SourceChanged: neither comes to be there.
-        """
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                answer, _ = await self._sinks.call("complete", arguments, prefer=upload.sink)
-            except NotFound as error:
-                if attempt == MAX_ATTEMPTS:
-                    raise _SourceChanged(error) from error
-                log.info("%r may be completed already: %s", upload.key, error)
-                await asyncio.sleep(pause_s(attempt, self._randomness))
-            else:
-                return answer
-
-    async def abort(self, upload: OpenUpload) -> None:
-        """Abort an upload at any sink that answers; one that stays open stays listed."""
-        arguments = {"key": upload.key, "upload_id": upload.upload_id}
-        if await self._sinks.call_once("abort", arguments, prefer=upload.sink):
-            self.open_uploads.discard(upload)
-            self.keeper.aborted(upload.key)
-
-    async def abort_all(self) -> None:
-        """Abort what is still open, and what may have begun without our knowing.
-
-        To be called once nothing is under way any more.
-        """
-        for upload in tuple(self.open_uploads):
-            await self.abort(upload)
-        for key in tuple(self._sinks.doubtful_keys):
-            if await self._abort_doubtful(key):
-                del self._sinks.doubtful_keys[key]
-
-    async def _abort_doubtful(self, key: str, *, spared: str | None = None) -> bool:
-        """Abort what requests without an answer may have begun for a key; whether a sink did."""
-        asked_s = self._sinks.doubtful_keys.get(key)
-        if asked_s is None:
-            return True
-        arguments = {
-            "key": key,
-            "asked_s_ago": asyncio.get_running_loop().time() - asked_s,
-            "spared": spared,
-            **self.keeper.place(),
-        }
-        return await self._sinks.call_once("abort_intended", arguments)
 
     # -- the report
 
@@ -472,10 +349,10 @@ def _ensure_read_well(info: ObjectInfo, crc32c: int) -> None:
     """Compare what was read with what the source's store says of the object, if it does.
 
     Raises:
-        _SourceChanged: bytes were changed on the way to us.
+        SourceChanged: bytes were changed on the way to us.
     """
     if info.crc32c not in (None, crc32c):
-        raise _SourceChanged(
+        raise SourceChanged(
             ChecksumMismatch(
                 f"what was read of {info.key!r} has CRC32C {crc32c:08x}, twice, but its store "
                 f"gives {info.crc32c:08x} for it; look at the object before you copy it again"

@@ -261,8 +261,8 @@ class LeadTransfer:
             return
         if not await self._sinks.call_once("require_newest", keeper.deletion()):
             return  # What is open is a newer lead's, or out of reach.
-        self._movers.inherit(keeper.uploads)
-        await self._movers.abort_all()
+        self._movers.uploads.inherit(keeper.uploads)
+        await self._movers.uploads.abort_all()
         if self.state == "cancelled":
             await self._sinks.call_once("delete_journals", keeper.deletion())
 
@@ -408,7 +408,7 @@ class LeadTransfer:
             # Those that nobody will go on with, and that could not be aborted.
             "open_uploads": [
                 {"key": upload.key, "upload_id": upload.upload_id}
-                for upload in (() if self._is_resumable else self._movers.open_uploads)
+                for upload in (() if self._is_resumable else self._movers.uploads.open)
             ],
         }
 

@@ -134,7 +134,7 @@ def test_an_upload_ends_where_it_began(virtual: Run, inline: Executor) -> None:
         for number in range(4):
             await scene.movers.move_in_parts(scene.row(f"k{number}"))
         assert scene.report.counters.copied == 4
-        assert scene.movers.open_uploads == set()
+        assert scene.movers.uploads.open == set()
         for node in ("s0", "s1"):
             verbs = [verb for sink, verb in scene.calls if sink == node]
             assert verbs == ["create", "complete"] * 2
@@ -181,7 +181,7 @@ def test_a_part_that_fails_aborts_the_upload_and_fails_the_object(
         await scene.movers.move_in_parts(scene.row("k"))
         assert scene.report.failures[0]["code"] == "permission-denied"
         assert ("s1", "abort") in scene.calls
-        assert scene.movers.open_uploads == set()
+        assert scene.movers.uploads.open == set()
 
     virtual(scenario())
 
@@ -210,7 +210,7 @@ def test_a_completion_may_be_under_way_for_a_sink_that_is_gone(
         scene.sinks[1].errors["complete"] = [_GONE]
         scene.sinks[0].errors["complete"] = [NotFound("no such upload")] * 2
         await scene.movers.move_in_parts(scene.row("k"))
-        assert (scene.report.counters.copied, scene.movers.open_uploads) == (1, set())
+        assert (scene.report.counters.copied, scene.movers.uploads.open) == (1, set())
 
     virtual(scenario())
 
@@ -235,7 +235,7 @@ def test_an_upload_that_vanishes_is_started_over_once(virtual: Run, inline: Exec
         sink.errors["complete"] = [NotFound("no such upload") for _ in range(2 * MAX_ATTEMPTS)]
         await scene.movers.move_in_parts(scene.row("again"))
         assert scene.report.failures[0]["code"] == "not-found"
-        assert scene.movers.open_uploads == set()
+        assert scene.movers.uploads.open == set()
 
     virtual(scenario())
 
@@ -268,7 +268,7 @@ def test_an_upload_of_a_lost_sink_ends_at_another(virtual: Run, inline: Executor
         await scene.movers.move_in_parts(scene.row("k"))
         assert scene.calls == [("s1", "create"), ("s1", "complete"), ("s0", "complete")]
         assert scene.report.counters.copied == 1
-        assert scene.movers.open_uploads == set()
+        assert scene.movers.uploads.open == set()
         # The silent one comes last from now on.
         await scene.movers.move_in_parts(scene.row("k2"))
         await scene.movers.move_in_parts(scene.row("k3"))
@@ -287,7 +287,7 @@ def test_without_any_sink_the_transfer_ends_and_its_uploads_stay_listed(
         with pytest.raises(GatewayLost, match=r"s[01] is lost.*s[01] is lost"):
             await scene.movers.move_in_parts(scene.row("k"))
         assert asyncio.get_running_loop().time() == pytest.approx(STALL_S, abs=11.0)
-        assert len(scene.movers.open_uploads) == 1
+        assert len(scene.movers.uploads.open) == 1
 
     virtual(scenario())
 
@@ -309,12 +309,12 @@ def test_an_upload_that_nobody_was_told_of_is_aborted_at_once_and_at_the_end(
         await scene.movers.move_in_parts(scene.row("k2"))
         del scene.calls[:]
         await asyncio.sleep(100.0)
-        await scene.movers.abort_all()
+        await scene.movers.uploads.abort_all()
         assert scene.calls == [("s0", "abort_intended")]
         asked = scene.sinks[0].asked[-1]
         assert (asked["key"], asked["spared"]) == ("to/k", None)
         assert asked["asked_s_ago"] >= 100.0
-        await scene.movers.abort_all()
+        await scene.movers.uploads.abort_all()
         assert len(scene.calls) == 1
 
     virtual(scenario())
@@ -348,7 +348,7 @@ def test_a_changed_object_is_started_over_with_its_new_version(
         assert scene.courier.etags[-4:] == ["e2"] * 4
         (row,) = scene.report.page(0)["rows"]
         assert (row["state"], row["bytes"]) == ("copied", 4 * len(PART))
-        assert scene.movers.open_uploads == set()
+        assert scene.movers.uploads.open == set()
         # Whole objects as well, and only those of a batch that have changed.
         del scene.courier.etags[:]
         same = scene.row("same", parts=1)
@@ -385,7 +385,7 @@ def test_an_object_that_changes_twice_has_failed(
         (failure,) = scene.report.failures
         assert failure["code"] == "precondition-failed"
         assert "changed twice" in failure["reason"]
-        assert scene.movers.open_uploads == set()
+        assert scene.movers.uploads.open == set()
 
     virtual(scenario())
 
@@ -451,15 +451,15 @@ def test_uploads_that_no_sink_can_abort_stay_listed_and_cost_no_patience(
     async def scenario() -> None:
         scene = Scene(inline)
         uploads = [
-            await scene.movers._begin(scene.row(f"k{number}"), scene.store.head("k"), 10)
+            await scene.movers.uploads.begin(scene.row(f"k{number}"), scene.store.head("k"), 10)
             for number in range(6)
         ]
         for sink in scene.sinks:
             sink.errors = {"abort": [_GONE] * 10}
         del scene.calls[:]
         for upload in uploads:
-            await scene.movers.abort(upload)
-        assert scene.movers.open_uploads == set(uploads)
+            await scene.movers.uploads.abort(upload)
+        assert scene.movers.uploads.open == set(uploads)
         assert sorted(scene.calls) == [("s0", "abort"), ("s1", "abort")]
 
     virtual(scenario())
