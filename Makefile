@@ -14,6 +14,9 @@ COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --no-heade
 # Behind a proxy that re-signs TLS only the system's certificates are of use.
 export UV_SYSTEM_CERTS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Images for containers often forbid bytecode files; then each of the hundreds of processes that
+# tests start compiles all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo demo-dagster test check bench soak constraints clean
 .DELETE_ON_ERROR:
