@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.config import Config
+from tests.e2e.beside import Beside
 from tests.e2e.held_store import HeldStore, held_store, write_objects
-from tests.faults import moto_server, versitygw
+from tests.faults import http_proxy, moto_server, versitygw
+from tests.faults.http_rules import Rule
 
 from skyplane_orchestration.authority import FleetSecret
 from skyplane_orchestration.client import Client
@@ -226,7 +228,8 @@ def home(tmp_path: Path) -> Iterator[Home]:
     made = Home(tmp_path / "home")
     yield made
     for pid in made.gateways():
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 class SlowLink:
@@ -269,23 +272,25 @@ class SlowLink:
         self._listener.close()
 
 
-def _link(server: S3Server, bytes_per_s: int) -> Iterator[SlowLink]:
-    host, _, port = server.endpoint.removeprefix("http://").partition(":")
-    link = SlowLink((host, int(port)), bytes_per_s)
+@pytest.fixture
+def brisk_link(servers: tuple[S3Server, S3Server]) -> Iterator[SlowLink]:
+    """The destination server, through 16 MiB/s a connection."""
+    host, _, port = servers[1].endpoint.removeprefix("http://").partition(":")
+    link = SlowLink((host, int(port)), 16 << 20)
     yield link
     link.close()
 
 
 @pytest.fixture
-def slow_link(servers: tuple[S3Server, S3Server]) -> Iterator[SlowLink]:
-    """The destination server, through 2 MiB/s a connection."""
-    yield from _link(servers[1], 2 << 20)
+def gate(servers: tuple[S3Server, S3Server]) -> Iterator[http_proxy.FaultProxy]:
+    """The destination server; of an upload the first part comes through, the others wait.
 
-
-@pytest.fixture
-def brisk_link(servers: tuple[S3Server, S3Server]) -> Iterator[SlowLink]:
-    """The same through 16 MiB/s: a transfer can be watched, and is soon over."""
-    yield from _link(servers[1], 16 << 20)
+    So a transfer is in full swing until the test lets it go on (`held_store.take`) or lets
+    it lose what waits (`held_store.refuse`), however fast or slow the machine is.
+    """
+    rule = Rule("hold", method="PUT", target="partNumber=([2-9]|1[0-9])", times=0)
+    with http_proxy.running(servers[1].endpoint, [rule]) as proxy:
+        yield proxy
 
 
 class ClientKit:
@@ -396,6 +401,13 @@ def kit(
     assert home.traces() == []
     assert leaks == []
     assert not [secret for secret in made.secrets if secret in caplog.text]
+
+
+@pytest.fixture
+def beside(kit: ClientKit) -> Iterator[Beside]:
+    made = Beside(kit.home.gateways)
+    yield made
+    made.end()
 
 
 @pytest.fixture

@@ -56,6 +56,19 @@ def wait_for(look: Callable[[], Found], what: str) -> Found:
     return found
 
 
+def refuse(proxy: FaultProxy) -> None:
+    """What is held is lost, and further parts are asked to come later."""
+    proxy.schedule.clear()
+    proxy.schedule.add(Rule("answer", method="PUT", target="partNumber", times=0, body=SLOW_DOWN))
+    proxy.release(drop=True)
+
+
+def take(proxy: FaultProxy) -> None:
+    """What is held goes on, and so does all that follows."""
+    proxy.schedule.clear()
+    proxy.release()
+
+
 def write_objects(folder: Path) -> Path:
     """`OBJECTS` as files."""
     folder.mkdir()
@@ -127,17 +140,10 @@ class HeldStore:
         wait_for(self.held, "a part that is held")
 
     def refuse(self) -> None:
-        """What is held is lost, and further parts are asked to come later."""
-        self.proxy.schedule.clear()
-        self.proxy.schedule.add(
-            Rule("answer", method="PUT", target="partNumber", times=0, body=SLOW_DOWN)
-        )
-        self.proxy.release(drop=True)
+        refuse(self.proxy)
 
     def take(self) -> None:
-        """What is held goes on, and so does all that follows."""
-        self.proxy.schedule.clear()
-        self.proxy.release()
+        take(self.proxy)
 
     # -- what is there
 

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.e2e.held_store import refuse, take
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Home, S3Server, SlowLink
+    from tests.e2e.conftest import Home, S3Server
+    from tests.faults.http_proxy import FaultProxy
 
 pytestmark = pytest.mark.e2e
 
@@ -25,11 +27,12 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Copy:
-    """Objects of a source bucket that go to a bucket of the same name over a slow link."""
+    """Objects of a source bucket that go to a bucket of the same name through a gate."""
 
     home: Home
     bucket: str
     destination: S3Server
+    gate: FaultProxy
     arguments: tuple[str, ...]
 
     @contextmanager
@@ -63,7 +66,7 @@ def objects() -> dict[str, bytes]:
 def copy(
     home: Home,
     servers: tuple[S3Server, S3Server],
-    slow_link: SlowLink,
+    gate: FaultProxy,
     objects: dict[str, bytes],
     request: pytest.FixtureRequest,
 ) -> Copy:
@@ -73,11 +76,11 @@ def copy(
     destination.make_bucket(bucket)
     source.fill(bucket, "data/", objects)
     ends = (
-        "--src-endpoint", source.endpoint, "--dst-endpoint", slow_link.endpoint,
+        "--src-endpoint", source.endpoint, "--dst-endpoint", gate.url,
         "--instance-limit", "1", "--min-throughput-gbps", "1", "--chunk-mib", "5",
     )  # fmt: skip
     places = (f"s3://{bucket}/data/", f"s3://{bucket}/copy/")
-    return Copy(home, bucket, destination, ("cp", "-r", *places, *ends))
+    return Copy(home, bucket, destination, gate, ("cp", "-r", *places, *ends))
 
 
 def read_until(process: subprocess.Popen[str], word: str) -> str:
@@ -95,6 +98,7 @@ def test_an_interrupted_copy_takes_its_fleet_down(copy: Copy) -> None:
     with copy.started() as process:
         read_until(process, "running:")
         copy.wait_for_open_uploads()
+        refuse(copy.gate)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=100)
     assert process.returncode == 130, errors
@@ -115,6 +119,7 @@ def test_a_second_interrupt_does_not_skip_the_teardown(copy: Copy) -> None:
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
         said = read_until(process, "still cleaning up")
+        refuse(copy.gate)
         for pid in copy.home.gateways():
             os.kill(pid, signal.SIGCONT)
         _, errors = process.communicate(timeout=100)
@@ -161,6 +166,7 @@ def test_a_transfer_goes_on_without_its_client_and_then_ends_its_fleet(
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert copy.home.gateways() != []
+        take(copy.gate)
         copy.wait_for_the_end_of_all_gateways()
     found = copy.destination.digests(copy.bucket, "copy/")
     # Nobody has heard of the success: the next run of it will be told by the journal.

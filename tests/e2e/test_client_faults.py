@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.e2e.held_store import refuse, take, wait_for
+from tests.faults import http_proxy
+from tests.faults.http_rules import Rule
 
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -36,7 +39,8 @@ from skyplane_orchestration.outcome import TransferStatus
 from skyplane_orchestration.steering import SubmittedTransfer
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import ClientKit, S3Server, SlowLink
+    from tests.e2e.conftest import ClientKit, S3Server
+    from tests.faults.http_proxy import FaultProxy
 
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.steering import SubmittedTransfer
@@ -50,10 +54,10 @@ MIB = 1 << 20
 def slow(
     kit: ClientKit,
     servers: tuple[S3Server, S3Server],
-    brisk_link: SlowLink,
+    gate: FaultProxy,
     request: pytest.FixtureRequest,
 ) -> TransferJob:
-    """Large and small objects, to a store behind a thin line."""
+    """Small objects, and large ones whose second parts wait at the gate."""
     bucket = "f-" + request.node.name.lower().translate(str.maketrans("_[]", "---"))[-50:].strip(
         "-"
     )
@@ -64,7 +68,7 @@ def slow(
     source.fill(bucket, "p/", {f"small{i}": os.urandom(100) for i in range(20)})
     return TransferJob(
         Location(f"s3://{bucket}/p/", source.region, source.endpoint),
-        Location(f"s3://{bucket}/q/", destination.region, brisk_link.endpoint),
+        Location(f"s3://{bucket}/q/", destination.region, gate.url),
         limits=Limits(chunk_mib=5),
     )
 
@@ -74,16 +78,19 @@ def uploads(job: TransferJob, server: S3Server) -> list[str]:
 
 
 class Once:
-    """An `on_status` that acts once, as soon as the transfer is so far."""
+    """An `on_status` that acts once, as soon as the transfer is so far; then the gate opens."""
 
-    def __init__(self, is_due: Callable[[TransferStatus], bool], act: Callable[[], None]) -> None:
-        self._is_due, self._act = is_due, act
+    def __init__(
+        self, gate: FaultProxy, is_due: Callable[[TransferStatus], bool], act: Callable[[], None]
+    ) -> None:
+        self._gate, self._is_due, self._act = gate, is_due, act
         self.done = False
 
     def __call__(self, status: TransferStatus) -> None:
         if not self.done and status.is_running and self._is_due(status):
             self.done = True
             self._act()
+            take(self._gate)
 
 
 def in_full_swing(status: TransferStatus) -> bool:
@@ -98,12 +105,16 @@ def impatient(kit: ClientKit) -> Client:
 
 @pytest.mark.parametrize("part", ["SOURCE", "RELAY", "SINK", ""])
 def test_a_gateway_killed_in_mid_transfer(
-    part: str, kit: ClientKit, slow: TransferJob, servers: tuple[S3Server, S3Server]
+    part: str,
+    kit: ClientKit,
+    slow: TransferJob,
+    gate: FaultProxy,
+    servers: tuple[S3Server, S3Server],
 ) -> None:
     """Nobody can stand in for it (or all are gone): the fleet is brought up again."""
     client = impatient(kit)
     fleet = client.provision(kit.relayed())
-    kill = Once(in_full_swing, lambda: kit.kill(fleet, getattr(kit, part, "")))
+    kill = Once(gate, in_full_swing, lambda: kit.kill(fleet, getattr(kit, part, "")))
     told: list[int] = []
     try:
         result = client.transfer(
@@ -119,13 +130,13 @@ def test_a_gateway_killed_in_mid_transfer(
 
 
 def test_a_lead_killed_beside_another_source(
-    kit: ClientKit, slow: TransferJob, servers: tuple[S3Server, S3Server]
+    kit: ClientKit, slow: TransferJob, gate: FaultProxy, servers: tuple[S3Server, S3Server]
 ) -> None:
     """The next source gateway takes over in a new epoch; nothing has to be built."""
     client = impatient(kit)
     fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK), count=2))
     lead, other = fleet.sources
-    kill = Once(in_full_swing, lambda: kit.kill(fleet, lead.node))
+    kill = Once(gate, in_full_swing, lambda: kit.kill(fleet, lead.node))
     told: list[tuple[int, str]] = []
     try:
         result = client.transfer(
@@ -147,6 +158,7 @@ def test_a_lead_killed_beside_another_source(
 def test_a_lead_that_sleeps_is_succeeded_and_does_no_harm_when_it_wakes(
     kit: ClientKit,
     slow: TransferJob,
+    gate: FaultProxy,
     servers: tuple[S3Server, S3Server],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -159,7 +171,7 @@ def test_a_lead_that_sleeps_is_succeeded_and_does_no_harm_when_it_wakes(
     fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK), count=2))
     lead = fleet.sources[0]
     pid = int(lead.details["pid"])
-    sleep = Once(in_full_swing, lambda: os.kill(pid, signal.SIGSTOP))
+    sleep = Once(gate, in_full_swing, lambda: os.kill(pid, signal.SIGSTOP))
 
     def wake(_: object, where: SubmittedTransfer) -> None:
         if where.epoch == 2:
@@ -177,27 +189,29 @@ def test_a_lead_that_sleeps_is_succeeded_and_does_no_harm_when_it_wakes(
 
 
 def test_teardown_while_transferring(
-    kit: ClientKit, slow: TransferJob, servers: tuple[S3Server, S3Server]
+    kit: ClientKit, slow: TransferJob, gate: FaultProxy, servers: tuple[S3Server, S3Server]
 ) -> None:
     client = kit.client()
     fleet = client.provision(kit.relayed())
     submitted = client.submit(slow, fleet)
-    wait_for(lambda: uploads(slow, servers[1]))
+    wait_for(lambda: uploads(slow, servers[1]), "an upload")
+    refuse(gate)
     report = kit.client().teardown(fleet)
     assert set(report.log_tails) == {handle.node for handle in fleet.gateways}
-    kit.nothing_left(slow, servers)
+    assert kit.nothing_left(slow, servers).keys().isdisjoint({"large0", "large1"})
     with pytest.raises(TransferFailed, match="is lost"):
         client.wait(slow, fleet, submitted)
 
 
 def test_cancel_keeps_the_fleet_and_leaves_no_upload(
-    kit: ClientKit, slow: TransferJob, servers: tuple[S3Server, S3Server]
+    kit: ClientKit, slow: TransferJob, gate: FaultProxy, servers: tuple[S3Server, S3Server]
 ) -> None:
     client = kit.client()
     fleet = client.provision(kit.relayed())
     try:
         submitted = client.submit(slow, fleet)
-        wait_for(lambda: uploads(slow, servers[1]))
+        wait_for(lambda: uploads(slow, servers[1]), "an upload")
+        refuse(gate)
         client.cancel(fleet, submitted)
         client.cancel(fleet, submitted)
         with pytest.raises(TransferFailed) as caught:
@@ -208,13 +222,6 @@ def test_cancel_keeps_the_fleet_and_leaves_no_upload(
     finally:
         client.teardown(fleet)
     kit.nothing_left(slow, servers)
-
-
-def wait_for(holds: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 # -- the orchestrator itself is killed
@@ -286,19 +293,22 @@ def test_an_orchestrator_killed_before_it_submits(
 ) -> None:
     killed(slow, submits=False, start_within_s=4.0)
     assert len(kit.home.gateways()) == 3
-    wait_for(lambda: not kit.home.gateways())
+    wait_for(lambda: not kit.home.gateways(), "the end of the leases")
 
 
 def test_an_orchestrator_killed_after_it_has_submitted(
     kit: ClientKit,
     slow: TransferJob,
+    gate: FaultProxy,
     servers: tuple[S3Server, S3Server],
     killed: Callable[..., None],
 ) -> None:
     """The transfer needs nobody; once it is through, nobody renews the leases. The same run,
     later and on a fleet of its own, finds by the journal that all is done."""
     killed(slow, submits=True, start_within_s=60.0)
-    wait_for(lambda: not kit.home.gateways())
+    assert len(kit.home.gateways()) == 3
+    take(gate)
+    wait_for(lambda: not kit.home.gateways(), "the end of the leases")
     assert kit.home.traces() == []
     bucket = slow.destination.bucket
     first = servers[1].objects(bucket, slow.destination.key)
@@ -453,33 +463,36 @@ def test_a_cloud_without_a_store_yet_or_a_url_of_none(kit: ClientKit, folder: Pa
 
 
 def test_an_object_that_vanishes_after_it_was_listed(
-    kit: ClientKit, servers: tuple[S3Server, S3Server], brisk_link: SlowLink
+    kit: ClientKit, servers: tuple[S3Server, S3Server]
 ) -> None:
     """Objects go in the order of their keys; the last is deleted while the first moves."""
     source, destination = servers
     for server in servers:
         server.make_bucket("vanishing")
     source.fill("vanishing", "p/", {f"{i:02}": os.urandom(5 * MIB) for i in range(16)})
-    job = TransferJob(
-        Location("s3://vanishing/p/", source.region, source.endpoint),
-        Location("s3://vanishing/q/", destination.region, brisk_link.endpoint),
-        limits=Limits(chunk_mib=5),
-    )
     client = kit.client()
     # A sink with room for two chunks: the others wait in the listing.
     small = kit.client(provisioner=kit.provisioner(gateway_settings={"assembly_mib": 10}))
     fleet = small.provision(kit.relayed())
 
-    def delete(fleet: Fleet, submitted: SubmittedTransfer) -> None:
-        while client.status(fleet, submitted).objects < 16:
-            pass
-        source.client().delete_object(Bucket="vanishing", Key="p/15")
+    moves = Rule("hold", method="PUT", target="/q/[0-9]", times=0)
+    with http_proxy.running(destination.endpoint, [moves]) as proxy:
+        job = TransferJob(
+            Location("s3://vanishing/p/", source.region, source.endpoint),
+            Location("s3://vanishing/q/", destination.region, proxy.url),
+            limits=Limits(chunk_mib=5),
+        )
 
-    try:
-        with pytest.raises(TransferFailed) as caught:
-            client.transfer(job, fleet, on_submitted=delete)
-    finally:
-        client.teardown(fleet)
+        def delete(fleet: Fleet, submitted: SubmittedTransfer) -> None:
+            wait_for(lambda: client.status(fleet, submitted).objects == 16, "the listing")
+            source.client().delete_object(Bucket="vanishing", Key="p/15")
+            take(proxy)
+
+        try:
+            with pytest.raises(TransferFailed) as caught:
+                client.transfer(job, fleet, on_submitted=delete)
+        finally:
+            client.teardown(fleet)
     result: Any = caught.value.result
     assert (result.copied, result.failed, result.error_code) == (15, 1, "objects-failed")
     (failure,) = result.failures
@@ -546,15 +559,15 @@ def test_a_move_leaves_what_could_not_be_copied(kit: ClientKit, folder: Path) ->
 
 def test_no_secret_shows_anywhere(
     kit: ClientKit,
-    servers: tuple[S3Server, S3Server],
     slow: TransferJob,
+    gate: FaultProxy,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("DEBUG", logger="skyplane_orchestration")
     client = kit.client()
     fleet = client.provision(kit.relayed())
     shown: list[str] = [repr(fleet), str(fleet.to_dict()), repr(client.authority(fleet.key))]
-    looked = Once(lambda _: True, lambda: shown.extend(kit.home.visible()))
+    looked = Once(gate, in_full_swing, lambda: shown.extend(kit.home.visible()))
     try:
         result = client.transfer(slow, fleet, on_status=looked)
         shown += [repr(result), *kit.home.visible()]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.e2e.held_store import take
 
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.job import Limits, TransferJob
@@ -16,7 +17,8 @@ from skyplane_orchestration.outcome import TransferStatus
 from skyplane_orchestration.plan import TransferPlan
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import ClientKit, S3Server, SlowLink
+    from tests.e2e.conftest import ClientKit, S3Server
+    from tests.faults.http_proxy import FaultProxy
 
 pytestmark = pytest.mark.e2e
 
@@ -25,9 +27,9 @@ MIB = 1 << 20
 
 @pytest.fixture
 def job(
-    servers: tuple[S3Server, S3Server], brisk_link: SlowLink, request: pytest.FixtureRequest
+    servers: tuple[S3Server, S3Server], gate: FaultProxy, request: pytest.FixtureRequest
 ) -> TransferJob:
-    """Objects in parts and many small ones, to a store behind a thin line."""
+    """Small objects, and large ones whose second parts wait at the gate."""
     bucket = "lost-" + request.node.callspec.id
     source, destination = servers
     for server in servers:
@@ -36,7 +38,7 @@ def job(
     source.fill(bucket, "p/", {f"small{i}": os.urandom(100) for i in range(20)})
     return TransferJob(
         Location(f"s3://{bucket}/p/", source.region, source.endpoint),
-        Location(f"s3://{bucket}/q/", destination.region, brisk_link.endpoint),
+        Location(f"s3://{bucket}/q/", destination.region, gate.url),
         limits=Limits(chunk_mib=5),
     )
 
@@ -58,7 +60,11 @@ def doomed_of(kit: ClientKit, fleet: Fleet, role: str) -> str:
 
 @pytest.mark.parametrize("role", ["relay", "source", "sink"])
 def test_a_gateway_killed_beside_another_path(
-    role: str, kit: ClientKit, job: TransferJob, servers: tuple[S3Server, S3Server]
+    role: str,
+    kit: ClientKit,
+    job: TransferJob,
+    gate: FaultProxy,
+    servers: tuple[S3Server, S3Server],
 ) -> None:
     client = kit.client()
     fleet = client.provision(plan_of(kit, role))
@@ -70,6 +76,7 @@ def test_a_gateway_killed_beside_another_path(
         if not killed and status.is_running and len(status.open_uploads) >= 2:
             os.kill(int(handle.details["pid"]), signal.SIGKILL)
             killed.append(doomed)
+            take(gate)
 
     try:
         epochs: list[int] = []

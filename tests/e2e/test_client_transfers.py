@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
+from tests.e2e.beside import PATIENCE_S
 
 from skyplane_gateway.protocol.checksum import crc32c
-from skyplane_orchestration.errors import ForeignHost, SkyplaneError
+from skyplane_orchestration.errors import ForeignHost
 from skyplane_orchestration.job import Limits, MinimizeCost, TransferJob
 from skyplane_orchestration.location import Location
 from skyplane_orchestration.outcome import TransferStatus
 from skyplane_orchestration.result import TransferResult
 
 if TYPE_CHECKING:
+    from tests.e2e.beside import Beside
     from tests.e2e.conftest import ClientKit, S3Server
 
 pytestmark = pytest.mark.e2e
@@ -210,24 +212,17 @@ def test_clearing_a_task_copies_again_in_a_new_epoch(
 
 
 def test_two_orchestrators_of_one_run_make_one_transfer(
-    kit: ClientKit, files: TransferJob, tree: Tree, tmp_path: Path
+    kit: ClientKit, files: TransferJob, tree: Tree, tmp_path: Path, beside: Beside
 ) -> None:
     """A zombie task and its retry: the second joins, whoever that is."""
     plan = kit.relayed()
-    results: list[Any] = []
 
-    def worker() -> None:
+    def worker() -> TransferResult:
         client = kit.client()
-        try:
-            results.append(client.transfer(files, client.provision(plan)))
-        except SkyplaneError as error:
-            results.append(error)
+        return client.transfer(files, client.provision(plan))
 
-    threads = [threading.Thread(target=worker) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
+    runs = [beside.start(worker) for _ in range(3)]
+    results = [each.result(PATIENCE_S) for each in runs]
     try:
         assert [result.epoch for result in results] == [1, 1, 1]
         assert {result.copied for result in results} == {len(tree)}
@@ -255,25 +250,15 @@ def test_two_transfers_at_once_on_one_fleet(kit: ClientKit, tmp_path: Path) -> N
         assert read_tree(tmp_path / f"to-{name}") == read_tree(tmp_path / name)
 
 
-def test_two_fleets_at_once(kit: ClientKit, tmp_path: Path) -> None:
-    results: list[Any] = []
-
-    def worker(name: str) -> None:
+def test_two_fleets_at_once(kit: ClientKit, tmp_path: Path, beside: Beside) -> None:
+    def worker(name: str) -> int:
         job = TransferJob(Location(f"{tmp_path}/{name}/"), Location(f"{tmp_path}/to-{name}/"))
-        try:
-            results.append(kit.client(name).run(job, plan=kit.relayed()).copied)
-        except SkyplaneError as error:
-            results.append(error)
+        return kit.client(name).run(job, plan=kit.relayed()).copied
 
-    threads = []
     for name in ("x", "y"):
         write_tree(tmp_path / name, {f"{name}{i}": os.urandom(1000) for i in range(20)})
-        threads.append(threading.Thread(target=worker, args=(name,)))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert results == [20, 20]
+    runs = [beside.start(partial(worker, name)) for name in ("x", "y")]
+    assert [each.result(PATIENCE_S) for each in runs] == [20, 20]
     for name in ("x", "y"):
         assert read_tree(tmp_path / f"to-{name}") == read_tree(tmp_path / name)
 

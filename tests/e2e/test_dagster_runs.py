@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
+from tests.e2e.held_store import refuse
 
 from skyplane_orchestration import Location, MinimizeCost
 from skyplane_orchestration.dagster import SkyplaneResource, build_skyplane_transfer_asset
 from skyplane_orchestration.job import Limits
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Home, S3Server, SlowLink
+    from tests.e2e.conftest import Home, S3Server
+    from tests.faults.http_proxy import FaultProxy
 
 pytestmark = pytest.mark.e2e
 
@@ -126,7 +128,7 @@ def test_a_missing_bucket_is_found_before_anything_is_built(
 
 
 def test_a_terminated_run_takes_its_gateways_down(
-    home: Home, servers: tuple[S3Server, S3Server], slow_link: SlowLink, tmp_path: Path
+    home: Home, servers: tuple[S3Server, S3Server], gate: FaultProxy, tmp_path: Path
 ) -> None:
     here, there = servers
     bucket = here.make_bucket("dagster-terminated")
@@ -139,7 +141,7 @@ def test_a_terminated_run_takes_its_gateways_down(
         "SKYPLANE_DEMO_SOURCE_URL": f"s3://{bucket}/data/",
         "SKYPLANE_DEMO_SOURCE_ENDPOINT": here.endpoint,
         "SKYPLANE_DEMO_DESTINATION_URL": f"s3://{bucket}/copy/",
-        "SKYPLANE_DEMO_DESTINATION_ENDPOINT": slow_link.endpoint,
+        "SKYPLANE_DEMO_DESTINATION_ENDPOINT": gate.url,
     }
     example = Path(__file__).resolve().parents[2] / "example_dags" / "sydney_to_paris_asset.py"
     command = ["-m", "dagster", "asset", "materialize", "-f", str(example), "--select", "*"]
@@ -160,6 +162,7 @@ def test_a_terminated_run_takes_its_gateways_down(
 
     try:
         home.wait_until(is_under_way, "open uploads")
+        refuse(gate)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=100) != 0
     finally:

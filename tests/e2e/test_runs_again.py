@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from tests.e2e.beside import PATIENCE_S
 from tests.e2e.held_store import OBJECTS, SMALL, HeldStore, wait_for
 
 from skyplane_orchestration.operators import SkyplaneTransferOperator
@@ -19,6 +19,7 @@ from skyplane_orchestration.result import TransferResult
 from skyplane_orchestration.resuming import ResumeHandle
 
 if TYPE_CHECKING:
+    from tests.e2e.beside import Beside
     from tests.e2e.conftest import ClientKit
 
     from skyplane_orchestration.fleet import Fleet
@@ -65,20 +66,19 @@ def kill_all(kit: ClientKit) -> None:
 
 
 def test_the_next_try_of_a_failed_transfer_goes_on_by_its_journal(
-    kit: ClientKit, held: HeldStore, fleet: Fleet, execute: Execute
+    kit: ClientKit, held: HeldStore, fleet: Fleet, execute: Execute, beside: Beside
 ) -> None:
     """All gateways die, and die again once they were brought up anew: the first try fails."""
-    with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(execute)
-        held.wait_until_half_way()
-        # What is acknowledged half a second before a gateway dies may have to be done again.
-        wait_for(lambda: held.journalled() >= set(SMALL), "the journal")
-        kill_all(kit)
-        wait_for(kit.home.gateways, "gateways in their place")
-        before = held.held()
-        wait_for(lambda: held.held() > before, "parts from them")
-        kill_all(kit)
-        error, pushed = first.result()
+    first = beside.start(execute)
+    held.wait_until_half_way()
+    # What is acknowledged half a second before a gateway dies may have to be done again.
+    wait_for(lambda: held.journalled() >= set(SMALL), "the journal")
+    kill_all(kit)
+    wait_for(kit.home.gateways, "gateways in their place")
+    before = held.held()
+    wait_for(lambda: held.held() > before, "parts from them")
+    kill_all(kit)
+    error, pushed = first.result(PATIENCE_S)
     assert isinstance(error, AirflowException)
     assert not isinstance(error, AirflowFailException)
     left = TransferResult.from_dict(pushed["failed_transfer"])

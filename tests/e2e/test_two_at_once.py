@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.e2e.beside import PATIENCE_S
 from tests.e2e.held_store import LAST, OBJECTS, HeldStore, wait_for
 
 from skyplane_orchestration.errors import TransferFailed
@@ -13,6 +13,7 @@ from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.result import TransferResult
 
 if TYPE_CHECKING:
+    from tests.e2e.beside import Beside
     from tests.e2e.conftest import ClientKit
 
     from skyplane_orchestration.plan import TransferPlan
@@ -27,7 +28,7 @@ def plan(kit: ClientKit) -> TransferPlan:
 
 
 def test_of_two_the_second_joins_the_first(
-    kit: ClientKit, held: HeldStore, held_job: TransferJob, plan: TransferPlan
+    kit: ClientKit, held: HeldStore, held_job: TransferJob, plan: TransferPlan, beside: Beside
 ) -> None:
     submitted: list[SubmittedTransfer] = []
 
@@ -36,14 +37,15 @@ def test_of_two_the_second_joins_the_first(
         fleet = client.provision(plan)
         return client.transfer(held_job, fleet, on_submitted=lambda _, what: submitted.append(what))
 
-    with ThreadPoolExecutor(2) as threads:
-        runs = [threads.submit(run) for _ in range(2)]
-        held.wait_until_half_way()
-        wait_for(lambda: len(submitted) == 2, "both to have submitted")
-        fleet_keys = {path.name for path in kit.home.run_root.iterdir()}
-        gateways = kit.home.gateways()
-        held.take()
-        results = [each.result() for each in runs]
+    runs = [beside.start(run) for _ in range(2)]
+    held.wait_until_half_way()
+    wait_for(
+        lambda: len(submitted) >= 2 or any(each.done() for each in runs), "both to have submitted"
+    )
+    fleet_keys = {path.name for path in kit.home.run_root.iterdir()}
+    gateways = kit.home.gateways()
+    held.take()
+    results = [each.result(PATIENCE_S) for each in runs]
     kit.client().teardown(fleet_keys.pop())
     assert fleet_keys == set()
     assert len(gateways) == 2
@@ -56,14 +58,13 @@ def test_of_two_the_second_joins_the_first(
 
 
 def test_of_two_in_one_call_each_the_first_to_end_takes_the_fleet_down(
-    kit: ClientKit, held: HeldStore, held_job: TransferJob, plan: TransferPlan
+    kit: ClientKit, held: HeldStore, held_job: TransferJob, plan: TransferPlan, beside: Beside
 ) -> None:
     """The other one has seen the end as well, or is told that its fleet was torn down."""
-    with ThreadPoolExecutor(2) as threads:
-        runs = [threads.submit(lambda: kit.client().run(held_job, plan=plan)) for _ in range(2)]
-        held.wait_until_half_way()
-        held.take()
-        errors = [error for each in runs if (error := each.exception()) is not None]
+    runs = [beside.start(lambda: kit.client().run(held_job, plan=plan)) for _ in range(2)]
+    held.wait_until_half_way()
+    held.take()
+    errors = [error for each in runs if (error := each.exception(PATIENCE_S)) is not None]
     assert len(errors) < 2
     for error in errors:
         assert isinstance(error, TransferFailed)
@@ -76,17 +77,16 @@ def test_of_two_in_one_call_each_the_first_to_end_takes_the_fleet_down(
 
 
 def test_what_one_cancels_is_cancelled_for_both_and_can_be_run_again(
-    kit: ClientKit, held: HeldStore, held_job: TransferJob, plan: TransferPlan
+    kit: ClientKit, held: HeldStore, held_job: TransferJob, plan: TransferPlan, beside: Beside
 ) -> None:
     first, second = kit.client(), kit.client()
     fleet = first.provision(plan)
     submitted = first.submit(held_job, fleet)
-    with ThreadPoolExecutor(1) as threads:
-        joined = threads.submit(lambda: second.transfer(held_job, fleet))
-        held.wait_until_half_way()
-        held.refuse()
-        first.cancel(fleet, submitted)
-        error = joined.exception()
+    joined = beside.start(lambda: second.transfer(held_job, fleet))
+    held.wait_until_half_way()
+    held.refuse()
+    first.cancel(fleet, submitted)
+    error = joined.exception(PATIENCE_S)
     assert isinstance(error, TransferFailed)
     assert isinstance(error.result, TransferResult)
     assert error.result.state == "cancelled"
@@ -100,17 +100,16 @@ def test_what_one_cancels_is_cancelled_for_both_and_can_be_run_again(
 
 
 def test_a_teardown_in_mid_transfer_leaves_no_upload_and_no_journal(
-    kit: ClientKit, held: HeldStore, held_job: TransferJob, plan: TransferPlan
+    kit: ClientKit, held: HeldStore, held_job: TransferJob, plan: TransferPlan, beside: Beside
 ) -> None:
     client = kit.client()
     fleet = client.provision(plan)
-    with ThreadPoolExecutor(1) as threads:
-        running = threads.submit(lambda: client.transfer(held_job, fleet))
-        held.wait_until_half_way()
-        assert held.open_uploads() != []
-        held.refuse()
-        kit.client().teardown(fleet)
-        error = running.exception()
+    running = beside.start(lambda: client.transfer(held_job, fleet))
+    held.wait_until_half_way()
+    assert held.open_uploads() != []
+    held.refuse()
+    kit.client().teardown(fleet)
+    error = running.exception(PATIENCE_S)
     assert isinstance(error, TransferFailed)
     assert kit.home.traces() == []
     assert held.open_uploads() == []
