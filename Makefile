@@ -9,6 +9,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCHES = $(patsubst bench/%.py,%,$(filter-out bench/fit_%,$(shell grep -l '^if __name__' bench/*.py)))
+# Of tests, more than there are processors: much of the time is waiting for other processes.
+WORKERS ?= 4
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate
 
 # Behind a proxy that re-signs TLS only the system's certificates are of use.
@@ -27,8 +29,8 @@ demo: $(INSTALLED)  ## one transfer as an Airflow DAG, on servers embedded in th
 demo-dagster: $(INSTALLED)  ## the same as a Dagster asset
 	@$(BIN)/python example_dags/run_demo.py dagster
 
-test: $(INSTALLED)  ## files run side by side: half of the time is waiting for processes to start
-	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+test: $(INSTALLED)  ## files run side by side, long ones first
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: $(INSTALLED)
 	@$(BIN)/ruff format --check --quiet . || { echo 'run: $(BIN)/ruff format .'; exit 1; }
