@@ -11,6 +11,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -183,7 +184,8 @@ def test_a_lead_that_sleeps_is_succeeded_and_does_no_harm_when_it_wakes(
         assert sleep.done
         assert (result.failed, result.epoch) == (0, 2)
     finally:
-        os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
         client.teardown(fleet)
     kit.ended_well(slow, servers)
 
@@ -277,11 +279,13 @@ def killed(kit: ClientKit) -> Iterator[Callable[..., None]]:
         assert process.stdin is not None
         assert process.stdout is not None
         with process.stdin, process.stdout:
-            process.stdin.write(json.dumps(given))
-            process.stdin.close()
-            assert process.stdout.readline() == "there\n"
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+            try:
+                process.stdin.write(json.dumps(given))
+                process.stdin.close()
+                assert process.stdout.readline() == "there\n"
+            finally:
+                process.kill()
+                process.wait()
 
     yield run
     # What a lease has ended leaves nothing for a sweep.

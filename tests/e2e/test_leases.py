@@ -248,7 +248,7 @@ def test_the_first_lease_covers_the_queue_and_the_first_renewal_ends_it(
 def test_nobody_can_keep_a_gateway_beyond_its_hard_end(
     kit: ClientKit, provisioned: Callable[..., Fleet]
 ) -> None:
-    fleet = provisioned(start_within_s=600.0, lease_s=600.0, hard_end_s=4.0)
+    fleet = provisioned(start_within_s=600.0, lease_s=600.0, hard_end_s=8.0)
     pid = pid_of(fleet)
     with FleetSessions(fleet, kit.client().authority(fleet.key)) as sessions:
 
