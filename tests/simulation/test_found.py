@@ -74,3 +74,15 @@ def test_what_can_not_be_compared_at_all_fails_alone_and_the_next_run_compares_i
     outcome = run(Schedule(104312, 0, sizes, faults, "fail", 2, announcing=0, **more))  # type: ignore[arg-type]
     ends = [line.split(maxsplit=1)[1].strip() for line in outcome.log if " k07: " in line]
     assert ends == ["k07: failed store-unavailable", "k07: copied"]
+
+
+def test_a_copy_that_could_not_be_read_back_is_not_called_a_strangers() -> None:
+    sizes = (32767, 266240, 71680, 0, 32768, 65536, 0, 153600)
+    faults = (
+        Store("destination", "read", 7, 30, "ends early"),
+        Kill(2.369, 0),
+        Kill(2.458, 0, 20.0),
+        Stop(0.795, 0, 40.0),
+    )
+    more = {"announcing": 0, "then": "again", "source_vouches": False}
+    run(Schedule(111713, 2, sizes, faults, "fail", **more))  # type: ignore[arg-type]
