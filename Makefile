@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCHES = $(patsubst bench/%.py,%,$(filter-out bench/fit_%,$(shell grep -l '^if __name__' bench/*.py)))
 # Of tests, more than there are processors: much of the time is waiting for other processes.
-WORKERS ?= 4
+WORKERS ?= 3
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate
 
 # Behind a proxy that re-signs TLS only the system's certificates are of use.

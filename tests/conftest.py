@@ -17,43 +17,44 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 
 
-#: Files that take more than ten seconds, longest first, as measured. `make test` hands files to
-#: its workers in this order, so that none of them is still at a long one when the rest is done.
+#: Files that take more than ten seconds, the longest first, as measured. Workers are handed files
+#: in this order, so that none is still at a long one when the rest is done. Those that wait for
+#: other processes stand beside those that compute.
 LONG_FILES: Final = (
     "e2e/test_client_faults.py",
     "gateway/stores/test_faults_real_servers.py",
-    "simulation/test_faults.py",
-    "gateway/stores/test_conformance_objects.py",
     "e2e/test_airflow_sigkill.py",
+    "simulation/test_faults.py",
     "e2e/test_client_transfers.py",
+    "gateway/stores/test_conformance_objects.py",
     "e2e/test_airflow_runs.py",
-    "e2e/test_leases.py",
-    "e2e/test_two_at_once.py",
-    "e2e/survival/test_survival.py",
     "cli/test_frontier.py",
+    "e2e/test_leases.py",
     "simulation/test_fences.py",
-    "e2e/test_dagster_runs.py",
-    "e2e/test_cli_interrupt.py",
-    "e2e/test_airflow_overlay.py",
+    "e2e/test_two_at_once.py",
     "simulation/test_seeds_0.py",
+    "e2e/survival/test_survival.py",
     "simulation/test_seeds_1.py",
+    "e2e/test_dagster_runs.py",
     "simulation/test_seeds_2.py",
+    "e2e/test_cli_interrupt.py",
     "simulation/test_seeds_3.py",
+    "e2e/test_airflow_overlay.py",
     "simulation/test_seeds_4.py",
-    "cli/test_bad_input.py",
     "e2e/test_cli_cp.py",
+    "cli/test_bad_input.py",
+    "e2e/test_cli_bad_input.py",
     "gateway/stores/test_conformance_listing.py",
+    "e2e/test_client_lost_gateways.py",
     "gateway/links/test_recovery.py",
+    "e2e/test_runs_again.py",
     "gateway/stores/test_s3_faults.py",
+    "e2e/test_long_line.py",
     "planner/test_brute_force.py",
     "simulation/test_patience.py",
-    "e2e/test_cli_bad_input.py",
     "planner/test_frontier.py",
     "gateway/stores/test_conformance_uploads.py",
     "planner/test_bound.py",
-    "e2e/test_client_lost_gateways.py",
-    "e2e/test_runs_again.py",
-    "e2e/test_long_line.py",
 )
 
 
