@@ -90,6 +90,30 @@ def test_what_is_no_place_is_refused_and_says_why(url: str, says: str) -> None:
         Location(url)
 
 
+@pytest.mark.parametrize(
+    ("url", "endpoint"),
+    [
+        ("s3://b/", "http://me:hush@host:9000"),
+        ("s3://b/", "https://hush@host"),
+        ("s3://me:hush@b/k", ""),
+        ("gs://me:hush@b/k", ""),
+        ("az://me:hush@account/container/k", ""),
+        (AZURE.replace("://", "://me:hush@") + "/container/k", ""),
+        (f"{AZURE}/container/k?sv=2024&sig=hush", ""),
+    ],
+)
+def test_credentials_in_an_address_are_refused_and_not_shown(url: str, endpoint: str) -> None:
+    """Locations stand in logs, results and what tasks hand on."""
+    with pytest.raises(InvalidLocation, match="by a reference") as caught:
+        Location(url, endpoint_url=endpoint)
+    assert "hush" not in str(caught.value)
+
+
+def test_an_at_or_a_question_mark_in_a_key_is_none_of_that() -> None:
+    assert Location("s3://b/me@home?x").key == "me@home?x"
+    assert Location(f"{AZURE}/container/me@home%3Fx").key == "me@home?x"
+
+
 @pytest.mark.parametrize("endpoint", ["localhost:9000", "ftp://host", "http://", "http://["])
 def test_an_endpoint_is_an_http_address(endpoint: str) -> None:
     with pytest.raises(InvalidLocation):

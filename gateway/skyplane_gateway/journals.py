@@ -176,6 +176,22 @@ class JournalFolder:
                 found = found if rule is None else _shortened(found, rule)
         return found
 
+    def uploads(self, through_epoch: int | None = None) -> Iterator[UploadRow]:
+        """The uploads that journals name, oldest epoch first; one journal is held at a time.
+
+        Args:
+            through_epoch: leave out what newer epochs have written.
+
+        Raises:
+            StoreError: as the store says.
+        """
+        for epoch in sorted(self._epochs()):
+            if through_epoch is None or epoch <= through_epoch:
+                there = self._read(journal_key(self._folder, self._transfer_key, epoch))
+                rows = there.journal.uploads if there is not None else ()
+                del there
+                yield from rows
+
     def require_newest(self, epoch: int) -> None:
         """Raises StaleEpoch once a newer epoch has a journal: what is open is that one's."""
         newest = max(self._epochs(), default=epoch)
@@ -216,15 +232,12 @@ class JournalFolder:
             Why some could not be aborted; each of the others has been.
         """
         errors: list[SkyplaneError] = []
-        for stored in self.read():
-            if through_epoch is not None and stored.journal.epoch > through_epoch:
-                continue
-            for row in stored.journal.uploads:
-                try:
-                    self._abort(row)
-                except SkyplaneError as error:
-                    log.warning("an upload of %r stays open: %s", row.key, error)
-                    errors.append(error)
+        for row in self.uploads(through_epoch):
+            try:
+                self._abort(row)
+            except SkyplaneError as error:
+                log.warning("an upload of %r stays open: %s", row.key, error)
+                errors.append(error)
         return errors
 
     def _abort(self, row: UploadRow) -> None:
@@ -334,9 +347,8 @@ def _ids_of(store: ObjectStore, key: str) -> frozenset[str]:
     for folder in folders_above(key):
         keys = (place_of(row.key) for row in store.list(folder + JOURNAL_FOLDER))
         for transfer_key in sorted({place[1] for place in keys if place is not None}):
-            for stored in JournalFolder(store, folder, transfer_key).read():
-                rows = stored.journal.uploads
-                found.update(row.upload_id for row in rows if row.key == key and row.upload_id)
+            rows = JournalFolder(store, folder, transfer_key).uploads()
+            found.update(row.upload_id for row in rows if row.key == key and row.upload_id)
     return frozenset(found)
 
 

@@ -59,7 +59,7 @@ class LeftTransfer:
         Raises:
             StoreError: as the store says.
         """
-        rows = (row for stored in self.journals(store).read() for row in stored.journal.uploads)
+        rows = self.journals(store).uploads()
         return tuple({(row.key, row.upload_id): row for row in rows}.values())
 
     def is_as_listed(self, store: ObjectStore) -> bool:

@@ -64,6 +64,7 @@ class Location:
             object.__setattr__(self, "region", parse_region_tag(self.region).tag)
         if self.endpoint_url:
             endpoint = _urlsplit(self.endpoint_url)
+            _require_no_secret("the endpoint", endpoint.netloc)
             if endpoint.scheme not in ("http", "https") or not endpoint.hostname:
                 raise InvalidLocation(
                     f"endpoint {self.endpoint_url!r} is not an http:// or https:// address"
@@ -144,6 +145,7 @@ def _split(url: str) -> tuple[str, str, str]:
             raise InvalidLocation(f"{url!r} has no absolute path; write file:///path")
         return kind, "/", _normal_file_key(rest)
     bucket, _, key = rest.partition("/")
+    _require_no_secret("the URL", bucket)
     if kind == "azure":
         container, _, key = key.partition("/")
         if not bucket or not container:
@@ -166,9 +168,25 @@ def _urlsplit(url: str) -> SplitResult:
         raise InvalidLocation(f"{url!r} is not a URL: {error}") from error
 
 
+def _require_no_secret(what: str, authority: str, query: str = "") -> None:
+    """Locations are printed, logged and handed on from task to task.
+
+    Raises:
+        InvalidLocation: there is a user name, a password or a signature in it; not shown.
+    """
+    _, at, host = authority.rpartition("@")
+    if at or query:
+        kind = "a user name or a password" if at else "a query, perhaps a signature"
+        raise InvalidLocation(
+            f"{what} at {host!r} carries {kind}; give credentials by a reference, "
+            "and a ? of a name as %3F"
+        )
+
+
 def _split_azure_https(url: str) -> tuple[str, str, str]:
     parts = _urlsplit(url)
     host = parts.hostname or ""
+    _require_no_secret("the URL", parts.netloc, parts.query)
     if not host.endswith(_AZURE_HOST_SUFFIX):
         raise InvalidLocation(
             f"{url!r} is not an Azure Blob address; for an S3 endpoint give s3://bucket/key "

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +50,24 @@ def test_an_answer_that_was_lost_does_no_harm(folder: JournalFolder) -> None:
     folder.write(journal(sequence=1), None)
     folder.write(journal(sequence=2), None)
     assert folder.read()[0].journal.sequence == 2
+
+
+def test_clearing_up_holds_one_journal_at_a_time(folder: JournalFolder) -> None:
+    """It held those of all epochs, and there is one for every retry."""
+    done = tuple(DoneRow(f"{number:0100d}", "e" * 32, "s", 1, 1) for number in range(3000))
+
+    def peak_bytes(epochs: int) -> int:
+        for epoch in range(1, epochs + 1):
+            folder.write(journal(epoch, done=done), None)
+        tracemalloc.start()
+        folder.clear(epochs)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    one, eight = peak_bytes(1), peak_bytes(8)
+    assert folder.rows() == []
+    assert eight < 2 * one
 
 
 def test_of_older_journals_a_lead_is_told_their_uploads_alone(folder: JournalFolder) -> None:
