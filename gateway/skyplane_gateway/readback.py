@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from skyplane_gateway.errors import NotFound, PreconditionFailed
+from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreUnavailable
 from skyplane_gateway.protocol.checksum import crc32c as checksum
 from skyplane_gateway.stores.base import ObjectAttributes, ObjectInfo, ObjectStore
 
@@ -32,9 +32,9 @@ def read_crc32c(store: ObjectStore, info: ObjectInfo, size_bytes: int) -> int | 
 
 def known_crc32c(
     store: ObjectStore, key: str, *, believes: bool = True
-) -> tuple[ObjectInfo, int | None]:
+) -> tuple[ObjectInfo, int]:
     """The object of that key and its CRC32C: the store's own word where that can be
-    trusted, by reading it where not. None when it ends early.
+    trusted, by reading it where not.
 
     Args:
         believes: False to read it in any case.
@@ -42,12 +42,16 @@ def known_crc32c(
     Raises:
         NotFound: there is no such object.
         PreconditionFailed: it changed between the calls.
+        StoreUnavailable: its body ended early; not to be taken for other bytes.
         StoreError: as the store says.
     """
     info = store.head(key)
     if believes and store.capabilities.trusts_checksum and info.crc32c is not None:
         return info, info.crc32c
-    return info, read_crc32c(store, info, info.size_bytes)
+    found = read_crc32c(store, info, info.size_bytes)
+    if found is None:
+        raise StoreUnavailable(f"the body of {key!r} ended early; try again")
+    return info, found
 
 
 def find_landed(

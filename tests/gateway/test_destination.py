@@ -134,21 +134,32 @@ def test_a_trusted_store_that_says_nothing_is_read_again(memory: ObjectStore) ->
     assert "read" in store.calls
 
 
+class Ending:
+    """A body that ends before the range does."""
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def readinto(self, buffer: memoryview) -> int:
+        return 0
+
+
+def test_a_body_that_ends_early_is_not_taken_for_other_bytes(memory: ObjectStore) -> None:
+    """What is there was a stranger's then, to a lead and to a write that came again."""
+    store = Wrapped(memory, trusted=False, read=lambda *_, **__: Ending())
+    memory.put("k", BODY)
+    with pytest.raises(StoreUnavailable):
+        Destination(store, "stored").run("head", {"key": "k", "checksum": True})
+    with pytest.raises(StoreUnavailable):
+        Destination(store, "stored").put("k", BODY, CRC, ObjectAttributes(), IF_ABSENT)
+
+
 def test_an_object_that_is_too_short_is_removed(memory: ObjectStore) -> None:
     def short(original: Any, key: str, data: Any, **more: Any) -> Any:
         more["crc32c"] = None
         return original(key, data[:-1], **more)
-
-    class Ending:
-        """A body that ends before the range does."""
-
-        def __enter__(self) -> Any:
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-        def readinto(self, buffer: memoryview) -> int:
-            return 0
 
     store = Wrapped(memory, trusted=False, put=short, read=lambda *_, **__: Ending())
     with pytest.raises(ChecksumMismatch, match="cannot be read back whole"):
