@@ -14,16 +14,20 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from tests.e2e.beside import PATIENCE_S
 from tests.e2e.held_store import OBJECTS, SMALL, HeldStore, wait_for
 
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.location import Location
 from skyplane_orchestration.operators import SkyplaneTransferOperator
 from skyplane_orchestration.result import TransferResult
 from skyplane_orchestration.resuming import ResumeHandle
+from skyplane_orchestration.steering import Steering
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.e2e.beside import Beside
     from tests.e2e.conftest import ClientKit
 
     from skyplane_orchestration.fleet import Fleet
-    from skyplane_orchestration.job import TransferJob
 
 pytestmark = pytest.mark.e2e
 
@@ -116,3 +120,34 @@ def test_a_move_whose_orchestrator_died_before_its_deletes_is_finished_by_the_ne
     for key, body in copied.items():
         (held.source / key).write_bytes(body)
     assert held.is_whole()
+
+
+@pytest.mark.parametrize("recursive", [True, False], ids=["folder", "one object"])
+def test_a_move_whose_orchestrator_died_after_its_deletes_is_a_success_of_the_next(
+    kit: ClientKit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recursive: bool
+) -> None:
+    """Nothing is left at the source, and the journal says why; it used not to be read."""
+    source, destination = tmp_path / "source", tmp_path / "destination"
+    source.mkdir()
+    destination.mkdir()
+    (source / "a").write_bytes(b"a")
+    ends = [f"file://{source}/", f"file://{destination}/"]
+    if not recursive:
+        ends[0] += "a"
+    move = TransferJob(
+        Location(ends[0], kit.SOURCE), Location(ends[1], kit.SINK), move=True, recursive=recursive
+    )
+    plan = kit.plan((kit.SOURCE, kit.SINK))
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Steering, "release_success", dies)
+        with pytest.raises(KeyboardInterrupt):
+            kit.client().run(move, plan=plan)
+    assert list(source.iterdir()) == []
+
+    result = kit.client().run(move, plan=plan)
+    assert (result.state, result.copied, result.moved) == ("succeeded", 0, 0)
+    assert [path.name for path in destination.iterdir()] == ["a"], "its journal stays"

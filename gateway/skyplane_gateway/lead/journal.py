@@ -165,6 +165,8 @@ class Journal:
             and of those beyond it as many as there was room for.
         uploads: open or intended.
         failed: keys that failed, as many as there was room for; `failed_count` is all.
+        is_complete: every object that an epoch of this rule listed is at the destination, and
+            none has been listed since: who finds the source empty now knows why.
     """
 
     transfer_key: str
@@ -181,6 +183,7 @@ class Journal:
     uploads: tuple[UploadRow, ...] = ()
     failed: tuple[FailedRow, ...] = ()
     failed_count: int = 0
+    is_complete: bool = False
 
     def __post_init__(self) -> None:
         _ensure_transfer_key(self.transfer_key)
@@ -209,6 +212,7 @@ class Journal:
             "uploads": [row.to_dict() for row in self.uploads],
             "failed": [row.to_dict() for row in self.failed],
             "failed_count": self.failed_count,
+            "is_complete": self.is_complete,
         }
 
     @classmethod

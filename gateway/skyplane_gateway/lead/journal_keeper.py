@@ -197,6 +197,11 @@ class JournalKeeper:
         """Uploads that are open, or may be."""
         return self._ledger.uploads
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether an epoch has copied all that there was, and nothing was listed since."""
+        return self._ledger.is_complete
+
     # -- writing
 
     async def flush(self) -> None:
@@ -215,13 +220,16 @@ class JournalKeeper:
         if self._durable < wanted:
             raise self._error or GatewayError("the journal is not kept any more")
 
-    async def confirm(self) -> None:
+    async def confirm(self, *, is_complete: bool) -> None:
         """Write once more: who has been succeeded must not report an end.
+
+        Args:
+            is_complete: no object has failed.
 
         Raises:
             StaleEpoch: it has been. SkyplaneError: as `flush`.
         """
-        self._ledger.revision += 1
+        self._ledger.ended(is_complete=is_complete)
         await self.flush()
 
     async def run(self) -> None:

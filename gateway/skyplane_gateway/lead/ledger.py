@@ -109,6 +109,7 @@ class Ledger:
         self._last: set[str] = set()
         self._failed: BoundedRows[FailedRow] = BoundedRows(FAILED_BYTES)
         self._failed_count = 0
+        self._is_complete = start.is_complete
         self._uploads: dict[str, UploadRow] = {}
         #: The last key up to `through` that this epoch has looked at.
         self._seen: str | None = None
@@ -136,6 +137,7 @@ class Ledger:
     def listed(self, key: str, *, is_last: bool = False) -> None:
         """Work on a key begins. Ordinary ones come in ascending order."""
         self.revision += 1
+        self._is_complete = False
         if is_last:
             self._last.add(key)
             return
@@ -191,6 +193,11 @@ class Ledger:
             self._last.discard(key)
             self.revision += 1
 
+    def ended(self, *, is_complete: bool) -> None:
+        """All that was listed has ended; `is_complete`: none without its object."""
+        self.revision += 1
+        self._is_complete = is_complete
+
     # -- the journal
 
     def journal(self, sequence: int) -> Journal:
@@ -212,7 +219,13 @@ class Ledger:
             uploads=tuple(self._uploads[key] for key in sorted(self._uploads)),
             failed=tuple(sorted(self._failed, key=lambda row: row.key)),
             failed_count=self._failed_count,
+            is_complete=self._is_complete,
         )
+
+    @property
+    def is_complete(self) -> bool:
+        """See `Journal`."""
+        return self._is_complete
 
     @property
     def uploads(self) -> tuple[UploadRow, ...]:

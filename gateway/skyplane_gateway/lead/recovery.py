@@ -7,11 +7,11 @@ checksums) is asked for objects that the journal is in doubt of, never for the o
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from skyplane_gateway.errors import NotFound
+from skyplane_gateway.errors import NotFound, StoreError
 from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
 from skyplane_gateway.lead.journal_keeper import Verb
 from skyplane_gateway.lead.resume import Judgement, Past, keep_parts
@@ -83,6 +83,19 @@ class Recovery:
         elif upload.noted_unix_s is not None:
             arguments = {"key": upload.key, "noted_unix_s": upload.noted_unix_s}
             await self._call("abort_intended", arguments)
+
+    async def abort_strays(self, strays: Iterable[UploadRow]) -> None:
+        """Abort what nobody goes on with.
+
+        Raises:
+            GatewayError: as the sink says.
+        """
+        for stray in strays:
+            try:
+                await self.abort(stray)
+            except StoreError as error:
+                # An older journal goes on naming it, until that is removed as well.
+                log.warning("an upload of %r stays open: %s", stray.key, error)
 
     async def _carry_out(self, judgement: Judgement) -> Settled:
         if judgement.verdict == "compare":

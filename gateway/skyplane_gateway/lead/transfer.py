@@ -21,7 +21,6 @@ from skyplane_gateway.errors import (
     PreconditionFailed,
     SkyplaneError,
     StaleEpoch,
-    StoreError,
     StoreUnavailable,
     UnknownTransfer,
 )
@@ -212,7 +211,7 @@ class LeadTransfer:
                     task.cancel()
                 await asyncio.gather(work, *duties, return_exceptions=True)
         counters = self.report.counters
-        if counters.found == 0 and not self.spec.allow_empty:
+        if counters.found == 0 and not (self.spec.allow_empty or keeper.is_complete):
             raise EmptySource(
                 f"there are no objects under {self.spec.source_prefix!r} in "
                 f"{self.spec.source.bucket!r}; check the prefix, or allow an empty source"
@@ -310,12 +309,7 @@ class LeadTransfer:
             report=self.report,
             threads=self._crew.threads,
         )
-        for stray in past.strays:
-            try:
-                await recovery.abort(stray)
-            except StoreError as error:
-                # An older journal goes on naming it, until that is removed as well.
-                log.warning("an upload of %r stays open: %s", stray.key, error)
+        await recovery.abort_strays(past.strays)
         return self._keeper, self._work
 
     async def _verb(self, verb: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -350,9 +344,13 @@ class LeadTransfer:
         Raises:
             StaleEpoch: it has not; what it knows may be another lead's.
         """
-        await objects.run()
-        if self.report.counters.found:
-            await keeper.confirm()
+        try:
+            await objects.run()
+        except NotFound:
+            if not keeper.is_complete:
+                raise  # Else that single object was moved, and nobody heard of it.
+        if self.report.counters.found or keeper.is_complete:
+            await keeper.confirm(is_complete=not self.report.counters.failed)
 
     # -- what others may know
 

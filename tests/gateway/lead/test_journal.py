@@ -65,7 +65,14 @@ journals = st.builds(
     uploads=st.lists(upload_rows, max_size=4).map(tuple),
     failed=st.lists(st.builds(FailedRow, texts, texts), max_size=4).map(tuple),
     failed_count=st.integers(4, 1 << 40),
+    is_complete=st.booleans(),
 )
+
+
+def test_a_journal_that_does_not_say_whether_it_is_complete_is_not() -> None:
+    document = Journal(KEY, 1, "r", 1).to_dict()
+    del document["is_complete"]
+    assert not Journal.from_dict(document).is_complete
 
 
 @given(journals)

@@ -144,6 +144,22 @@ def test_a_new_epoch_says_all_that_the_old_one_said() -> None:
     assert Ledger(old).journal(4) == old
 
 
+def test_what_is_complete_is_so_until_something_is_listed() -> None:
+    """The next epoch of a move that was done, but for the word of it, finds nothing: it used
+    to take the source for one that had always been empty."""
+    ledger = ledger_of("a")
+    ledger.committed(done("a"))
+    assert not ledger.journal(1).is_complete
+    ledger.ended(is_complete=True)
+    next_epoch = Ledger(ledger.journal(2))
+    assert next_epoch.journal(1).is_complete
+    next_epoch.listed("b")
+    assert not next_epoch.journal(2).is_complete
+    next_epoch.failed("b", "not-found")
+    next_epoch.ended(is_complete=False)
+    assert not next_epoch.journal(3).is_complete
+
+
 @dataclass
 class Truth:
     """What happened to each key; the events that may come next."""
