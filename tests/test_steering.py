@@ -10,6 +10,7 @@ import pytest
 from skyplane_gateway.lead.journal import journal_key
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
+    AddressTaken,
     ConfigurationInvalid,
     FleetLost,
     GatewayLost,
@@ -288,6 +289,32 @@ def test_a_look_tells_who_answers_and_what_they_know() -> None:
     sessions.gateways["c"].errors["status"] = NotAuthorised("another fleet's")
     with pytest.raises(NotAuthorised):
         steering.look(KEY)
+
+
+def test_a_stranger_at_the_address_of_a_gateway_is_a_gateway_that_is_gone() -> None:
+    """It was distrust of the whole fleet, and the transfer failed for good."""
+    sessions = FakeSessions("arb", "crd")
+    for node in "ad":
+        sessions.gateways[node].errors["status"] = AddressTaken("not as a")
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    assert steering.look(KEY) == FleetView(("c",), ("b",), None, None, 1)
+    with pytest.raises(FleetLost, match="not as a"):
+        submit(sessions)
+    # And once some have answered, it is no mistake of ours that none does any more.
+    for node in "bc":
+        sessions.gateways[node].errors["status"] = AddressTaken("not as c")
+    assert steering.look(KEY) == FleetView((), (), None, None, 1)
+
+
+def test_with_another_fleet_secret_than_all_gateways_nothing_is_taken_for_gone() -> None:
+    sessions = FakeSessions("arb", "crd")
+    for gateway in sessions.gateways.values():
+        gateway.errors["status"] = AddressTaken("both need the same fleet secret")
+    with pytest.raises(NotAuthorised, match="the same fleet secret"):
+        submit(sessions)
+    sessions.gateways["d"].errors["status"] = GatewayUnreachable("gone")
+    with pytest.raises(FleetLost):
+        submit(sessions)
 
 
 def test_a_take_over_attaches_those_that_answer_alone() -> None:

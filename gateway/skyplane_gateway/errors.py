@@ -139,6 +139,12 @@ class GatewayUnreachable(GatewayError):
     code = "gateway-unreachable"
 
 
+class AddressTaken(GatewayUnreachable):
+    """Somebody else answers on a gateway's control address: the gateway itself is gone."""
+
+    code = "address-taken"
+
+
 class GatewayLost(GatewayError):
     """A gateway or a path went away while a transfer ran over it."""
 

@@ -16,6 +16,7 @@ from skyplane_gateway.config import CONTROL_VERSION, MIB, GatewayConfig, Topolog
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.ends import Ends
 from skyplane_gateway.errors import (
+    AddressTaken,
     ConfigurationInvalid,
     GatewayLost,
     GatewayUnreachable,
@@ -298,9 +299,9 @@ class GatewayService:
         if topology is None:
             raise ConfigurationInvalid(f"{self.config.node} has no topology yet")
         host, port = topology.control_addresses[node]
-        return ControlClient(
-            host, port, self._client_context, gateway_uri(self.config.fleet_key, node)
-        )
+        uri = gateway_uri(self.config.fleet_key, node)
+        # Both were made for this fleet: who cannot prove it has come after a gateway that ended.
+        return ControlClient(host, port, self._client_context, uri, if_stranger=AddressTaken)
 
     async def cancel(self, key: str) -> None:
         """Stop leading a transfer and forget this end of it. Idempotent."""

@@ -8,6 +8,7 @@ what the operators use to choose between Airflow's retry and its fail-for-good.
 from __future__ import annotations
 
 from skyplane_gateway.errors import (
+    AddressTaken,
     AlreadyExists,
     AlreadyRunning,
     Cancelled,
@@ -38,6 +39,7 @@ from skyplane_gateway.errors import (
 )
 
 __all__ = [
+    "AddressTaken",
     "AlreadyExists",
     "AlreadyRunning",
     "BudgetReached",

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from skyplane_gateway.control.client import ControlClient
-from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.errors import AddressTaken, SkyplaneError
 from skyplane_orchestration.fleet import Fleet, GatewayHandle
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ _SIDE_BY_SIDE: Final = 16
 
 class FleetSessions:
     """A session per gateway, opened when it is first used.
+
+    A gateway that cannot prove to be of the fleet does not answer (`AddressTaken`). That the
+    caller has another fleet secret is the same from here; `Steering` tells them apart.
 
     Args:
         fleet: whose gateways.
@@ -47,6 +50,7 @@ class FleetSessions:
                 self._context,
                 self._authority.expected_uri(handle.node),
                 self._timeout_s,
+                if_stranger=AddressTaken,
             )
             self._clients[handle.node] = client
         return client

@@ -18,9 +18,11 @@ from skyplane_gateway.stores.base import Credentials
 from skyplane_gateway.stores.limited import open_limited
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
+    AddressTaken,
     FleetLost,
     GatewayLost,
     GatewayUnreachable,
+    NotAuthorised,
     SkyplaneError,
     StaleEpoch,
 )
@@ -56,6 +58,8 @@ class Steering:
     def __init__(self, sessions: FleetSessions) -> None:
         self._sessions = sessions
         self._fleet = sessions.fleet
+        #: A gateway of the fleet has answered, so the fleet secret is the right one.
+        self._is_known = False
 
     @property
     def _ends(self) -> tuple[GatewayHandle, ...]:
@@ -83,6 +87,7 @@ class Steering:
 
         Raises:
             FleetLost: gateways of the fleet do not answer, or have lost each other.
+            NotAuthorised: as `look`.
             StoreError: an end is missing, closed to its gateways, or does not answer.
         """
         view, silent = self._look(transfer_key)
@@ -132,7 +137,11 @@ class Steering:
         )
 
     def look(self, transfer_key: str) -> FleetView:
-        """What the ends that answer know of a transfer."""
+        """What the ends that answer know of a transfer.
+
+        Raises:
+            NotAuthorised: an end refuses us, or none has ever proved to be of the fleet.
+        """
         return self._look(transfer_key)[0]
 
     def _look(self, transfer_key: str) -> tuple[FleetView, GatewayUnreachable | None]:
@@ -147,6 +156,7 @@ class Steering:
         others = [handle for handle in self._ends if handle.node != first.node]
         documents: dict[str, dict[str, Any]] = {}
         silent: GatewayUnreachable | None = None
+        strangers = 0
         for handles in (others, [first]):
             answers, errors = self._sessions.each_that_answers(
                 handles, lambda _, client: client.status()
@@ -156,6 +166,10 @@ class Steering:
                 if not isinstance(error, GatewayUnreachable):
                     raise error
                 silent = error
+                strangers += isinstance(error, AddressTaken)
+        self._is_known = self._is_known or bool(documents)
+        if silent is not None and strangers == len(self._ends) and not self._is_known:
+            raise NotAuthorised(silent.message) from silent
         led, epoch = _led(documents, transfer_key)
         running = [row.tenure for row in led if row.is_running]
         newest = max(led, key=_epoch_of, default=None)
@@ -202,7 +216,9 @@ class Steering:
     def status(self, submitted: SubmittedTransfer) -> TransferStatus:
         """Raises GatewayUnreachable when the lead does not answer."""
         lead = self._sessions.of(self._fleet.gateway(submitted.lead))
-        return TransferStatus.from_document(lead.transfer_status(submitted.transfer_key))
+        document = lead.transfer_status(submitted.transfer_key)
+        self._is_known = True
+        return TransferStatus.from_document(document)
 
     def report_rows(self, submitted: SubmittedTransfer) -> Iterator[dict[str, Any]]:
         """One row per object, in the order in which they ended."""

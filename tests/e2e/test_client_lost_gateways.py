@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.e2e.held_store import take
+from tests.e2e.held_store import OBJECTS, take
+from tests.faults.stranger import answering
 
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.job import Limits, TransferJob
@@ -18,6 +21,7 @@ from skyplane_orchestration.plan import TransferPlan
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server
+    from tests.e2e.held_store import HeldStore
     from tests.faults.http_proxy import FaultProxy
 
 pytestmark = pytest.mark.e2e
@@ -91,3 +95,36 @@ def test_a_gateway_killed_beside_another_path(
     finally:
         client.teardown(fleet)
     kit.ended_well(job, servers)
+
+
+def test_a_lead_killed_and_its_address_taken_by_somebody_else(
+    kit: ClientKit, held: HeldStore, held_job: TransferJob, tmp_path: Path
+) -> None:
+    """As the IP address of a spot instance is: the transfer failed for good, for distrust."""
+    client = kit.client()
+    fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK), count=2))
+    doomed = fleet.sources[0]
+    killed: list[str] = []
+
+    def kill(status: TransferStatus) -> None:
+        if not killed and held.held():
+            killed.append(doomed.node)
+            kit.kill(fleet, doomed.node)
+            strangers.enter_context(answering(doomed.control, tmp_path))
+            held.take()
+
+    leads: list[str] = []
+    with ExitStack() as strangers:
+        try:
+            client.transfer(
+                held_job,
+                fleet,
+                on_submitted=lambda _, where: leads.append(where.lead),
+                on_status=kill,
+            )
+        finally:
+            client.teardown(fleet)
+    assert killed
+    assert leads == [handle.node for handle in fleet.sources]
+    assert held.keys() == set(OBJECTS)
+    assert held.is_whole()

@@ -58,10 +58,17 @@ class _Connection(http.client.HTTPSConnection):
     """An HTTPS connection that compares the peer's URI name instead of its host name."""
 
     def __init__(
-        self, host: str, port: int, context: ssl.SSLContext, expected_uri: str, timeout_s: float
+        self,
+        host: str,
+        port: int,
+        context: ssl.SSLContext,
+        expected_uri: str,
+        timeout_s: float,
+        if_stranger: type[GatewayError],
     ) -> None:
         super().__init__(host, port, context=context, timeout=timeout_s)
         self._expected_uri = expected_uri
+        self._if_stranger = if_stranger
 
     def connect(self) -> None:
         super().connect()
@@ -69,7 +76,7 @@ class _Connection(http.client.HTTPSConnection):
         names = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
         if self._expected_uri not in names:
             self.close()
-            raise NotAuthorised(
+            raise self._if_stranger(
                 f"{self.host}:{self.port} answers as {', '.join(names) or 'nobody'}, "
                 f"not as {self._expected_uri}; its address was taken over or the fleet "
                 "document is of another fleet"
@@ -84,10 +91,13 @@ class ControlClient:
         context: TLS context with the caller's certificate and the fleet's authority.
         expected_uri: the URI name that the gateway's certificate must carry.
         timeout_s: longest wait for a connection and for an answer.
+        if_stranger: what it is called when whoever answers is not proved to be that gateway:
+            `NotAuthorised`, unless the caller knows the fleet, so that it cannot be a mistake
+            of its own: then the gateway is gone, `AddressTaken`.
 
     Raises (every method):
         GatewayUnreachable: no connection, no answer, or the connection broke.
-        NotAuthorised: either side does not accept the other's certificate.
+        NotAuthorised: the gateway does not accept the caller's certificate; see `if_stranger`.
         SkyplaneError: what the gateway answered, rebuilt as the leaf that it raised.
     """
 
@@ -98,12 +108,15 @@ class ControlClient:
         context: ssl.SSLContext,
         expected_uri: str,
         timeout_s: float = 10.0,
+        *,
+        if_stranger: type[GatewayError] = NotAuthorised,
     ) -> None:
         self.host = host
         self.port = port
         self._context = context
         self._expected_uri = expected_uri
         self._timeout_s = timeout_s
+        self._if_stranger = if_stranger
         self._idle: list[_Connection] = []
         self._is_closed = False
         self._lock = threading.Lock()
@@ -313,7 +326,14 @@ class ControlClient:
         return document
 
     def _new(self, timeout_s: float) -> _Connection:
-        return _Connection(self.host, self.port, self._context, self._expected_uri, timeout_s)
+        return _Connection(
+            self.host,
+            self.port,
+            self._context,
+            self._expected_uri,
+            timeout_s,
+            self._if_stranger,
+        )
 
     def _take(self, timeout_s: float) -> tuple[_Connection, bool]:
         with self._lock:
@@ -333,12 +353,15 @@ class ControlClient:
                 return
         connection.close()
 
-    def _unreachable(self, error: Exception) -> GatewayUnreachable | NotAuthorised:
+    def _unreachable(self, error: Exception) -> GatewayError:
         address = f"{self.host}:{self.port}"
-        if _is_distrust(error):
-            return NotAuthorised(
+        is_stranger = isinstance(error, ssl.SSLCertVerificationError)
+        if is_stranger or _is_refusal(error):
+            kind = self._if_stranger if is_stranger else NotAuthorised
+            return kind(
                 f"the gateway at {address} and this process do not trust each other "
-                f"({error}); both need the same fleet secret and fleet"
+                f"({error}); both need the same fleet secret and fleet, or somebody else "
+                "has taken the address"
             )
         return GatewayUnreachable(
             f"the gateway at {address} does not answer ({error or type(error).__name__}); "
@@ -346,11 +369,8 @@ class ControlClient:
         )
 
 
-def _is_distrust(error: Exception) -> bool:
-    """Whether one side refused the other's certificate; else it does not speak TLS like ours."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return True
-    # OpenSSL's names: what the peer sends when it does not take our certificate.
+def _is_refusal(error: Exception) -> bool:
+    """Whether the peer does not take our certificate; other errors are of who speaks no TLS."""
     return isinstance(error, ssl.SSLError) and (error.reason or "") in _REFUSALS
 
 

@@ -17,6 +17,7 @@ import pytest
 from skyplane_gateway.control import client as client_module
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.errors import (
+    AddressTaken,
     GatewayError,
     GatewayUnreachable,
     NotAuthorised,
@@ -172,6 +173,24 @@ def test_another_fleets_gateway(serve: Serve) -> None:
     server = serve(says(OK), authority=other)
     with client_for(server.port) as client, pytest.raises(NotAuthorised, match="do not trust"):
         client.status()
+
+
+@pytest.mark.parametrize("node", [NODE, "aws:us-east-1/1"])
+def test_whoever_has_taken_the_address_of_a_gateway_that_was_known(serve: Serve, node: str) -> None:
+    """He was called unauthorised, which no retry mends; but the gateway is gone, no more."""
+    other = Authority(FleetSecret(b"another secret, as long as needed"), KEY)
+    server = serve(says(OK), authority=other if node == NODE else OURS)
+    client = ControlClient(
+        "127.0.0.1",
+        server.port,
+        OURS.client_context(),
+        OURS.expected_uri(node),
+        if_stranger=AddressTaken,
+    )
+    with client, pytest.raises(GatewayUnreachable, match="address") as caught:
+        client.status()
+    assert isinstance(caught.value, AddressTaken)
+    assert not caught.value.is_permanent
 
 
 def test_another_gateway_of_the_same_fleet(serve: Serve) -> None:

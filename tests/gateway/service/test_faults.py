@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faults.stranger import answering
 
 from skyplane_gateway.config import MIB
 from skyplane_gateway.errors import (
@@ -91,6 +94,33 @@ def test_a_gateway_lost_in_mid_transfer_is_done_without(
             assert status["routes_down"]
             assert kit.content(destination) == objects
             assert kit.uploads(destination) == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("role", ["source", "sink"])
+def test_a_gateway_whose_address_somebody_else_has_is_done_without(
+    role: str, fleet_of: Any, kit: Any, tmp_path: Path
+) -> None:
+    """One dead gateway whose address had gone to another machine failed a transfer for good."""
+
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        objects = {f"o{i}": bytes([i]) * (3 * MIB) for i in range(6)}
+        kit.fill(source, objects)
+        transfer, lost = "77" * 16, {"source": "c", "sink": "b"}[role]
+        routes = [kit.route(number, *nodes) for number, nodes in enumerate(PATHS[role])]
+        with answering(("127.0.0.1", 0), tmp_path) as address:
+            async with fleet_of(*routes, **SMALL) as fleet:
+                await fleet.attach(transfer, source, destination)
+                known = fleet.topology()
+                elsewhere = {**known.control_addresses, lost: address}
+                fleet.service("a").apply_topology(replace(known, control_addresses=elsewhere))
+                await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
+                status = await fleet.ended(transfer)
+                assert status["error"] is None
+                assert set(status[f"lost_{role}s"]) == {lost}
+                assert kit.content(destination) == objects
 
     asyncio.run(scenario())
 
