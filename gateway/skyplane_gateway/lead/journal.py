@@ -163,7 +163,7 @@ class Journal:
             source was fresh.
         begun: keys that had been begun and had not ended: all of those up to `through`,
             and of those beyond it as many as there was room for.
-        uploads: open or intended.
+        uploads: open or intended; of several of one key the last is the one that goes on.
         failed: keys that failed, as many as there was room for; `failed_count` is all.
         is_complete: every object that an epoch of this rule listed is at the destination, and
             none has been listed since: who finds the source empty now knows why.

@@ -57,7 +57,7 @@ class Inheritance:
     Attributes:
         journal: of the newest epoch that had this rule; None where there is none.
         strays: uploads that older journals, or journals of another rule, name and that one
-            does not: to be aborted.
+            does not, or not as those that go on: to be aborted.
     """
 
     journal: Journal | None
@@ -84,8 +84,8 @@ async def take_over(
 def inheritance(journals: Sequence[Journal], rule: str) -> Inheritance:
     """What the journals, oldest epoch first, leave to a lead of that rule."""
     newest = next((row for row in reversed(journals) if row.rule == rule), None)
-    kept = newest.uploads if newest is not None else ()
-    named = {(row.key, row.upload_id) for row in kept}
+    kept = {row.key: row for row in newest.uploads} if newest is not None else {}
+    named = {(row.key, row.upload_id) for row in kept.values()}
     strays = {
         (row.key, row.upload_id): row
         for journal in journals
@@ -93,12 +93,11 @@ def inheritance(journals: Sequence[Journal], rule: str) -> Inheritance:
         # An unknown one of a key that goes on is looked for when its turn comes.
         if (row.key, row.upload_id) not in named and row.upload_id is not None
     }
-    keys = {row.key for row in kept}
     unknown = {
         row.key: row
         for journal in journals
         for row in journal.uploads
-        if row.upload_id is None and row.key not in keys
+        if row.upload_id is None and row.key not in kept
     }
     return Inheritance(newest, (*strays.values(), *unknown.values()))
 
@@ -175,8 +174,8 @@ class JournalKeeper:
         self._ledger.committing(key, crc32c)
         self._touch()
 
-    def aborted(self, key: str) -> None:
-        self._ledger.aborted(key)
+    def aborted(self, key: str, upload_id: str | None) -> None:
+        self._ledger.aborted(key, upload_id)
         self._touch()
 
     def committed(self, row: DoneRow) -> None:
@@ -324,7 +323,7 @@ class NoJournal:
     def intent(self, row: UploadRow) -> None: ...
     def created(self, key: str, upload_id: str) -> None: ...
     def committing(self, key: str, crc32c: int) -> None: ...
-    def aborted(self, key: str) -> None: ...
+    def aborted(self, key: str, upload_id: str | None) -> None: ...
     def committed(self, row: DoneRow) -> None: ...
     def skipped(self, key: str) -> None: ...
     def failed(self, key: str, code: str) -> None: ...

@@ -110,7 +110,10 @@ class Ledger:
         self._failed: BoundedRows[FailedRow] = BoundedRows(FAILED_BYTES)
         self._failed_count = 0
         self._is_complete = start.is_complete
+        #: Key -> the upload that is to become its object, and others of such keys: of an
+        #: older version, say, that could not be aborted when the newer one began.
         self._uploads: dict[str, UploadRow] = {}
+        self._strays: dict[tuple[str, str], UploadRow] = {}
         #: The last key up to `through` that this epoch has looked at.
         self._seen: str | None = None
         #: Out of bounds: `through` stays where it is, and nothing more is taken as done.
@@ -130,7 +133,8 @@ class Ledger:
                 self._intended.add(key, key)
             elif not self._fall_behind(key):
                 self._go_back()
-        self._uploads = {row.key: row for row in start.uploads}
+        for row in start.uploads:
+            self._begin(row)
 
     # -- events
 
@@ -156,7 +160,7 @@ class Ledger:
     def intent(self, row: UploadRow) -> None:
         """An upload is about to be created."""
         self.revision += 1
-        self._uploads[row.key] = replace(row, upload_id=None, crc32c=None)
+        self._begin(replace(row, upload_id=None, crc32c=None))
 
     def created(self, key: str, upload_id: str) -> None:
         self.revision += 1
@@ -167,10 +171,15 @@ class Ledger:
         self.revision += 1
         self._uploads[key] = replace(self._uploads[key], crc32c=crc32c)
 
-    def aborted(self, key: str) -> None:
-        """The key's upload is gone; the key itself has not ended by that."""
+    def aborted(self, key: str, upload_id: str | None) -> None:
+        """That upload is gone, or with no id what was intended; the key itself has not ended
+        by that."""
         self.revision += 1
-        self._uploads.pop(key, None)
+        if upload_id is not None:
+            self._strays.pop((key, upload_id), None)
+        row = self._uploads.get(key)
+        if row is not None and row.upload_id == upload_id:
+            del self._uploads[key]
 
     def committed(self, row: DoneRow) -> None:
         """The object is at the destination, verified."""
@@ -216,7 +225,7 @@ class Ledger:
             through=self._through,
             done=tuple(sorted(chain(*done), key=lambda row: row.key)),
             begun=tuple(sorted({*self._behind, *begun})),
-            uploads=tuple(self._uploads[key] for key in sorted(self._uploads)),
+            uploads=self.uploads,
             failed=tuple(sorted(self._failed, key=lambda row: row.key)),
             failed_count=self._failed_count,
             is_complete=self._is_complete,
@@ -229,8 +238,9 @@ class Ledger:
 
     @property
     def uploads(self) -> tuple[UploadRow, ...]:
-        """Uploads that are open, or may be."""
-        return tuple(self._uploads.values())
+        """Uploads that are open, or may be, by key; the last of a key is the one that goes on."""
+        rows = (*self._strays.values(), *self._uploads.values())
+        return tuple(sorted(rows, key=lambda row: row.key))
 
     # -- how far it is
 
@@ -249,6 +259,13 @@ class Ledger:
             if not self._is_behind(key):
                 self._behind.discard(key)
                 self._intended.add(key, key)
+
+    def _begin(self, row: UploadRow) -> None:
+        """From now on this is the key's upload; one that is still open stays named."""
+        old = self._uploads.get(row.key)
+        if old is not None and old.upload_id is not None:
+            self._strays[old.key, old.upload_id] = old
+        self._uploads[row.key] = row
 
     def _add_done(self, row: DoneRow) -> None:
         self._fresh.discard(row.key)

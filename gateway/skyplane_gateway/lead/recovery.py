@@ -13,7 +13,7 @@ from typing import Any
 
 from skyplane_gateway.errors import NotFound, StoreError
 from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
-from skyplane_gateway.lead.journal_keeper import Verb
+from skyplane_gateway.lead.journal_keeper import Keeper, Verb
 from skyplane_gateway.lead.resume import Judgement, Past, keep_parts
 from skyplane_gateway.selection import Selection
 from skyplane_gateway.stores.values import ObjectInfo, PartInfo
@@ -34,7 +34,7 @@ class Settled:
         done: how it is at the destination, when that is known of a finished one.
         upload: goes on; None for an object that starts from the beginning.
         parts: number -> part that is stored already.
-        gone: an upload of the key was aborted; the ledger is to be told.
+        gone: an upload of the key that was aborted; the ledger is to be told.
     """
 
     row: Selection
@@ -42,7 +42,7 @@ class Settled:
     done: DoneRow | None = None
     upload: UploadRow | None = None
     parts: Mapping[int, PartInfo] = field(default_factory=dict)
-    gone: bool = False
+    gone: UploadRow | None = None
 
     @property
     def is_left(self) -> bool:
@@ -84,8 +84,8 @@ class Recovery:
             arguments = {"key": upload.key, "noted_unix_s": upload.noted_unix_s}
             await self._call("abort_intended", arguments)
 
-    async def abort_strays(self, strays: Iterable[UploadRow]) -> None:
-        """Abort what nobody goes on with.
+    async def abort_strays(self, strays: Iterable[UploadRow], keeper: Keeper) -> None:
+        """Abort what nobody goes on with; the keeper is told of each.
 
         Raises:
             GatewayError: as the sink says.
@@ -93,6 +93,7 @@ class Recovery:
         for stray in strays:
             try:
                 await self.abort(stray)
+                keeper.aborted(stray.key, stray.upload_id)
             except StoreError as error:
                 # An older journal goes on naming it, until that is removed as well.
                 log.warning("an upload of %r stays open: %s", stray.key, error)
@@ -108,7 +109,7 @@ class Recovery:
             judgement.row,
             is_finished=judgement.verdict == "finished",
             done=judgement.done,
-            gone=judgement.upload is not None,
+            gone=judgement.upload,
         )
 
     async def _go_on(self, row: Selection, upload: UploadRow) -> Settled:
@@ -118,7 +119,7 @@ class Recovery:
         except NotFound:
             # Completed, aborted or expired: that object alone starts again.
             log.info("the upload %s of %r is gone", upload.upload_id, upload.key)
-            return Settled(row, gone=True)
+            return Settled(row, gone=upload)
         parts = [PartInfo.from_dict(part) for part in answer["parts"]]
         return Settled(row, upload=upload, parts=keep_parts(upload, parts))
 
@@ -152,6 +153,6 @@ class Recovery:
                 size_bytes=row.source.size_bytes,
                 crc32c=wanted,
             )
-            return Settled(row, is_finished=True, done=done, gone=upload is not None)
+            return Settled(row, is_finished=True, done=done, gone=upload)
         otherwise = judgement.otherwise
         return await self._carry_out(otherwise or Judgement("as-selected", row, upload=upload))

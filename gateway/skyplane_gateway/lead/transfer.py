@@ -309,7 +309,7 @@ class LeadTransfer:
             report=self.report,
             threads=self._crew.threads,
         )
-        await recovery.abort_strays(past.strays)
+        await recovery.abort_strays(past.strays, self._keeper)
         return self._keeper, self._work
 
     async def _verb(self, verb: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -140,7 +140,7 @@ class Uploads:
         arguments = {"key": upload.key, "upload_id": upload.upload_id}
         if await self._sinks.call_once("abort", arguments, prefer=upload.sink):
             self.open.discard(upload)
-            self.keeper.aborted(upload.key)
+            self.keeper.aborted(upload.key, upload.upload_id)
 
     async def abort_all(self) -> None:
         """Abort what is still open, and what may have begun without our knowing.

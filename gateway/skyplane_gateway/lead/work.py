@@ -140,8 +140,8 @@ class Work:
     def _enter(self, settled: Settled) -> bool:
         """Enter what needs no copying; whether that was all."""
         row = settled.row
-        if settled.gone:
-            self._movers.keeper.aborted(row.destination_key)
+        if settled.gone is not None:
+            self._movers.keeper.aborted(settled.gone.key, settled.gone.upload_id)
         if settled.is_finished and settled.done is not None:
             self._movers.enter_done(row, settled.done, 0)
         elif settled.is_finished:

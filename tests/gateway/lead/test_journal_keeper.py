@@ -237,6 +237,9 @@ def test_of_many_journals_the_newest_of_the_rule_is_inherited_and_the_rest_is_st
     assert alone.journal is None
     assert {(stray.key, stray.upload_id) for stray in alone.strays} >= {("a", "1"), ("c", "3")}
     assert inheritance([], "r").strays == ()
+    # Of several uploads of one key that the newest names, the last goes on.
+    again = Journal("ab" * 16, 1, "r", 1, uploads=(upload("a", "1"), upload("a")))
+    assert inheritance([again], "r").strays == (upload("a", "1"),)
 
 
 def test_a_journal_is_written_now_and_then_although_nothing_happens() -> None:

@@ -78,10 +78,35 @@ def test_an_upload_that_could_not_be_aborted_stays_named() -> None:
     for key in ("a", "b"):
         ledger.intent(upload(key))
         ledger.created(key, "id")
-    ledger.aborted("b")
+    ledger.aborted("b", "id")
     ledger.failed("a", "c")
     ledger.failed("b", "c")
     assert [row.key for row in ledger.journal(1).uploads] == ["a"]
+
+
+def test_an_upload_that_could_not_be_aborted_stays_named_when_its_key_begins_again() -> None:
+    """Its row was replaced by that of the second upload, and nobody knew of the first."""
+    ledger = ledger_of("a")
+    ledger.intent(upload("a"))
+    ledger.created("a", "1")
+    ledger.intent(upload("a"))
+    first = replace(upload("a"), upload_id="1")
+    assert ledger.journal(1).uploads == (first, upload("a"))
+    ledger.created("a", "2")
+    ledger.committing("a", 77)
+    second = replace(upload("a"), upload_id="2", crc32c=77)
+    journal = ledger.journal(2)
+    assert journal.uploads == ledger.uploads == (first, second)
+    assert Ledger(journal).journal(2) == journal
+    ledger.aborted("a", "1")
+    assert ledger.journal(3).uploads == (second,)
+    # In the other order, too, and when the key has come to its end meanwhile.
+    ledger = Ledger(journal)
+    ledger.aborted("a", "2")
+    assert ledger.journal(1).uploads == (first,)
+    ledger = Ledger(journal)
+    ledger.committed(done("a"))
+    assert ledger.journal(1).uploads == (first,)
 
 
 def test_what_was_fresh_stays_named_when_through_has_passed_it() -> None:
@@ -167,6 +192,9 @@ class Truth:
     listed: list[str] = field(default_factory=list)
     ended: set[str] = field(default_factory=set)
     uploads: dict[str, str | None] = field(default_factory=dict)
+    #: Uploads of keys that have begun again since.
+    strays: set[tuple[str, str]] = field(default_factory=set)
+    begun: int = 0
 
 
 def check(journal: Journal, truth: Truth) -> None:
@@ -174,7 +202,9 @@ def check(journal: Journal, truth: Truth) -> None:
     for key in truth.listed:
         passed = journal.through is not None and key <= journal.through
         assert not passed or key in truth.ended or key in named, key
-    assert {row.key: row.upload_id for row in journal.uploads} == truth.uploads
+    uploads = [(row.key, row.upload_id) for row in journal.uploads]
+    assert sorted(map(repr, uploads)) == sorted(map(repr, [*truth.strays, *truth.uploads.items()]))
+    assert truth.uploads.items() <= dict(uploads).items()
     assert len(encode_journal(journal)) <= MAX_JOURNAL_BYTES
 
 
@@ -229,17 +259,26 @@ def happens(data: Any, ledger: Ledger, truth: Truth, key: str) -> bool:
     """Some event of the key; whether its work has ended."""
     choices = ["committed", "skipped", "failed", "intent"]
     if key in truth.uploads:
-        choices += ["created", "aborted"]
+        choices += ["created", "aborted"] if truth.uploads[key] is None else ["aborted"]
+    strays = sorted(stray for stray in truth.strays if stray[0] == key)
+    if strays:
+        choices.append("stray aborted")
     what = data.draw(st.sampled_from(choices))
     if what == "intent":
         ledger.intent(upload(key))
+        old = truth.uploads.get(key)
+        if old is not None:
+            truth.strays.add((key, old))
         truth.uploads[key] = None
     elif what == "created":
-        ledger.created(key, "id")
-        truth.uploads[key] = "id"
+        truth.begun += 1
+        truth.uploads[key] = f"{truth.begun}"
+        ledger.created(key, f"{truth.begun}")
     elif what == "aborted":
-        ledger.aborted(key)
-        del truth.uploads[key]
+        ledger.aborted(key, truth.uploads.pop(key))
+    elif what == "stray aborted":
+        ledger.aborted(*strays[0])
+        truth.strays.remove(strays[0])
     elif what == "committed":
         ledger.committed(done(key, is_fresh=data.draw(st.booleans())))
         truth.uploads.pop(key, None)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
@@ -20,6 +20,8 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
 )
 from skyplane_gateway.lead import movers as movers_module
+from skyplane_gateway.lead.journal import Journal
+from skyplane_gateway.lead.ledger import Ledger
 from skyplane_gateway.lead.movers import Movers
 from skyplane_gateway.lead.pauses import MAX_ATTEMPTS
 from skyplane_gateway.lead.report import Report
@@ -46,6 +48,7 @@ class FakeSink:
         self.calls = calls
         self.asked: list[dict[str, Any]] = []
         self.errors: dict[str, list[SkyplaneError]] = {}
+        self.upload_ids: Iterator[str] = iter(())
 
     async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         self.calls.append((self.node, verb))
@@ -53,7 +56,7 @@ class FakeSink:
         if self.errors.get(verb):
             raise self.errors[verb].pop(0)
         if verb == "create":
-            return {"upload_id": f"{self.node}-{arguments['key']}"}
+            return {"upload_id": next(self.upload_ids, f"{self.node}-{arguments['key']}")}
         return {"crc32c": arguments.get("crc32c"), "etag": "e"}
 
     def close(self) -> None: ...
@@ -461,6 +464,52 @@ def test_uploads_that_no_sink_can_abort_stay_listed_and_cost_no_patience(
             await scene.movers.uploads.abort(upload)
         assert scene.movers.uploads.open == set(uploads)
         assert sorted(scene.calls) == [("s0", "abort"), ("s1", "abort")]
+
+    virtual(scenario())
+
+
+class Kept:
+    """A keeper whose journal is durable at once."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger(Journal("ab" * 16, 1, "rule", len(PART), writer="w"))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.ledger, name)
+
+    async def flush(self) -> None: ...
+
+    def place(self) -> dict[str, Any]:
+        return {"folder": "", "transfer_key": "ab" * 16}
+
+
+def test_an_upload_that_could_not_be_aborted_stays_named_while_its_object_starts_over(
+    virtual: Run, inline: Executor
+) -> None:
+    """The journal forgot it once the key began again: nobody but a sweep of orphans found it."""
+
+    async def scenario() -> None:
+        scene = Scene(inline, sinks=1)
+        kept = Kept()
+        scene.movers.keeper = kept  # type: ignore[assignment]
+        (sink,) = scene.sinks
+        sink.upload_ids = iter(["first", "second"])
+        sink.errors["abort"] = [StoreUnavailable("503")]
+        listed = scene.row("k")
+        heads = iter(["e", "e2", "e2"])
+        scene.store.head = lambda key: replace(  # type: ignore[method-assign]
+            listed.source, etag=next(heads)
+        )
+
+        def fate(order: RangeOrder) -> SkyplaneError:
+            return PreconditionFailed("changed") if order.etag == "e" else GatewayLost("by no path")
+
+        scene.courier.fate = fate
+        await scene.movers.move_in_parts(listed)
+        named = {row.upload_id for row in kept.ledger.journal(1).uploads}
+        assert named == {"first"}, "the second was aborted when the object failed"
+        await scene.movers.uploads.abort_all()
+        assert kept.ledger.journal(2).uploads == ()
 
     virtual(scenario())
 

@@ -131,8 +131,7 @@ class Lead:
         try:
             await self.keeper.flush()
             self.recovery = Recovery(inherited.journal, self.call, self._source_crc32c)
-            for stray in inherited.strays:
-                await self.recovery.abort(stray)
+            await self.recovery.abort_strays(inherited.strays, self.keeper)
             await self._everything()
         finally:
             keeping.cancel()
@@ -163,8 +162,8 @@ class Lead:
     async def _move(self, row: Selection, is_last: bool) -> None:
         key = row.destination_key
         settled = await self.recovery.settle(row, is_last=is_last)
-        if settled.gone:
-            self.keeper.aborted(key)
+        if settled.gone is not None:
+            self.keeper.aborted(key, settled.gone.upload_id)
         row = settled.row
         self.world.outcomes[key] = "copied"
         if settled.is_finished:
