@@ -616,6 +616,15 @@ def test_a_source_that_is_left_is_no_success(client: Client, removals: Script) -
         client.transfer(MOVE, fleet)
 
 
+def test_a_move_onto_itself_is_refused_for_good(client: Client, removals: Script) -> None:
+    removals.errors["remove"] = ConfigurationInvalid("one place by two names")
+    with pytest.raises(TransferFailed, match=r"^one place by two names") as caught:
+        client.run(MOVE, plan=PLAN)
+    result: Any = caught.value.result
+    assert (result.error_code, result.moved) == (ConfigurationInvalid.code, 0)
+    assert (caught.value.is_permanent, result.resume_handle) == (True, "")
+
+
 # -- plans
 
 

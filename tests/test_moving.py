@@ -148,6 +148,45 @@ def test_nothing_is_deleted_when_an_end_cannot_be_listed(
     assert "a" in left(folder)
 
 
+@pytest.mark.parametrize("by_version", [True, False])
+def test_nothing_is_deleted_when_a_copy_is_its_own_source(by_version: bool, folder: Path) -> None:
+    """A folder of the destination that led back to the source took the only copy with it."""
+    (folder.parent / "out/sub/c").unlink()
+    (folder.parent / "out/sub").rmdir()
+    (folder.parent / "out/sub").symlink_to(folder / "sub")
+    more: dict[str, Any] = {} if by_version else {"source_etag": "", "crc32c": None}
+    rows = [row(folder, "a"), row(folder, "sub/c", **more)]
+    before = left(folder)
+    with pytest.raises(ConfigurationInvalid, match=r"sub/c .*one file.*nothing was deleted"):
+        remove(folder, *rows)
+    assert left(folder) == before
+
+
+def test_nothing_is_deleted_when_the_ends_are_one_bucket_by_two_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create_bucket("one-bucket")
+    store = MemoryStore(StoreSpec("memory", "one-bucket"))
+    info = store.put("p/a", b"precious")
+    monkeypatch.setattr(moving, "open_store", lambda *_: store)
+    one, other = (Location("s3://b/p/", endpoint_url=f"http://{host}") for host in ("one", "two"))
+    job = TransferJob(one, other, move=True)
+    copied = {
+        "state": "copied",
+        "source": "p/a",
+        "destination": "p/a",
+        "bytes": 8,
+        "crc32c": crc32c_of(b"precious"),
+        "source_etag": info.etag,
+        "destination_etag": info.etag,
+    }
+    with pytest.raises(ConfigurationInvalid, match="one place by two names"):
+        remove_sources(job, lambda: iter([copied]), NONE, Removal())
+    with pytest.raises(ConfigurationInvalid, match="one place by two names"):
+        check_move(job, NONE)
+    assert [row.key for row in store.list("")] == ["p/a"]
+
+
 def test_what_is_gone_already_is_fine(folder: Path) -> None:
     rows = [row(folder, "a")]
     (folder / "a").unlink()
@@ -158,7 +197,8 @@ def test_what_announces_others_goes_first(folder: Path, monkeypatch: pytest.Monk
     deleted: list[str] = []
 
     def delete(self: LocalStore, key: str, *, if_match: str | None = None) -> None:
-        deleted.append(key.rpartition("/")[2])
+        if "/.skyplane/" not in key:
+            deleted.append(key.rpartition("/")[2])
 
     monkeypatch.setattr(LocalStore, "delete", delete)
     remove(folder, row(folder, "a"), row(folder, "_SUCCESS"))
@@ -201,7 +241,8 @@ def test_a_store_that_refuses_deletes_is_found_out_beforehand(
     monkeypatch.setattr(moving, "open_store", lambda *_: store)
     job = TransferJob(Location("s3://in/p"), Location("s3://out/q/"), move=True)
     check_move(job, NONE)
-    assert asked == ["p/.skyplane/jobs/may-delete"], "no key of anybody's data"
+    assert asked[0] == "p/.skyplane/jobs/may-delete"
+    assert all("/.skyplane/jobs/" in key for key in asked), "no key of anybody's data"
     assert [info.key for info in store.list("")] == ["p/a"]
 
     def refuse(self: MemoryStore, key: str) -> None:

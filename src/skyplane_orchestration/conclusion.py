@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from skyplane_orchestration.credentials import CredentialSources
-from skyplane_orchestration.errors import BudgetReached, SkyplaneError, TransferFailed
+from skyplane_orchestration.errors import (
+    BudgetReached,
+    ConfigurationInvalid,
+    SkyplaneError,
+    TransferFailed,
+)
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.outcome import TransferStatus, result_of
 from skyplane_orchestration.result import TransferResult
@@ -56,7 +61,9 @@ def _result(
             warnings += watch.steering.abort_left_uploads(job, status, credentials)
             uri = _write_manifest(job, watch, credentials, manifest)
         result = result_of(job, watch.fleet, status, manifest_uri=uri, warnings=tuple(warnings))
-        return _moved(job, watch, result, credentials) if job.move else result
+        # Whoever has heard of a success before has deleted the sources before that.
+        is_mover = job.move and not watch.is_abandoned
+        return _moved(job, watch, result, credentials) if is_mover else result
     except SkyplaneError as error:
         if status.state == "succeeded":
             raise
@@ -73,8 +80,8 @@ def with_handle(
     now_unix_s: float,
 ) -> TransferResult:
     """The result with a resume handle, where going on can help."""
-    error = status.error or {}
-    cannot_help = error.get("is_permanent", False) and error.get("code") != BudgetReached.code
+    is_over_budget = (status.error or {}).get("code") == BudgetReached.code
+    cannot_help = _is_permanent(result, status) and not is_over_budget
     if result.state != "failed" or cannot_help:
         return result
     from skyplane_orchestration.resuming import MAX_TEXT_BYTES, RESUME_TTL_S, ResumeHandle
@@ -102,8 +109,14 @@ def require_success(result: TransferResult, status: TransferStatus) -> TransferR
     raise TransferFailed(
         result.error or f"the transfer was {result.state}",
         result=result,
-        is_permanent=bool((status.error or {}).get("is_permanent", False)),
+        is_permanent=_is_permanent(result, status),
     )
+
+
+def _is_permanent(result: TransferResult, status: TransferStatus) -> bool:
+    """Whether a repetition cannot help, be it for the transfer or for what came after it."""
+    is_refused = result.error_code == ConfigurationInvalid.code
+    return is_refused or bool((status.error or {}).get("is_permanent", False))
 
 
 def _write_manifest(
@@ -131,6 +144,8 @@ def _moved(
         remove_sources(
             job, lambda: watch.steering.report_rows(watch.submitted), credentials, removal
         )
+    except ConfigurationInvalid as error:
+        return replace(result, state="failed", error=error.message, error_code=error.code)
     except SkyplaneError as error:
         trouble = error.message
     if removal.failed:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from skyplane_gateway.selection import is_published_last, require_apart
+from skyplane_gateway.selection import is_published_last
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectInfo, ObjectStore
+from skyplane_orchestration.apartness import (
+    require_outside,
+    require_two_files,
+    require_two_places,
+)
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
-    ConfigurationInvalid,
     NotFound,
     PermissionDenied,
     PreconditionFailed,
@@ -56,19 +60,18 @@ def check_move(job: TransferJob, credentials: CredentialSources) -> None:
     in a bucket with versions this leaves a delete marker under that key.
 
     Raises:
-        ConfigurationInvalid: one end lies in the other.
-        PermissionDenied: the source may not be deleted from.
-        StoreError: it cannot be asked.
+        ConfigurationInvalid: one end is the other or lies in it, whatever they are called.
+        PermissionDenied: the source may not be deleted from, or the destination not be
+            written to from here.
+        StoreError: one of them cannot be asked.
     """
-    ends = spec_of(job.source), job.source.key, spec_of(job.destination), job.destination.key
-    require_apart(*ends, recursive=job.recursive)
-    try:
-        require_apart(*ends[2:], *ends[:2], recursive=job.recursive)
-    except ConfigurationInvalid as error:
-        raise ConfigurationInvalid(
-            f"a move out of {job.source.url!r} into a folder above it cannot be told from a "
-            "change of the source; copy instead, or move to a place beside it"
-        ) from error
+    require_outside(job)
+    with _both_ends(job, credentials) as (source, copies):
+        _require_deletable(job, source)
+        require_two_places(job, source, copies)
+
+
+def _require_deletable(job: TransferJob, source: ObjectStore) -> None:
     folder = _folder(job.source.key, job.recursive)
     if job.source.kind == "file":
         # An unlink of what does not exist says nothing about permission.
@@ -76,14 +79,26 @@ def check_move(job: TransferJob, credentials: CredentialSources) -> None:
         if Path(place).is_dir() and not os.access(place, os.W_OK | os.X_OK):
             raise PermissionDenied(f"{place} may not be deleted from, which a move does")
         return
-    with closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as store:
-        try:
-            store.delete(folder + _PROBE)
-        except PermissionDenied as error:
-            raise PermissionDenied(
-                f"a move deletes objects under {job.source.url!r}, which is not allowed: "
-                f"{error.message}"
-            ) from error
+    try:
+        source.delete(folder + _PROBE)
+    except PermissionDenied as error:
+        raise PermissionDenied(
+            f"a move deletes objects under {job.source.url!r}, which is not allowed: "
+            f"{error.message}"
+        ) from error
+
+
+@contextmanager
+def _both_ends(
+    job: TransferJob, credentials: CredentialSources
+) -> Iterator[tuple[ObjectStore, ObjectStore]]:
+    with (
+        closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as source,
+        closing(
+            open_store(spec_of(job.destination), credentials.resolve(job.destination))
+        ) as copies,
+    ):
+        yield source, copies
 
 
 def _folder(key: str, recursive: bool) -> str:
@@ -110,18 +125,17 @@ def remove_sources(
         removal: where it is counted, so that nothing is forgotten should it break off.
 
     Raises:
+        ConfigurationInvalid: the ends, or an object and its copy, are one under two names;
+            nothing was deleted.
         SkyplaneError: the report cannot be read, or one of the ends not be listed.
     """
-    with (
-        closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as store,
-        closing(
-            open_store(spec_of(job.destination), credentials.resolve(job.destination))
-        ) as copies,
-    ):
+    with _both_ends(job, credentials) as (store, copies):
         for end, location in ((store, job.source), (copies, job.destination)):
             # A service that is asked in the name of another region names its own with an
             # error, but not in the answer to a `head`, which has no body.
             end.check(_folder(location.key, job.recursive))
+        require_two_places(job, store, copies)
+        require_two_files(job, (row for row in rows() if row["state"] == "copied"))
         for is_first in (True, False):
             copied = _copied(job, rows(), announcing=is_first)
             for row, outcome in side_by_side(

@@ -1,0 +1,165 @@
+"""Sees that the two ends of a move are two places, whatever they are called.
+
+A bucket has as many names as its server, a folder as many as there are links and mounts.
+Names therefore prove nothing; what is written to one end and does not appear in the other
+does.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from skyplane_gateway.lead.journal import (
+    Journal,
+    encode_journal,
+    folder_of_destination,
+    journal_key,
+)
+from skyplane_gateway.leftovers import clear_journals
+from skyplane_gateway.selection import map_key, require_apart
+from skyplane_gateway.stores.base import IF_ABSENT, ObjectStore, StoreSpec
+from skyplane_orchestration.errors import ConfigurationInvalid, NotFound, PermissionDenied
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.survey import spec_of
+
+#: The epoch of the journal that is written to be looked for.
+_EPOCH: Final = 1
+
+#: Writings of it, should its folder be removed by the end of another transfer meanwhile.
+_ATTEMPTS: Final = 5
+
+
+def source_folder(job: TransferJob) -> str:
+    """The folder that the job reads: empty, or ending in a slash."""
+    return folder_of_destination(job.source.key, recursive=job.recursive)
+
+
+def require_outside(job: TransferJob) -> None:
+    """Refuse ends of which one lies in the other, by their names.
+
+    Raises:
+        ConfigurationInvalid: one does.
+    """
+    _require_outside(job, spec_of(job.source), spec_of(job.destination))
+    if job.recursive and job.source.kind == job.destination.kind == "file":
+        _require_other_folders(job)
+
+
+def _require_outside(job: TransferJob, source: StoreSpec, destination: StoreSpec) -> None:
+    ends = source, job.source.key, destination, job.destination.key
+    require_apart(*ends, recursive=job.recursive)
+    try:
+        require_apart(*ends[2:], *ends[:2], recursive=job.recursive)
+    except ConfigurationInvalid as error:
+        raise ConfigurationInvalid(
+            f"a move out of {job.source.url!r} into a folder above it cannot be told from a "
+            "change of the source; copy instead, or move to a place beside it"
+        ) from error
+
+
+def _require_other_folders(job: TransferJob) -> None:
+    """The same by device and inode, which a bind mount does not change as it does the path."""
+    source, destination = (
+        Path(os.path.realpath(f"/{location.key}")) for location in (job.source, job.destination)
+    )
+    for inner, outer in ((destination, source), (source, destination)):
+        for folder in (inner, *inner.parents):
+            with suppress(OSError):  # Not there yet, or out of reach: its own look will tell.
+                if folder.samefile(outer):
+                    raise _one_place(job, f"{folder} and {outer} are one folder")
+
+
+def require_two_places(job: TransferJob, source: ObjectStore, copies: ObjectStore) -> None:
+    """Refuse ends that are one place, or lie in one another, under different names.
+
+    A journal of a transfer that never was is written at the destination and looked for in
+    the source; should we be killed meanwhile, a sweep removes it like any other.
+
+    Raises:
+        ConfigurationInvalid: they are.
+        PermissionDenied: the destination may not be written to from here.
+        StoreError: one of the ends cannot be asked.
+    """
+    folder = folder_of_destination(job.destination.key, recursive=job.recursive)
+    if job.destination.kind == "file" and not Path("/" + folder).is_dir():
+        return  # What is not there yet is nobody's source.
+    token = uuid.uuid4().hex
+    written = journal_key(folder, token, _EPOCH)
+    try:
+        _write(copies, written, encode_journal(Journal(token, _EPOCH, rule="", chunk_bytes=1)))
+    except PermissionDenied as error:
+        raise PermissionDenied(
+            f"a move writes to {job.destination.url!r} from here, to see that it is not its own "
+            f"source, which is not allowed: {error.message}"
+        ) from error
+    try:
+        same_name = journal_key(source_folder(job), token, _EPOCH)
+        if _keeps_names(job) and _has(source, same_name):
+            raise _one_place(job, "what is written to the one appears in the other")
+        if job.source.kind == job.destination.kind:
+            # Who may read no more than the source's folder sees nothing of what is beside it.
+            with suppress(PermissionDenied):
+                if _has(source, written):
+                    _require_outside(job, spec_of(job.source), spec_of(job.source))
+    finally:
+        clear_journals(copies, folder, token, _EPOCH)
+
+
+def _write(store: ObjectStore, key: str, body: bytes) -> None:
+    for attempt in range(_ATTEMPTS):
+        try:
+            store.put(key, body, precondition=IF_ABSENT)
+            return
+        except NotFound:
+            if attempt == _ATTEMPTS - 1:
+                raise
+
+
+def _keeps_names(job: TransferJob) -> bool:
+    """Whether objects have the same name below both folders: one object may get another."""
+    if job.recursive:
+        return True
+    source, folder = job.source.key, source_folder(job)
+    target = map_key(source, source, job.destination.key, recursive=False)
+    return target.rpartition("/")[2] == source.removeprefix(folder)
+
+
+def _has(store: ObjectStore, key: str) -> bool:
+    # By a listing: a `head` of what is not there takes rights that a source need not have.
+    return any(row.key == key for row in store.list(key))
+
+
+def require_two_files(job: TransferJob, copied: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse a move of which a file and its copy are one, through links or mounts below.
+
+    Raises:
+        ConfigurationInvalid: two are.
+    """
+    if not job.source.kind == job.destination.kind == "file":
+        return
+    for row in copied:
+        source, copy = Path("/" + row["source"]), Path("/" + row["destination"])
+        with suppress(OSError):  # Gone, or out of reach: its own look will tell.
+            # Of a link to the copy the link alone would be deleted.
+            if os.path.samestat(source.lstat(), copy.stat()):
+                raise _one_place(job, f"{source} and its copy {copy} are one file")
+
+
+def _one_place(job: TransferJob, proof: str) -> ConfigurationInvalid:
+    ends = (
+        job.source.url,
+        job.source.endpoint_url,
+        job.destination.url,
+        job.destination.endpoint_url,
+    )
+    source, there, destination, here = ends
+    return ConfigurationInvalid(
+        f"{source}{there and f' at {there}'} and {destination}{here and f' at {here}'} are one "
+        f"place by two names: {proof}, so a move would delete the only copy; nothing was "
+        "deleted, choose another destination"
+    )
