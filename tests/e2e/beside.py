@@ -10,8 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-#: A hang guard; nothing is asserted about how long anything takes.
-PATIENCE_S: Final = 120.0
+from tests.e2e.held_store import PATIENCE_S
 
 #: How often those that go on after a failed test lose their gateways.
 _AGAIN_S: Final = 0.5

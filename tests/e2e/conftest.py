@@ -21,7 +21,7 @@ import boto3
 import pytest
 from botocore.config import Config
 from tests.e2e.beside import Beside
-from tests.e2e.held_store import HeldStore, held_store, write_objects
+from tests.e2e.held_store import HeldStore, held_store, wait_for, write_objects
 from tests.faults import http_proxy, moto_server, versitygw
 from tests.faults.http_rules import Rule
 
@@ -48,21 +48,10 @@ if TYPE_CHECKING:
 
     from skyplane_orchestration.job import TransferJob
 
-#: A bound for whatever is waited for; nothing is asserted about how long it took.
-PATIENCE_S = 60.0
-
 #: What a gateway is trusted with; it stands nowhere that others can look.
 STORE_SECRET = "hush-" + "0123456789abcdef" * 2
 
 SOURCE_REGION, DESTINATION_REGION = "aws:ap-southeast-2", "aws:eu-west-3"
-
-
-def wait_until(holds: Callable[[], object], what: str) -> None:
-    """Poll a condition that other processes bring about."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline_s, f"waited {PATIENCE_S:g} s for: {what}"
-        time.sleep(0.05)
 
 
 @dataclass(frozen=True)
@@ -137,7 +126,7 @@ def _serve(region: str) -> S3Server:
             return False
         return True
 
-    wait_until(answers, "moto")
+    wait_for(answers, "moto")
     return S3Server(process, f"http://127.0.0.1:{port}", region)
 
 
@@ -189,7 +178,7 @@ class Home:
 
     def wait_until(self, holds: Callable[[], object], what: str) -> None:
         """Poll a condition that other processes bring about."""
-        wait_until(holds, what)
+        wait_for(holds, what)
 
     def gateways(self) -> list[int]:
         """Process ids of all gateways of this home, whoever started them."""
@@ -374,7 +363,7 @@ class ClientKit:
         }
         for pid in doomed:
             os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: doomed.isdisjoint(self.home.gateways()), "the end of gateways")
+        wait_for(lambda: doomed.isdisjoint(self.home.gateways()), "the end of gateways")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
-from tests.e2e.beside import PATIENCE_S
+from tests.e2e.held_store import PATIENCE_S
 
 from skyplane_gateway.protocol.checksum import crc32c
 from skyplane_orchestration.errors import ForeignHost
@@ -23,6 +24,9 @@ from skyplane_orchestration.result import TransferResult
 if TYPE_CHECKING:
     from tests.e2e.beside import Beside
     from tests.e2e.conftest import ClientKit, S3Server
+
+    from skyplane_orchestration.fleet import Fleet
+    from skyplane_orchestration.steering import SubmittedTransfer
 
 pytestmark = pytest.mark.e2e
 
@@ -124,6 +128,21 @@ def test_copied_files_have_the_modes_that_the_user_s_files_have(
     assert stat.S_IMODE((tmp_path / "to" / "c").stat().st_mode) == 0o755
 
 
+def test_a_linked_folder_of_the_destination_is_written_through_night_after_night(
+    kit: ClientKit, tmp_path: Path
+) -> None:
+    """No listing used to show what was written there, so the second night failed."""
+    source, destination, disk = (tmp_path / name for name in ("src", "dst", "disk"))
+    for folder in (source / "sub", destination, disk):
+        folder.mkdir(parents=True)
+    (destination / "sub").symlink_to(disk)
+    job = TransferJob(Location(f"{source}/"), Location(f"{destination}/"))
+    for night in ("first", "second"):
+        (source / "sub" / "a").write_text(night)
+        assert kit.client(night).run(job).copied == 1
+        assert (disk / "a").read_text() == night
+
+
 def test_the_same_over_a_relay_with_two_gateways_in_every_region(
     kit: ClientKit, files: TransferJob, tree: Tree, tmp_path: Path
 ) -> None:
@@ -216,10 +235,17 @@ def test_two_orchestrators_of_one_run_make_one_transfer(
 ) -> None:
     """A zombie task and its retry: the second joins, whoever that is."""
     plan = kit.relayed()
+    # One that came when another had heard of the end would begin anew, and rightly so.
+    all_there = threading.Barrier(3, timeout=PATIENCE_S)
 
     def worker() -> TransferResult:
         client = kit.client()
-        return client.transfer(files, client.provision(plan))
+        fleet = client.provision(plan)
+
+        def wait_for_the_others(fleet: Fleet, submitted: SubmittedTransfer) -> None:
+            all_there.wait()
+
+        return client.transfer(files, fleet, on_submitted=wait_for_the_others)
 
     runs = [beside.start(worker) for _ in range(3)]
     results = [each.result(PATIENCE_S) for each in runs]

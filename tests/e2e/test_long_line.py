@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.root]
 RTT_S: Final = 0.170
 #: What a connection can have on its way: a round trip lets through 1.5 MB/s.
 WINDOW_BYTES: Final = 256 << 10
+#: While there is room in it, the kernel adds a segment, however little room that is.
+MOST_UNDER_WAY_BYTES: Final = WINDOW_BYTES + (64 << 10)
 #: What the line carries: about six connections' worth.
 LINE_BYTES_PER_S: Final = 10e6
 MIB: Final = 1 << 20
@@ -89,13 +91,13 @@ def test_9_connections_make_up_for_the_distance(
     print(many.carried, one.carried, sep="\n")
     # The distance is real: no machine is so fast that one connection gets beyond its window.
     assert len(one.carried.connections_bytes) == 1
-    assert one.carried.most_under_way_bytes <= WINDOW_BYTES
+    assert one.carried.most_under_way_bytes <= MOST_UNDER_WAY_BYTES
     # The first window is there after half a round trip, each other one a whole one later.
-    later_bytes = one.result.copied_bytes - WINDOW_BYTES
-    assert later_bytes / one.result.seconds <= WINDOW_BYTES / RTT_S
+    later_bytes = one.result.copied_bytes - MOST_UNDER_WAY_BYTES
+    assert later_bytes / one.result.seconds <= MOST_UNDER_WAY_BYTES / RTT_S
     # As many as were planned get beyond it together. They take turns, frame by frame; a frame
     # is 1 MiB, or what is left of its chunk.
     assert len(many.carried.connections_bytes) == 16
     assert min(many.carried.connections_bytes) > 0.1 * MIB
     assert sum(many.carried.connections_bytes) > many.result.copied_bytes
-    assert many.carried.most_under_way_bytes > 2 * WINDOW_BYTES
+    assert many.carried.most_under_way_bytes > 2 * MOST_UNDER_WAY_BYTES

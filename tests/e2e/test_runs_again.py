@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
-from tests.e2e.beside import PATIENCE_S
-from tests.e2e.held_store import OBJECTS, SMALL, HeldStore, wait_for
+from tests.e2e.held_store import OBJECTS, PATIENCE_S, SMALL, HeldStore, wait_for
 
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.location import Location

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.e2e.beside import PATIENCE_S
-from tests.e2e.held_store import LAST, OBJECTS, HeldStore, wait_for
+from tests.e2e.held_store import LAST, OBJECTS, PATIENCE_S, HeldStore, wait_for
 
 from skyplane_orchestration.errors import TransferFailed
 from skyplane_orchestration.job import TransferJob
