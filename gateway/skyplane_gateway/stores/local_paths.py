@@ -4,6 +4,9 @@ A key is the path relative to the root, without a leading slash. A key ending in
 names a directory: an empty object of that name creates it, and listings show files
 only. Keys with empty, `.` or `..` segments, NUL, or segments over 255 bytes have no
 file of their own, so they are refused rather than folded into another name.
+
+Links are followed, to files and to folders, since writing follows them too: what is
+written through one must be found by the next listing.
 """
 
 from __future__ import annotations
@@ -115,7 +118,12 @@ def _walk(root: Path, base: str, prefix: str, start_after: str | None) -> Iterat
     for name, entry in entries:
         key = base + name
         if name.endswith("/"):
-            yield from _walk(root, key, prefix, start_after)
+            with mapped(f"looking at {entry.path}"):
+                is_endless = leads_back(Path(entry.path))
+            if is_endless:
+                logger.warning("left out of the listing, it leads back above: %s", entry.path)
+            else:
+                yield from _walk(root, key, prefix, start_after)
         else:
             found = _file(key, entry)
             if found is not None:
@@ -135,8 +143,25 @@ def _entries(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
                     "rename it or leave its directory out",
                     is_permanent=True,
                 ) from error
-            is_folder = entry.is_dir(follow_symlinks=False)
-            yield entry.name + "/" if is_folder else entry.name, entry
+            yield entry.name + "/" if _is_folder(entry) else entry.name, entry
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # A link that cannot be followed: whoever looks at it as a file says why.
+
+
+def leads_back(folder: Path) -> bool:
+    """Whether a folder is a link to one that it lies in, so that a walk would never end.
+
+    Raises:
+        OSError: as the file system says.
+    """
+    if not folder.is_symlink():
+        return False
+    return any(folder.samefile(above) for above in folder.parents)
 
 
 def _file(key: str, entry: os.DirEntry[str]) -> ObjectInfo | None:

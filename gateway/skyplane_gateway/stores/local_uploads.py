@@ -23,7 +23,7 @@ from pathlib import Path
 from skyplane_gateway.errors import NotFound, StoreError
 from skyplane_gateway.stores.base import PartInfo, UploadInfo
 from skyplane_gateway.stores.local_errors import mapped
-from skyplane_gateway.stores.local_paths import TEMPORARY, root_of
+from skyplane_gateway.stores.local_paths import TEMPORARY, leads_back, root_of
 from skyplane_gateway.stores.values import Body
 
 _LOG_SUFFIX = ".parts"
@@ -225,7 +225,8 @@ def _temporary_files(root: Path, prefix: str) -> Iterator[Path]:
             raise error
 
     folder = prefix.rpartition("/")[0]
-    for directory, _, names in os.walk(root / folder, onerror=refuse):
+    for directory, below, names in os.walk(root / folder, onerror=refuse, followlinks=True):
+        below[:] = [name for name in below if not leads_back(Path(directory, name))]
         for name in sorted(names):
             if name.startswith(TEMPORARY):
                 yield Path(directory) / name

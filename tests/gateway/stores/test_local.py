@@ -39,17 +39,53 @@ def part(store: ObjectStore, key: str, upload_id: str, body: bytes, offset: int 
 # ------------------------------------------------------------------ listing
 
 
-def test_links_to_files_are_read_and_links_to_directories_left_out(
+def test_links_are_followed_and_what_leads_nowhere_is_left_out(
     store: ObjectStore, root: Path
 ) -> None:
     (root / "real").mkdir()
     (root / "real" / "file").write_bytes(b"body")
     (root / "alias").symlink_to(root / "real" / "file")
-    (root / "loop").symlink_to(root)
+    (root / "real-2").symlink_to(root / "real")
     (root / "nowhere").symlink_to(root / "none")
     os.mkfifo(root / "pipe")
-    assert keys(store) == ["alias", "real/file"]
+    assert keys(store) == ["alias", "real-2/file", "real/file"]
     assert store.head("alias").size_bytes == 4
+    (root / "itself").symlink_to(root / "itself")
+    with pytest.raises(errors.StoreError, match="itself"):
+        keys(store)
+
+
+def test_what_is_written_through_a_linked_folder_is_listed(
+    store: ObjectStore, root: Path, tmp_path: Path
+) -> None:
+    """It was not, so that the next run took it for somebody else's."""
+    (tmp_path / "disk").mkdir()
+    (root / "sub").symlink_to(tmp_path / "disk")
+    written = store.put("sub/a", b"1")
+    upload_id = store.create_upload("sub/b/c")
+    assert [row.etag for row in store.list("")] == [written.etag]
+    assert keys(store, "sub/") == keys(store, "sub/a") == ["sub/a"]
+    assert [row.upload_id for row in store.list_uploads("")] == [upload_id]
+    (root / "sub-").write_bytes(b"")
+    assert keys(store) == ["sub-", "sub/a"]
+    assert [row.key for row in store.list("", start_after="sub-")] == ["sub/a"]
+
+
+def test_links_that_lead_back_do_not_go_round_for_ever(
+    store: ObjectStore, root: Path, tmp_path: Path
+) -> None:
+    (root / "a").mkdir()
+    (root / "a" / "file").write_bytes(b"")
+    (root / "a" / "self").symlink_to(root / "a")
+    (root / "a" / "root").symlink_to(root)
+    (root / "a" / "above").symlink_to(tmp_path)
+    (tmp_path / "disk" / "deep").mkdir(parents=True)
+    (tmp_path / "disk" / "deep" / "back").symlink_to(tmp_path / "disk")
+    (root / "disk").symlink_to(tmp_path / "disk" / "deep")
+    (root / "disk" / "file").write_bytes(b"")
+    upload_id = store.create_upload("a/upload")
+    assert keys(store) == ["a/file", "disk/back/deep/file", "disk/file"]
+    assert [row.upload_id for row in store.list_uploads("")] == [upload_id]
 
 
 def test_unfinished_files_and_empty_directories_are_not_objects(
