@@ -6,12 +6,10 @@ with the number of objects.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from concurrent.futures import Executor
 from itertools import islice
-from typing import Final
+from typing import Any, Final, Protocol, TypeVar
 
 from skyplane_gateway.selection import (
     KeyCheck,
@@ -24,6 +22,8 @@ from skyplane_gateway.selection import (
 )
 from skyplane_gateway.stores.base import ObjectInfo
 
+T = TypeVar("T")
+
 #: Keys taken from the source's listing at a time.
 _STEP_OBJECTS: Final = 256
 
@@ -32,15 +32,21 @@ _STEP_OBJECTS: Final = 256
 FetchPage = Callable[[str, str | None], Awaitable[tuple[list[ObjectInfo], bool]]]
 
 
+class InThread(Protocol):
+    """Runs a blocking call in a thread."""
+
+    async def __call__(self, call: Callable[..., T], *arguments: Any) -> T: ...
+
+
 class Listing:
     """What is to be done with every object of the source.
 
     Args:
         rule: which objects, to where, and what if they are there.
-        list_source: blocking; runs in `threads`.
+        list_source: blocking; goes by `in_thread`.
         fetch_page: a page of the destination.
         check_key: see `selection.select`.
-        threads: where the source's blocking calls run.
+        in_thread: runs the source's blocking calls.
 
     Attributes:
         looked_at: objects of the source that were listed, those that the filters leave out
@@ -54,13 +60,13 @@ class Listing:
         list_source: Lister,
         fetch_page: FetchPage,
         check_key: KeyCheck,
-        threads: Executor,
+        in_thread: InThread,
     ) -> None:
         self._rule = rule
         self._list_source = list_source
         self._fetch_page = fetch_page
         self._check_key = check_key
-        self._threads = threads
+        self._in_thread = in_thread
         self.looked_at = 0
 
     async def selections(self) -> AsyncGenerator[Selection, None]:
@@ -70,12 +76,11 @@ class Listing:
             NotFound: a single object that does not exist.
             StoreError: a listing failed; the rows so far are right, the rest is unknown.
         """
-        loop = asyncio.get_running_loop()
         found = candidates(self._rule, self._counted)
         # Opened late: an empty source never asks the destination.
         there: _Pages | None = None
         while True:
-            step = await loop.run_in_executor(self._threads, _next_step, found)
+            step = await self._in_thread(_next_step, found)
             for source, key in step:
                 if there is None:
                     there = _Pages(listed_at(self._rule, key), self._fetch_page)

@@ -7,7 +7,6 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Final
 
@@ -21,17 +20,18 @@ from skyplane_gateway.errors import (
 from skyplane_gateway.lead.courier import Courier
 from skyplane_gateway.lead.journal import DoneRow
 from skyplane_gateway.lead.journal_keeper import Keeper
-from skyplane_gateway.lead.pauses import MAX_ATTEMPTS, patiently
+from skyplane_gateway.lead.pauses import MAX_ATTEMPTS
 from skyplane_gateway.lead.recovery import Settled
 from skyplane_gateway.lead.report import Report
 from skyplane_gateway.lead.resume import IN_DOUBT_S
 from skyplane_gateway.lead.room import Room
 from skyplane_gateway.lead.sinks import Sinks
+from skyplane_gateway.lead.source_calls import SourceCalls
 from skyplane_gateway.lead.uploads import OpenUpload, SourceChanged, Uploads
 from skyplane_gateway.orders import RangeOrder, RangeOutcome
 from skyplane_gateway.protocol.checksum import combine
 from skyplane_gateway.selection import Selection
-from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, PartInfo, StoreCapabilities
+from skyplane_gateway.stores.base import ObjectInfo, PartInfo, StoreCapabilities
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +59,10 @@ class Movers:
     is started over with the version that is there then; overwritten again, it has failed.
 
     Args:
-        store: the source, for the versions and attributes of objects.
+        source: tells the versions and attributes of objects.
         sinks: run verbs on the destination.
         capabilities: the destination's.
         chunk_bytes: wanted size of a part.
-        threads: where the store's blocking calls run.
         randomness: of the pauses.
         keeps_intents: an object of ours that no journal names would be taken for somebody
             else's by the conflict rule, so the journal names each before it is written.
@@ -75,22 +74,19 @@ class Movers:
         *,
         courier: Courier,
         report: Report,
-        store: ObjectStore,
+        source: SourceCalls,
         sinks: Sinks,
         capabilities: StoreCapabilities,
         chunk_bytes: int,
-        threads: Executor,
         randomness: random.Random,
         keeps_intents: bool = False,
         now: Callable[[], float] | None = None,
     ) -> None:
         self._courier = courier
         self._report = report
-        self._store = store
+        self._source = source
         self._capabilities = capabilities
         self._chunk_bytes = chunk_bytes
-        self._threads = threads
-        self._randomness = randomness
         self._now = now or time.time
         self._parts = asyncio.Semaphore(_PARTS_UNDER_WAY)
         self._known_parts = Room(_PARTS_KNOWN)
@@ -181,7 +177,7 @@ class Movers:
         left = self._left.pop(row.destination_key, None)
         upload = _upload_of(left)
         try:
-            info = await self._head(row.source.key)
+            info = await self._source.head(row.source.key)
             if info.etag != row.source.etag:
                 raise SourceChanged
             part_bytes = self._capabilities.part_bytes(row.source.size_bytes, self._chunk_bytes)
@@ -210,7 +206,7 @@ class Movers:
     async def _start_over(self, row: Selection) -> None:
         """Copy the version that is there now from its beginning, once."""
         try:
-            fresh = replace(row, source=await self._head(row.source.key))
+            fresh = replace(row, source=await self._source.head(row.source.key))
         except StoreError as error:
             self.enter_failed(row, error, 1)
             return
@@ -229,12 +225,6 @@ class Movers:
             changed, twice = True, failure.error or twice
         if changed:
             self.enter_failed(fresh, twice, 2)
-
-    async def _head(self, key: str) -> ObjectInfo:
-        loop = asyncio.get_running_loop()
-        return await patiently(
-            lambda: loop.run_in_executor(self._threads, self._store.head, key), self._randomness
-        )
 
     async def _send_parts(
         self,

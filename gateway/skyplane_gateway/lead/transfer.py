@@ -18,10 +18,8 @@ from skyplane_gateway.errors import (
     GatewayError,
     NotFound,
     ObjectsFailed,
-    PreconditionFailed,
     SkyplaneError,
     StaleEpoch,
-    StoreUnavailable,
     UnknownTransfer,
 )
 from skyplane_gateway.lead.courier import Courier
@@ -29,14 +27,13 @@ from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.journal import Journal, folder_of_destination, rule_digest
 from skyplane_gateway.lead.journal_keeper import JournalKeeper, NoJournal, take_over
 from skyplane_gateway.lead.movers import Movers
-from skyplane_gateway.lead.pauses import patiently
 from skyplane_gateway.lead.peers import SinkPeer, SourcePeer
 from skyplane_gateway.lead.recovery import Recovery
 from skyplane_gateway.lead.report import Report
 from skyplane_gateway.lead.sinks import Sinks
+from skyplane_gateway.lead.source_calls import SourceCalls
 from skyplane_gateway.lead.work import Work
-from skyplane_gateway.readback import read_crc32c
-from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, StoreCapabilities
+from skyplane_gateway.stores.base import ObjectStore, StoreCapabilities
 from skyplane_gateway.stores.limited import is_throttling
 
 log = logging.getLogger(__name__)
@@ -120,14 +117,16 @@ class LeadTransfer:
             stall_deadline_s=stall_deadline_s,
             randomness=randomness,
         )
+        self._source = SourceCalls(
+            crew.store, crew.threads, stall_deadline_s=stall_deadline_s, randomness=randomness
+        )
         self._movers = Movers(
             courier=self._courier,
             report=self.report,
-            store=crew.store,
+            source=self._source,
             sinks=self._sinks,
             capabilities=crew.capabilities,
             chunk_bytes=spec.chunk_bytes,
-            threads=crew.threads,
             randomness=randomness,
             keeps_intents=spec.conflict == "fail",
             now=now,
@@ -194,6 +193,7 @@ class LeadTransfer:
             for duty in (self._courier.collect, self._courier.watch)
         ]
         duties.append(asyncio.create_task(self._courier.hasten()))
+        duties.append(asyncio.create_task(self._source.watch(self.progress)))
         duties.append(asyncio.create_task(keeper.run()))
         work = asyncio.create_task(self._move(objects, keeper))
         try:
@@ -287,7 +287,7 @@ class LeadTransfer:
         """Take up what earlier epochs left, and see that their leads write no more."""
         rule = rule_digest(self.spec)
         past = await take_over(self._verb, self._folder, self.transfer_key, self.epoch, rule)
-        recovery = Recovery(past.journal, self._verb, self._source_crc32c)
+        recovery = Recovery(past.journal, self._verb, self._source.crc32c)
         identity = Journal(
             self.transfer_key,
             self.epoch,
@@ -302,12 +302,11 @@ class LeadTransfer:
         self._movers.keeper = self._keeper
         self._work = Work(
             self.spec,
-            store=self._crew.store,
+            source=self._source,
             sinks=self._sinks,
             movers=self._movers,
             recovery=recovery,
             report=self.report,
-            threads=self._crew.threads,
         )
         await recovery.abort_strays(past.strays, self._keeper)
         return self._keeper, self._work
@@ -315,28 +314,6 @@ class LeadTransfer:
     async def _verb(self, verb: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         answer, _ = await self._sinks.call(verb, arguments)
         return answer
-
-    async def _source_crc32c(self, info: ObjectInfo) -> int | None:
-        """None where that version is not there any more.
-
-        Raises:
-            StoreError: it could not be read, often enough.
-        """
-        loop = asyncio.get_running_loop()
-        crew = self._crew
-
-        async def read() -> int:
-            found = await loop.run_in_executor(
-                crew.threads, read_crc32c, crew.store, info, info.size_bytes
-            )
-            if found is None:
-                raise StoreUnavailable(f"the body of {info.key!r} ended early; try again")
-            return found
-
-        try:
-            return await patiently(read, self._randomness)
-        except (NotFound, PreconditionFailed):
-            return None
 
     async def _move(self, objects: Work, keeper: JournalKeeper) -> None:
         """Move everything, and see at the end that this lead has been in charge all the time.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
-from concurrent.futures import Executor
 from contextlib import aclosing, closing
 from functools import partial
 from typing import Any, Final
@@ -16,10 +15,11 @@ from skyplane_gateway.lead.movers import Movers
 from skyplane_gateway.lead.recovery import Recovery, Settled
 from skyplane_gateway.lead.report import Report
 from skyplane_gateway.lead.sinks import Sinks
+from skyplane_gateway.lead.source_calls import SourceCalls
 from skyplane_gateway.lead.waiting import Waiting
 from skyplane_gateway.selection import Selection, SelectionRule, is_published_last
 from skyplane_gateway.stores import check_destination_key
-from skyplane_gateway.stores.base import ObjectInfo, ObjectStore
+from skyplane_gateway.stores.base import ObjectInfo
 
 #: Objects and batches under way at once: enough to keep every window full, few enough
 #: that a listing of millions waits in the store and not in memory.
@@ -38,24 +38,22 @@ class Work:
 
     Args:
         spec: what to copy.
-        store: the source.
+        source: the source.
         sinks: list the destination.
         movers: copy, and enter what became of each object into the report.
         recovery: knows what earlier epochs left.
         report: of the transfer; counts what is found.
-        threads: where blocking calls run.
     """
 
     def __init__(
         self,
         spec: TransferSpec,
         *,
-        store: ObjectStore,
+        source: SourceCalls,
         sinks: Sinks,
         movers: Movers,
         recovery: Recovery,
         report: Report,
-        threads: Executor,
     ) -> None:
         self._spec = spec
         self._sinks = sinks
@@ -73,10 +71,10 @@ class Work:
         )
         self._listing = Listing(
             rule,
-            list_source=store.list,
+            list_source=source.store.list,
             fetch_page=self._fetch_page,
             check_key=partial(check_destination_key, spec.destination.kind),
-            threads=threads,
+            in_thread=source.run,
         )
         #: Whether both listings have been read to their ends.
         self.is_listed = False

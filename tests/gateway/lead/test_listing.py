@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from skyplane_gateway.errors import NotFound, StoreUnavailable
 from skyplane_gateway.lead.listing import Listing
+from skyplane_gateway.lead.source_calls import SourceCalls
 from skyplane_gateway.selection import Selection, SelectionRule, select
 from skyplane_gateway.stores.base import ObjectInfo
 
@@ -33,6 +35,12 @@ class Destination:
         return rows[: self.page_objects], len(rows) > self.page_objects
 
 
+def source_calls(threads: Executor) -> SourceCalls:
+    """With a store that is never asked but through its listing."""
+    store: Any = None
+    return SourceCalls(store, threads, stall_deadline_s=1.0, randomness=random.Random(1))
+
+
 def listed(
     inline: Executor, rule: SelectionRule, source: Callable[[str], Any], there: Destination
 ) -> list[Selection]:
@@ -41,7 +49,7 @@ def listed(
         list_source=source,
         fetch_page=there.fetch,
         check_key=lambda key, size_bytes: None,
-        threads=inline,
+        in_thread=source_calls(inline).run,
     )
 
     async def collect() -> list[Selection]:
@@ -75,7 +83,7 @@ def test_what_the_filters_leave_out_was_looked_at(inline: Executor) -> None:
         list_source=lambda _: iter(rows),
         fetch_page=Destination([], 10).fetch,
         check_key=lambda key, size_bytes: None,
-        threads=inline,
+        in_thread=source_calls(inline).run,
     )
 
     async def collect() -> list[Selection]:

@@ -26,6 +26,7 @@ from skyplane_gateway.lead.movers import Movers
 from skyplane_gateway.lead.pauses import MAX_ATTEMPTS
 from skyplane_gateway.lead.report import Report
 from skyplane_gateway.lead.sinks import Sinks
+from skyplane_gateway.lead.source_calls import SourceCalls
 from skyplane_gateway.orders import RangeOrder, RangeOutcome
 from skyplane_gateway.protocol.checksum import combine
 from skyplane_gateway.protocol.checksum import crc32c as checksum
@@ -118,11 +119,15 @@ class Scene:
         self.movers = Movers(
             courier=self.courier,  # type: ignore[arg-type]
             report=self.report,
-            store=self.store,  # type: ignore[arg-type]
+            source=SourceCalls(
+                self.store,  # type: ignore[arg-type]
+                inline,
+                stall_deadline_s=STALL_S,
+                randomness=random.Random(1),
+            ),
             sinks=Sinks(self.sinks, stall_deadline_s=STALL_S, randomness=random.Random(1)),
             capabilities=StoreCapabilities(True, True, True, 1, 1 << 40, 10_000, 1 << 50),
             chunk_bytes=len(PART),
-            threads=inline,
             randomness=random.Random(1),
         )
 

@@ -20,6 +20,7 @@ from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import StoreSpec
 from skyplane_gateway.stores.limited import LimitedStore
 from skyplane_gateway.stores.limiter import AdaptiveLimiter, Limits
+from skyplane_gateway.stores.memory import MemoryStore
 from skyplane_gateway.tls import client_context
 
 SMALL = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
@@ -271,5 +272,38 @@ def test_the_deadlines_of_the_configuration_hold(fleet_of: Any, kit: Any) -> Non
             lead = fleet.service("a").lead(KEY)
             assert lead._courier._stall_deadline_s == lead._sinks._stall_deadline_s == 77.0
             await fleet.ended(KEY)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("method", ["list", "head"])
+def test_a_source_that_never_answers_ends_the_transfer(
+    fleet_of: Any, kit: Any, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Its lead waited for a listing, or for the version of an object, without an end."""
+    answers = threading.Event()
+    plain = getattr(MemoryStore, method)
+    deadlines = {"ack_deadline_s": 0.2, "stall_deadline_s": 0.4}
+
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        kit.fill(source, {"o": bytes(3 << 20)})
+
+        def hang(store: MemoryStore, *arguments: Any, **more: Any) -> Any:
+            if store.spec.bucket == source.bucket:
+                answers.wait()
+            return plain(store, *arguments, **more)
+
+        monkeypatch.setattr(MemoryStore, method, hang)
+        async with fleet_of(kit.route(0, "a", "b"), **{**SMALL, **deadlines}) as fleet:
+            await fleet.attach(KEY, source, destination)
+            await fleet.submit(KEY, kit.copy_spec(source, destination, chunk_bytes=1 << 20))
+            try:
+                status = await fleet.ended(KEY)
+            finally:
+                answers.set()
+            error = status["error"]
+            assert (error["code"], error["is_permanent"]) == ("store-unavailable", False)
+            assert "has not answered" in error["message"]
 
     asyncio.run(scenario())
