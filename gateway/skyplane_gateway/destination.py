@@ -330,19 +330,22 @@ class Destination:
     def _remove(self, bad: ObjectInfo, precondition: Precondition) -> None:
         """Remove an object of ours, and no other that was put in its place meanwhile.
 
-        Not every store deletes on a condition, so what is written between the look and the
-        deletion is lost; both take a moment, reading back may take minutes.
+        Not every store deletes on a condition: there, what is written between the look and
+        the deletion is lost. Both take a moment, reading back may take minutes.
 
         Raises:
             PreconditionFailed: another object is there; it may be written over again.
         """
-        with suppress(NotFound):
-            if self.store.head(bad.key).etag != bad.etag:
-                raise PreconditionFailed(
-                    f"{bad.key!r} was written over while it was read back; write it again",
-                    is_permanent=False,
-                )
-            self.store.delete(bad.key)
+        try:
+            with suppress(NotFound):
+                if self.store.head(bad.key).etag != bad.etag:
+                    raise PreconditionFailed("it is another object now")
+                self.store.delete(bad.key, if_match=bad.etag)
+        except PreconditionFailed as error:
+            raise PreconditionFailed(
+                f"{bad.key!r} was written over while it was read back; write it again",
+                is_permanent=False,
+            ) from error
         with self._lock:
             if len(self._removed) < _REMEMBERED:
                 self._removed.setdefault(bad.key, precondition.if_match)

@@ -148,6 +148,22 @@ def test_a_bad_object_that_is_replaced_before_it_is_removed_stays(memory: Object
     assert put(Destination(memory, "stored")).crc32c == CRC
 
 
+def test_what_is_put_in_the_place_of_a_bad_object_at_the_last_moment_stays(
+    memory: ObjectStore,
+) -> None:
+    """It came after the look, and was deleted for ours."""
+
+    def delete(original: Any, key: str, **more: Any) -> None:
+        memory.put(key, b"somebody else's")
+        original(key, **more)
+
+    old = Destination(Wrapped(memory, trusted=False, put=spoiled, delete=delete), "stored")
+    with pytest.raises(PreconditionFailed, match="written over") as caught:
+        put(old)
+    assert not caught.value.is_permanent
+    assert memory.head("k").size_bytes == len(b"somebody else's")
+
+
 def test_a_bad_object_that_is_gone_already_is_missed_by_nobody(memory: ObjectStore) -> None:
     def head(original: Any, key: str) -> Any:
         memory.delete(key)
