@@ -13,6 +13,7 @@ from skyplane_orchestration.failover import (
     Answered,
     Broken,
     Displaced,
+    EndedWell,
     Ensured,
     EnsureFleet,
     Event,
@@ -40,8 +41,12 @@ def view(
     newest: Tenure | None = None,
     running: Tenure | None = None,
     epoch: int = 1,
+    known: int = 0,
+    heard: int = 0,
 ) -> Seen:
-    return Seen(FleetView(tuple(sources), tuple(sinks), newest or running, running, epoch))
+    newest = newest or running
+    ends = tuple(sources), tuple(sinks)
+    return Seen(FleetView(*ends, newest, running, epoch, known=known, heard=heard))
 
 
 def silence(failover: Failover) -> Action:
@@ -187,24 +192,82 @@ def test_a_fleet_that_cannot_take_over_is_ensured_then_another_is_asked() -> Non
     assert failover.on(view("c")) == Submit(Tenure("c", 2), ("c",), ("z",))
 
 
+def test_a_lead_that_somebody_else_has_put_in_charge_is_looked_for_before_another_is() -> None:
+    """It had a new address, which this call did not know, so it was displaced."""
+    failover = Failover(FIRST)
+    silence(failover)
+    assert failover.on(view(known=2)) == EnsureFleet()
+    assert failover.on(Ensured()) == Look()
+    assert failover.on(view("abc", running=Tenure("a", 2), known=2)) == Poll(Tenure("a", 2))
+    # And when that one is lost, the fleet may still be brought up again.
+    silence(failover)
+    assert failover.on(view("", "", known=2)) == EnsureFleet()
+
+
+@pytest.mark.parametrize("answer", [Ensured(), NotEnsured("it was torn down")])
+def test_where_it_cannot_be_found_the_transfer_is_handed_on(answer: Event) -> None:
+    failover = Failover(FIRST)
+    silence(failover)
+    failover.on(view(known=2))
+    assert failover.on(answer) == Look()
+    assert failover.on(view(known=2, epoch=3)) == Submit(Tenure("b", 3), ("b", "c"), ("z",))
+    forbidden = Failover(FIRST, may_ensure=False)
+    silence(forbidden)
+    assert isinstance(forbidden.on(view(known=2, epoch=3)), Submit)
+
+
+@pytest.mark.parametrize("heard", [1, 2])
+def test_what_ended_well_and_was_heard_of_is_not_begun_again(heard: int) -> None:
+    """The ends were released, so they looked as if nothing had ever been done."""
+    failover = Failover(FIRST)
+    silence(failover)
+    over = view(known=heard, heard=heard, epoch=heard + 1)
+    assert failover.on(over) == EnsureFleet()
+    failover.on(Ensured())
+    assert failover.on(over) == EndedWell(heard)
+    found = Failover(FIRST)
+    silence(found)
+    found.on(over)
+    found.on(Ensured())
+    tenure = Tenure("a", heard)
+    assert found.on(view("abc", newest=tenure, known=heard, heard=heard)) == Poll(tenure)
+    gone = Failover(FIRST)
+    silence(gone)
+    gone.on(over)
+    gone.on(NotEnsured("it was torn down"))
+    assert gone.on(view("", "")) == EndedWell(heard)
+
+
+def test_the_success_of_an_older_epoch_is_not_that_of_this_one() -> None:
+    failover = Failover(Tenure("a", 3))
+    silence(failover)
+    assert failover.on(view(known=3, heard=2, epoch=4)) == Submit(
+        Tenure("b", 4), ("b", "c"), ("z",)
+    )
+
+
 # -- laws
 
 
 def _views() -> st.SearchStrategy[Seen]:
     tenures = st.builds(Tenure, st.sampled_from("abc"), st.integers(1, 6))
     return st.builds(
-        lambda sources, sinks, newest, is_running, epoch: view(
+        lambda sources, sinks, newest, is_running, epoch, known, heard: view(
             "".join(sorted(sources)),
             "".join(sorted(sinks)),
             newest=newest,
             running=newest if is_running else None,
             epoch=epoch,
+            known=known,
+            heard=heard,
         ),
         st.sets(st.sampled_from("abc")),
         st.sets(st.sampled_from("yz")),
         st.none() | tenures,
         st.booleans(),
         st.integers(1, 6),
+        st.integers(0, 6),
+        st.integers(0, 2),
     )
 
 
@@ -218,7 +281,7 @@ def test_whatever_happens_epochs_rise_and_the_end_comes(data: st.DataObject) -> 
     for _ in range(60):
         epoch = failover.tenure.epoch
         match action:
-            case GiveUp():
+            case GiveUp() | EndedWell():
                 break
             case Poll(tenure):
                 assert tenure == failover.tenure
@@ -245,4 +308,4 @@ def test_whatever_happens_epochs_rise_and_the_end_comes(data: st.DataObject) -> 
         action = failover.on(event)
         assert failover.tenure.epoch >= epoch
     assert len(submits) <= MAX_FAILOVERS
-    assert ensured <= 1
+    assert ensured <= 2

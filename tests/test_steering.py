@@ -80,6 +80,7 @@ class FakeControl:
         self.node, self.calls = node, calls
         self.leading: dict[str, Any] = {}
         self.attached: dict[str, Any] = {}
+        self.released: dict[str, Any] = {}
         self.errors: dict[str, SkyplaneError] = {}
         self.clears = True
 
@@ -90,7 +91,11 @@ class FakeControl:
 
     def status(self) -> dict[str, Any]:
         self._say("status")
-        return {"leading": self.leading, "attached": self.attached}
+        return {
+            "leading": self.leading,
+            "attached": self.attached,
+            "released": self.released,
+        }
 
     def attach(self, key: str, *, epoch: int, side: str, **_: Any) -> None:
         self._say("attach", side, epoch)
@@ -270,6 +275,13 @@ def test_what_runs_is_joined_although_other_gateways_are_gone() -> None:
     assert submit(sessions) == SubmittedTransfer(KEY, 2, "c", joined=True)
 
 
+def test_an_epoch_that_is_over_is_not_begun_again_though_its_lead_is_gone() -> None:
+    """Once released, the ends had forgotten it: another source led the same epoch again."""
+    sessions = FakeSessions("ab", "cb")
+    sessions.gateways["b"].released[KEY] = {"epoch": 2, "heard": 2}
+    assert submit(sessions) == SubmittedTransfer(KEY, 3, "a", joined=False)
+
+
 def test_of_two_leads_the_newer_is_joined() -> None:
     """The older one was paused and does not know yet that it is over."""
     sessions = FakeSessions("ab", "cb")
@@ -285,7 +297,11 @@ def test_a_look_tells_who_answers_and_what_they_know() -> None:
     sessions.gateways["c"].leading[KEY] = {"epoch": 3, "state": "failed"}
     sessions.gateways["b"].attached[KEY] = {"epoch": 4, "is_used": True}
     steering = Steering(sessions)  # type: ignore[arg-type]
-    assert steering.look(KEY) == FleetView(("c",), ("b",), Tenure("c", 3), None, 5)
+    assert steering.look(KEY) == FleetView(("c",), ("b",), Tenure("c", 3), None, 5, known=4)
+    sessions.gateways["b"].released[KEY] = {"epoch": 6, "heard": 2}
+    assert steering.look(KEY) == FleetView(
+        ("c",), ("b",), Tenure("c", 3), None, 7, known=6, heard=2
+    )
     sessions.gateways["c"].errors["status"] = NotAuthorised("another fleet's")
     with pytest.raises(NotAuthorised):
         steering.look(KEY)

@@ -124,6 +124,10 @@ class Lead:
     def release(self, submitted: SubmittedTransfer) -> None:
         self.done.append("release")
 
+    def release_success(self, submitted: SubmittedTransfer, *_: Any) -> tuple[str, ...]:
+        self.done.append(f"release {submitted.epoch}")
+        return ()
+
 
 def watched(lead: Lead, most_usd: float | None) -> tuple[Watch, TransferStatus]:
     @contextmanager
@@ -216,6 +220,20 @@ def test_a_transfer_whose_displaced_lead_has_no_successor_leaves_a_handle(
     result = conclude(JOB, watch, status, CredentialSources(), manifest=None)
     assert "abort" not in lead.done
     assert with_handle(result, JOB, watch, status, 0.0).resume_handle
+
+
+@pytest.mark.parametrize("job", [JOB, replace(JOB, move=True)], ids=["copy", "move"])
+def test_a_success_that_another_orchestrator_has_heard_of_is_one(job: TransferJob) -> None:
+    """The ends were released, and the lead is gone: the transfer was begun again, and failed."""
+    silence = [GatewayUnreachable("x")] * SILENT_POLLS
+    lead = Lead([running(1.0), *silence])
+    lead.view = FleetView((A,), (B,), None, None, 3, known=2, heard=2)
+    watch, status = watched(lead, None)
+    assert lead.done == ["look", "ensure", "look"]
+    result = conclude(job, watch, status, CredentialSources(), manifest=None)
+    assert (result.state, result.epoch, result.error) == ("succeeded", 2, "")
+    assert any("another orchestrator" in text for text in result.warnings)
+    assert lead.done[3:] == ["release 2"]
 
 
 def test_a_lone_sink_that_was_started_again_is_attached_again() -> None:

@@ -76,6 +76,9 @@ class Ends:
         self.destinations: dict[str, SinkTransfer] = {}
         #: (transfer key, side) -> the store that is open for it.
         self._stores: dict[tuple[str, str], LimitedStore] = {}
+        #: Transfer key -> the newest epoch that is over here, and the newest of which somebody
+        #: has heard that it ended well; 0 for none.
+        self._released: dict[str, tuple[int, int]] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def lock(self, key: str) -> asyncio.Lock:
@@ -188,7 +191,8 @@ class Ends:
 
     async def release(self, key: str, epoch: int, journals_in: str | None = None) -> bool:
         """Forget a transfer's stores and credentials; abort uploads still open here that no
-        journal names. Once a newer epoch is in charge here, they are that one's.
+        journal names. Once a newer epoch is in charge here, they are that one's. That the
+        epoch is over is remembered.
 
         Args:
             journals_in: folder of its journals: its success was heard, and nobody goes on by
@@ -201,6 +205,7 @@ class Ends:
             held = self.attached().get(key)
             if held is not None and held["epoch"] > epoch:
                 return False
+            self._note_release(key, epoch, is_heard=journals_in is not None)
             destination = self.destinations.get(key)
             if destination is not None and journals_in is not None:
                 destination.destination.note_journals(journals_in, key)
@@ -218,6 +223,7 @@ class Ends:
         """
         source = self.sources.pop(key, None)
         if source is not None:
+            self._note_release(key, source.epoch)
             self._source_of_wire_id.pop(wire_transfer_id(key), None)
             # Its threads may all be waiting for the store, and nobody wants to read any more.
             self._stores.pop((key, "source")).cancel()
@@ -225,12 +231,17 @@ class Ends:
         destination = self.destinations.pop(key, None)
         if destination is None:
             return False
+        self._note_release(key, destination.epoch)
         store = self._stores.pop((key, "sink"))
         store.cancel()
         await self._sink.detach(wire_transfer_id(key))
         store.reopen(_CLEARED_WITHIN_S)
         abandoned = destination.epoch if abandon else None
         return await asyncio.to_thread(destination.destination.close, abandoned_epoch=abandoned)
+
+    def _note_release(self, key: str, epoch: int, *, is_heard: bool = False) -> None:
+        over, heard = self._released.get(key, (0, 0))
+        self._released[key] = (max(over, epoch), max(heard, epoch) if is_heard else heard)
 
     def end_waits(self) -> None:
         """The gateway ends: what waits for a store that throttles waits no longer."""
@@ -330,6 +341,13 @@ class Ends:
                 elif end.epoch == row["epoch"]:
                     row["is_used"] = row["is_used"] or end.is_used
         return found
+
+    def released(self) -> dict[str, dict[str, int]]:
+        """Transfer key -> the newest epoch that is over here (`epoch`), and the newest that
+        ended well and was heard of (`heard`)."""
+        return {
+            key: {"epoch": over, "heard": heard} for key, (over, heard) in self._released.items()
+        }
 
     async def close(self) -> None:
         """Let go of everything."""

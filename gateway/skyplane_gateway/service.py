@@ -389,6 +389,7 @@ class GatewayService:
             "routes": self.routes.statistics(),
             "leading": {key: led.transfer.status() for key, led in self._leads.items()},
             "attached": self.ends.attached(),
+            "released": self.ends.released(),
         }
 
     def log_tail(self, max_bytes: int) -> str:

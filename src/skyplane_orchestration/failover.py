@@ -34,6 +34,8 @@ class FleetView:
         running: the newest of those that run.
         epoch: the lowest epoch that may be begun.
         unclaimed: the newest, if it ended well and nobody has heard of that yet.
+        known: the newest epoch that any of them has had anything to do with.
+        heard: the newest epoch that ended well, so that somebody has had the ends released.
     """
 
     sources: tuple[str, ...]
@@ -42,6 +44,8 @@ class FleetView:
     running: Tenure | None
     epoch: int
     unclaimed: Tenure | None = None
+    known: int = 0
+    heard: int = 0
 
     @property
     def to_join(self) -> Tenure | None:
@@ -148,7 +152,10 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class EnsureFleet:
-    """Bring the same fleet up again: living gateways adopted, missing ones started."""
+    """Bring the same fleet up again: living gateways adopted, missing ones started.
+
+    Also how it is learnt where the gateways are that somebody else has started meanwhile.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +165,15 @@ class GiveUp:
     reason: str
 
 
-Action = Poll | Look | Submit | EnsureFleet | GiveUp
+@dataclass(frozen=True, slots=True)
+class EndedWell:
+    """End with the success of that epoch, which another orchestrator has heard of and of
+    which nobody is left to ask."""
+
+    epoch: int
+
+
+Action = Poll | Look | Submit | EnsureFleet | GiveUp | EndedWell
 
 
 class Failover:
@@ -166,7 +181,8 @@ class Failover:
 
     Args:
         tenure: who leads now.
-        may_ensure: the fleet may be brought up again, once.
+        may_ensure: the fleet may be brought up again, once; and once more, before that, to
+            find a lead that another orchestrator has put in charge.
         silent_polls: so many in a row make a lost lead.
         max_failovers: most submits; between two of them there must be progress.
     """
@@ -182,6 +198,10 @@ class Failover:
         self.tenure = tenure
         self.failovers = 0
         self._may_ensure = may_ensure
+        self._may_search = may_ensure
+        self._is_searching = False
+        #: The newest epoch that is known to have ended well.
+        self._heard = 0
         self._silent_polls = silent_polls
         self._max_failovers = max_failovers
         self._silent = 0
@@ -213,8 +233,12 @@ class Failover:
                 self._is_idle = False  # It never began, so nothing was expected of it.
                 return self._ensure() if self._may_ensure else Look()
             case Ensured():
+                self._may_search = self._is_searching = False
                 return Look()
             case NotEnsured(reason):
+                if self._is_searching:
+                    self._is_searching = False
+                    return Look()
                 return GiveUp(f"{self._reason}. The fleet cannot be brought up again: {reason}")
 
     def _answered(self, event: Answered) -> Poll:
@@ -234,6 +258,13 @@ class Failover:
             return self._follow(view.newest)
         if view.running == self.tenure:
             return self._follow(self.tenure)
+        self._heard = max(self._heard, view.heard)
+        is_over = self._heard >= self.tenure.epoch
+        if self._may_search and (is_over or view.known > self.tenure.epoch):
+            self._may_search, self._is_searching = False, True
+            return EnsureFleet()
+        if is_over:
+            return self._ended_well(view)
         if not view.sources or not view.sinks:
             return self._ensure()
         refusal = self._exhausted()
@@ -243,6 +274,11 @@ class Failover:
         self._is_idle = True
         tenure = Tenure(self._next(view.sources), max(view.epoch, self.tenure.epoch + 1))
         return Submit(tenure, view.sources, view.sinks)
+
+    def _ended_well(self, view: FleetView) -> Poll | EndedWell:
+        if view.newest == Tenure(self.tenure.lead, self._heard):
+            return self._follow(view.newest)
+        return EndedWell(self._heard)
 
     def _next(self, sources: tuple[str, ...]) -> str:
         """Any source but the one that failed, while there is another."""

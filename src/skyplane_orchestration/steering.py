@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.documents import reading
 from skyplane_gateway.lead.journal import epoch_of, folder_of_destination, journals_prefix
 from skyplane_gateway.leftovers import clear_journals
 from skyplane_gateway.stores import open_store
@@ -31,6 +30,7 @@ from skyplane_orchestration.fleet import GatewayHandle
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.outcome import TransferStatus
 from skyplane_orchestration.sessions import FleetSessions
+from skyplane_orchestration.sightings import view_of
 from skyplane_orchestration.survey import spec_of
 from skyplane_orchestration.units import mib_to_bytes
 
@@ -147,10 +147,8 @@ class Steering:
     def _look(self, transfer_key: str) -> tuple[FleetView, GatewayUnreachable | None]:
         """The view, and why an end is not in it, if one is not.
 
-        An epoch in which anything was done is never used again: gateways that outlived
-        its lead still know its chunks. One that was only prepared is, so that of two
-        orchestrators at once the second joins the first. The first source is asked last:
-        what the others have seen of a transfer that it leads, it knows of.
+        The first source is asked last: what the others have seen of a transfer that it
+        leads, it knows of.
         """
         first = self._fleet.sources[0]
         others = [handle for handle in self._ends if handle.node != first.node]
@@ -170,18 +168,7 @@ class Steering:
         self._is_known = self._is_known or bool(documents)
         if silent is not None and strangers == len(self._ends) and not self._is_known:
             raise NotAuthorised(silent.message) from silent
-        led, epoch = _led(documents, transfer_key)
-        running = [row.tenure for row in led if row.is_running]
-        newest = max(led, key=_epoch_of, default=None)
-        view = FleetView(
-            sources=tuple(h.node for h in self._fleet.sources if h.node in documents),
-            sinks=tuple(h.node for h in self._fleet.sinks if h.node in documents),
-            newest=newest.tenure if newest is not None else None,
-            running=max(running, key=lambda tenure: tenure.epoch, default=None),
-            epoch=epoch,
-            unclaimed=newest.tenure if newest is not None and newest.is_unclaimed else None,
-        )
-        return view, silent
+        return view_of(self._fleet, documents, transfer_key), silent
 
     def _attach(
         self,
@@ -353,38 +340,3 @@ def _newest_journal(job: TransferJob, transfer_key: str, credentials: Credential
     with closing(open_limited(spec_of(place), credentials.resolve(place))) as store:
         rows = store.list(journals_prefix(folder, transfer_key))
         return max((epoch_of(row.key) or 0 for row in rows), default=0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Led:
-    """A tenure as a gateway reports of it.
-
-    `is_unclaimed`: it ended well, and the ends have not been released since.
-    """
-
-    tenure: Tenure
-    is_running: bool
-    is_unclaimed: bool
-
-
-def _epoch_of(led: _Led) -> int:
-    return led.tenure.epoch
-
-
-def _led(documents: Mapping[str, Mapping[str, Any]], transfer_key: str) -> tuple[list[_Led], int]:
-    """Tenures of the transfer, and the epoch to begin next."""
-    led: list[_Led] = []
-    epoch = 1
-    with reading("the status of a gateway"):
-        for node, document in documents.items():
-            row = document["leading"].get(transfer_key)
-            attached = document.get("attached", {}).get(transfer_key)
-            if row is not None:
-                is_held = attached is not None and attached["epoch"] == row["epoch"]
-                state = row["state"]
-                tenure = Tenure(node, row["epoch"])
-                led.append(_Led(tenure, state == "running", state == "succeeded" and is_held))
-                epoch = max(epoch, row["epoch"] + 1)
-            if attached is not None:
-                epoch = max(epoch, attached["epoch"] + bool(attached["is_used"]))
-    return led, epoch

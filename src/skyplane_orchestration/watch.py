@@ -25,6 +25,7 @@ from skyplane_orchestration.failover import (
     Answered,
     Broken,
     Displaced,
+    EndedWell,
     Ensured,
     EnsureFleet,
     Event,
@@ -85,7 +86,7 @@ class Watch:
         warnings: what happened on the way that somebody should see.
         spending: what it has cost so far.
         is_abandoned: nobody leads it any more; its last status is made up of what was
-            known, with the reason as its error.
+            known, with the reason as its error if it has not succeeded.
     """
 
     def __init__(
@@ -133,6 +134,8 @@ class Watch:
             if event is None:
                 return self._status
             action = self._failover.on(event)
+            if isinstance(action, EndedWell):
+                return self._ended_well(action)
             if self._excess is not None and not isinstance(action, Poll):
                 # Nothing is brought up for a transfer that may cost no more.
                 reason = f"{self._excess.message}. Its lead could not be told to stop"
@@ -152,6 +155,19 @@ class Watch:
             return self._abandoned(error)
         return self._status
 
+    def _ended_well(self, action: EndedWell) -> TransferStatus:
+        """Another orchestrator has the result, and with it the figures."""
+        self.is_abandoned = True
+        self.submitted = replace(self.submitted, epoch=action.epoch)
+        self.warnings.append(
+            f"the transfer succeeded in epoch {action.epoch}, as another orchestrator has heard; "
+            "the figures of this result are what was seen from here before"
+        )
+        self._status = replace(
+            self._status, state="succeeded", epoch=action.epoch, error=None, open_uploads=()
+        )
+        return self._status
+
     def _abandoned(self, error: SkyplaneError) -> TransferStatus:
         self.is_abandoned = True
         self._status = replace(self._status, state="failed", error=error.to_dict())
@@ -168,7 +184,7 @@ class Watch:
                 return self._hand_over(action)
             case EnsureFleet():
                 return self._ensure()
-            case GiveUp():
+            case GiveUp() | EndedWell():
                 return None
 
     def _poll(self, tenure: Tenure) -> Event | None:
@@ -248,6 +264,8 @@ class Watch:
         self._open.close()
         self.steering = self._open.enter_context(self._hands.open(self.fleet))
         self.warnings.append("the fleet was broken and was brought up again")
+        if self._on_submitted is not None:
+            self._on_submitted(self.fleet, self.submitted)
         return Ensured()
 
 

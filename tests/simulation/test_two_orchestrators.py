@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from tests.simulation import run
 from tests.simulation.injection import plan_faults
-from tests.simulation.run import Scene, run_schedule
+from tests.simulation.run import Outcome, Scene, run_schedule
 from tests.simulation.schedule import KIB, Fault, Kill, Schedule
 
 # The coroutines of a process that was killed never end, and so leave some unawaited.
@@ -22,20 +22,7 @@ _SIZES = (260 * KIB, 700, 150 * KIB, 32 * KIB, 1, 70 * KIB)
 def test_38_the_second_joins(
     shape: int, second_s: float, faults: tuple[Fault, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenes: list[Scene] = []
-
-    def plan(scene: Scene) -> None:
-        scenes.append(scene)
-        plan_faults(scene)
-        scene.world.after(second_s, partial(scene.orchestrate))
-
-    monkeypatch.setattr(run, "plan_faults", plan)
-    schedule = Schedule(38, shape, _SIZES, faults)
-    outcome = run_schedule(schedule)
-    assert not outcome.findings, "\n".join([repr(schedule), *outcome.findings, *outcome.log])
-    (scene,) = scenes
-    assert len(scene.orchestrators) == 2
-    assert [one.crash for one in scene.orchestrators] == ["", ""]
+    scene, outcome = _two_runs(Schedule(38, shape, _SIZES, faults), second_s, monkeypatch)
     results = [one.result for one in scene.orchestrators]
     assert [result and result.state for result in results] == ["succeeded"] * 2
     assert len({result.transfer_key for result in results if result is not None}) == 1
@@ -44,3 +31,45 @@ def test_38_the_second_joins(
         joined = [one.submitted[0][1].joined for one in scene.orchestrators]
         assert sorted(joined) == [False, True]
         assert outcome.inspection.put_bytes == sum(_SIZES), "nothing is written twice"
+
+
+@pytest.mark.parametrize("second_s", [0.9, 2.0])
+@pytest.mark.parametrize(
+    ("conflict", "move"), [("fail", False), ("replace", True), ("replace", False)]
+)
+def test_38_both_hear_of_the_success_though_the_lead_has_died(
+    second_s: float, conflict: str, move: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second brings the lead up again at another address, ends and releases all. The first
+    knew the old address alone, took the transfer for one that nobody had begun, had another
+    source lead the same epoch again, and reported as failed what was done."""
+    scene, outcome = _two_runs(
+        Schedule(38, 2, _SIZES, (Kill(0.6, 0),), conflict=conflict, move=move),
+        second_s,
+        monkeypatch,
+    )
+    results = [one.result for one in scene.orchestrators]
+    assert [result and result.state for result in results] == ["succeeded"] * 2
+    assert {result.epoch for result in results if result is not None} == {2}
+    assert {result.objects for result in results if result is not None} == {len(_SIZES)}
+    # What was done in epoch 1 before the kill may be written twice, nothing else.
+    assert outcome.inspection.put_bytes < 2 * sum(_SIZES)
+
+
+def _two_runs(
+    schedule: Schedule, second_s: float, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Scene, Outcome]:
+    """What is left after two orchestrators, the second of which begins so much later."""
+    scenes: list[Scene] = []
+
+    def plan(scene: Scene) -> None:
+        scenes.append(scene)
+        plan_faults(scene)
+        scene.world.after(second_s, partial(scene.orchestrate))
+
+    monkeypatch.setattr(run, "plan_faults", plan)
+    outcome = run_schedule(schedule)
+    assert not outcome.findings, "\n".join([repr(schedule), *outcome.findings, *outcome.log])
+    (scene,) = scenes
+    assert [one.crash for one in scene.orchestrators] == ["", ""]
+    return scene, outcome

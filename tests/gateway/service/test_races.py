@@ -174,6 +174,38 @@ def test_the_status_says_what_is_attached_and_used(fleet_of: Any, kit: Any) -> N
     asyncio.run(scenario())
 
 
+def test_the_status_says_which_epoch_is_over_and_whether_its_success_was_heard_of(
+    fleet_of: Any, kit: Any
+) -> None:
+    """Ends forgot the epoch with the stores, and whoever came late began it again."""
+
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        kit.fill(source, {"a": b"1"})
+        spec = kit.copy_spec(source, destination)
+        async with fleet_of(kit.route(0, "a", "b")) as fleet:
+
+            def released(node: str) -> Any:
+                return fleet.service(node).status()["released"]
+
+            assert released("b") == {}
+            await fleet.attach(KEY, source, destination, epoch=3)
+            assert released("b") == {}
+            await asyncio.to_thread(fleet.client("b").cancel, KEY)
+            assert released("b") == {KEY: {"epoch": 3, "heard": 0}}
+            await fleet.attach(KEY, source, destination, epoch=4)
+            await fleet.submit(KEY, spec, epoch=4)
+            await fleet.ended(KEY)
+            # Of an epoch that is not in charge any more nothing new is learnt.
+            await fleet.heard(KEY, spec, epoch=3)
+            assert released("b") == {KEY: {"epoch": 3, "heard": 0}}
+            await fleet.heard(KEY, spec, epoch=4)
+            for node in "ab":
+                assert released(node) == {KEY: {"epoch": 4, "heard": 4}}
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(("method", "size"), [("put", 10), ("put_part", 3 * MIB), ("read", 10)])
 def test_a_store_that_stumbles_fails_the_object_and_not_the_patience(
     method: str, size: int, fleet_of: Any, kit: Any, wrap_stores: Callable[..., None]
