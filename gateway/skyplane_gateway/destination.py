@@ -203,8 +203,9 @@ class Destination:
     def _abort_intended(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Abort what a request for an upload may have made whose answer nobody had.
 
-        The request was made `asked_s_ago` by the lead whose journals those are, or is an
-        intent of one that is gone, noted at `noted_unix_s`.
+        The request was made `asked_s_ago` by the lead whose journals those are, which wrote
+        the newest, `journal_etag`, `written_s_ago`; or it is an intent of one that is gone,
+        noted at `noted_unix_s`.
         """
         if arguments.get("noted_unix_s") is not None:
             when = Window.around(float(arguments["noted_unix_s"]))
@@ -213,7 +214,11 @@ class Destination:
             rows = folder.rows()
             if not rows:
                 return {}  # Whoever removed the journals has seen to what they named.
-            when = Window.since(rows[-1].last_modified - float(arguments["asked_s_ago"]))
+            newest = rows[-1]
+            # Now, by the store's clock: or earlier, where the journal was written meanwhile.
+            is_that = newest.etag == arguments.get("journal_etag")
+            age_s = float(arguments["written_s_ago"]) if is_that else 0.0
+            when = Window.since(newest.last_modified + age_s - float(arguments["asked_s_ago"]))
         try:
             abort_intended(self.store, arguments["key"], when, spared=arguments.get("spared"))
         except PermissionDenied as error:

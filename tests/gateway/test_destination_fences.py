@@ -253,6 +253,22 @@ def test_what_was_begun_since_it_was_asked_for_is_aborted(memory: ObjectStore) -
     assert ids(memory) == {old, ours, named, longer}
 
 
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_what_was_begun_before_it_was_asked_for_stays(memory: ObjectStore, is_newest: bool) -> None:
+    """It counted from the last writing of the journal, which may lie as long before as that
+    lies before now: uploads of other tools were aborted. Where the journal was written since,
+    nothing is known but that: then rather too many than one too few."""
+    write(memory, KEY)
+    newest = JournalFolder(memory, "out/", KEY).rows()[-1]
+    written = newest.last_modified
+    older, theirs, lost = (memory.create_upload("out/k") for _ in range(3))
+    times = {older: written - 60, theirs: written - 20, lost: written + 1}
+    destination = Destination(begun_at(memory, times), "stored")
+    since = {"journal_etag": newest.etag if is_newest else "older", "written_s_ago": 40.0}
+    destination.run("abort_intended", place(key="out/k", asked_s_ago=40.0, **since))
+    assert ids(memory) == ({older, theirs} if is_newest else {older})
+
+
 def test_once_the_journals_are_gone_there_is_nothing_to_look_for(memory: ObjectStore) -> None:
     theirs = memory.create_upload("out/k")
     Destination(memory, "stored").run("abort_intended", place(key="out/k", asked_s_ago=10.0))

@@ -145,6 +145,7 @@ class JournalKeeper:
             )
         self._ledger = Ledger(start)
         self._etag: str | None = None
+        self._written_s = 0.0
         self._sequence = 0
         #: Revision of the ledger that is durable.
         self._durable = -1
@@ -274,7 +275,7 @@ class JournalKeeper:
             "write_journal",
             {"folder": self._folder, "journal": journal.to_dict(), "if_match": self._etag},
         )
-        self._etag = str(answer["etag"])
+        self._etag, self._written_s = str(answer["etag"]), asyncio.get_running_loop().time()
         self._durable = revision
         async with self._changed:
             self._changed.notify_all()
@@ -282,6 +283,11 @@ class JournalKeeper:
     def place(self) -> dict[str, Any]:
         """What tells a sink which journals are those of the transfer."""
         return {"folder": self._folder, "transfer_key": self._identity.transfer_key}
+
+    def last_writing(self) -> dict[str, Any]:
+        """What tells a sink the store's time of now, by that of the journal."""
+        written_s_ago = asyncio.get_running_loop().time() - self._written_s
+        return {"journal_etag": self._etag, "written_s_ago": written_s_ago}
 
     def deletion(self) -> dict[str, Any]:
         """What `require_newest` and `delete_journals` are given at the end."""
@@ -329,6 +335,9 @@ class NoJournal:
     def failed(self, key: str, code: str) -> None: ...
     async def flush(self) -> None: ...
     def place(self) -> dict[str, Any]:
+        return {}
+
+    def last_writing(self) -> dict[str, Any]:
         return {}
 
 

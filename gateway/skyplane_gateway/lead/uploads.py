@@ -163,5 +163,6 @@ class Uploads:
             "asked_s_ago": asyncio.get_running_loop().time() - asked_s,
             "spared": spared,
             **self.keeper.place(),
+            **self.keeper.last_writing(),
         }
         return await self._sinks.call_once("abort_intended", arguments)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -240,6 +240,20 @@ def test_of_many_journals_the_newest_of_the_rule_is_inherited_and_the_rest_is_st
     # Of several uploads of one key that the newest names, the last goes on.
     again = Journal("ab" * 16, 1, "r", 1, uploads=(upload("a", "1"), upload("a")))
     assert inheritance([again], "r").strays == (upload("a", "1"),)
+
+
+def test_it_tells_how_long_ago_it_was_written(virtual: Callable[[Any], Any]) -> None:
+    async def scenario() -> None:
+        async with Kept() as kept:
+            kept.keeper.listed("a")
+            await kept.keeper.flush()
+            await asyncio.sleep(30.0)
+            kept.keeper.listed("b")
+            await kept.keeper.flush()
+            await asyncio.sleep(40.0)
+            assert kept.keeper.last_writing() == {"journal_etag": "e2", "written_s_ago": 40.0}
+
+    virtual(scenario())
 
 
 def test_a_journal_is_written_now_and_then_although_nothing_happens() -> None:

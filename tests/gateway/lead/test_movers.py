@@ -487,6 +487,9 @@ class Kept:
     def place(self) -> dict[str, Any]:
         return {"folder": "", "transfer_key": "ab" * 16}
 
+    def last_writing(self) -> dict[str, Any]:
+        return {"journal_etag": "e", "written_s_ago": 0.0}
+
 
 def test_an_upload_that_could_not_be_aborted_stays_named_while_its_object_starts_over(
     virtual: Run, inline: Executor
