@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     PermissionDenied,
+    StoreError,
     StoreUnavailable,
 )
 from skyplane_orchestration.job import TransferJob
@@ -58,7 +62,7 @@ def row(folder: Path, key: str, state: str = "copied", **changes: Any) -> dict[s
 
 def remove(folder: Path, *rows: dict[str, Any]) -> Removal:
     removal = Removal()
-    remove_sources(job_of(folder), lambda: iter(rows), NONE, removal)
+    remove_sources(job_of(folder), rows, NONE, removal)
     return removal
 
 
@@ -181,7 +185,7 @@ def test_nothing_is_deleted_when_the_ends_are_one_bucket_by_two_names(
         "destination_etag": info.etag,
     }
     with pytest.raises(ConfigurationInvalid, match="one place by two names"):
-        remove_sources(job, lambda: iter([copied]), NONE, Removal())
+        remove_sources(job, [copied], NONE, Removal())
     with pytest.raises(ConfigurationInvalid, match="one place by two names"):
         check_move(job, NONE)
     assert [row.key for row in store.list("")] == ["p/a"]
@@ -203,6 +207,38 @@ def test_what_announces_others_goes_first(folder: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(LocalStore, "delete", delete)
     remove(folder, row(folder, "a"), row(folder, "_SUCCESS"))
     assert deleted == ["_SUCCESS", "a"]
+
+
+def test_the_report_is_read_whole_before_the_first_delete(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lead is not kept alive for the deletes: what was asked later used to be refused."""
+    wanted = [row(folder, key) for key in ("a", "b", "_SUCCESS")]
+    before, seen = left(folder), list[list[str]]()
+
+    def report() -> Iterator[dict[str, Any]]:
+        for one in wanted:
+            yield one
+            seen.append(left(folder))
+
+    monkeypatch.setattr(moving, "_IN_MEMORY_BYTES", 1)
+    removal = Removal()
+    remove_sources(job_of(folder), report(), NONE, removal)
+    assert seen == [before] * 3
+    assert (removal.removed, left(folder)) == (3, ["sub/c"])
+
+
+def test_nothing_is_deleted_when_there_is_no_room_for_the_report(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(SpooledTemporaryFile, "write", write)
+    before = left(folder)
+    with pytest.raises(StoreError, match="No space left"):
+        remove(folder, row(folder, "a"))
+    assert left(folder) == before
 
 
 def test_one_that_cannot_be_deleted_is_counted_and_the_others_go(

@@ -141,9 +141,7 @@ def _moved(
     removal = Removal()
     trouble = ""
     try:
-        remove_sources(
-            job, lambda: watch.steering.report_rows(watch.submitted), credentials, removal
-        )
+        remove_sources(job, watch.steering.report_rows(watch.submitted), credentials, removal)
     except ConfigurationInvalid as error:
         return replace(result, state="failed", error=error.message, error_code=error.code)
     except SkyplaneError as error:

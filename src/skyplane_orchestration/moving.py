@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +31,8 @@ from skyplane_orchestration.side_by_side import side_by_side
 from skyplane_orchestration.survey import spec_of
 
 _PARALLEL: Final = 8
+
+_IN_MEMORY_BYTES: Final = 1 << 20
 
 #: A key below the source that no copy takes for data, and that nobody ever writes.
 _PROBE: Final = ".skyplane/jobs/may-delete"
@@ -109,7 +113,7 @@ def _folder(key: str, recursive: bool) -> str:
 
 def remove_sources(
     job: TransferJob,
-    rows: Callable[[], Iterable[Row]],
+    rows: Iterable[Row],
     credentials: CredentialSources,
     removal: Removal,
 ) -> None:
@@ -121,7 +125,8 @@ def remove_sources(
     copied. Where the store can, the delete is conditional on that.
 
     Args:
-        rows: the lead's report of an ended transfer, from its start whenever it is called.
+        rows: the lead's report of an ended transfer. It is read to its end before the first
+            delete: nobody keeps the lead alive for as long as deletes may take.
         removal: where it is counted, so that nothing is forgotten should it break off.
 
     Raises:
@@ -129,26 +134,53 @@ def remove_sources(
             nothing was deleted.
         SkyplaneError: the report cannot be read, or one of the ends not be listed.
     """
-    with _both_ends(job, credentials) as (store, copies):
+    with _both_ends(job, credentials) as (store, copies), closing(_Copied()) as copied:
         for end, location in ((store, job.source), (copies, job.destination)):
             # A service that is asked in the name of another region names its own with an
             # error, but not in the answer to a `head`, which has no body.
             end.check(_folder(location.key, job.recursive))
         require_two_places(job, store, copies)
-        require_two_files(job, (row for row in rows() if row["state"] == "copied"))
+        copied.keep(rows)
+        require_two_files(job, copied.rows())
         for is_first in (True, False):
-            copied = _copied(job, rows(), announcing=is_first)
+            chosen = (
+                row
+                for row in copied.rows()
+                if is_published_last(row["destination"], job.publish_last) == is_first
+            )
             for row, outcome in side_by_side(
-                copied, lambda row: _remove(store, copies, row), _PARALLEL
+                chosen, lambda row: _remove(store, copies, row), _PARALLEL
             ):
                 _count(removal, job, row, *outcome)
 
 
-def _copied(job: TransferJob, rows: Iterable[Row], *, announcing: bool) -> Iterator[Row]:
-    for row in rows:
-        last = is_published_last(row["destination"], job.publish_last)
-        if row["state"] == "copied" and last == announcing:
-            yield row
+class _Copied:
+    """The rows of what was copied; in a file without a name once they outgrow a mebibyte."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
+
+    def keep(self, rows: Iterable[Row]) -> None:
+        """Raises StoreError when there is no room for them."""
+        for row in rows:
+            if row["state"] != "copied":
+                continue
+            try:
+                self._file.write(json.dumps(row, separators=(",", ":")).encode() + b"\n")
+            except OSError as error:
+                raise StoreError(
+                    f"there is no room for the report in {tempfile.gettempdir()}: "
+                    f"{error.strerror}; nothing was deleted, free some space"
+                ) from error
+
+    def rows(self) -> Iterator[Row]:
+        """All of them; one reader at a time."""
+        self._file.seek(0)
+        for line in self._file:
+            yield json.loads(line)
+
+    def close(self) -> None:
+        self._file.close()
 
 
 _Outcome = tuple[Literal["removed", "kept", "failed"], str]

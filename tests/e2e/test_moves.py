@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from skyplane_orchestration import moving
 from skyplane_orchestration.errors import ConfigurationInvalid, TransferFailed
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.location import Location
@@ -35,6 +36,32 @@ def test_a_linked_folder_of_the_destination_that_leads_back_to_the_source(
     assert caught.value.is_permanent
     assert (source / "2023" / "a").read_bytes() == b"precious"
     assert (source / "2024").read_bytes() == b"new"
+
+
+def test_a_lead_that_ends_in_the_middle_of_the_deletes_is_not_needed(
+    kit: ClientKit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease did, in a move of many objects, and the rest of the sources stayed."""
+    source = tmp_path / "src"
+    source.mkdir()
+    for name in ("_SUCCESS", "a", "b"):
+        (source / name).write_text(name)
+    job = TransferJob(Location(f"{source}/"), Location(f"{tmp_path}/dst/"), move=True)
+    client = kit.client()
+    fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK)))
+    plain = moving._remove
+
+    def after_the_end_of_the_fleet(*arguments: Any) -> Any:
+        if kit.home.gateways():
+            kit.kill(fleet)
+        return plain(*arguments)
+
+    monkeypatch.setattr(moving, "_remove", after_the_end_of_the_fleet)
+    result = client.transfer(job, fleet)
+    client.teardown(fleet)
+    assert (result.state, result.moved) == ("succeeded", 3)
+    assert list(source.iterdir()) == []
+    assert sorted(path.name for path in (tmp_path / "dst").iterdir()) == ["_SUCCESS", "a", "b"]
 
 
 def test_one_bucket_by_two_names_of_its_server(

@@ -152,7 +152,10 @@ class ControlServer:
         return lead.status()
 
     async def _report(self, request: web.Request) -> Answer:
-        return self._service.lead(_key(request)).report.page(_number(request, "offset", 0))
+        lead = self._service.lead(_key(request))
+        # Nobody polls any more, and a report may have very many pages.
+        self._service.lease.renew()
+        return lead.report.page(_number(request, "offset", 0))
 
     async def _cancel(self, request: web.Request) -> Answer:
         await self._service.cancel(_key(request))

@@ -73,5 +73,9 @@ def test_a_poll_renews_the_lead_alone_and_a_submit_the_whole_fleet(fleet_of: Any
             await asyncio.to_thread(fleet.client("a").transfer_status, KEY)
             assert left_s("a") > 5
             assert left_s("b") <= 5
+            fleet.service("a").lease.renew(5.0)
+            await asyncio.to_thread(fleet.client("a").report, KEY)
+            assert left_s("a") > 5, "a report may have more pages than a lease has time for"
+            assert left_s("b") <= 5
 
     asyncio.run(scenario())
