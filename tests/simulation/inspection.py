@@ -71,9 +71,7 @@ class Inspection:
         findings: list[str] = []
         self.then_state, self.then_reason = _ended(scene, findings)
         findings += [*_objects(scene), *_whole(scene, self.then_state, has_handle)]
-        # A part that the store had spoilt is found out when the whole is put together.
-        may_fail = scene.schedule.conflict == "fail" or scene.destination.damaged
-        if self.then_state != "succeeded" and not may_fail:
+        if self.then_state != "succeeded" and scene.schedule.conflict != "fail":
             findings.append(f"ended {self.then_state}: {self.then_reason}")
         findings += _left(scene, self.then_state, is_calm=True)
         self.findings += [f"second run: {text}" for text in findings]
@@ -164,8 +162,7 @@ def _whole(scene: Scene, state: str, has_handle: bool) -> list[str]:
             if key in failed and is_ours and is_known:
                 found.append(f"{key!r} is there, but was refused")
             continue
-        is_spoilt = key in scene.destination.damaged
-        refused = key in failed and (scene.schedule.conflict == "fail" or is_spoilt)
+        refused = key in failed and scene.schedule.conflict == "fail"
         older = scene.source.is_users(key, there) and scene.rules.passes_over(key)
         if not (refused or older or scene.rules.stays(key, there)):
             found.append(f"{key!r} is {shown(there)}, not {shown(content)}")

@@ -86,3 +86,20 @@ def test_a_copy_that_could_not_be_read_back_is_not_called_a_strangers() -> None:
     )
     more = {"announcing": 0, "then": "again", "source_vouches": False}
     run(Schedule(111713, 2, sizes, faults, "fail", **more))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("trusts", [True, False])
+def test_an_object_of_which_a_kept_part_was_spoilt_is_sent_again_from_its_beginning(
+    trusts: bool,
+) -> None:
+    """It failed, and what announces it was withheld, although all could be had."""
+    sizes = (0, 700, 266240, 266240, 700, 700)
+    faults = (
+        Store("destination", "put_part", 1, 1, "corrupt"),
+        Kill(0.761, 0, 0.5),
+        Slow(1.078, 0, 400.0, 1000.0),
+        Store("source", "head", 8, 1, "slow"),
+    )
+    more = {"announcing": 3, "then": "again elsewhere", "trusts_checksum": trusts}
+    outcome = run(Schedule(114944, 0, sizes, faults, "replace-if-different", **more))  # type: ignore[arg-type]
+    assert outcome.inspection.then_state == "succeeded"

@@ -14,6 +14,7 @@ from skyplane_gateway.errors import (
     ChecksumMismatch,
     NotFound,
     PreconditionFailed,
+    ReadBackMismatch,
     SkyplaneError,
     StoreError,
 )
@@ -31,7 +32,7 @@ from skyplane_gateway.lead.uploads import OpenUpload, SourceChanged, Uploads
 from skyplane_gateway.orders import RangeOrder, RangeOutcome
 from skyplane_gateway.protocol.checksum import combine
 from skyplane_gateway.selection import Selection
-from skyplane_gateway.stores.base import ObjectInfo, PartInfo, StoreCapabilities
+from skyplane_gateway.stores.base import IF_ABSENT, ObjectInfo, PartInfo, StoreCapabilities
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +124,7 @@ class Movers:
             GatewayLost: the transfer cannot go on.
         """
         for row in await self._move_whole(batch):
-            await self._start_over(row)
+            await self._start_over(row, SourceChanged())
 
     async def _move_whole(self, batch: Sequence[Selection]) -> list[Selection]:
         """Copy and enter; returns those whose source has changed, not entered."""
@@ -162,8 +163,8 @@ class Movers:
         try:
             async with self._known_parts.taken(self._count_parts(row)):
                 await self._move_in_parts(row)
-        except SourceChanged:
-            await self._start_over(row)
+        except SourceChanged as change:
+            await self._start_over(row, change)
 
     def _count_parts(self, row: Selection) -> int:
         return min(-(-row.source.size_bytes // self._chunk_bytes), self._capabilities.max_parts)
@@ -193,6 +194,11 @@ class Movers:
             if upload is not None:
                 await self.uploads.abort(upload)
             raise
+        except ChecksumMismatch as bad:
+            # The store has spoilt a part, perhaps in an earlier epoch.
+            if upload is not None:
+                await self.uploads.abort(upload)
+            raise SourceChanged(bad) from bad
         except (StoreError, _PartFailed) as failure:
             if upload is not None:
                 await self.uploads.abort(upload)
@@ -203,14 +209,17 @@ class Movers:
 
     # -- the source's version
 
-    async def _start_over(self, row: Selection) -> None:
+    async def _start_over(self, row: Selection, change: SourceChanged) -> None:
         """Copy the version that is there now from its beginning, once."""
         try:
             fresh = replace(row, source=await self._source.head(row.source.key))
         except StoreError as error:
             self.enter_failed(row, error, 1)
             return
-        log.info("%r changed, or its upload went, and is started over", row.source.key)
+        if isinstance(change.error, ReadBackMismatch):
+            # What was bad was removed, and whatever it had replaced is gone with it.
+            fresh = replace(fresh, precondition=IF_ABSENT)
+        log.info("%r is started over: %s", row.source.key, change.error or "its source changed")
         twice: StoreError = PreconditionFailed(
             f"the source object {row.source.key!r} changed twice while it was copied; "
             "copy it again once nobody writes to it"
