@@ -150,8 +150,9 @@ class LocalStore:
             done = _completed_before(upload, size_bytes, crc32c)
             if done is None:
                 upload.require(parts, size_bytes)
-                _sync(upload.draft)
-                done = _publish(upload.draft, key, upload.target, precondition)
+                with upload.finished() as file:
+                    _sync(file)
+                    done = _publish(file, key, upload.target, precondition)
             upload.discard()
             return done
 

@@ -6,21 +6,29 @@ is on the disk before its line is appended to `.skyplane-upload-<id>.parts`, so 
 is proof of the part. The upload id ends with the file's inode, which the finished
 object keeps: by that and the checksum of the whole a repeated completion knows its own
 object.
+
+Because it keeps the inode, whoever has the file open could still write to the finished
+object. So writers share a lock on it and look whether it still is the upload's; whoever
+completes has the lock alone, and publishes a copy if a writer does not let go of it, as
+one that sleeps does not. A best effort where a file system knows no locks.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
+import shutil
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from skyplane_gateway.errors import NotFound, StoreError
+from skyplane_gateway.errors import NotFound, StoreError, StoreUnavailable
 from skyplane_gateway.stores.base import PartInfo, UploadInfo
 from skyplane_gateway.stores.local_errors import mapped
 from skyplane_gateway.stores.local_paths import TEMPORARY, leads_back, root_of
@@ -31,6 +39,10 @@ _UPLOAD_ID = re.compile(r"[0-9a-f]{32}-[0-9]+")
 #: The folder that journals lie in, whatever is above it.
 _JOURNALS = ".skyplane"
 _TOKEN = re.compile(r"[0-9a-f]{32}")
+#: How often, and after which pause, a completion looks whether the last writer has let go:
+#: together longer than a part takes to reach a disk.
+_LOOKS: Final = 200
+_PAUSE_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +101,36 @@ class OpenUpload:
             NotFound: the upload is over. OSError: as the file system says.
         """
         part = PartInfo(number, f"{offset}-{len(data)}-{crc32c:08x}", len(data), crc32c)
+        file = self._open()
         try:
-            file = os.open(self.draft, os.O_WRONLY | os.O_CLOEXEC)
-        except FileNotFoundError as error:
-            raise self.gone() from error
-        try:
+            if not _lock(file, fcntl.LOCK_SH):
+                raise StoreUnavailable(f"the upload of {self.key!r} is being completed; try again")
+            self._require_draft(file)
             write_all(file, data, offset)
             os.fdatasync(file)
+            self._note(number, data, offset, crc32c)
         finally:
             os.close(file)
+        return part
+
+    def _open(self) -> int:
+        try:
+            # To read as well: some network file systems give no shared lock without.
+            return os.open(self.draft, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise self.gone() from error
+
+    def _require_draft(self, file: int) -> None:
+        """See that the open file is the upload's, and has no other name by now."""
+        status = os.fstat(file)
+        try:
+            is_draft = os.path.samestat(status, self.draft.stat())
+        except FileNotFoundError as error:
+            raise self.gone() from error
+        if not is_draft or status.st_nlink != 1:
+            raise self.gone()
+
+    def _note(self, number: int, data: Body, offset: int, crc32c: int) -> None:
         # The leading newline ends a line that a crash cut short.
         line = f"\n{json.dumps([number, offset, len(data), crc32c])}\n"
         try:
@@ -109,7 +142,27 @@ class OpenUpload:
             os.write(log, line.encode())
         finally:
             os.close(log)
-        return part
+
+    @contextmanager
+    def finished(self) -> Iterator[Path]:
+        """The file to publish: nobody writes to it, now or later.
+
+        Raises:
+            NotFound: the upload is over. OSError: as the file system says.
+        """
+        file = self._open()
+        try:
+            if _lock_soon(file):
+                yield self.draft
+                return
+        finally:
+            os.close(file)
+        copy = self.draft.with_name(TEMPORARY + uuid.uuid4().hex)
+        try:
+            shutil.copyfile(self.draft, copy)
+            yield copy
+        finally:
+            copy.unlink(missing_ok=True)
 
     def parts(self) -> dict[int, _Entry]:
         """The stored parts by number; a later line replaces an earlier one."""
@@ -240,6 +293,26 @@ def _upload_of(log: Path) -> UploadInfo | None:
         return UploadInfo(header["key"], header["upload_id"], header["initiated"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
+
+
+def _lock(file: int, how: int) -> bool:
+    """Whether the file could be locked so, or its file system has no locks."""
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _lock_soon(file: int) -> bool:
+    """Whether all writers let go of the file within a bounded time."""
+    for _ in range(_LOOKS):
+        if _lock(file, fcntl.LOCK_EX):
+            return True
+        time.sleep(_PAUSE_S)
+    return False
 
 
 def write_all(file: int, data: Body, offset: int) -> None:
