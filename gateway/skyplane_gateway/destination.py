@@ -147,11 +147,8 @@ class Destination:
         return {"objects": [row.to_dict() for row in page], "more": len(page) == limit}
 
     def _create(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        attributes = arguments["attributes"]
         key = arguments["key"]
-        upload_id = self.store.create_upload(
-            key, ObjectAttributes.from_dict(attributes) if attributes is not None else None
-        )
+        upload_id = self.store.create_upload(key, _attributes_in(arguments))
         with self._lock:
             is_late = self._is_closed
             # One that a journal names belongs to the transfer: whoever leads it next goes
@@ -179,7 +176,8 @@ class Destination:
             )
         except (NotFound, PreconditionFailed):
             # The answer of an earlier completion may have been lost, at whichever sink.
-            landed = find_landed(self.store, key, size, crc32c, believes=self._believes)
+            attributes = _attributes_in(arguments)
+            landed = find_landed(self.store, key, size, crc32c, attributes, believes=self._believes)
             if landed is None:
                 raise
             self.store.abort_upload(key, upload_id)
@@ -392,6 +390,11 @@ class Destination:
         is_cleared = abandoned_epoch is not None and _clear(journals, abandoned_epoch)
         self.store.close()
         return is_cleared
+
+
+def _attributes_in(arguments: Mapping[str, Any]) -> ObjectAttributes | None:
+    attributes = arguments.get("attributes")
+    return ObjectAttributes.from_dict(attributes) if attributes is not None else None
 
 
 def _clear(journals: Collection[JournalFolder], epoch: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreUnavailable
@@ -30,9 +31,7 @@ def read_crc32c(store: ObjectStore, info: ObjectInfo, size_bytes: int) -> int | 
     return found
 
 
-def known_crc32c(
-    store: ObjectStore, key: str, *, believes: bool = True
-) -> tuple[ObjectInfo, int]:
+def known_crc32c(store: ObjectStore, key: str, *, believes: bool = True) -> tuple[ObjectInfo, int]:
     """The object of that key and its CRC32C: the store's own word where that can be
     trusted, by reading it where not.
 
@@ -78,11 +77,23 @@ def find_landed(
         info = store.head(key)
         if info.size_bytes != size_bytes:
             return None
-        comparable = attributes is not None and store.capabilities.supports_metadata
-        if comparable and info.attributes not in (None, attributes):
+        if not has_attributes(info, attributes):
             return None
         # A folder's mark has no bytes, and a file store cannot read it.
         info, found = known_crc32c(store, key, believes=believes) if size_bytes else (info, 0)
     except (NotFound, PreconditionFailed):
         return None
     return info if found == crc32c else None
+
+
+def has_attributes(info: ObjectInfo, wanted: ObjectAttributes | None) -> bool:
+    """Whether an object has the attributes that it was to be given, as far as that is known.
+
+    A store without attributes tells none. One that is given no content type makes one up.
+    """
+    there = info.attributes
+    if there is None or wanted is None:
+        return True
+    if wanted.content_type is None:
+        there = replace(there, content_type=None)
+    return there == wanted

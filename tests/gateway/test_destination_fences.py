@@ -198,6 +198,41 @@ def test_reread_believes_no_store_of_what_an_earlier_sending_wrote(
     assert memory.head("k").crc32c != CRC
 
 
+# -- attributes
+
+CSV = ObjectAttributes(content_type="text/csv", metadata=(("owner", "finance"),))
+
+
+@pytest.mark.parametrize("there", [CSV, ObjectAttributes(content_type="binary/octet-stream")])
+def test_a_completion_that_was_not_heard_of_is_known_by_its_attributes_too(
+    memory: ObjectStore, there: ObjectAttributes
+) -> None:
+    """An older object of the same bytes was taken for ours, and kept its attributes."""
+    memory.put("k", BODY, attributes=there)
+    arguments = {"key": "k", "upload_id": "gone", "parts": [], "size_bytes": len(BODY)}
+    ours = {"precondition": IF_ABSENT.to_dict(), "crc32c": CRC, "attributes": CSV.to_dict()}
+    destination = Destination(memory, "stored")
+    if there == CSV:
+        assert destination.run("complete", arguments | ours)["etag"] == memory.head("k").etag
+    else:
+        with pytest.raises(NotFound):
+            destination.run("complete", arguments | ours)
+
+
+def test_a_content_type_that_the_store_made_up_is_no_difference(memory: ObjectStore) -> None:
+    """A file has none, and S3 gives one to every object: the repetition was refused."""
+
+    def head(original: Any, key: str) -> Any:
+        made_up = ObjectAttributes(content_type="binary/octet-stream")
+        return replace(original(key), attributes=made_up)
+
+    destination = Destination(Wrapped(memory, head=head), "stored")
+    first = put(destination)
+    assert put(destination).etag == first.etag
+    with pytest.raises(PreconditionFailed):
+        destination.put("k", BODY, CRC, CSV, IF_ABSENT)
+
+
 # -- uploads that nobody has the id of
 
 

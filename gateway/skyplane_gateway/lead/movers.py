@@ -189,7 +189,7 @@ class Movers:
                 upload = await self.uploads.begin(row, info, part_bytes)
             parts, crc32c, attempts = await self._send_parts(row, upload, part_bytes, kept)
             _ensure_read_well(info, crc32c)
-            etag = await self.uploads.complete(row, upload, parts, crc32c)
+            etag = await self.uploads.complete(row, upload, info, parts, crc32c)
         except SourceChanged:
             if upload is not None:
                 await self.uploads.abort(upload)

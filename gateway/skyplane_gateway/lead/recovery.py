@@ -7,21 +7,31 @@ checksums) is asked for objects that the journal is in doubt of, never for the o
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol
 
 from skyplane_gateway.errors import NotFound, StoreError
 from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
 from skyplane_gateway.lead.journal_keeper import Keeper, Verb
 from skyplane_gateway.lead.resume import Judgement, Past, keep_parts
+from skyplane_gateway.readback import has_attributes
 from skyplane_gateway.selection import Selection
 from skyplane_gateway.stores.values import ObjectInfo, PartInfo
 
 log = logging.getLogger(__name__)
 
-#: CRC32C of that very version of a source object; None where it cannot be told.
-SourceChecksum = Callable[[ObjectInfo], Awaitable[int | None]]
+
+class Source(Protocol):
+    """What tells more of a source object than its listing does."""
+
+    async def head(self, key: str) -> ObjectInfo:
+        """As `ObjectStore.head`."""
+        ...
+
+    async def crc32c(self, info: ObjectInfo) -> int | None:
+        """Of that very version; None where it cannot be told."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +66,13 @@ class Recovery:
     Args:
         journal: what the newest epoch of the same rule left; None where there is nothing.
         call: runs a verb at a sink.
-        source_crc32c: learns the checksum of a source object.
+        source: learns checksums and attributes of source objects.
     """
 
-    def __init__(self, journal: Journal | None, call: Verb, source_crc32c: SourceChecksum) -> None:
+    def __init__(self, journal: Journal | None, call: Verb, source: Source) -> None:
         self._past = Past(journal)
         self._call = call
-        self._source_crc32c = source_crc32c
+        self._source = source
 
     async def settle(self, row: Selection, *, is_last: bool = False) -> Settled:
         """What is left to do; uploads that nobody goes on with have been aborted.
@@ -133,22 +143,23 @@ class Recovery:
                 "size_bytes": row.source.size_bytes,
             },
         )
-        there: dict[str, Any] | None = answer["object"]
+        there = ObjectInfo.from_dict(answer["object"]) if answer["object"] is not None else None
         wanted = judgement.crc32c
         if wanted is None:
-            wanted = await self._source_crc32c(row.source)
+            wanted = await self._source.crc32c(row.source)
         is_equal = (
             there is not None
             and wanted is not None
-            and there["crc32c"] == wanted
-            and there["size_bytes"] == row.source.size_bytes
+            and there.crc32c == wanted
+            and there.size_bytes == row.source.size_bytes
+            and await self._is_alike(row, there)
         )
         if is_equal and there is not None and wanted is not None:
             if upload is not None:
                 await self.abort(upload)
             done = DoneRow(
                 key=row.destination_key,
-                etag=str(there["etag"]),
+                etag=there.etag,
                 source_etag=row.source.etag,
                 size_bytes=row.source.size_bytes,
                 crc32c=wanted,
@@ -156,3 +167,14 @@ class Recovery:
             return Settled(row, is_finished=True, done=done, gone=upload)
         otherwise = judgement.otherwise
         return await self._carry_out(otherwise or Judgement("as-selected", row, upload=upload))
+
+    async def _is_alike(self, row: Selection, there: ObjectInfo) -> bool:
+        """Whether an object of the same bytes has the source's attributes, too: else it is an
+        older one, and to be replaced. Where the rule keeps it, the bytes alone count."""
+        if row.action != "copy" or there.attributes is None:
+            return True
+        try:
+            source = await self._source.head(row.source.key)
+        except NotFound:
+            return True  # It was there when it was listed, and nothing better comes.
+        return source.etag != row.source.etag or has_attributes(there, source.attributes)

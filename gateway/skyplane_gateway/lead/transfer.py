@@ -287,7 +287,7 @@ class LeadTransfer:
         """Take up what earlier epochs left, and see that their leads write no more."""
         rule = rule_digest(self.spec)
         past = await take_over(self._verb, self._folder, self.transfer_key, self.epoch, rule)
-        recovery = Recovery(past.journal, self._verb, self._source.crc32c)
+        recovery = Recovery(past.journal, self._verb, self._source)
         identity = Journal(
             self.transfer_key,
             self.epoch,

@@ -68,7 +68,6 @@ class Uploads:
                 self.open.add(OpenUpload(row.key, row.upload_id, ""))
 
     async def begin(self, row: Selection, info: ObjectInfo, part_bytes: int) -> OpenUpload:
-        attributes = info.attributes.to_dict() if info.attributes is not None else None
         key, source = row.destination_key, row.source
         self.keeper.intent(
             UploadRow(key, None, source.key, source.etag, source.size_bytes, part_bytes)
@@ -78,7 +77,7 @@ class Uploads:
             "create",
             {
                 "key": key,
-                "attributes": attributes,
+                "attributes": _attributes_of(info),
                 "is_journaled": not isinstance(self.keeper, NoJournal),
             },
         )
@@ -90,9 +89,14 @@ class Uploads:
         return upload
 
     async def complete(
-        self, row: Selection, upload: OpenUpload, parts: Sequence[PartInfo], crc32c: int
+        self,
+        row: Selection,
+        upload: OpenUpload,
+        info: ObjectInfo,
+        parts: Sequence[PartInfo],
+        crc32c: int,
     ) -> str:
-        """Make the parts the object; its etag."""
+        """Make the parts the object, which `info` tells of as it is at the source; its etag."""
         self.keeper.committing(upload.key, crc32c)
         await self.keeper.flush()
         arguments = {
@@ -102,6 +106,7 @@ class Uploads:
             "precondition": row.precondition.to_dict(),
             "size_bytes": row.source.size_bytes,
             "crc32c": crc32c,
+            "attributes": _attributes_of(info),
         }
         answer = await self._ask_to_complete(upload, arguments)
         self.open.discard(upload)
@@ -166,3 +171,7 @@ class Uploads:
             **self.keeper.last_writing(),
         }
         return await self._sinks.call_once("abort_intended", arguments)
+
+
+def _attributes_of(info: ObjectInfo) -> dict[str, Any] | None:
+    return info.attributes.to_dict() if info.attributes is not None else None

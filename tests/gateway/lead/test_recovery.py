@@ -26,6 +26,7 @@ from skyplane_gateway.stores.base import (
     ObjectInfo,
     ObjectStore,
     PartInfo,
+    Precondition,
     StoreSpec,
 )
 from skyplane_gateway.stores.memory import create_bucket, delete_bucket
@@ -130,7 +131,7 @@ class Lead:
         keeping = asyncio.create_task(self.keeper.run())
         try:
             await self.keeper.flush()
-            self.recovery = Recovery(inherited.journal, self.call, self._source_crc32c)
+            self.recovery = Recovery(inherited.journal, self.call, self)
             await self.recovery.abort_strays(inherited.strays, self.keeper)
             await self._everything()
         finally:
@@ -141,7 +142,10 @@ class Lead:
         world.ended.add(world.epoch)
         await self.call("delete_journals", self.keeper.deletion())
 
-    async def _source_crc32c(self, info: ObjectInfo) -> int | None:
+    async def head(self, key: str) -> ObjectInfo:
+        return self.world.source.head(key)
+
+    async def crc32c(self, info: ObjectInfo) -> int | None:
         return read_crc32c(self.world.source, info, info.size_bytes)
 
     async def _everything(self) -> None:
@@ -331,3 +335,56 @@ def test_a_death_at_every_single_act(conflict: str, after_effect: bool) -> None:
         if is_over:
             assert life > 12
             return
+
+
+OLD = ObjectAttributes(content_type="binary/octet-stream")
+NEW = ObjectAttributes(content_type="text/csv", metadata=(("owner", "finance"),))
+
+
+class Mended:
+    """A source whose object was copied, and then given another content type. The lead that
+    copies it again died when the commit was about to begin."""
+
+    def __init__(self, action: str) -> None:
+        self.source, self.there = bucket(), bucket()
+        self.body = b"b" * (2 * PART)
+        self.source.put("k", self.body, attributes=NEW)
+        self.there.put("k", self.body, attributes=OLD)
+        info = self.source.head("k")
+        upload_id = self.there.create_upload("k", NEW)
+        row = UploadRow("k", upload_id, "k", info.etag, len(self.body), PART, crc32c(self.body))
+        journal = Journal(KEY, 1, RULE, PART, writer="w", uploads=(row,))
+        self.recovery = Recovery(journal, self.call, self)
+        left = self.there.head("k")
+        fence = Precondition(if_match=left.etag)
+        self.row = Selection(info, "k", left, action, "", fence)  # type: ignore[arg-type]
+
+    async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return Destination(self.there, "stored").run(verb, arguments)
+
+    async def head(self, key: str) -> ObjectInfo:
+        return self.source.head(key)
+
+    async def crc32c(self, info: ObjectInfo) -> int:
+        return crc32c(self.body)
+
+
+def test_an_older_object_of_the_same_bytes_is_not_taken_for_the_copy() -> None:
+    """It was, and kept the content type that had been mended at the source."""
+    mended = Mended("copy")
+    settled = asyncio.run(mended.recovery.settle(mended.row))
+    assert not settled.is_finished
+    assert settled.upload is not None
+    assert [row.upload_id for row in mended.there.list_uploads("")] == [settled.upload.upload_id]
+
+
+@pytest.mark.parametrize("seen", ["committed", "gone", "refuse"])
+def test_what_has_the_attributes_of_the_copy_or_is_kept_anyhow_is_finished(seen: str) -> None:
+    mended = Mended("refuse" if seen == "refuse" else "copy")
+    if seen == "committed":
+        mended.there.put("k", mended.body, attributes=NEW)
+    elif seen == "gone":
+        mended.source.delete("k")
+    settled = asyncio.run(mended.recovery.settle(mended.row))
+    assert settled.is_finished
+    assert list(mended.there.list_uploads("")) == []
