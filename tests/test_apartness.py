@@ -175,32 +175,57 @@ def test_a_folder_that_is_mounted_twice(
         require_outside(TransferJob(one, other, move=True))
 
 
-def rows_of(tmp_path: Path, *names: str) -> list[dict[str, str]]:
-    root = str(tmp_path).lstrip("/")
-    return [{"source": f"{root}/in/{name}", "destination": f"{root}/out/{name}"} for name in names]
+@pytest.fixture
+def files(tmp_path: Path) -> TransferJob:
+    for folder in ("in/one", "in/two", "out"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("one/a", "two/b"):
+        (tmp_path / "in" / name).write_text(name)
+    return TransferJob(Location(f"{tmp_path}/in/"), Location(f"{tmp_path}/out/"), move=True)
 
 
-def test_a_file_and_its_copy_are_one(tmp_path: Path) -> None:
-    (tmp_path / "in/sub").mkdir(parents=True)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "in/sub/a").write_bytes(b"a")
-    job = TransferJob(Location(f"{tmp_path}/in/"), Location(f"{tmp_path}/out/"), move=True)
-    require_two_files(job, rows_of(tmp_path, "sub/a"))
-    (tmp_path / "out/sub").symlink_to(tmp_path / "in/sub")
+def look(job: TransferJob, *names: str) -> None:
+    """As if these were copied."""
+    rows = [
+        {"source": f"{job.source.key}{name}", "destination": f"{job.destination.key}{name}"}
+        for name in names
+    ]
+    require_two_files(job, lambda: iter(rows))
+
+
+def test_a_file_and_its_copy_are_one(files: TransferJob, tmp_path: Path) -> None:
+    look(files, "one/a", "two/b")
+    (tmp_path / "out/one").symlink_to(tmp_path / "in/one")
     with pytest.raises(ConfigurationInvalid, match="one file"):
-        require_two_files(job, rows_of(tmp_path, "none", "sub/a"))
+        look(files, "none", "one/a")
+
+
+def test_a_copy_is_the_source_of_another_object(files: TransferJob, tmp_path: Path) -> None:
+    (tmp_path / "out/one").symlink_to(tmp_path / "in/two")
+    (tmp_path / "in/two/a").write_text("the copy of one/a")
+    (tmp_path / "out/two").mkdir()
+    (tmp_path / "out/two/a").write_text("the copy of two/a")
+    with pytest.raises(ConfigurationInvalid, match="out/one is also a folder that is moved from"):
+        look(files, "one/a", "two/a")
+    look(files, "two/a")
+    look(files, "one/a")
 
 
 def test_a_link_to_its_copy_may_be_deleted_and_a_copy_that_is_a_link_keeps_its_source(
-    tmp_path: Path,
+    files: TransferJob, tmp_path: Path
 ) -> None:
-    for end in ("in", "out"):
-        (tmp_path / end).mkdir()
     (tmp_path / "out/a").write_bytes(b"a")
     (tmp_path / "in/a").symlink_to(tmp_path / "out/a")
     (tmp_path / "in/b").write_bytes(b"b")
     (tmp_path / "out/b").symlink_to(tmp_path / "in/b")
-    job = TransferJob(Location(f"{tmp_path}/in/"), Location(f"{tmp_path}/out/"), move=True)
-    require_two_files(job, rows_of(tmp_path, "a"))
+    look(files, "a")
     with pytest.raises(ConfigurationInvalid, match="one file"):
-        require_two_files(job, rows_of(tmp_path, "b"))
+        look(files, "b")
+
+
+def test_a_file_may_get_another_name_in_its_folder(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("same")
+    one, other = Location(f"{tmp_path}/a"), Location(f"{tmp_path}/b")
+    job = TransferJob(one, other, move=True, recursive=False)
+    require_two_files(job, lambda: [{"source": one.key, "destination": other.key}])

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,11 @@ _EPOCH: Final = 1
 
 #: Writings of it, should its folder be removed by the end of another transfer meanwhile.
 _ATTEMPTS: Final = 5
+
+#: Folders whose identity is remembered: objects of one folder end at about the same time.
+_FOLDERS: Final = 4096
+
+Row = Mapping[str, Any]
 
 
 def source_folder(job: TransferJob) -> str:
@@ -134,20 +140,48 @@ def _has(store: ObjectStore, key: str) -> bool:
     return any(row.key == key for row in store.list(key))
 
 
-def require_two_files(job: TransferJob, copied: Iterable[Mapping[str, Any]]) -> None:
-    """Refuse a move of which a file and its copy are one, through links or mounts below.
+def require_two_files(job: TransferJob, copied: Callable[[], Iterable[Row]]) -> None:
+    """Refuse a move that would delete a copy, be it as its own source or as another's.
+
+    That is what links and mounts below the ends can bring about. Folders are held by device
+    and inode, so memory grows by one number with each folder that is moved from.
+
+    Args:
+        copied: the rows of what was copied, from their start whenever it is called.
 
     Raises:
-        ConfigurationInvalid: two are.
+        ConfigurationInvalid: it would.
     """
     if not job.source.kind == job.destination.kind == "file":
         return
-    for row in copied:
-        source, copy = Path("/" + row["source"]), Path("/" + row["destination"])
+    folder_of = lru_cache(_FOLDERS)(_identity_of)
+    emptied: set[tuple[int, int] | None] = set()
+    for row in copied():
+        source, copy = _path(row["source"]), _path(row["destination"])
         with suppress(OSError):  # Gone, or out of reach: its own look will tell.
             # Of a link to the copy the link alone would be deleted.
             if os.path.samestat(source.lstat(), copy.stat()):
                 raise _one_place(job, f"{source} and its copy {copy} are one file")
+        emptied.add(folder_of(source.parent))
+    if not job.recursive:
+        return  # One object may get another name in its own folder.
+    for row in copied():
+        folder = _path(row["destination"]).parent
+        if (identity := folder_of(folder)) is not None and identity in emptied:
+            raise _one_place(job, f"{folder} is also a folder that is moved from")
+
+
+def _path(key: str) -> Path:
+    return Path("/" + key)
+
+
+def _identity_of(folder: Path) -> tuple[int, int] | None:
+    """Device and inode; None where it is gone, or out of reach."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _one_place(job: TransferJob, proof: str) -> ConfigurationInvalid:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from skyplane_gateway.selection import is_published_last
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectInfo, ObjectStore
 from skyplane_orchestration.apartness import (
+    Row,
     require_outside,
     require_two_files,
     require_two_places,
@@ -36,8 +37,6 @@ _IN_MEMORY_BYTES: Final = 1 << 20
 
 #: A key below the source that no copy takes for data, and that nobody ever writes.
 _PROBE: Final = ".skyplane/jobs/may-delete"
-
-Row = Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -141,7 +140,7 @@ def remove_sources(
             end.check(_folder(location.key, job.recursive))
         require_two_places(job, store, copies)
         copied.keep(rows)
-        require_two_files(job, copied.rows())
+        require_two_files(job, copied.rows)
         for is_first in (True, False):
             chosen = (
                 row
