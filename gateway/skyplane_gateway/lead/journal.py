@@ -23,6 +23,7 @@ from skyplane_gateway.documents import decode
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.selection.keys import folder_of
 from skyplane_gateway.selection.select import JOURNAL_FOLDER
+from skyplane_gateway.stores.values import ObjectAttributes
 
 SCHEMA_VERSION: Final = 1
 
@@ -90,6 +91,8 @@ class UploadRow:
         upload_id: None while the store may or may not have been asked to create it.
         source_key, source_etag, size_bytes: the version that its parts are of.
         part_bytes: length of every part but the last.
+        attributes: digest of those that it was begun with; None where there are none to
+            tell, or an older release wrote the row.
         crc32c: of the whole, once the commit has begun; None before.
         noted_unix_s: of one without an id that an earlier lead has left: when that was seen
             to live last, by the store's clock. None for one of this lead's own.
@@ -103,6 +106,7 @@ class UploadRow:
     part_bytes: int
     crc32c: int | None = None
     noted_unix_s: float | None = None
+    attributes: str | None = None
 
     def __post_init__(self) -> None:
         if self.size_bytes < 0 or self.part_bytes < 1:
@@ -118,6 +122,7 @@ class UploadRow:
             "part_bytes": self.part_bytes,
             "crc32c": self.crc32c,
             "noted_unix_s": self.noted_unix_s,
+            "attributes": self.attributes,
         }
 
     def length_of(self, number: int) -> int:
@@ -261,6 +266,14 @@ def rule_digest(spec: TransferSpec) -> str:
         del document[name]
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def attributes_digest(attributes: ObjectAttributes | None) -> str | None:
+    """Names the attributes of an object shortly; None where there are none to tell."""
+    if attributes is None:
+        return None
+    text = json.dumps(attributes.to_dict(), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def folder_of_destination(destination_prefix: str, *, recursive: bool) -> str:

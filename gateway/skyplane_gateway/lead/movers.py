@@ -19,7 +19,7 @@ from skyplane_gateway.errors import (
     StoreError,
 )
 from skyplane_gateway.lead.courier import Courier
-from skyplane_gateway.lead.journal import DoneRow
+from skyplane_gateway.lead.journal import DoneRow, attributes_digest
 from skyplane_gateway.lead.journal_keeper import Keeper
 from skyplane_gateway.lead.pauses import MAX_ATTEMPTS
 from skyplane_gateway.lead.recovery import Settled
@@ -179,7 +179,7 @@ class Movers:
         upload = _upload_of(left)
         try:
             info = await self._source.head(row.source.key)
-            if info.etag != row.source.etag:
+            if info.etag != row.source.etag or not _may_go_on(left, info):
                 raise SourceChanged
             part_bytes = self._capabilities.part_bytes(row.source.size_bytes, self._chunk_bytes)
             kept: Mapping[int, PartInfo] = {}
@@ -342,6 +342,13 @@ def _upload_of(left: Settled | None) -> OpenUpload | None:
     if left is None or left.upload is None or left.upload.upload_id is None:
         return None
     return OpenUpload(left.upload.key, left.upload.upload_id, "")
+
+
+def _may_go_on(left: Settled | None, info: ObjectInfo) -> bool:
+    """Whether an upload that an earlier epoch began has the attributes of today: they can be
+    mended without a new ETag, and an upload keeps those that it was begun with."""
+    begun = left.upload.attributes if left is not None and left.upload is not None else None
+    return begun in (None, attributes_digest(info.attributes))
 
 
 def _ensure_read_well(info: ObjectInfo, crc32c: int) -> None:

@@ -6,11 +6,11 @@ import asyncio
 import logging
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from skyplane_gateway.errors import ChecksumMismatch, NotFound, StoreError
-from skyplane_gateway.lead.journal import UploadRow
+from skyplane_gateway.lead.journal import UploadRow, attributes_digest
 from skyplane_gateway.lead.journal_keeper import Keeper, NoJournal
 from skyplane_gateway.lead.pauses import MAX_ATTEMPTS, pause_s
 from skyplane_gateway.lead.sinks import Sinks
@@ -69,9 +69,8 @@ class Uploads:
 
     async def begin(self, row: Selection, info: ObjectInfo, part_bytes: int) -> OpenUpload:
         key, source = row.destination_key, row.source
-        self.keeper.intent(
-            UploadRow(key, None, source.key, source.etag, source.size_bytes, part_bytes)
-        )
+        intent = UploadRow(key, None, source.key, source.etag, source.size_bytes, part_bytes)
+        self.keeper.intent(replace(intent, attributes=attributes_digest(info.attributes)))
         await self.keeper.flush()
         answer, node = await self._sinks.call(
             "create",

@@ -49,6 +49,7 @@ upload_rows = st.builds(
     counts,
     st.integers(1, 1 << 40),
     st.none() | counts,
+    attributes=st.none() | texts,
 )
 journals = st.builds(
     Journal,

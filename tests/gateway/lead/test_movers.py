@@ -20,10 +20,11 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
 )
 from skyplane_gateway.lead import movers as movers_module
-from skyplane_gateway.lead.journal import Journal
+from skyplane_gateway.lead.journal import Journal, UploadRow, attributes_digest
 from skyplane_gateway.lead.ledger import Ledger
 from skyplane_gateway.lead.movers import Movers
 from skyplane_gateway.lead.pauses import MAX_ATTEMPTS
+from skyplane_gateway.lead.recovery import Settled
 from skyplane_gateway.lead.report import Report
 from skyplane_gateway.lead.sinks import Sinks
 from skyplane_gateway.lead.source_calls import SourceCalls
@@ -31,7 +32,7 @@ from skyplane_gateway.orders import RangeOrder, RangeOutcome
 from skyplane_gateway.protocol.checksum import combine
 from skyplane_gateway.protocol.checksum import crc32c as checksum
 from skyplane_gateway.selection import Selection
-from skyplane_gateway.stores.base import IF_ABSENT, ObjectInfo, StoreCapabilities
+from skyplane_gateway.stores.base import IF_ABSENT, ObjectAttributes, ObjectInfo, StoreCapabilities
 
 Run = Callable[[Any], Any]
 _GONE = GatewayUnreachable("127.0.0.1:1 does not answer")
@@ -259,11 +260,21 @@ def test_a_source_object_that_is_gone_is_no_upload_that_is(virtual: Run, inline:
     virtual(scenario())
 
 
-def test_a_whole_that_differs_is_a_failure(virtual: Run, inline: Executor) -> None:
+def test_a_whole_that_differs_is_sent_again_once_and_then_a_failure(
+    virtual: Run, inline: Executor
+) -> None:
     async def scenario() -> None:
         scene = Scene(inline, sinks=1)
-        scene.sinks[0].errors["complete"] = [ChecksumMismatch("other bytes", is_permanent=True)]
+        bad = ChecksumMismatch("other bytes", is_permanent=True)
+        scene.sinks[0].errors["complete"] = [bad]
         await scene.movers.move_in_parts(scene.row("k"))
+        again = ["create", "complete", "abort"]
+        assert [verb for _, verb in scene.calls] == [*again, "create", "complete"]
+        assert scene.report.counters.copied == 1
+        scene.sinks[0].errors["complete"] = [bad, bad]
+        del scene.calls[:]
+        await scene.movers.move_in_parts(scene.row("k2"))
+        assert [verb for _, verb in scene.calls] == 2 * again
         assert scene.report.failures[0]["code"] == "checksum-mismatch"
 
     virtual(scenario())
@@ -469,6 +480,34 @@ def test_uploads_that_no_sink_can_abort_stay_listed_and_cost_no_patience(
             await scene.movers.uploads.abort(upload)
         assert scene.movers.uploads.open == set(uploads)
         assert sorted(scene.calls) == [("s0", "abort"), ("s1", "abort")]
+
+    virtual(scenario())
+
+
+@pytest.mark.parametrize("begun_as", ["text/csv", "binary/octet-stream", None])
+def test_an_upload_goes_on_only_with_the_attributes_of_today(
+    virtual: Run, inline: Executor, begun_as: str | None
+) -> None:
+    """What was mended at the source meanwhile, the upload of the earlier epoch did not have."""
+
+    async def scenario() -> None:
+        scene = Scene(inline, sinks=1)
+        row = scene.row("k")
+        today = ObjectAttributes(content_type="text/csv")
+        scene.store.head = lambda key: replace(  # type: ignore[method-assign]
+            row.source, attributes=today
+        )
+        upload = UploadRow("to/k", "old", "k", "e", row.source.size_bytes, len(PART))
+        if begun_as is not None:
+            digest = attributes_digest(ObjectAttributes(content_type=begun_as))
+            upload = replace(upload, attributes=digest)
+        scene.movers.go_on(Settled(row, upload=upload))
+        await scene.movers.move_in_parts(row)
+        verbs = [verb for _, verb in scene.calls]
+        goes_on = begun_as != "binary/octet-stream"
+        assert verbs == (["complete"] if goes_on else ["abort", "create", "complete"])
+        assert scene.sinks[0].asked[-1]["attributes"] == today.to_dict()
+        assert scene.report.counters.copied == 1
 
     virtual(scenario())
 
