@@ -261,6 +261,46 @@ def test_the_fleet_goes_down_whatever_happens(
     assert script.done[-1] == "destroy"
 
 
+@pytest.mark.parametrize(
+    ("error", "when", "is_cleared"),
+    [
+        (KeyboardInterrupt(), "running", True),
+        (RuntimeError("of the caller"), "running", True),
+        # Its journal tells the next run that all is there, and names what may be deleted.
+        (KeyboardInterrupt(), "succeeded", False),
+        # And a failure can be gone on with.
+        (StoreUnavailable("503"), "running", False),
+    ],
+)
+def test_an_interrupted_transfer_is_cleared_up_wherever_it_runs_by_then(
+    error: BaseException,
+    when: str,
+    is_cleared: bool,
+    client: Client,
+    script: Script,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was taken down was the fleet of the beginning, and its gateways were gone."""
+    cleared: list[tuple[Any, ...]] = []
+
+    def clear(job: TransferJob, key: str, epoch: int, credentials: Any) -> tuple[str, ...]:
+        cleared.append((job, key, epoch))
+        return ("a store that is not there",)
+
+    monkeypatch.setattr("skyplane_orchestration.conclusion.clear_from_here", clear)
+    broken = status("failed", error={"code": "gateway-lost", "message": "all paths are down"})
+    script.statuses = [broken, status(when, epoch=2)]
+    script.views = [BOTH]
+    if when == "running":
+        script.statuses.append(error)
+    else:
+        script.errors["abort"] = error
+    with pytest.raises(type(error)):
+        client.run(JOB, plan=PLAN)
+    assert script.done[-1] == "destroy"
+    assert cleared == [(JOB, client.transfer_key(JOB), 2)] * is_cleared
+
+
 def test_a_caller_that_raises_when_told_of_the_fleet(client: Client, script: Script) -> None:
     def refuse(fleet: Fleet) -> None:
         raise RuntimeError("the database is down")

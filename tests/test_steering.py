@@ -417,7 +417,7 @@ def test_the_journals_of_a_success_go_once_somebody_has_heard_of_it(
         def refuse(*_: Any) -> None:
             raise PermissionDenied("no, not here")
 
-        monkeypatch.setattr("skyplane_orchestration.steering.clear_journals", refuse)
+        monkeypatch.setattr("skyplane_orchestration.clearing.clear_journals", refuse)
     steering = Steering(sessions)  # type: ignore[arg-type]
     submitted = SubmittedTransfer(KEY, 1, "a", joined=False)
     warnings = steering.release_success(submitted, job, CredentialSources())
@@ -444,6 +444,26 @@ def test_winding_up_cancels_what_runs_and_leaves_nobody_out() -> None:
     assert tails == {"a": "log of a", "b": "log of b"}
     assert [call[0] for call in sessions.calls if call[1] == "cancel"] == ["a", "b"]
     assert {call[0] for call in sessions.calls if call[1] == "shutdown"} == {"a", "b"}
+
+
+def test_winding_up_cancels_what_is_led_by_nobody_who_answers() -> None:
+    """What its sinks knew of stayed: they were shut down, which keeps all for a resume."""
+    sessions = FakeSessions("ab", "cd")
+    sessions.gateways["a"].errors["status"] = GatewayUnreachable("gone")
+    sessions.gateways["b"].errors["status"] = GatewayUnreachable("asleep")
+    sessions.gateways["d"].attached[KEY] = {"epoch": 2, "is_used": True}
+    Steering(sessions).wind_up()  # type: ignore[arg-type]
+    # Nobody waits for those that do not answer.
+    assert {call[0] for call in sessions.calls if call[1] == "cancel"} == {"c", "d"}
+
+
+@pytest.mark.parametrize(("epoch", "cancels"), [(1, False), (2, False), (3, True)])
+def test_winding_up_keeps_what_has_ended_for_whoever_goes_on(epoch: int, cancels: bool) -> None:
+    sessions = FakeSessions("ab")
+    sessions.gateways["a"].leading[KEY] = {"epoch": 2, "state": "failed"}
+    sessions.gateways["b"].attached[KEY] = {"epoch": epoch, "is_used": True}
+    Steering(sessions).wind_up()  # type: ignore[arg-type]
+    assert any(call[1] == "cancel" for call in sessions.calls) == cancels
 
 
 # -- sessions

@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration import survey
-from skyplane_orchestration.conclusion import conclude, require_success, with_handle
-from skyplane_orchestration.credentials import CredentialSources
-from skyplane_orchestration.errors import (
-    FleetLost,
-    SkyplaneError,
+from skyplane_orchestration.conclusion import (
+    clear_interrupted,
+    conclude,
+    require_success,
+    with_handle,
 )
+from skyplane_orchestration.credentials import CredentialSources
+from skyplane_orchestration.errors import FleetLost, SkyplaneError
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.identity import RunIdentity
 from skyplane_orchestration.job import TransferJob
@@ -31,16 +33,12 @@ from skyplane_orchestration.location import Location
 from skyplane_orchestration.outcome import TransferStatus
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.planning import Planning
-from skyplane_orchestration.provision.base import (
-    FleetSpec,
-    Provisioner,
-    TeardownReport,
-)
+from skyplane_orchestration.provision.base import FleetSpec, Provisioner, TeardownReport
 from skyplane_orchestration.result import TransferResult
 from skyplane_orchestration.sessions import FleetSessions
 from skyplane_orchestration.steering import Steering, SubmittedTransfer
 from skyplane_orchestration.sweep_report import SweepReport
-from skyplane_orchestration.watch import Hands, OnStatus, OnSubmitted, Watch
+from skyplane_orchestration.watch import Hands, OnStatus, OnSubmitted, Watch, Whereabouts
 
 if TYPE_CHECKING:
     from skyplane_orchestration.authority import Authority, FleetSecret
@@ -156,9 +154,10 @@ class Client(Planning):
     def teardown(self, fleet: Fleet | str) -> TeardownReport:
         """Take a fleet down, by its document or, when that is lost, by its key.
 
-        Cancels what runs on it (which aborts its open uploads and removes its journals),
-        fetches the ends of the gateways' logs, deletes by tag. What a failed transfer left
-        for its resume handle is kept: `sweep` of the destination removes it in time.
+        Cancels what has not ended on it (which aborts its open uploads and removes its
+        journals), fetches the ends of the gateways' logs, deletes by tag. What a failed
+        transfer left for its resume handle is kept: `sweep` of the destination removes it
+        in time.
         Idempotent; tolerates what is gone.
 
         Raises:
@@ -387,10 +386,10 @@ class Client(Planning):
         """
         plan = plan or self.plan(job)
         fleet = self.provision(plan)
-        with self._taken_down(fleet):
+        with self._taken_down(fleet, job) as where:
             if on_fleet is not None:
                 on_fleet(fleet)
-            return self.transfer(job, fleet, on_status=on_status, manifest=manifest)
+            return self.transfer(job, fleet, manifest=manifest, **where.listeners(on_status))
 
     def resume(
         self,
@@ -422,27 +421,36 @@ class Client(Planning):
             found = found.with_budget(max_job_usd)
         was_up = bool(self.provisioner.find(found.fleet_key))
         fleet = self._ensure(found.fleet_key, found.plan, found.generation, found.deployment)
-        with nullcontext() if was_up else self._taken_down(fleet):
+        taken_down = self._taken_down(fleet, found.job)
+        with nullcontext(Whereabouts(fleet)) if was_up else taken_down as where:
             if on_fleet is not None:
                 on_fleet(fleet)
             return self.transfer(
                 found.job,
                 fleet,
-                on_status=on_status,
                 manifest=manifest,
                 transfer_key=found.transfer_key,
                 least_epoch=found.epoch + 1,
+                **where.listeners(on_status),
             )
 
     @contextmanager
-    def _taken_down(self, fleet: Fleet) -> Iterator[None]:
-        """A fleet that goes down whatever happens inside."""
+    def _taken_down(self, fleet: Fleet, job: TransferJob) -> Iterator[Whereabouts]:
+        """A fleet that goes down whatever happens inside, wherever its gateways are by then.
+
+        After an interruption nobody goes on: what gateways that are gone have left goes too.
+        """
+        where = Whereabouts(fleet)
         try:
-            yield
-        except BaseException:
-            self.teardown_after_error(fleet)
+            yield where
+        except SkyplaneError:
+            self.teardown_after_error(where.fleet)
             raise
-        self.teardown(fleet)
+        except BaseException:
+            self.teardown_after_error(where.fleet)
+            clear_interrupted(job, where, self._credentials)
+            raise
+        self.teardown(where.fleet)
 
     def teardown_after_error(self, fleet: Fleet) -> None:
         """Take down without hiding the error that is on its way."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
+from skyplane_orchestration.clearing import clear_from_here
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
     BudgetReached,
@@ -14,7 +16,9 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.outcome import TransferStatus, result_of
 from skyplane_orchestration.result import TransferResult
-from skyplane_orchestration.watch import Watch
+from skyplane_orchestration.watch import Watch, Whereabouts
+
+log = logging.getLogger(__name__)
 
 #: Code of a move whose copies are all there, and some of whose sources are as well.
 SOURCES_LEFT = "sources-left"
@@ -100,6 +104,19 @@ def with_handle(
         warning = "the job and its plan are too long for a resume handle; run it again instead"
         return replace(result, warnings=(*result.warnings, warning))
     return replace(result, resume_handle=text)
+
+
+def clear_interrupted(job: TransferJob, where: Whereabouts, credentials: CredentialSources) -> None:
+    """Nobody goes on with a transfer that was told to end, and its gateways have ended: remove
+    what those of them have left that could not be told so any more.
+
+    Of one that had ended before, only its result is missing: the journal tells the next run.
+    """
+    if where.submitted is None or where.has_ended:
+        return
+    key, epoch = where.submitted.transfer_key, where.submitted.epoch
+    for warning in clear_from_here(job, key, epoch, credentials):
+        log.warning("%s", warning)
 
 
 def require_success(result: TransferResult, status: TransferStatus) -> TransferResult:

@@ -73,3 +73,29 @@ def _led(node: str, row: Mapping[str, Any], attached: Mapping[str, Any] | None) 
     is_held = attached is not None and attached["epoch"] == row["epoch"]
     state = row["state"]
     return _Led(Tenure(node, row["epoch"]), state == "running", state == "succeeded" and is_held)
+
+
+def unended(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Transfers that run, or that are attached and have not ended as far as anybody knows:
+    key -> lead, empty where it does not answer.
+
+    Args:
+        documents: node -> its status.
+
+    Raises:
+        ConfigurationInvalid: a document is none.
+    """
+    found: dict[str, str] = {}
+    over: dict[str, int] = {}
+    with reading("the status of a gateway"):
+        for node, document in documents.items():
+            for key, row in document["leading"].items():
+                if row["state"] == "running":
+                    found[key] = node
+                else:
+                    over[key] = max(over.get(key, 0), row["epoch"])
+        for document in documents.values():
+            for key, row in document.get("attached", {}).items():
+                if row["epoch"] > over.get(key, 0):
+                    found.setdefault(key, "")
+    return found

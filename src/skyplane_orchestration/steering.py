@@ -11,10 +11,10 @@ from typing import Any
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.lead.journal import epoch_of, folder_of_destination, journals_prefix
-from skyplane_gateway.leftovers import clear_journals
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import Credentials
 from skyplane_gateway.stores.limited import open_limited
+from skyplane_orchestration.clearing import clear_from_here
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
     AddressTaken,
@@ -23,14 +23,13 @@ from skyplane_orchestration.errors import (
     GatewayUnreachable,
     NotAuthorised,
     SkyplaneError,
-    StaleEpoch,
 )
 from skyplane_orchestration.failover import FleetView, Submit, Tenure
 from skyplane_orchestration.fleet import GatewayHandle
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.outcome import TransferStatus
 from skyplane_orchestration.sessions import FleetSessions
-from skyplane_orchestration.sightings import view_of
+from skyplane_orchestration.sightings import unended, view_of
 from skyplane_orchestration.survey import spec_of
 from skyplane_orchestration.units import mib_to_bytes
 
@@ -218,9 +217,12 @@ class Steering:
 
     def cancel(self, submitted: SubmittedTransfer) -> None:
         """Cancel at the lead first, then at the other ends; relays know of no transfer."""
-        key = submitted.transfer_key
-        others = [handle for handle in self._ends if handle.node != submitted.lead]
-        for handles in ((self._fleet.gateway(submitted.lead),), others):
+        self._cancel(submitted.transfer_key, submitted.lead, self._ends)
+
+    def _cancel(self, key: str, lead: str, ends: Iterable[GatewayHandle]) -> None:
+        first = [handle for handle in ends if handle.node == lead]
+        others = [handle for handle in ends if handle.node != lead]
+        for handles in (first, others):
             self._sessions.each_that_answers(handles, lambda _, client: client.cancel(key))
 
     def stop(self, submitted: SubmittedTransfer, reason: str) -> None:
@@ -258,15 +260,7 @@ class Steering:
         folder = folder_of_destination(job.destination.key, recursive=job.recursive)
         if self.release(submitted, journals_in=folder):
             return ()
-        place = job.destination
-        try:
-            with closing(open_limited(spec_of(place), credentials.resolve(place))) as store:
-                clear_journals(store, folder, submitted.transfer_key, submitted.epoch)
-        except StaleEpoch:
-            return ()
-        except SkyplaneError as error:
-            return (f"the journal of the transfer stays until a sweep removes it: {error}",)
-        return ()
+        return clear_from_here(job, submitted.transfer_key, submitted.epoch, credentials)
 
     def abort_left_uploads(
         self, job: TransferJob, status: TransferStatus, credentials: CredentialSources
@@ -288,14 +282,20 @@ class Steering:
         return tuple(warnings)
 
     def wind_up(self) -> dict[str, str]:
-        """Cancel what runs, fetch log tails, ask every gateway to end; node -> log tail."""
+        """Cancel what has not ended, fetch log tails, ask every gateway to end.
+
+        Where nobody who answers leads a transfer, its ends abort and remove what they know of.
+
+        Returns:
+            Node -> log tail.
+        """
         answers, _ = self._sessions.each_that_answers(
             self._fleet.gateways, lambda _, client: client.status()
         )
-        for node, document in answers.items():
-            for key, status in document["leading"].items():
-                if status["state"] == "running":
-                    self.cancel(SubmittedTransfer(key, status["epoch"], node, joined=True))
+        # One that does not answer would hold up the others' end.
+        ends = [handle for handle in self._ends if handle.node in answers]
+        for key, lead in unended(answers).items():
+            self._cancel(key, lead, ends)
 
         def end(_: GatewayHandle, client: ControlClient) -> str:
             tail = client.log_tail()

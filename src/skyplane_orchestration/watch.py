@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypedDict
 
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
@@ -58,6 +58,40 @@ OnStatus = Callable[[TransferStatus], None]
 
 #: Told which transfer runs on which fleet: once it does, and whenever that changes.
 OnSubmitted = Callable[[Fleet, SubmittedTransfer], None]
+
+
+class Listeners(TypedDict):
+    """Arguments of a call that runs a transfer."""
+
+    on_submitted: OnSubmitted
+    on_status: OnStatus
+
+
+@dataclass(slots=True)
+class Whereabouts:
+    """Where a transfer runs now; as its `listeners` learn.
+
+    Attributes:
+        submitted: None before it runs anywhere.
+        has_ended: its lead has said so.
+    """
+
+    fleet: Fleet
+    submitted: SubmittedTransfer | None = None
+    has_ended: bool = False
+
+    def listeners(self, on_status: OnStatus | None) -> Listeners:
+        """Whom to tell of the transfer; `on_status` is told as well."""
+
+        def told_where(fleet: Fleet, submitted: SubmittedTransfer) -> None:
+            self.fleet, self.submitted = fleet, submitted
+
+        def told_how_far(status: TransferStatus) -> None:
+            self.has_ended = not status.is_running
+            if on_status is not None:
+                on_status(status)
+
+        return {"on_submitted": told_where, "on_status": told_how_far}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.e2e.held_store import OBJECTS, take
+from tests.e2e.held_store import OBJECTS, take, wait_for
 from tests.faults.stranger import answering
 
 from skyplane_orchestration.fleet import Fleet
@@ -128,3 +128,71 @@ def test_a_lead_killed_and_its_address_taken_by_somebody_else(
     assert leads == [handle.node for handle in fleet.sources]
     assert held.keys() == set(OBJECTS)
     assert held.is_whole()
+
+
+def left_behind(held: HeldStore) -> list[str]:
+    """Journals and open uploads."""
+    keys = held.keys()
+    return sorted(key for key in keys if ".skyplane" in key) + held.open_uploads()
+
+
+def interrupted_once_killed(
+    kit: ClientKit, held: HeldStore, job: TransferJob, doomed: str = ""
+) -> list[str]:
+    """What is left after an interruption that comes with the end of gateways."""
+    fleets: list[Fleet] = []
+
+    def interrupt(status: TransferStatus) -> None:
+        if held.held() and held.open_uploads():
+            kit.kill(fleets[0], doomed)
+            held.refuse()
+            raise KeyboardInterrupt
+
+    plan = kit.plan((kit.SOURCE, kit.SINK))
+    with pytest.raises(KeyboardInterrupt):
+        kit.client().run(job, plan=plan, on_fleet=fleets.append, on_status=interrupt)
+    assert kit.home.traces() == []
+    return left_behind(held)
+
+
+def test_interrupted_right_after_the_lead_was_killed(
+    kit: ClientKit, held: HeldStore, held_job: TransferJob
+) -> None:
+    """Nothing that anybody led was there to be cancelled: uploads and journal stayed."""
+    assert interrupted_once_killed(kit, held, held_job, kit.SOURCE) == []
+
+
+def test_interrupted_when_no_gateway_is_left(
+    kit: ClientKit, held: HeldStore, held_job: TransferJob
+) -> None:
+    """Only who interrupts it can clear up then."""
+    assert interrupted_once_killed(kit, held, held_job) == []
+
+
+def test_interrupted_after_the_fleet_was_brought_up_again(
+    kit: ClientKit, held: HeldStore, held_job: TransferJob
+) -> None:
+    """What was taken down was the fleet that was dead; the new one was ended, and kept all."""
+    client = kit.client()
+    fleets: list[Fleet] = []
+    epochs: list[int] = []
+
+    def interrupt(status: TransferStatus) -> None:
+        if not epochs and held.held() and held.open_uploads():
+            epochs.append(status.epoch)
+            kit.kill(fleets[0])
+        elif epochs and status.epoch > epochs[0] and status.is_running:
+            wait_for(held.open_uploads, "an open upload")
+            held.refuse()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        client.run(
+            held_job,
+            plan=kit.plan((kit.SOURCE, kit.SINK)),
+            on_fleet=fleets.append,
+            on_status=interrupt,
+        )
+    assert epochs
+    assert kit.home.traces() == []
+    assert left_behind(held) == []

@@ -177,11 +177,18 @@ def transfer_op(steps: TransferSteps) -> dg.OpDefinition:
     @steps.op("transfer", ins={"fleet": dg.In(dict)})
     def transfer(context: dg.OpExecutionContext, fleet: Document) -> Document:
         client, built = steps.client(context), Fleet.from_dict(fleet)
+        # It may be brought up again meanwhile, at other addresses.
+        fleets = [built]
+
+        def on_submitted(fleet: Fleet, submitted: SubmittedTransfer) -> None:
+            fleets.append(fleet)
+            _log_submitted(context, submitted)
+
         try:
             result = client.transfer(
                 steps.job_of(context),
                 built,
-                on_submitted=lambda _, submitted: _log_submitted(context, submitted),
+                on_submitted=on_submitted,
                 on_status=Progress(context),
                 manifest=steps.manifest_of(context),
             )
@@ -191,7 +198,7 @@ def transfer_op(steps: TransferSteps) -> dg.OpDefinition:
             return _failed(context, error)
         except BaseException:
             # The run is terminated, or this is a bug: no later step would take it down.
-            client.teardown_after_error(built)
+            client.teardown_after_error(fleets[-1])
             raise
         return {"error": None, "result": result.to_dict()}
 

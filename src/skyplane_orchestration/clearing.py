@@ -1,0 +1,35 @@
+"""What is cleared away, from here, of a transfer that nobody goes on with."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from skyplane_gateway.lead.journal import folder_of_destination
+from skyplane_gateway.leftovers import clear_journals
+from skyplane_gateway.stores.limited import open_limited
+from skyplane_orchestration.credentials import CredentialSources
+from skyplane_orchestration.errors import SkyplaneError, StaleEpoch
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.survey import spec_of
+
+
+def clear_from_here(
+    job: TransferJob, transfer_key: str, epoch: int, credentials: CredentialSources
+) -> tuple[str, ...]:
+    """Abort the uploads that the transfer's journals name, and remove the journals.
+
+    Once a newer epoch has a journal, all is that one's.
+
+    Returns:
+        A warning where they stay.
+    """
+    place = job.destination
+    folder = folder_of_destination(place.key, recursive=job.recursive)
+    try:
+        with closing(open_limited(spec_of(place), credentials.resolve(place))) as store:
+            clear_journals(store, folder, transfer_key, epoch)
+    except StaleEpoch:
+        return ()
+    except SkyplaneError as error:
+        return (f"the journal of the transfer stays until a sweep removes it: {error}",)
+    return ()
