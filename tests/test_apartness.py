@@ -14,6 +14,7 @@ from skyplane_gateway.stores.base import ObjectInfo, ObjectStore
 from skyplane_gateway.stores.local import LocalStore
 from skyplane_gateway.stores.memory import MemoryStore, create_bucket
 from skyplane_gateway.stores.values import StoreSpec
+from skyplane_orchestration import apartness
 from skyplane_orchestration.apartness import (
     require_outside,
     require_two_files,
@@ -147,6 +148,43 @@ def test_the_end_of_another_transfer_may_remove_the_folder_of_journals(
         require_two_places(job_of("p/", "p/"), bucket, bucket)
     lost.extend([True] * 9)
     with pytest.raises(NotFound):
+        require_two_places(job_of("p/", "p/"), bucket, bucket)
+
+
+def test_what_one_who_was_killed_has_written_the_next_removes(
+    bucket: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each left a journal of its own, until a sweep a day later."""
+
+    class Killed(BaseException): ...
+
+    def kill(*_: Any) -> None:
+        raise Killed
+
+    job = job_of("p/", "q/")
+    with monkeypatch.context() as dying:
+        dying.setattr(apartness, "_require_unseen", kill)
+        dying.setattr(apartness, "clear_journals", kill)
+        with pytest.raises(Killed):
+            require_two_places(job, bucket, bucket)
+    assert len(keys(bucket)) == 1
+    require_two_places(job, bucket, bucket)
+    assert keys(bucket) == []
+
+
+def test_another_run_that_removes_it_meanwhile_does_not_hide_it(
+    bucket: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, hurried = MemoryStore.put, [True]
+
+    def put(self: MemoryStore, key: str, *arguments: Any, **more: Any) -> ObjectInfo:
+        info = honest(self, key, *arguments, **more)
+        if hurried and hurried.pop():
+            self.delete(key)
+        return info
+
+    monkeypatch.setattr(MemoryStore, "put", put)
+    with pytest.raises(ConfigurationInvalid):
         require_two_places(job_of("p/", "p/"), bucket, bucket)
 
 

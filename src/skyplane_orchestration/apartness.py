@@ -7,8 +7,8 @@ does.
 
 from __future__ import annotations
 
+import hashlib
 import os
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -23,8 +23,14 @@ from skyplane_gateway.lead.journal import (
 )
 from skyplane_gateway.leftovers import clear_journals
 from skyplane_gateway.selection import map_key, require_apart
-from skyplane_gateway.stores.base import IF_ABSENT, ObjectStore, StoreSpec
-from skyplane_orchestration.errors import ConfigurationInvalid, NotFound, PermissionDenied
+from skyplane_gateway.stores.base import ObjectStore, StoreSpec
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    NotFound,
+    PermissionDenied,
+    StoreError,
+    StoreUnavailable,
+)
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.survey import spec_of
 
@@ -84,7 +90,8 @@ def require_two_places(job: TransferJob, source: ObjectStore, copies: ObjectStor
     """Refuse ends that are one place, or lie in one another, under different names.
 
     A journal of a transfer that never was is written at the destination and looked for in
-    the source; should we be killed meanwhile, a sweep removes it like any other.
+    the source. Should we be killed meanwhile, the next run of the same job removes it, or a
+    sweep like any other.
 
     Raises:
         ConfigurationInvalid: they are.
@@ -94,36 +101,54 @@ def require_two_places(job: TransferJob, source: ObjectStore, copies: ObjectStor
     folder = folder_of_destination(job.destination.key, recursive=job.recursive)
     if job.destination.kind == "file" and not Path("/" + folder).is_dir():
         return  # What is not there yet is nobody's source.
-    token = uuid.uuid4().hex
+    token = _token_of(job)
     written = journal_key(folder, token, _EPOCH)
+    gone = StoreUnavailable(
+        f"what is written to {job.destination.url!r} is gone at once; try again"
+    )
+    failure: StoreError = gone
     try:
-        _write(copies, written, encode_journal(Journal(token, _EPOCH, rule="", chunk_bytes=1)))
+        for _ in range(_ATTEMPTS):
+            try:
+                _write(job, copies, written, token)
+            except NotFound as error:
+                failure = error  # The end of another transfer has removed the folder meanwhile.
+                continue
+            _require_unseen(job, source, token, written)
+            # Who looked at the same time may have removed it before we did.
+            if _has(copies, written):
+                return
+            failure = gone
+    finally:
+        clear_journals(copies, folder, token, _EPOCH)
+    raise failure
+
+
+def _write(job: TransferJob, copies: ObjectStore, key: str, token: str) -> None:
+    try:
+        copies.put(key, encode_journal(Journal(token, _EPOCH, rule="", chunk_bytes=1)))
     except PermissionDenied as error:
         raise PermissionDenied(
             f"a move writes to {job.destination.url!r} from here, to see that it is not its own "
             f"source, which is not allowed: {error.message}"
         ) from error
-    try:
-        same_name = journal_key(source_folder(job), token, _EPOCH)
-        if _keeps_names(job) and _has(source, same_name):
-            raise _one_place(job, "what is written to the one appears in the other")
-        if job.source.kind == job.destination.kind:
-            # Who may read no more than the source's folder sees nothing of what is beside it.
-            with suppress(PermissionDenied):
-                if _has(source, written):
-                    _require_outside(job, spec_of(job.source), spec_of(job.source))
-    finally:
-        clear_journals(copies, folder, token, _EPOCH)
 
 
-def _write(store: ObjectStore, key: str, body: bytes) -> None:
-    for attempt in range(_ATTEMPTS):
-        try:
-            store.put(key, body, precondition=IF_ABSENT)
-            return
-        except NotFound:
-            if attempt == _ATTEMPTS - 1:
-                raise
+def _token_of(job: TransferJob) -> str:
+    """Stands for the job where a journal has the key of its transfer."""
+    ends = (job.source.url, job.source.endpoint_url, job.destination.url, str(job.recursive))
+    return hashlib.sha256("\0".join(ends).encode()).hexdigest()[:32]
+
+
+def _require_unseen(job: TransferJob, source: ObjectStore, token: str, written: str) -> None:
+    same_name = journal_key(source_folder(job), token, _EPOCH)
+    if _keeps_names(job) and _has(source, same_name):
+        raise _one_place(job, "what is written to the one appears in the other")
+    if job.source.kind == job.destination.kind:
+        # Who may read no more than the source's folder sees nothing of what is beside it.
+        with suppress(PermissionDenied):
+            if _has(source, written):
+                _require_outside(job, spec_of(job.source), spec_of(job.source))
 
 
 def _keeps_names(job: TransferJob) -> bool:
