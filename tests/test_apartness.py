@@ -172,20 +172,27 @@ def test_what_one_who_was_killed_has_written_the_next_removes(
     assert keys(bucket) == []
 
 
+@pytest.mark.parametrize("writes_again", [True, False])
 def test_another_run_that_removes_it_meanwhile_does_not_hide_it(
-    bucket: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    bucket: MemoryStore, monkeypatch: pytest.MonkeyPatch, writes_again: bool
 ) -> None:
-    honest, hurried = MemoryStore.put, [True]
+    """Were it taken for unseen, the deletes of the move would follow."""
+    honest, hurried, lost = MemoryStore.list, [True], []
 
-    def put(self: MemoryStore, key: str, *arguments: Any, **more: Any) -> ObjectInfo:
-        info = honest(self, key, *arguments, **more)
-        if hurried and hurried.pop():
-            self.delete(key)
-        return info
+    def look(self: MemoryStore, prefix: str, *more: Any, **options: Any) -> Any:
+        rows = list(honest(self, prefix, *more, **options))
+        if rows and hurried and hurried.pop():
+            lost.append(rows[0])
+            self.delete(rows[0].key)
+            if writes_again:
+                self.put(rows[0].key, b"{}")
+            return iter(())
+        return iter(rows)
 
-    monkeypatch.setattr(MemoryStore, "put", put)
+    monkeypatch.setattr(MemoryStore, "list", look)
     with pytest.raises(ConfigurationInvalid):
         require_two_places(job_of("p/", "p/"), bucket, bucket)
+    assert len(lost) == 1
 
 
 def test_a_folder_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -110,13 +111,13 @@ def require_two_places(job: TransferJob, source: ObjectStore, copies: ObjectStor
     try:
         for _ in range(_ATTEMPTS):
             try:
-                _write(job, copies, written, token)
+                etag = _write(job, copies, written, token)
             except NotFound as error:
                 failure = error  # The end of another transfer has removed the folder meanwhile.
                 continue
             _require_unseen(job, source, token, written)
-            # Who looked at the same time may have removed it before we did.
-            if _has(copies, written):
+            # Who looked at the same time may have removed ours before we did.
+            if _has(copies, written, etag):
                 return
             failure = gone
     finally:
@@ -124,9 +125,11 @@ def require_two_places(job: TransferJob, source: ObjectStore, copies: ObjectStor
     raise failure
 
 
-def _write(job: TransferJob, copies: ObjectStore, key: str, token: str) -> None:
+def _write(job: TransferJob, copies: ObjectStore, key: str, token: str) -> str:
+    """The etag of what was written; no other has it."""
+    journal = Journal(token, _EPOCH, rule="", chunk_bytes=1, writer=uuid.uuid4().hex)
     try:
-        copies.put(key, encode_journal(Journal(token, _EPOCH, rule="", chunk_bytes=1)))
+        return copies.put(key, encode_journal(journal)).etag
     except PermissionDenied as error:
         raise PermissionDenied(
             f"a move writes to {job.destination.url!r} from here, to see that it is not its own "
@@ -160,9 +163,10 @@ def _keeps_names(job: TransferJob) -> bool:
     return target.rpartition("/")[2] == source.removeprefix(folder)
 
 
-def _has(store: ObjectStore, key: str) -> bool:
+def _has(store: ObjectStore, key: str, etag: str | None = None) -> bool:
     # By a listing: a `head` of what is not there takes rights that a source need not have.
-    return any(row.key == key for row in store.list(key))
+    rows = (row for row in store.list(key) if row.key == key)
+    return any(etag in (None, row.etag) for row in rows)
 
 
 def require_two_files(job: TransferJob, copied: Callable[[], Iterable[Row]]) -> None:
