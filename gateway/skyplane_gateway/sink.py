@@ -96,6 +96,7 @@ class Sink:
 
     def attach(self, transfer: bytes, state: SinkTransfer) -> None:
         self._transfers[transfer] = state
+        self._parts.forget_written(transfer)
 
     async def detach(self, transfer: bytes) -> None:
         """Forget a transfer; returns once nothing is written for it any more."""

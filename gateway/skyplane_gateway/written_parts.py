@@ -75,6 +75,13 @@ class WrittenParts:
                 self._parts.popitem(last=False)
         return await written
 
+    def forget_written(self, transfer: bytes) -> None:
+        """A new epoch asks the store what is there; from now on only that counts, and what is
+        being written."""
+        for key, part in tuple(self._parts.items()):
+            if key[0] == transfer and part.written.done():
+                del self._parts[key]
+
     def forget(self, transfer: bytes) -> None:
         """The transfer has ended here."""
         for known in [known for known in self._parts if known[0] == transfer]:

@@ -129,3 +129,24 @@ def test_nothing_is_remembered_where_uploads_have_no_id_or_the_transfer_has_ende
         sending.cancel()
 
     run(scenario())
+
+
+def test_what_the_store_lost_before_a_new_epoch_is_written_again() -> None:
+    async def scenario() -> None:
+        store = Store()
+        other = {"place": replace(PLACE, number=4)}
+        first, under_way = store.send(), store.send(**other)
+        await turn()
+        store.writes[0].set_result(DURABLE)
+        await first
+        store.parts.forget_written(b"u" * 16)
+        assert await store.send() == DURABLE
+        store.parts.forget_written(TRANSFER)
+        afresh, again = store.send(), store.send(**other)
+        await turn()
+        assert len(store.writes) == 3
+        for write in store.writes[1:]:
+            write.set_result(DURABLE)
+        assert [await afresh, await under_way, await again] == [DURABLE] * 3
+
+    run(scenario())

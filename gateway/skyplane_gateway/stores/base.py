@@ -197,8 +197,9 @@ class ObjectStore(Protocol):
             NotFound: no such upload, and the object there is not this one.
             PreconditionFailed: as for `put`; the upload is still open unless the store
                 dropped it, so abort it.
-            ChecksumMismatch: the whole has another checksum.
-            StoreError: a part is missing, too small or has another etag.
+            ChecksumMismatch: the whole has another checksum, or a part is not there any more
+                as it was acknowledged.
+            StoreError: a part is too small.
         """
 
     def abort_upload(self, key: str, upload_id: str) -> None:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from skyplane_gateway.errors import NotFound, StoreError, StoreUnavailable
+from skyplane_gateway.errors import ChecksumMismatch, NotFound, StoreError, StoreUnavailable
 from skyplane_gateway.stores.base import PartInfo, UploadInfo
 from skyplane_gateway.stores.local_errors import mapped
 from skyplane_gateway.stores.local_paths import TEMPORARY, leads_back, root_of
@@ -185,17 +185,17 @@ class OpenUpload:
         """See that the named parts are stored and cover the object without a gap.
 
         Raises:
-            StoreError: permanent; names the part.
+            ChecksumMismatch: names the part.
+            StoreError: the size is another one.
         """
         stored = self.parts()
         end = 0
         for part in parts:
             entry = stored.get(part.number)
             if entry is None or entry.part.etag != part.etag or entry.offset != end:
-                raise StoreError(
+                raise ChecksumMismatch(
                     f"part {part.number} of {self.key!r} is not stored as {part.etag} at {end}; "
-                    "send it again",
-                    is_permanent=True,
+                    "upload the object again"
                 )
             end += entry.part.size_bytes
         if end != size_bytes or self.draft.stat().st_size != size_bytes:

@@ -289,9 +289,9 @@ def _assemble(upload: _Upload, parts: Sequence[PartInfo]) -> bytes:
     for part in parts:
         stored = upload.parts.get(part.number)
         if stored is None or stored[0].etag != part.etag:
-            raise StoreError(
-                f"part {part.number} of {upload.key!r} is not stored as {part.etag}; send it again",
-                is_permanent=True,
+            raise ChecksumMismatch(
+                f"part {part.number} of {upload.key!r} is not stored as {part.etag}; "
+                "upload the object again"
             )
         bodies.append(stored[1])
     return b"".join(bodies)

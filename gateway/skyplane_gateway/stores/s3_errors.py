@@ -65,6 +65,8 @@ _THROTTLED = {
     "TooManyRequestsException",
 }
 _BAD_DIGEST = {"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch"}
+#: Of a completion: the store does not have what it acknowledged.
+_BAD_PART = {"InvalidPart", "InvalidPartOrder"}
 _BAD_KEY = {
     "InvalidObjectName",
     "KeyTooLongError",
@@ -182,6 +184,8 @@ def _by_code(code: str, said: str) -> StoreError | None:
         )
     if code in _BAD_DIGEST:
         return ChecksumMismatch(f"{said}; the bytes changed on the way: send them again")
+    if code in _BAD_PART:
+        return ChecksumMismatch(f"{said}; the store has not kept a part: upload the object again")
     if code in _BAD_KEY:
         return InvalidKey(f"{said}; the store cannot hold an object of this name")
     if code in _WRONG_REGION:

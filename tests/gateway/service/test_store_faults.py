@@ -151,6 +151,17 @@ HARMS: Final[dict[str, tuple[int, Rule, int]]] = {
         Rule("answer", "POST", COMPLETION, status=200, body=INTERNAL_ERROR),
         2,
     ),
+    "22 a part that the store has not kept": (
+        1,
+        Rule(
+            "answer",
+            "POST",
+            COMPLETION,
+            status=400,
+            body=INTERNAL_ERROR.replace(b"InternalError", b"InvalidPart"),
+        ),
+        2,
+    ),
 }
 
 
@@ -207,11 +218,12 @@ def test_22_an_upload_that_is_gone_when_the_transfer_is_resumed(
             await fleet.submit(transfer, spec)
             await fleet.until(lambda: len(first_parts(destination)) == len(begun))
             await fleet.service("a").stop(transfer, Stopped("as the test has it"))
-            destination.proxy.schedule.clear()
-            destination.proxy.release(drop=True)
             uploads = {row.key: row.upload_id for row in destination.store.list_uploads("")}
             assert set(uploads) == set(begun)
+            # While no part is on its way to the store: it would keep what comes too late.
             destination.store.abort_upload("q/gone", uploads["q/gone"])
+            destination.proxy.schedule.clear()
+            destination.proxy.release(drop=True)
             before = len(destination.proxy.log.exchanges)
             await fleet.attach(transfer, source.spec, destination.spec, epoch=2)
             await fleet.submit(transfer, spec, epoch=2)

@@ -177,9 +177,9 @@ def test_a_missing_part_is_refused(harness: Any) -> None:
     upload_id = store.create_upload("k")
     parts = harness.put_parts("k", upload_id, [b"body"])
     wrong = PartInfo(1, '"00000000000000000000000000000000"', 4, crc32c(b"body"))
-    with pytest.raises(StoreError):
+    with pytest.raises(ChecksumMismatch):
         store.complete_upload("k", upload_id, [wrong], size_bytes=4)
-    with pytest.raises(StoreError):
+    with pytest.raises(ChecksumMismatch):
         store.complete_upload("k", upload_id, [*parts, PartInfo(2, '"x"', 1, 1)], size_bytes=5)
 
 

@@ -47,6 +47,7 @@ def page(keys: list[str], *, token: str = "", truncated: bool = False, count: in
     [
         (400, "ExpiredToken", errors.Unauthenticated, True),
         (400, "BadDigest", errors.ChecksumMismatch, False),
+        (400, "InvalidPart", errors.ChecksumMismatch, False),
         (400, "KeyTooLongError", errors.InvalidKey, True),
         (400, "EntityTooSmall", errors.StoreError, True),
         (403, "AccessDenied", errors.PermissionDenied, True),
