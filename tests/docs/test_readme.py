@@ -195,6 +195,7 @@ def test_commands(
 ) -> None:
     """Both as they stand; the tests are told by the environment to be one file of themselves."""
     environment = {**environment, "PYTEST_ADDOPTS": "-p no:cacheprovider tests/test_units.py"}
+    environment["WORKERS"] = "1"
     said = run(
         ["bash", "-euo", "pipefail", "-c", the_only(blocks, "commands")], environment, repository
     )

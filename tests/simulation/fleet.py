@@ -132,15 +132,14 @@ class SimFleet:
             gateway.has_ended = True
 
         loop.create_task(live(), name="life")
-        loop.create_task(self._inspect(gateway), name="inspection")
+        gateway.process.look = lambda: self._inspect(gateway)
 
-    async def _inspect(self, gateway: Gateway) -> None:
-        """Look now and then how much is held."""
-        while not gateway.has_ended:
+    def _inspect(self, gateway: Gateway) -> None:
+        """How much is held, now."""
+        if not gateway.has_ended:
             self.most_held_bytes = max(self.most_held_bytes, gateway.service.sink.held_bytes)
             waiting = [row["waiting_frames"] for row in gateway.service.routes.statistics()]
             self.most_waiting_frames = max([self.most_waiting_frames, *waiting])
-            await asyncio.sleep(0.25)
 
     def kill(self, node: str) -> None:
         gateway = self.gateways[node]

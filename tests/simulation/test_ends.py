@@ -15,9 +15,6 @@ from skyplane_orchestration.plan import InstanceGroup
 from skyplane_orchestration.resuming import ResumeHandle
 from skyplane_orchestration.units import SECONDS_PER_HOUR
 
-# The coroutines of a process that was killed never end, and so leave some unawaited.
-pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-
 _SIZES = (260 * KIB, 700, 150 * KIB, 32 * KIB, 1, 70 * KIB)
 
 

@@ -30,9 +30,6 @@ from tests.simulation.schedule import (
     Truncate,
 )
 
-# The coroutines of a process that was killed never end, and so leave some unawaited.
-pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-
 _SIZES: Final = (260 * KIB, 700, 150 * KIB, 32 * KIB, 1, 70 * KIB)
 
 #: One path; two of which one has a relay; two sources, one relay, two sinks.

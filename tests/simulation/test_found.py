@@ -6,9 +6,6 @@ import pytest
 from tests.simulation.run import Outcome, run_schedule
 from tests.simulation.schedule import KIB, Cancel, Kill, Schedule, Slow, Stop, Store
 
-# The coroutines of a process that was killed never end, and so leave some unawaited.
-pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-
 
 def run(schedule: Schedule) -> Outcome:
     outcome = run_schedule(schedule)

@@ -8,9 +8,6 @@ from tests.simulation.run import Outcome, run_schedule
 from tests.simulation.schedule import SIZES, Kill, Schedule, random_schedule
 from tests.simulation.strategies import schedules
 
-# The coroutines of a process that was killed never end, and so leave some unawaited.
-pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-
 
 def ensure_well(schedule: Schedule) -> Outcome:
     """Run it; fails with all that is needed to run it again."""

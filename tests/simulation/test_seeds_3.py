@@ -7,9 +7,6 @@ from collections.abc import Callable
 import pytest
 from tests.simulation.seeds import blocks, ensure_block
 
-# The coroutines of a process that was killed never end, and so leave some unawaited.
-pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-
 
 @pytest.mark.parametrize("first", blocks(3))
 def test_random_schedules_end_equal_or_reported(

@@ -10,9 +10,6 @@ from tests.simulation.injection import plan_faults
 from tests.simulation.run import Outcome, Scene, run_schedule
 from tests.simulation.schedule import KIB, Fault, Kill, Schedule
 
-# The coroutines of a process that was killed never end, and so leave some unawaited.
-pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-
 _SIZES = (260 * KIB, 700, 150 * KIB, 32 * KIB, 1, 70 * KIB)
 
 

@@ -1,0 +1,23 @@
+"""What the tests of this folder have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+#: The coroutines and generators of a process that was killed never end, and what is collected
+#: of them complains of that.
+_OF_KILLED: Final = (
+    "ignore:coroutine .* was never awaited:RuntimeWarning",
+    "ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            for told in _OF_KILLED:
+                item.add_marker(pytest.mark.filterwarnings(told))
