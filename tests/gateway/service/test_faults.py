@@ -19,6 +19,7 @@ from skyplane_gateway.errors import (
     PermissionDenied,
     StoreUnavailable,
 )
+from skyplane_gateway.protocol.frames import seal_frame
 from skyplane_gateway.stores.limited import open_limited
 
 SMALL = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
@@ -350,6 +351,38 @@ def test_bytes_that_change_at_the_store_are_found_and_removed(
                 status = await fleet.run(kit.copy_spec(source, destination), verify=verify)
                 assert status["failures"][0]["code"] == "read-back-mismatch", verify
                 assert kit.content(destination) == {}
+
+    asyncio.run(scenario())
+
+
+def test_12_a_byte_flipped_before_framing_is_read_again_and_counted(
+    fleet_of: Any, kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checksum was taken before; only the object it hits takes another attempt."""
+    is_flipped = False
+
+    def flipping(header: Any, offset: int, payload: Any, *checks: Any, **more: Any) -> Any:
+        nonlocal is_flipped
+        body = b"".join(payload)
+        if b"hit" in body and not is_flipped:
+            is_flipped = True
+            payload = [body.replace(b"hit", b"hid")]
+        return seal_frame(header, offset, payload, *checks, **more)
+
+    monkeypatch.setattr("skyplane_gateway.protocol.chunks.seal_frame", flipping)
+
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        objects = {"hit": b"hit" * MIB, "other": b"o" * (3 * MIB)}
+        kit.fill(source, objects)
+        async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
+            status = await fleet.run(kit.copy_spec(source, destination, chunk_bytes=4 * MIB))
+            assert (status["state"], status["error"]) == ("succeeded", None)
+            rows = fleet.service("a").lead(status["transfer_key"]).report.page(0)["rows"]
+        assert is_flipped
+        assert {row["source"]: row["attempts"] for row in rows} == {"hit": 2, "other": 1}
+        assert kit.content(destination) == objects
+        assert kit.uploads(destination) == []
 
     asyncio.run(scenario())
 
