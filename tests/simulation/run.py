@@ -35,12 +35,15 @@ from tests.simulation.world import EPOCH_S, Hang, Process, World
 
 from skyplane_gateway import ends
 from skyplane_gateway.lead.report import Report
-from skyplane_orchestration import moving, steering
+from skyplane_orchestration import clearing, moving, steering
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.location import Location
 
 #: No job takes longer, whatever goes wrong: bounded waits are part of what is tested.
 WITHIN_S: Final = 3600.0
+
+#: Every module by which a gateway or a client comes to a store in the course of a transfer.
+_STORE_OPENERS: Final = (ends, clearing, moving, steering)
 
 #: A process that ends waits so long for the calls that it is answering.
 ANSWER_WITHIN_S: Final = 2 * SLOW_S
@@ -119,7 +122,15 @@ class Scene:
 
     @property
     def is_over(self) -> bool:
+        """Whether the last orchestrator has ended."""
         return bool(self.orchestrators) and self.orchestrators[-1].is_over
+
+    @property
+    def are_all_over(self) -> bool:
+        """Whether none is at work any more: an earlier one may clear up after the last."""
+        return self.is_over and all(
+            other.is_over or other.process.is_dead for other in self.orchestrators
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +190,7 @@ def _play(scene: Scene, inspection: Inspection) -> None:
     Raises:
         AssertionError: something hangs.
     """
-    scene.world.run_until(lambda: scene.is_over, within_s=WITHIN_S)
+    scene.world.run_until(lambda: scene.are_all_over, within_s=WITHIN_S)
     inspection.ended_s = scene.world.now
     inspection.look_at_first(scene)
     calm(scene)
@@ -199,7 +210,7 @@ def _go_on(scene: Scene, inspection: Inspection) -> None:
         _wind_up(scene)
     scene.claims.last.clear()
     scene.orchestrate(handle)
-    scene.world.run_until(lambda: scene.is_over, within_s=WITHIN_S)
+    scene.world.run_until(lambda: scene.are_all_over, within_s=WITHIN_S)
     inspection.look_at_second(scene, has_handle=bool(handle))
 
 
@@ -299,7 +310,7 @@ def _simulated(world: World) -> Iterator[Buckets]:
         "skyplane_orchestration.side_by_side.ThreadPoolExecutor": partial(SimPool, world),
         "skyplane_orchestration.steering.mib_to_bytes": lambda _: CHUNK_BYTES,
     }
-    for module in (ends, steering, moving):
+    for module in _STORE_OPENERS:
         for name, opened in (("open_store", buckets.open), ("open_limited", buckets.open_limited)):
             if hasattr(module, name):
                 replaced[f"{module.__name__}.{name}"] = opened
