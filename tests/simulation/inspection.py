@@ -148,7 +148,8 @@ def _was_absent(scene: Scene, key: str) -> bool:
 
 
 def _whole(scene: Scene, state: str, has_handle: bool) -> list[str]:
-    """Nobody writes any more: every object is there as it is at the source now."""
+    """Nobody writes any more: every object is there as it is at the source now; or as it was
+    in the transfer that the run has joined, and whose success it was the first to hear of."""
     failed = {key for key, (state, _) in scene.claims.last.items() if state == "failed"}
     # What a journal names is ours, for as long as there is one.
     has_journal = not scene.destination.has_forgotten and not _are_journals_spoilt(scene)
@@ -163,7 +164,8 @@ def _whole(scene: Scene, state: str, has_handle: bool) -> list[str]:
                 found.append(f"{key!r} is there, but was refused")
             continue
         refused = key in failed and scene.schedule.conflict == "fail"
-        older = scene.source.is_users(key, there) and scene.rules.passes_over(key)
+        may_be_older = scene.orchestrators[-1].has_joined or scene.rules.passes_over(key)
+        older = scene.source.is_users(key, there) and may_be_older
         if not (refused or older or scene.rules.stays(key, there)):
             found.append(f"{key!r} is {shown(there)}, not {shown(content)}")
     return found

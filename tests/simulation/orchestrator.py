@@ -88,6 +88,11 @@ class Orchestrator:
     is_over: bool = False
     submitted: list[tuple[Fleet, SubmittedTransfer]] = field(default_factory=list)
 
+    @property
+    def has_joined(self) -> bool:
+        """Whether it has gone on with what an earlier one had submitted."""
+        return bool(self.submitted) and self.submitted[-1][1].joined
+
     def start(self) -> None:
         self.process.world.start_thread(self.process, self._run)
 

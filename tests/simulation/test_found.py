@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 from tests.simulation.run import Outcome, run_schedule
-from tests.simulation.schedule import KIB, Cancel, Kill, Schedule, Slow, Stop, Store
+from tests.simulation.schedule import (
+    KIB,
+    Cancel,
+    Change,
+    Cut,
+    Kill,
+    KillClient,
+    Schedule,
+    Slow,
+    Stop,
+    Store,
+)
 
 
 def run(schedule: Schedule) -> Outcome:
@@ -99,4 +110,17 @@ def test_an_object_of_which_a_kept_part_was_spoilt_is_sent_again_from_its_beginn
     )
     more = {"announcing": 3, "then": "again elsewhere", "trusts_checksum": trusts}
     outcome = run(Schedule(114944, 0, sizes, faults, "replace-if-different", **more))  # type: ignore[arg-type]
+    assert outcome.inspection.then_state == "succeeded"
+
+
+def test_a_success_that_a_later_run_hears_of_is_that_of_its_time() -> None:
+    """The source changed while the lead slept; a retry joins, and does not begin anew."""
+    sizes = (32767, 32768, 700, 0, 32769, 32767)
+    faults = (
+        Cut(0.727, 0, 400.0, "back"),
+        KillClient(0.222, 10.0),
+        Change(2.301, 1, is_deleted=False),
+        Stop(0.484, 0, 40.0),
+    )
+    outcome = run(Schedule(117133, 0, sizes, faults, "replace-if-different", then="again"))
     assert outcome.inspection.then_state == "succeeded"
