@@ -1,4 +1,4 @@
-"""Takes away one fence at a time and sees that the simulation fails for it.
+"""Takes away one fence at a time and sees that the tests of fences fail for it.
 
     python -m tests.simulation.mutations [--processes 2] [NAME ...]
 
@@ -27,8 +27,22 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 GATEWAY: Final = "gateway/skyplane_gateway"
 
 #: What is copied, and what is run of it until something fails.
-_COPIED: Final = ("gateway", "src", "tests/simulation", "tests/conftest.py", "setup.cfg")
-_SUITE: Final = tuple(f"tests/simulation/test_{name}.py" for name in ("fences", "faults", "found"))
+_COPIED: Final = (
+    "gateway",
+    "src",
+    "tests/simulation",
+    "tests/gateway/service",
+    "tests/faults",
+    "tests/conftest.py",
+    "setup.cfg",
+)
+#: What an old lead does to a source alone shows in no simulation: sinks refuse what it sends.
+_SUITE: Final = (
+    "tests/simulation/test_fences.py",
+    "tests/simulation/test_faults.py",
+    "tests/gateway/service/test_epochs.py",
+    "tests/simulation/test_found.py",
+)
 
 #: Longer than the whole suite takes on a machine that has much else to do.
 _TIMEOUT_S: Final = 1800
