@@ -164,7 +164,7 @@ def _whole(scene: Scene, state: str, has_handle: bool) -> list[str]:
                 found.append(f"{key!r} is there, but was refused")
             continue
         refused = key in failed and scene.schedule.conflict == "fail"
-        may_be_older = scene.orchestrators[-1].has_joined or scene.rules.passes_over(key)
+        may_be_older = scene.orchestrators[-1].has_only_joined or scene.rules.passes_over(key)
         older = scene.source.is_users(key, there) and may_be_older
         if not (refused or older or scene.rules.stays(key, there)):
             found.append(f"{key!r} is {shown(there)}, not {shown(content)}")

@@ -89,9 +89,13 @@ class Orchestrator:
     submitted: list[tuple[Fleet, SubmittedTransfer]] = field(default_factory=list)
 
     @property
-    def has_joined(self) -> bool:
-        """Whether it has gone on with what an earlier one had submitted."""
-        return bool(self.submitted) and self.submitted[-1][1].joined
+    def has_only_joined(self) -> bool:
+        """Whether its result is that of the very epoch that an earlier one had submitted: no
+        lead has listed anything for it."""
+        if not self.submitted or self.result is None:
+            return False
+        submitted = self.submitted[-1][1]
+        return submitted.joined and self.result.epoch == submitted.epoch
 
     def start(self) -> None:
         self.process.world.start_thread(self.process, self._run)
