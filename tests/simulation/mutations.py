@@ -36,7 +36,7 @@ _COPIED: Final = (
     "tests/conftest.py",
     "setup.cfg",
 )
-#: What an old lead does to a source alone shows in no simulation: sinks refuse what it sends.
+#: A source that obeys an old lead shows in none of these simulations: sinks refuse its chunks.
 _SUITE: Final = (
     "tests/simulation/test_fences.py",
     "tests/simulation/test_faults.py",
