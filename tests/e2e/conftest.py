@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -153,6 +153,15 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[versitygw.Se
         pytest.skip(str(error))
 
 
+def _has_ended(pid: int) -> bool:
+    """Its sockets are closed, too: it loses its command line before them."""
+    states = set()
+    for thread in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # It ended just now.
+            states.add(thread.read_text().rpartition(")")[2].split()[0])
+    return states <= {"Z", "X"}
+
+
 @dataclass(frozen=True)
 class Home:
     """A user of their own: secret and fleets below one directory."""
@@ -192,6 +201,12 @@ class Home:
                 if str(self.run_root).encode() in line:
                     found.append(int(entry.name))
         return found
+
+    def kill(self, pids: Collection[int]) -> None:
+        """End gateways without warning, and wait until nothing of them answers any more."""
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: all(map(_has_ended, pids)), "the end of gateways")
 
     def visible(self) -> list[str]:
         """Command lines and environments of the gateways, and every file that they have."""
@@ -361,9 +376,7 @@ class ClientKit:
             for handle in fleet.gateways
             if which in ("", handle.region, handle.node)
         }
-        for pid in doomed:
-            os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: doomed.isdisjoint(self.home.gateways()), "the end of gateways")
+        self.home.kill(doomed)
 
 
 @pytest.fixture

@@ -84,9 +84,7 @@ def gateways(lab: Lab) -> set[int]:
 
 def kill_all(lab: Lab) -> set[int]:
     doomed = gateways(lab)
-    for pid in doomed:
-        os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: doomed.isdisjoint(gateways(lab)), "the end of all gateways")
+    lab.site.home.kill(doomed)
     return doomed
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -61,13 +59,6 @@ def fleet(kit: ClientKit) -> Fleet:
     return kit.client().provision(kit.plan((kit.SOURCE, kit.SINK)))
 
 
-def kill_all(kit: ClientKit) -> None:
-    doomed = set(kit.home.gateways())
-    for pid in doomed:
-        os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: doomed.isdisjoint(kit.home.gateways()), "the end of all gateways")
-
-
 def test_the_next_try_of_a_failed_transfer_goes_on_by_its_journal(
     kit: ClientKit, held: HeldStore, fleet: Fleet, execute: Execute, beside: Beside
 ) -> None:
@@ -76,11 +67,11 @@ def test_the_next_try_of_a_failed_transfer_goes_on_by_its_journal(
     held.wait_until_half_way()
     # What is acknowledged half a second before a gateway dies may have to be done again.
     wait_for(lambda: held.journalled() >= set(SMALL), "the journal")
-    kill_all(kit)
+    kit.home.kill(kit.home.gateways())
     wait_for(kit.home.gateways, "gateways in their place")
     before = held.held()
     wait_for(lambda: held.held() > before, "parts from them")
-    kill_all(kit)
+    kit.home.kill(kit.home.gateways())
     error, pushed = first.result(PATIENCE_S)
     assert isinstance(error, AirflowException)
     assert not isinstance(error, AirflowFailException)
