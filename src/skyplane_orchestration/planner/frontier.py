@@ -103,8 +103,9 @@ def frontier(
     """The plans along the frontier between two region tags.
 
     Its ends are the fastest of the cheapest plans per GB (4a) and the cheapest of the fastest
-    plans; between them the cheapest plan at each of `points` - 2 evenly spaced rates. Plans
-    that another one beats in both are left out, and so are those above the policy's
+    plans; between them the cheapest found at each of `points` - 2 evenly spaced rates: one that
+    is at most 0.4 % above the relaxed frontier is not looked for any further. Plans that
+    another one beats in both are left out, and so are those above the policy's
     `max_job_usd`.
 
     Args:
