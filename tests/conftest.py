@@ -21,6 +21,7 @@ atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 #: in this order, so that none is still at a long one when the rest is done. Those that wait for
 #: other processes stand beside those that compute.
 LONG_FILES: Final = (
+    "simulation/test_soak.py",
     "e2e/test_client_faults.py",
     "docs/test_readme.py",
     "e2e/test_airflow_sigkill.py",
