@@ -71,7 +71,8 @@ class Inspection:
         findings: list[str] = []
         self.then_state, self.then_reason = _ended(scene, findings)
         findings += [*_objects(scene), *_whole(scene, self.then_state, has_handle)]
-        if self.then_state != "succeeded" and scene.schedule.conflict != "fail":
+        refused = _failed(scene) and _failed(scene) <= _unproved(scene)
+        if self.then_state != "succeeded" and scene.schedule.conflict != "fail" and not refused:
             findings.append(f"ended {self.then_state}: {self.then_reason}")
         findings += _left(scene, self.then_state, is_calm=True)
         self.findings += [f"second run: {text}" for text in findings]
@@ -150,7 +151,7 @@ def _was_absent(scene: Scene, key: str) -> bool:
 def _whole(scene: Scene, state: str, has_handle: bool) -> list[str]:
     """Nobody writes any more: every object is there as it is at the source now; or as it was
     in the transfer that the run has joined, and whose success it was the first to hear of."""
-    failed = {key for key, (state, _) in scene.claims.last.items() if state == "failed"}
+    failed = _failed(scene)
     # What a journal names is ours, for as long as there is one.
     has_journal = not scene.destination.has_forgotten and not _are_journals_spoilt(scene)
     is_known = has_handle and has_journal
@@ -163,12 +164,30 @@ def _whole(scene: Scene, state: str, has_handle: bool) -> list[str]:
             if key in failed and is_ours and is_known:
                 found.append(f"{key!r} is there, but was refused")
             continue
-        refused = key in failed and scene.schedule.conflict == "fail"
+        refused = key in failed and (scene.schedule.conflict == "fail" or key in _unproved(scene))
         may_be_older = scene.orchestrators[-1].has_only_joined or scene.rules.passes_over(key)
         older = scene.source.is_users(key, there) and may_be_older
         if not (refused or older or scene.rules.stays(key, there)):
             found.append(f"{key!r} is {shown(there)}, not {shown(content)}")
     return found
+
+
+def _failed(scene: Scene) -> set[str]:
+    return {key for key, (state, _) in scene.claims.last.items() if state == "failed"}
+
+
+def _unproved(scene: Scene) -> set[str]:
+    """Objects that the store has spoilt, that no try could verify, and that a rule keeps
+    since nobody can tell whose they are: not to be written over, nor to be called well."""
+    if scene.schedule.conflict not in ("skip", "replace-if-newer"):
+        return set()
+    there, claims = scene.destination, scene.claims.last
+    return {
+        key
+        for key in _failed(scene) & there.damaged
+        if claims[key][1].get("code") == "checksum-mismatch"
+        and not there.is_users(key, there.get(key))
+    }
 
 
 def _moved(scene: Scene) -> list[str]:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from skyplane_gateway.errors import NotFound, StoreError
-from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
+from skyplane_gateway.errors import ChecksumMismatch, NotFound, StoreError
+from skyplane_gateway.lead.journal import DoneRow, UploadRow
 from skyplane_gateway.lead.journal_keeper import Keeper, Verb
 from skyplane_gateway.lead.resume import Judgement, Past, keep_parts
 from skyplane_gateway.readback import has_attributes
 from skyplane_gateway.selection import Selection
-from skyplane_gateway.stores.values import ObjectInfo, PartInfo
+from skyplane_gateway.stores.values import IF_ABSENT, ObjectInfo, PartInfo
 
 log = logging.getLogger(__name__)
 
@@ -64,13 +64,13 @@ class Recovery:
     """Settles the objects of a transfer that has a past.
 
     Args:
-        journal: what the newest epoch of the same rule left; None where there is nothing.
+        past: what earlier epochs left.
         call: runs a verb at a sink.
         source: learns checksums and attributes of source objects.
     """
 
-    def __init__(self, journal: Journal | None, call: Verb, source: Source) -> None:
-        self._past = Past(journal)
+    def __init__(self, past: Past, call: Verb, source: Source) -> None:
+        self._past = past
         self._call = call
         self._source = source
 
@@ -78,6 +78,8 @@ class Recovery:
         """What is left to do; uploads that nobody goes on with have been aborted.
 
         Raises:
+            ChecksumMismatch: the rule keeps what is there, and it may be what an earlier epoch
+                wrote and did not verify.
             StoreError, GatewayError: as the sink says; the object may be settled again.
         """
         return await self._carry_out(self._past.judge(row, is_last=is_last))
@@ -115,6 +117,13 @@ class Recovery:
             return await self._go_on(judgement.row, judgement.upload)
         if judgement.upload is not None:
             await self.abort(judgement.upload)
+        if judgement.verdict == "unproved":
+            raise ChecksumMismatch(
+                f"the object {judgement.row.destination_key!r} has other bytes than the source, "
+                "and an earlier try of this transfer may have written it; remove it, or see "
+                "that it is wanted, and copy with another transfer",
+                is_permanent=True,
+            )
         return Settled(
             judgement.row,
             is_finished=judgement.verdict == "finished",
@@ -165,6 +174,9 @@ class Recovery:
                 crc32c=wanted,
             )
             return Settled(row, is_finished=True, done=done, gone=upload)
+        if there is None and row.action == "skip":
+            gone = replace(row, action="copy", reason="it is gone", precondition=IF_ABSENT)
+            return await self._carry_out(Judgement("as-selected", gone, upload=upload))
         otherwise = judgement.otherwise
         return await self._carry_out(otherwise or Judgement("as-selected", row, upload=upload))
 

@@ -27,8 +27,11 @@ _REFUSED: Final = AlreadyExists.code
 
 #: `finished`: nothing is left to do. `compare`: finished if the destination has the
 #: source's bytes, else as `otherwise` says. `continue`: the upload goes on. `as-selected`:
-#: as the row says, from the start.
-Verdict = Literal["finished", "compare", "continue", "as-selected"]
+#: as the row says, from the start. `unproved`: it is neither written nor taken for well.
+Verdict = Literal["finished", "compare", "continue", "as-selected", "unproved"]
+
+#: When a transfer began of which nobody knows that any more.
+LONG_AGO_UNIX_S: Final = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +61,22 @@ class Past:
 
     Args:
         journal: of the newest epoch of the same rule; None for a transfer without a past.
+        is_lost: there was one, and nobody can read what it left.
+        replaces_different: the rule replaces whatever has other bytes.
     """
 
-    def __init__(self, journal: Journal | None) -> None:
+    def __init__(
+        self,
+        journal: Journal | None,
+        *,
+        is_lost: bool = False,
+        replaces_different: bool = False,
+    ) -> None:
+        self._replaces_different = replaces_different
         self._through = journal.through if journal is not None else None
         self._began_unix_s = journal.began_unix_s if journal is not None else None
+        if journal is None and is_lost:
+            self._began_unix_s = LONG_AGO_UNIX_S
         rows = journal if journal is not None else None
         self._done = {row.key: row for row in rows.done} if rows is not None else {}
         self._begun = frozenset(rows.begun) if rows is not None else frozenset()
@@ -91,18 +105,59 @@ class Past:
             )
             return Judgement("as-selected", again, upload=upload)
         if upload is not None:
-            return _judge_upload(row, upload)
+            return self._judge_upload(row, upload)
         if self._has_ended(key, is_last) and _has_right_size(row):
             return self._judge_ended(row)
         if self._is_in_doubt(key) and row.action == "refuse" and _has_right_size(row):
             # Our own write, of which no journal came to know, must not be held against us.
             return Judgement("compare", row, otherwise=Judgement("as-selected", row))
+        if row.action == "skip" and self._may_be_unverified(row, is_last):
+            return Judgement("compare", row, otherwise=self._if_different(row))
         return Judgement("as-selected", row)
+
+    def _may_be_unverified(self, row: Selection, is_last: bool) -> bool:
+        """Whether what a rule would keep may be our own write, which nobody came to verify.
+
+        Such rules name no object before it is written, so all that has not ended may be. Once
+        the source is newer nobody can tell any more, and what is there is older by all means.
+        """
+        key, there = row.destination_key, row.destination
+        if key in self._done or self._failed.get(key) == _REFUSED or self._has_ended(key, is_last):
+            return False
+        is_older = there is not None and there.last_modified < row.source.last_modified
+        return _has_right_size(row) and self._is_since_begin(there) and not is_older
 
     def _is_in_doubt(self, key: str) -> bool:
         """Whether we may have written the key without knowing: it had begun, or it failed,
         and not because somebody else's object was found there."""
         return key in self._begun or self._failed.get(key, _REFUSED) != _REFUSED
+
+    def _if_different(self, row: Selection, upload: UploadRow | None = None) -> Judgement:
+        """Of an object that the rule would keep, and that may be our own unverified write."""
+        if not self._replaces_different or row.destination is None:
+            return Judgement("unproved", row, upload=upload)
+        fence = Precondition(if_match=row.destination.etag)
+        again = replace(row, action="copy", reason="the bytes differ", precondition=fence)
+        return Judgement("as-selected", again, upload=upload)
+
+    def _judge_upload(self, row: Selection, upload: UploadRow) -> Judgement:
+        is_same = (upload.source_key, upload.source_etag, upload.size_bytes) == (
+            row.source.key,
+            row.source.etag,
+            row.source.size_bytes,
+        )
+        afresh = Judgement("as-selected", row, upload=upload)
+        if not is_same:
+            return afresh
+        goes_on = row.action == "copy" and upload.upload_id is not None
+        otherwise = Judgement("continue", row, upload=upload) if goes_on else afresh
+        # The commit had begun, or the rule takes for a stranger's what may be ours.
+        in_doubt = upload.crc32c is not None or row.action == "refuse"
+        if not (in_doubt and _has_right_size(row)):
+            return otherwise
+        if row.action == "skip":
+            otherwise = self._if_different(row, upload)
+        return Judgement("compare", row, upload=upload, crc32c=upload.crc32c, otherwise=otherwise)
 
     def _judge_ended(self, row: Selection) -> Judgement:
         """A key that has ended: it was copied, or the rule kept what was there before."""
@@ -128,24 +183,6 @@ class Past:
         if is_last or self._through is None or key > self._through:
             return False
         return key not in self._begun and key not in self._failed
-
-
-def _judge_upload(row: Selection, upload: UploadRow) -> Judgement:
-    is_same = (upload.source_key, upload.source_etag, upload.size_bytes) == (
-        row.source.key,
-        row.source.etag,
-        row.source.size_bytes,
-    )
-    afresh = Judgement("as-selected", row, upload=upload)
-    if not is_same:
-        return afresh
-    goes_on = row.action == "copy" and upload.upload_id is not None
-    otherwise = Judgement("continue", row, upload=upload) if goes_on else afresh
-    # The commit had begun, or the rule takes for a stranger's what may be ours.
-    in_doubt = upload.crc32c is not None or row.action == "refuse"
-    if in_doubt and _has_right_size(row):
-        return Judgement("compare", row, upload=upload, crc32c=upload.crc32c, otherwise=otherwise)
-    return otherwise
 
 
 def keep_parts(upload: UploadRow, parts: Iterable[PartInfo]) -> dict[int, PartInfo]:

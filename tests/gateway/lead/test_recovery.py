@@ -17,6 +17,7 @@ from skyplane_gateway.journals import JournalFolder
 from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
 from skyplane_gateway.lead.journal_keeper import JournalKeeper, take_over
 from skyplane_gateway.lead.recovery import Recovery, Settled
+from skyplane_gateway.lead.resume import Past
 from skyplane_gateway.protocol.checksum import crc32c
 from skyplane_gateway.readback import read_crc32c
 from skyplane_gateway.selection import Selection, SelectionRule, is_published_last, select
@@ -82,7 +83,7 @@ class World:
         """Parts and objects that the newest journal and the store agree on: number 0 is a
         whole object."""
         found: set[tuple[str, str, int]] = set()
-        stored = JournalFolder(self.there, FOLDER, KEY).read()
+        stored = JournalFolder(self.there, FOLDER, KEY).find().stored
         if not stored:
             return found
         journal = stored[-1].journal
@@ -131,7 +132,7 @@ class Lead:
         keeping = asyncio.create_task(self.keeper.run())
         try:
             await self.keeper.flush()
-            self.recovery = Recovery(inherited.journal, self.call, self)
+            self.recovery = Recovery(Past(inherited.journal), self.call, self)
             await self.recovery.abort_strays(inherited.strays, self.keeper)
             await self._everything()
         finally:
@@ -354,7 +355,7 @@ class Mended:
         upload_id = self.there.create_upload("k", NEW)
         row = UploadRow("k", upload_id, "k", info.etag, len(self.body), PART, crc32c(self.body))
         journal = Journal(KEY, 1, RULE, PART, writer="w", uploads=(row,))
-        self.recovery = Recovery(journal, self.call, self)
+        self.recovery = Recovery(Past(journal), self.call, self)
         left = self.there.head("k")
         fence = Precondition(if_match=left.etag)
         self.row = Selection(info, "k", left, action, "", fence)  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from skyplane_gateway.lead.journal import DoneRow, FailedRow, Journal, UploadRow
-from skyplane_gateway.lead.resume import IN_DOUBT_S, Past, keep_parts
+from skyplane_gateway.lead.resume import IN_DOUBT_S, LONG_AGO_UNIX_S, Past, keep_parts
 from skyplane_gateway.selection import Selection
 from skyplane_gateway.stores.base import (
     IF_ABSENT,
@@ -33,7 +33,7 @@ def past(**fields: object) -> Past:
 
 
 @pytest.mark.parametrize("row", ROWS)
-@pytest.mark.parametrize("journal", [None, START])
+@pytest.mark.parametrize("journal", [None, replace(START, began_unix_s=301.0)])
 def test_without_a_past_the_rule_decides(row: Selection, journal: Journal | None) -> None:
     judgement = Past(journal).judge(row)
     assert (judgement.verdict, judgement.row, judgement.upload) == ("as-selected", row, None)
@@ -64,7 +64,7 @@ def test_what_somebody_removed_or_replaced_since_is_the_rules(row: Selection) ->
 @pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
 def test_through_speaks_for_what_has_the_size_and_is_well_younger(row: Selection) -> None:
     assert past(through="k").judge(row).verdict == "finished"
-    assert past(through="j").judge(row).verdict == "as-selected"
+    assert past(through="j", began_unix_s=301.0).judge(row).verdict == "as-selected"
     shorter = replace(row, destination=replace(THERE, size_bytes=24))
     assert past(through="k").judge(shorter).verdict == "as-selected"
 
@@ -133,7 +133,71 @@ def test_what_had_begun_is_compared_before_it_is_refused() -> None:
     assert (judgement.otherwise.verdict, judgement.otherwise.row) == ("as-selected", REFUSED)
     other = replace(REFUSED, destination=replace(THERE, size_bytes=1))
     assert past(begun=("k",)).judge(other).verdict == "as-selected"
-    assert past(begun=("k",)).judge(SKIPPED).verdict == "as-selected"
+
+
+DOUBTS: list[dict[str, object]] = [
+    {},
+    {"through": "j"},
+    {"begun": ("k",)},
+    {"through": "z", "begun": ("k",)},
+    {"through": "z", "failed": (FailedRow("k", "permission-denied"),), "failed_count": 1},
+]
+
+
+@pytest.mark.parametrize("fields", DOUBTS)
+def test_what_a_rule_keeps_and_nobody_has_verified_is_compared(fields: dict[str, object]) -> None:
+    """It may be our own write: kept unseen, a failure would become a success by a retry."""
+    judgement = past(**fields).judge(SKIPPED)
+    assert (judgement.verdict, judgement.row, judgement.crc32c) == ("compare", SKIPPED, None)
+    assert judgement.otherwise is not None
+    assert (judgement.otherwise.verdict, judgement.otherwise.row) == ("unproved", SKIPPED)
+
+
+@pytest.mark.parametrize("fields", DOUBTS)
+def test_a_rule_that_replaces_other_bytes_replaces_those_of_ours(fields: dict[str, object]) -> None:
+    journal = replace(START, **fields)  # type: ignore[arg-type]
+    judgement = Past(journal, replaces_different=True).judge(SKIPPED)
+    assert judgement.verdict == "compare"
+    assert judgement.otherwise is not None
+    assert judgement.otherwise.verdict == "as-selected"
+    assert judgement.otherwise.row.action == "copy"
+    assert judgement.otherwise.row.precondition == Precondition(if_match="w1")
+
+
+@pytest.mark.parametrize(
+    ("there", "fields"),
+    [
+        (THERE, {"began_unix_s": 301.0}),
+        (replace(THERE, last_modified=250.0), {"began_unix_s": 251.0}),
+        (replace(THERE, size_bytes=24), {}),
+        (replace(THERE, last_modified=99.0), {"began_unix_s": 50.0}),
+        (THERE, {"failed": (FailedRow("k", "already-exists"),), "failed_count": 1}),
+        (THERE, {"done": (replace(DONE, etag="w0"),)}),
+    ],
+    ids=["before", "well before", "another size", "of an older source", "refused", "replaced"],
+)
+def test_what_a_rule_keeps_and_cannot_be_an_unverified_write_is_kept(
+    there: ObjectInfo, fields: dict[str, object]
+) -> None:
+    row = replace(SKIPPED, destination=there)
+    judgement = past(**fields).judge(row)
+    assert (judgement.verdict, judgement.row) == ("as-selected", row)
+
+
+def test_after_journals_that_nobody_can_read_all_that_a_rule_keeps_is_compared() -> None:
+    assert Past(None, is_lost=True).judge(SKIPPED).verdict == "compare"
+    assert Past(None).judge(SKIPPED).verdict == "as-selected"
+    since = replace(START, began_unix_s=LONG_AGO_UNIX_S)
+    assert Past(since).judge(SKIPPED).verdict == "compare"
+
+
+def test_a_completed_upload_that_nobody_verified_is_not_kept_unseen() -> None:
+    """The commit had begun: what is there may be ours, and spoilt."""
+    upload = replace(UPLOAD, crc32c=7)
+    judgement = past(uploads=(upload,)).judge(SKIPPED)
+    assert (judgement.verdict, judgement.crc32c) == ("compare", 7)
+    assert judgement.otherwise is not None
+    assert (judgement.otherwise.verdict, judgement.otherwise.upload) == ("unproved", upload)
 
 
 @pytest.mark.parametrize("code", ["store-unavailable", "precondition-failed", "checksum-mismatch"])
