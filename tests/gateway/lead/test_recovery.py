@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skyplane_gateway.destination import Destination
+from skyplane_gateway.errors import ChecksumMismatch
 from skyplane_gateway.journals import JournalFolder
 from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
 from skyplane_gateway.lead.journal_keeper import JournalKeeper, take_over
@@ -23,6 +24,7 @@ from skyplane_gateway.readback import read_crc32c
 from skyplane_gateway.selection import Selection, SelectionRule, is_published_last, select
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import (
+    IF_ABSENT,
     ObjectAttributes,
     ObjectInfo,
     ObjectStore,
@@ -388,4 +390,24 @@ def test_what_has_the_attributes_of_the_copy_or_is_kept_anyhow_is_finished(seen:
         mended.source.delete("k")
     settled = asyncio.run(mended.recovery.settle(mended.row))
     assert settled.is_finished
+    assert list(mended.there.list_uploads("")) == []
+
+
+@pytest.mark.parametrize("seen", ["equal", "spoilt", "gone"])
+def test_what_a_rule_keeps_is_compared_where_it_may_be_an_unverified_write(seen: str) -> None:
+    mended = Mended("skip")
+    if seen == "spoilt":
+        mended.there.put("k", b"a" + mended.body[1:])
+    elif seen == "gone":
+        mended.there.delete("k")
+    if seen == "spoilt":
+        with pytest.raises(ChecksumMismatch, match="earlier try") as caught:
+            asyncio.run(mended.recovery.settle(mended.row))
+        assert caught.value.is_permanent
+        assert mended.there.head("k").size_bytes == len(mended.body)
+    else:
+        settled = asyncio.run(mended.recovery.settle(mended.row))
+        assert settled.is_finished == (seen == "equal")
+        assert (settled.row.action == "copy") == (seen == "gone")
+        assert seen == "equal" or settled.row.precondition == IF_ABSENT
     assert list(mended.there.list_uploads("")) == []
