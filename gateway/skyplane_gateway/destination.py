@@ -268,11 +268,8 @@ class Destination:
 
     def _read_journals(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         folder = self._journal_folder(arguments["folder"], arguments["transfer_key"])
-        found = folder.find(seal_before=arguments.get("seal_before"), rule=arguments.get("rule"))
-        return {
-            "journals": [row.journal.to_dict() for row in found.stored],
-            "unreadable": found.unreadable,
-        }
+        found = folder.read(seal_before=arguments.get("seal_before"), rule=arguments.get("rule"))
+        return {"journals": [stored.journal.to_dict() for stored in found]}
 
     def _delete_journals(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         folder = self._journal_folder(arguments["folder"], arguments["transfer_key"])

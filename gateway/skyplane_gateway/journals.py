@@ -59,8 +59,6 @@ _CLOCK_STEP_S: Final = 2.0
 #: Looks at a journal that changes while it is looked at, before that is an error.
 _LOOKS: Final = 5
 
-_PASSED_OVER: Final = "the journal %r is passed over: %s"
-
 
 @dataclass(frozen=True, slots=True)
 class StoredJournal:
@@ -68,19 +66,6 @@ class StoredJournal:
 
     journal: Journal
     etag: str
-
-
-@dataclass(frozen=True, slots=True)
-class FoundJournals:
-    """The journals of a transfer.
-
-    Attributes:
-        stored: those that this release can read, oldest epoch first.
-        unreadable: keys of the others: nobody knows what they said.
-    """
-
-    stored: tuple[StoredJournal, ...]
-    unreadable: tuple[str, ...]
 
 
 def place_of(key: str) -> tuple[str, str] | None:
@@ -164,8 +149,10 @@ class JournalFolder:
             raise refusal  # Nothing can be made there.
         raise PreconditionFailed(f"{key!r} changes all the time", is_permanent=False)
 
-    def find(self, *, seal_before: int | None = None, rule: str | None = None) -> FoundJournals:
-        """All journals.
+    def read(
+        self, *, seal_before: int | None = None, rule: str | None = None
+    ) -> list[StoredJournal]:
+        """All journals that this release can read, oldest epoch first.
 
         Args:
             seal_before: seal those of older epochs than this one: nobody writes them any
@@ -177,23 +164,17 @@ class JournalFolder:
             StaleEpoch: with `seal_before`, a newer epoch has a journal.
             StoreError: as the store says.
         """
-        found: list[StoredJournal] = []
-        unreadable = []
+        found = []
         for epoch in sorted(self._epochs()):
             if seal_before is not None and epoch > seal_before:
                 raise StaleEpoch(f"epoch {seal_before} is over: epoch {epoch} has a journal")
             key = journal_key(self._folder, self._transfer_key, epoch)
             is_old = seal_before is not None and epoch < seal_before
-            try:
-                there = self._seal(key) if is_old else self._fetch(key)
-            except ConfigurationInvalid as error:
-                log.warning(_PASSED_OVER, key, error)
-                unreadable.append(key)
-                continue
+            there = self._seal(key) if is_old else self._read(key)
             if there is not None:
                 found.append(there)
                 found = found if rule is None else _shortened(found, rule)
-        return FoundJournals(tuple(found), tuple(unreadable))
+        return found
 
     def uploads(self, through_epoch: int | None = None) -> Iterator[UploadRow]:
         """The uploads that journals name, oldest epoch first; one journal is held at a time.
@@ -276,7 +257,7 @@ class JournalFolder:
         try:
             return self._fetch(key)
         except ConfigurationInvalid as error:
-            log.warning(_PASSED_OVER, key, error)
+            log.warning("the journal %r is passed over: %s", key, error)
             return None
 
     def _fetch(self, key: str) -> StoredJournal | None:
@@ -298,7 +279,7 @@ class JournalFolder:
 
     def _seal(self, key: str) -> StoredJournal | None:
         for _ in range(_LOOKS):
-            there = self._fetch(key)
+            there = self._read(key)
             if there is None or there.journal.is_sealed:
                 return there
             journal, fence = there.journal.sealed(), Precondition(if_match=there.etag)

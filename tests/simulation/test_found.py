@@ -146,16 +146,3 @@ def test_what_could_not_be_read_back_is_not_kept_unseen_by_the_next_run(
     more = {"verify": "reread", "then": "again", "source_vouches": False}
     outcome = run(Schedule(215807106953, 2, (71680, 32767, 32768), faults, conflict, **more))  # type: ignore[arg-type]
     assert (outcome.state, outcome.inspection.then_state) == ("failed", state)
-
-
-def test_what_an_unreadable_journal_may_have_named_is_not_kept_unseen() -> None:
-    """The same, when the store spoils the journal as well."""
-    faults = (
-        Store("destination", "read", 4, 1, "denied"),
-        Store("destination", "abort_upload", 2, 1, "throttled"),
-        Store("source", "list", 4, 30, "throttled"),
-        Store("destination", "put", 4, 30, "corrupt"),
-    )
-    more = {"verify": "reread", "then": "again", "source_vouches": False}
-    outcome = run(Schedule(215807106953, 2, (71680, 32767, 32768), faults, "skip", **more))  # type: ignore[arg-type]
-    assert outcome.inspection.then_state == "failed"

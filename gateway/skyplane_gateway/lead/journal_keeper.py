@@ -58,12 +58,10 @@ class Inheritance:
         journal: of the newest epoch that had this rule; None where there is none.
         strays: uploads that older journals, or journals of another rule, name and that one
             does not, or not as those that go on: to be aborted.
-        is_lost: there is no such journal, and one that nobody can read.
     """
 
     journal: Journal | None
     strays: tuple[UploadRow, ...]
-    is_lost: bool = False
 
 
 async def take_over(
@@ -80,8 +78,7 @@ async def take_over(
         {"folder": folder, "transfer_key": transfer_key, "seal_before": epoch, "rule": rule},
     )
     journals = [Journal.from_dict(row) for row in answer["journals"]]
-    found = inheritance(journals, rule)
-    return replace(found, is_lost=found.journal is None and bool(answer["unreadable"]))
+    return inheritance(journals, rule)
 
 
 def inheritance(journals: Sequence[Journal], rule: str) -> Inheritance:

@@ -119,9 +119,9 @@ class Recovery:
             await self.abort(judgement.upload)
         if judgement.verdict == "unproved":
             raise ChecksumMismatch(
-                f"the object {judgement.row.destination_key!r} has other bytes than the source, "
-                "and an earlier try of this transfer may have written it; remove it, or see "
-                "that it is wanted, and copy with another transfer",
+                f"the object {judgement.row.destination_key!r} could not be shown to have the "
+                "source's bytes, and an earlier try of this transfer may have written it; the "
+                "conflict rule keeps it: look at it, remove it if it is not wanted, then try again",
                 is_permanent=True,
             )
         return Settled(
@@ -154,13 +154,14 @@ class Recovery:
         )
         there = ObjectInfo.from_dict(answer["object"]) if answer["object"] is not None else None
         wanted = judgement.crc32c
-        if wanted is None:
+        has_size = there is not None and there.size_bytes == row.source.size_bytes
+        if wanted is None and has_size:
             wanted = await self._source.crc32c(row.source)
         is_equal = (
             there is not None
+            and has_size
             and wanted is not None
             and there.crc32c == wanted
-            and there.size_bytes == row.source.size_bytes
             and await self._is_alike(row, there)
         )
         if is_equal and there is not None and wanted is not None:

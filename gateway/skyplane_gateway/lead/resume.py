@@ -2,8 +2,8 @@
 
 Pure: the rule's decision on today's listings, the journal, and what the store confirms go
 in, a judgement comes out. The journal names, the store confirms, and where they do not
-agree the rule decides as if there were no journal; so a wrong guess costs a copy, never
-an object.
+agree the rule decides as if there were no journal; so a wrong guess costs a copy, or has
+an object reported that is well, and never costs an object.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import floor
 from typing import Final, Literal
 
-from skyplane_gateway.errors import AlreadyExists
+from skyplane_gateway.errors import AlreadyExists, PreconditionFailed
 from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
 from skyplane_gateway.selection import Selection
 from skyplane_gateway.stores.values import ObjectInfo, PartInfo, Precondition
@@ -25,13 +25,13 @@ IN_DOUBT_S: Final = 120.0
 
 _REFUSED: Final = AlreadyExists.code
 
+#: Codes of keys at which we had found somebody else's object.
+_STRANGERS: Final = frozenset({_REFUSED, PreconditionFailed.code})
+
 #: `finished`: nothing is left to do. `compare`: finished if the destination has the
 #: source's bytes, else as `otherwise` says. `continue`: the upload goes on. `as-selected`:
-#: as the row says, from the start. `unproved`: it is neither written nor taken for well.
+#: as the row says, from the start. `unproved`: it is neither replaced nor taken for well.
 Verdict = Literal["finished", "compare", "continue", "as-selected", "unproved"]
-
-#: When a transfer began of which nobody knows that any more.
-LONG_AGO_UNIX_S: Final = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +56,40 @@ class Judgement:
     otherwise: Judgement | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """When what a rule would keep is compared first, since it may be our own write that
+    nobody came to verify.
+
+    Attributes:
+        of_failed: it failed; that may have been because it could not be verified.
+        of_begun: it had begun; an object may be there before it is verified.
+        replaces_different: the rule replaces whatever has other bytes.
+    """
+
+    of_failed: bool = True
+    of_begun: bool = True
+    replaces_different: bool = False
+
+    @classmethod
+    def of(cls, *, conflict: str, verify: str, trusts_checksum: bool) -> Doubt:
+        """Of a transfer to a store that can be trusted with checksums, or cannot."""
+        reads_back = verify == "reread" or (verify == "stored" and not trusts_checksum)
+        return cls(verify != "none", reads_back, conflict == "replace-if-different")
+
+
 class Past:
     """What earlier epochs left, for looking up.
 
     Args:
         journal: of the newest epoch of the same rule; None for a transfer without a past.
-        is_lost: there was one, and nobody can read what it left.
-        replaces_different: the rule replaces whatever has other bytes.
+        doubt: about what the rule would keep.
     """
 
-    def __init__(
-        self,
-        journal: Journal | None,
-        *,
-        is_lost: bool = False,
-        replaces_different: bool = False,
-    ) -> None:
-        self._replaces_different = replaces_different
+    def __init__(self, journal: Journal | None, doubt: Doubt = Doubt()) -> None:
+        self._doubt = doubt
         self._through = journal.through if journal is not None else None
         self._began_unix_s = journal.began_unix_s if journal is not None else None
-        if journal is None and is_lost:
-            self._began_unix_s = LONG_AGO_UNIX_S
         rows = journal if journal is not None else None
         self._done = {row.key: row for row in rows.done} if rows is not None else {}
         self._begun = frozenset(rows.begun) if rows is not None else frozenset()
@@ -111,30 +124,29 @@ class Past:
         if self._is_in_doubt(key) and row.action == "refuse" and _has_right_size(row):
             # Our own write, of which no journal came to know, must not be held against us.
             return Judgement("compare", row, otherwise=Judgement("as-selected", row))
-        if row.action == "skip" and self._may_be_unverified(row, is_last):
+        if row.action == "skip" and self._may_be_unverified(row):
             return Judgement("compare", row, otherwise=self._if_different(row))
         return Judgement("as-selected", row)
-
-    def _may_be_unverified(self, row: Selection, is_last: bool) -> bool:
-        """Whether what a rule would keep may be our own write, which nobody came to verify.
-
-        Such rules name no object before it is written, so all that has not ended may be. Once
-        the source is newer nobody can tell any more, and what is there is older by all means.
-        """
-        key, there = row.destination_key, row.destination
-        if key in self._done or self._failed.get(key) == _REFUSED or self._has_ended(key, is_last):
-            return False
-        is_older = there is not None and there.last_modified < row.source.last_modified
-        return _has_right_size(row) and self._is_since_begin(there) and not is_older
 
     def _is_in_doubt(self, key: str) -> bool:
         """Whether we may have written the key without knowing: it had begun, or it failed,
         and not because somebody else's object was found there."""
         return key in self._begun or self._failed.get(key, _REFUSED) != _REFUSED
 
+    def _may_be_unverified(self, row: Selection) -> bool:
+        """Whether what the rule would keep may be our own write, which nobody verified."""
+        key, there = row.destination_key, row.destination
+        is_named = (self._doubt.of_begun and key in self._begun) or (
+            self._doubt.of_failed and self._failed.get(key, _REFUSED) not in _STRANGERS
+        )
+        if not is_named or there is None or self._began_unix_s is None:
+            return False
+        is_since_begin = there.last_modified >= self._began_unix_s - IN_DOUBT_S
+        return is_since_begin and _has_right_size(row) and not _is_older(there, row.source)
+
     def _if_different(self, row: Selection, upload: UploadRow | None = None) -> Judgement:
-        """Of an object that the rule would keep, and that may be our own unverified write."""
-        if not self._replaces_different or row.destination is None:
+        """Of what may be our own write, when its bytes are not the source's."""
+        if not self._doubt.replaces_different or row.destination is None:
             return Judgement("unproved", row, upload=upload)
         fence = Precondition(if_match=row.destination.etag)
         again = replace(row, action="copy", reason="the bytes differ", precondition=fence)
@@ -147,17 +159,24 @@ class Past:
             row.source.size_bytes,
         )
         afresh = Judgement("as-selected", row, upload=upload)
+        crc32c = upload.crc32c if is_same else None
+        if row.action == "skip":
+            # The commit had begun, or the upload was to replace what is there.
+            in_doubt = crc32c is not None or self._doubt.replaces_different
+            in_doubt = in_doubt and self._doubt.of_failed and _has_right_size(row)
+            if not in_doubt or _is_older(row.destination, row.source):
+                return afresh
+            otherwise = self._if_different(row, upload)
+            return Judgement("compare", row, upload=upload, crc32c=crc32c, otherwise=otherwise)
         if not is_same:
             return afresh
         goes_on = row.action == "copy" and upload.upload_id is not None
         otherwise = Judgement("continue", row, upload=upload) if goes_on else afresh
         # The commit had begun, or the rule takes for a stranger's what may be ours.
-        in_doubt = upload.crc32c is not None or row.action == "refuse"
-        if not (in_doubt and _has_right_size(row)):
-            return otherwise
-        if row.action == "skip":
-            otherwise = self._if_different(row, upload)
-        return Judgement("compare", row, upload=upload, crc32c=upload.crc32c, otherwise=otherwise)
+        in_doubt = crc32c is not None or row.action == "refuse"
+        if in_doubt and _has_right_size(row):
+            return Judgement("compare", row, upload=upload, crc32c=crc32c, otherwise=otherwise)
+        return otherwise
 
     def _judge_ended(self, row: Selection) -> Judgement:
         """A key that has ended: it was copied, or the rule kept what was there before."""
@@ -206,6 +225,11 @@ def _is_there(done: DoneRow, row: Selection) -> bool:
 
 def _has_right_size(row: Selection) -> bool:
     return row.destination is not None and row.destination.size_bytes == row.source.size_bytes
+
+
+def _is_older(there: ObjectInfo | None, source: ObjectInfo) -> bool:
+    """Whether the source was written since: then it cannot tell what its copy had to be."""
+    return there is not None and there.last_modified < source.last_modified
 
 
 def _is_later_copy(source: ObjectInfo, there: ObjectInfo | None) -> bool:

@@ -30,7 +30,7 @@ from skyplane_gateway.lead.movers import Movers
 from skyplane_gateway.lead.peers import SinkPeer, SourcePeer
 from skyplane_gateway.lead.recovery import Recovery
 from skyplane_gateway.lead.report import Report
-from skyplane_gateway.lead.resume import LONG_AGO_UNIX_S, Past
+from skyplane_gateway.lead.resume import Doubt, Past
 from skyplane_gateway.lead.sinks import Sinks
 from skyplane_gateway.lead.source_calls import SourceCalls
 from skyplane_gateway.lead.work import Work
@@ -288,16 +288,19 @@ class LeadTransfer:
         """Take up what earlier epochs left, and see that their leads write no more."""
         rule = rule_digest(self.spec)
         past = await take_over(self._verb, self._folder, self.transfer_key, self.epoch, rule)
-        replaces_different = self.spec.conflict == "replace-if-different"
-        known = Past(past.journal, is_lost=past.is_lost, replaces_different=replaces_different)
-        recovery = Recovery(known, self._verb, self._source)
+        doubt = Doubt.of(
+            conflict=self.spec.conflict,
+            verify=self.spec.verify,
+            trusts_checksum=self._crew.capabilities.trusts_checksum,
+        )
+        recovery = Recovery(Past(past.journal, doubt), self._verb, self._source)
         identity = Journal(
             self.transfer_key,
             self.epoch,
             rule,
             self.spec.chunk_bytes,
             writer=self._writer,
-            began_unix_s=self._now() if not past.is_lost else LONG_AGO_UNIX_S,
+            began_unix_s=self._now(),
         )
         self._keeper = JournalKeeper(
             self._verb, self._folder, identity, past.journal, randomness=self._randomness

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from skyplane_gateway.lead.journal import DoneRow, FailedRow, Journal, UploadRow
-from skyplane_gateway.lead.resume import IN_DOUBT_S, LONG_AGO_UNIX_S, Past, keep_parts
+from skyplane_gateway.lead.resume import IN_DOUBT_S, Doubt, Past, keep_parts
 from skyplane_gateway.selection import Selection
 from skyplane_gateway.stores.base import (
     IF_ABSENT,
@@ -33,7 +33,7 @@ def past(**fields: object) -> Past:
 
 
 @pytest.mark.parametrize("row", ROWS)
-@pytest.mark.parametrize("journal", [None, replace(START, began_unix_s=301.0)])
+@pytest.mark.parametrize("journal", [None, START])
 def test_without_a_past_the_rule_decides(row: Selection, journal: Journal | None) -> None:
     judgement = Past(journal).judge(row)
     assert (judgement.verdict, judgement.row, judgement.upload) == ("as-selected", row, None)
@@ -64,7 +64,7 @@ def test_what_somebody_removed_or_replaced_since_is_the_rules(row: Selection) ->
 @pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
 def test_through_speaks_for_what_has_the_size_and_is_well_younger(row: Selection) -> None:
     assert past(through="k").judge(row).verdict == "finished"
-    assert past(through="j", began_unix_s=301.0).judge(row).verdict == "as-selected"
+    assert past(through="j").judge(row).verdict == "as-selected"
     shorter = replace(row, destination=replace(THERE, size_bytes=24))
     assert past(through="k").judge(shorter).verdict == "as-selected"
 
@@ -136,11 +136,12 @@ def test_what_had_begun_is_compared_before_it_is_refused() -> None:
 
 
 DOUBTS: list[dict[str, object]] = [
-    {},
-    {"through": "j"},
     {"begun": ("k",)},
     {"through": "z", "begun": ("k",)},
     {"through": "z", "failed": (FailedRow("k", "permission-denied"),), "failed_count": 1},
+    {"failed": (FailedRow("k", "checksum-mismatch"),), "failed_count": 1},
+    {"begun": ("k",), "done": (replace(DONE, etag="w0"),)},
+    {"uploads": (replace(UPLOAD, crc32c=7),)},
 ]
 
 
@@ -148,33 +149,41 @@ DOUBTS: list[dict[str, object]] = [
 def test_what_a_rule_keeps_and_nobody_has_verified_is_compared(fields: dict[str, object]) -> None:
     """It may be our own write: kept unseen, a failure would become a success by a retry."""
     judgement = past(**fields).judge(SKIPPED)
-    assert (judgement.verdict, judgement.row, judgement.crc32c) == ("compare", SKIPPED, None)
+    assert (judgement.verdict, judgement.row) == ("compare", SKIPPED)
     assert judgement.otherwise is not None
     assert (judgement.otherwise.verdict, judgement.otherwise.row) == ("unproved", SKIPPED)
+    assert judgement.otherwise.upload == judgement.upload
 
 
-@pytest.mark.parametrize("fields", DOUBTS)
-def test_a_rule_that_replaces_other_bytes_replaces_those_of_ours(fields: dict[str, object]) -> None:
+@pytest.mark.parametrize("fields", [*DOUBTS, {"uploads": (UPLOAD,)}])
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_a_rule_that_replaces_other_bytes_replaces_those_of_ours(
+    fields: dict[str, object], version: str
+) -> None:
     journal = replace(START, **fields)  # type: ignore[arg-type]
-    judgement = Past(journal, replaces_different=True).judge(SKIPPED)
+    row = replace(SKIPPED, source=replace(SOURCE, etag=version))
+    judgement = Past(journal, Doubt(replaces_different=True)).judge(row)
     assert judgement.verdict == "compare"
     assert judgement.otherwise is not None
     assert judgement.otherwise.verdict == "as-selected"
     assert judgement.otherwise.row.action == "copy"
     assert judgement.otherwise.row.precondition == Precondition(if_match="w1")
+    assert judgement.otherwise.upload == judgement.upload
 
 
 @pytest.mark.parametrize(
     ("there", "fields"),
     [
-        (THERE, {"began_unix_s": 301.0}),
-        (replace(THERE, last_modified=250.0), {"began_unix_s": 251.0}),
-        (replace(THERE, size_bytes=24), {}),
-        (replace(THERE, last_modified=99.0), {"began_unix_s": 50.0}),
+        (THERE, {"begun": ("k",), "began_unix_s": 300.5 + IN_DOUBT_S}),
+        (replace(THERE, size_bytes=24), {"begun": ("k",)}),
+        (replace(THERE, last_modified=99.0), {"begun": ("k",)}),
         (THERE, {"failed": (FailedRow("k", "already-exists"),), "failed_count": 1}),
+        (THERE, {"failed": (FailedRow("k", "precondition-failed"),), "failed_count": 1}),
         (THERE, {"done": (replace(DONE, etag="w0"),)}),
+        (THERE, {"through": "j"}),
+        (THERE, {"begun": ("k",), "began_unix_s": None}),
     ],
-    ids=["before", "well before", "another size", "of an older source", "refused", "replaced"],
+    ids=["before", "size", "older", "refused", "a stranger's", "replaced", "unnamed", "no begin"],
 )
 def test_what_a_rule_keeps_and_cannot_be_an_unverified_write_is_kept(
     there: ObjectInfo, fields: dict[str, object]
@@ -184,20 +193,31 @@ def test_what_a_rule_keeps_and_cannot_be_an_unverified_write_is_kept(
     assert (judgement.verdict, judgement.row) == ("as-selected", row)
 
 
-def test_after_journals_that_nobody_can_read_all_that_a_rule_keeps_is_compared() -> None:
-    assert Past(None, is_lost=True).judge(SKIPPED).verdict == "compare"
-    assert Past(None).judge(SKIPPED).verdict == "as-selected"
-    since = replace(START, began_unix_s=LONG_AGO_UNIX_S)
-    assert Past(since).judge(SKIPPED).verdict == "compare"
+@pytest.mark.parametrize("fields", DOUBTS)
+def test_nothing_is_compared_for_a_transfer_that_verifies_nothing(
+    fields: dict[str, object],
+) -> None:
+    doubt = Doubt.of(conflict="skip", verify="none", trusts_checksum=False)
+    journal = replace(START, **fields)  # type: ignore[arg-type]
+    assert Past(journal, doubt).judge(SKIPPED).verdict == "as-selected"
 
 
-def test_a_completed_upload_that_nobody_verified_is_not_kept_unseen() -> None:
-    """The commit had begun: what is there may be ours, and spoilt."""
-    upload = replace(UPLOAD, crc32c=7)
-    judgement = past(uploads=(upload,)).judge(SKIPPED)
-    assert (judgement.verdict, judgement.crc32c) == ("compare", 7)
-    assert judgement.otherwise is not None
-    assert (judgement.otherwise.verdict, judgement.otherwise.upload) == ("unproved", upload)
+def test_what_had_begun_is_compared_only_where_objects_are_there_before_they_are_verified() -> None:
+    begun, failed = DOUBTS[0], DOUBTS[2]
+    for verify, trusts, verdict in (
+        ("stored", True, "as-selected"),
+        ("stored", False, "compare"),
+        ("reread", True, "compare"),
+    ):
+        doubt = Doubt.of(conflict="skip", verify=verify, trusts_checksum=trusts)
+        there = Past(replace(START, **begun), doubt)  # type: ignore[arg-type]
+        assert there.judge(SKIPPED).verdict == verdict
+        assert Past(replace(START, **failed), doubt).judge(SKIPPED).verdict == "compare"  # type: ignore[arg-type]
+
+
+def test_an_upload_that_a_stranger_came_before_is_aborted_and_the_stranger_kept() -> None:
+    judgement = past(uploads=(UPLOAD,)).judge(SKIPPED)
+    assert (judgement.verdict, judgement.upload, judgement.row) == ("as-selected", UPLOAD, SKIPPED)
 
 
 @pytest.mark.parametrize("code", ["store-unavailable", "precondition-failed", "checksum-mismatch"])
