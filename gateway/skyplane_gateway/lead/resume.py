@@ -163,10 +163,9 @@ class Past:
         if row.action == "skip":
             # The commit had begun, or the upload was to replace what is there.
             in_doubt = crc32c is not None or self._doubt.replaces_different
-            in_doubt = in_doubt and self._doubt.of_failed and _has_right_size(row)
-            if not in_doubt or _is_older(row.destination, row.source):
+            if not (in_doubt and _has_right_size(row)) or _is_older(row.destination, row.source):
                 return afresh
-            otherwise = self._if_different(row, upload)
+            otherwise = self._if_different(row, upload) if self._doubt.of_failed else afresh
             return Judgement("compare", row, upload=upload, crc32c=crc32c, otherwise=otherwise)
         if not is_same:
             return afresh

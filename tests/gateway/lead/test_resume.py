@@ -194,12 +194,15 @@ def test_what_a_rule_keeps_and_cannot_be_an_unverified_write_is_kept(
 
 
 @pytest.mark.parametrize("fields", DOUBTS)
-def test_nothing_is_compared_for_a_transfer_that_verifies_nothing(
+def test_a_transfer_that_verifies_nothing_keeps_what_the_rule_keeps(
     fields: dict[str, object],
 ) -> None:
     doubt = Doubt.of(conflict="skip", verify="none", trusts_checksum=False)
-    journal = replace(START, **fields)  # type: ignore[arg-type]
-    assert Past(journal, doubt).judge(SKIPPED).verdict == "as-selected"
+    judgement = Past(replace(START, **fields), doubt).judge(SKIPPED)  # type: ignore[arg-type]
+    kept = judgement.otherwise or judgement
+    assert (kept.verdict, kept.row) == ("as-selected", SKIPPED)
+    # Of a commit that had begun it is known what came of it, when it is that.
+    assert (judgement.verdict == "compare") == ("uploads" in fields)
 
 
 def test_what_had_begun_is_compared_only_where_objects_are_there_before_they_are_verified() -> None:
