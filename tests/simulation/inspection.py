@@ -167,18 +167,9 @@ def _whole(scene: Scene, state: str, has_handle: bool) -> list[str]:
         refused = key in failed and (scene.schedule.conflict == "fail" or key in _unproved(scene))
         may_be_older = scene.orchestrators[-1].has_only_joined or scene.rules.passes_over(key)
         older = scene.source.is_users(key, there) and may_be_older
-        if _may_be_taken_for_a_strangers(scene, key):
-            continue
         if not (refused or older or scene.rules.stays(key, there)):
             found.append(f"{key!r} is {shown(there)}, not {shown(content)}")
     return found
-
-
-def _may_be_taken_for_a_strangers(scene: Scene, key: str) -> bool:
-    """What the store has spoilt, under a rule that keeps what is there: only the journal
-    knows whose it is, and the store has spoilt that as well."""
-    is_kept = scene.schedule.conflict in ("skip", "replace-if-newer", "replace-if-different")
-    return is_kept and _are_journals_spoilt(scene) and key in scene.destination.damaged
 
 
 def _failed(scene: Scene) -> set[str]:
