@@ -269,7 +269,10 @@ class Destination:
     def _read_journals(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         folder = self._journal_folder(arguments["folder"], arguments["transfer_key"])
         found = folder.read(seal_before=arguments.get("seal_before"), rule=arguments.get("rule"))
-        return {"journals": [stored.journal.to_dict() for stored in found]}
+        return {
+            "journals": [stored.journal.to_dict() for stored in found.readable],
+            "unreadable": {str(epoch): why for epoch, why in found.unreadable.items()},
+        }
 
     def _delete_journals(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         folder = self._journal_folder(arguments["folder"], arguments["transfer_key"])

@@ -100,6 +100,13 @@ class ReadBackMismatch(ChecksumMismatch):
     code = "read-back-mismatch"
 
 
+class JournalUnreadable(StoreError):
+    """What a transfer has left at its destination cannot be read, and is needed to go on."""
+
+    code = "journal-unreadable"
+    is_permanent = True
+
+
 class Throttled(StoreError):
     """The store asks to slow down; `retry_after_s` is how long, where it says so."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -68,6 +68,23 @@ class StoredJournal:
     etag: str
 
 
+@dataclass(frozen=True, slots=True)
+class FoundJournals:
+    """The journals of a transfer.
+
+    Attributes:
+        readable: those that this release can read, oldest epoch first.
+        unreadable: epoch -> why, of the others.
+    """
+
+    readable: tuple[StoredJournal, ...]
+    unreadable: Mapping[int, str]
+
+
+class _Unreadable(Exception):
+    """There is something in the place of a journal; says why it cannot be read."""
+
+
 def place_of(key: str) -> tuple[str, str] | None:
     """(folder, transfer key) of the transfer whose journal has that key; None for others."""
     if JOURNAL_FOLDER not in key:
@@ -107,8 +124,8 @@ class JournalFolder:
         for row in self.rows():
             try:
                 self._fetch(row.key)
-            except ConfigurationInvalid as error:
-                found[row.key] = error.message
+            except _Unreadable as error:
+                found[row.key] = str(error)
         return found
 
     def write(self, journal: Journal, if_match: str | None) -> str:
@@ -149,10 +166,8 @@ class JournalFolder:
             raise refusal  # Nothing can be made there.
         raise PreconditionFailed(f"{key!r} changes all the time", is_permanent=False)
 
-    def read(
-        self, *, seal_before: int | None = None, rule: str | None = None
-    ) -> list[StoredJournal]:
-        """All journals that this release can read, oldest epoch first.
+    def read(self, *, seal_before: int | None = None, rule: str | None = None) -> FoundJournals:
+        """What earlier epochs have left.
 
         Args:
             seal_before: seal those of older epochs than this one: nobody writes them any
@@ -164,17 +179,23 @@ class JournalFolder:
             StaleEpoch: with `seal_before`, a newer epoch has a journal.
             StoreError: as the store says.
         """
-        found = []
+        found: list[StoredJournal] = []
+        unreadable: dict[int, str] = {}
         for epoch in sorted(self._epochs()):
             if seal_before is not None and epoch > seal_before:
                 raise StaleEpoch(f"epoch {seal_before} is over: epoch {epoch} has a journal")
             key = journal_key(self._folder, self._transfer_key, epoch)
             is_old = seal_before is not None and epoch < seal_before
-            there = self._seal(key) if is_old else self._read(key)
+            try:
+                there = self._seal(key) if is_old else self._fetch(key)
+            except _Unreadable as error:
+                log.warning("the journal %r cannot be read: %s", key, error)
+                unreadable[epoch] = str(error)
+                continue
             if there is not None:
                 found.append(there)
                 found = found if rule is None else _shortened(found, rule)
-        return found
+        return FoundJournals(tuple(found), unreadable)
 
     def uploads(self, through_epoch: int | None = None) -> Iterator[UploadRow]:
         """The uploads that journals name, oldest epoch first; one journal is held at a time.
@@ -256,7 +277,7 @@ class JournalFolder:
         """The journal of that key; None where there is none that can be read."""
         try:
             return self._fetch(key)
-        except ConfigurationInvalid as error:
+        except _Unreadable as error:
             log.warning("the journal %r is passed over: %s", key, error)
             return None
 
@@ -265,8 +286,9 @@ class JournalFolder:
         it was written, or what an earlier journal said.
 
         Raises:
-            ConfigurationInvalid: it is none that this release reads.
+            _Unreadable: it is none that this release reads.
         """
+        is_second = False
         for _ in range(_LOOKS):
             try:
                 info, body = read_object(self._store, key, max_bytes=MAX_JOURNAL_BYTES)
@@ -275,11 +297,15 @@ class JournalFolder:
                 return None
             except PreconditionFailed:
                 continue  # It changed between the two calls.
+            except ConfigurationInvalid as error:
+                if is_second:
+                    raise _Unreadable(error.message) from error
+                is_second = True  # What was read may be at fault, not what is stored.
         raise PreconditionFailed(f"{key!r} changes all the time", is_permanent=False)
 
     def _seal(self, key: str) -> StoredJournal | None:
         for _ in range(_LOOKS):
-            there = self._read(key)
+            there = self._fetch(key)
             if there is None or there.journal.is_sealed:
                 return there
             journal, fence = there.journal.sealed(), Precondition(if_match=there.etag)

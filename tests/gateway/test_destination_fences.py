@@ -332,11 +332,11 @@ def test_an_intent_of_an_earlier_epoch_keeps_its_time(memory: ObjectStore) -> No
     write(memory, KEY, upload("out/k", None))
     folder = JournalFolder(memory, "out/", KEY)
     written = folder.rows()[-1].last_modified
-    (first,) = folder.read(seal_before=2)
+    (first,) = folder.read(seal_before=2).readable
     (row,) = first.journal.uploads
     assert row.noted_unix_s == written
     write(memory, KEY, row, epoch=2)
-    for stored in folder.read(seal_before=3):
+    for stored in folder.read(seal_before=3).readable:
         assert [found.noted_unix_s for found in stored.journal.uploads] == [written]
     begun, before, after = (memory.create_upload("out/k") for _ in range(3))
     times = {begun: written - 5, before: written - 3700, after: written + 3700}
@@ -384,5 +384,7 @@ def test_a_journal_that_comes_late_is_kept_for_whoever_goes_on(memory: ObjectSto
     order = {"folder": "out/", "journal": row.to_dict(), "if_match": None}
     with pytest.raises(UnknownTransfer):
         destination.run("write_journal", order)
-    assert [found.journal.epoch for found in JournalFolder(memory, "out/", KEY).read()] == [1, 2]
+    assert [
+        found.journal.epoch for found in JournalFolder(memory, "out/", KEY).read().readable
+    ] == [1, 2]
     assert ids(memory) == {kept}

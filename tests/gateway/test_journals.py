@@ -40,7 +40,7 @@ def test_written_again_and_again(folder: JournalFolder) -> None:
     etag = None
     for sequence in range(1, 4):
         etag = folder.write(journal(sequence=sequence), etag)
-    (stored,) = folder.read()
+    (stored,) = folder.read().readable
     assert (stored.journal, stored.etag) == (journal(sequence=3), etag)
 
 
@@ -49,7 +49,7 @@ def test_an_answer_that_was_lost_does_no_harm(folder: JournalFolder) -> None:
     folder.write(journal(sequence=1), None)
     folder.write(journal(sequence=1), None)
     folder.write(journal(sequence=2), None)
-    assert folder.read()[0].journal.sequence == 2
+    assert folder.read().readable[0].journal.sequence == 2
 
 
 def test_clearing_up_holds_one_journal_at_a_time(folder: JournalFolder) -> None:
@@ -79,13 +79,13 @@ def test_of_older_journals_a_lead_is_told_their_uploads_alone(folder: JournalFol
             failed=(FailedRow("f", "c"),), failed_count=1, uploads=(upload,), through="a",
         )  # fmt: skip
         folder.write(one, None)
-    first, newest, other = (row.journal for row in folder.read(rule="r"))
+    first, newest, other = (row.journal for row in folder.read(rule="r").readable)
     assert (newest.done, newest.begun, len(newest.failed)) == ((done,), ("k",), 1)
     for row in (first, other):
         assert (row.done, row.begun, row.failed) == ((), (), ())
     assert [row.uploads for row in (first, newest, other)] == [(upload,)] * 3
     # What is stored stays as it is.
-    assert all(row.journal.done for row in folder.read())
+    assert all(row.journal.done for row in folder.read().readable)
 
 
 def test_a_repetition_that_comes_late_does_not_undo_a_newer_one(folder: JournalFolder) -> None:
@@ -93,7 +93,7 @@ def test_a_repetition_that_comes_late_does_not_undo_a_newer_one(folder: JournalF
     folder.write(journal(sequence=2), first)
     with pytest.raises(StaleEpoch):
         folder.write(journal(sequence=1), None)
-    assert folder.read()[0].journal.sequence == 2
+    assert folder.read().readable[0].journal.sequence == 2
 
 
 def test_two_leads_of_one_epoch_do_not_share_a_journal(folder: JournalFolder) -> None:
@@ -114,12 +114,12 @@ def test_an_older_epoch_is_refused_once_a_newer_one_has_a_journal(folder: Journa
 def test_a_sealed_journal_is_written_by_nobody(folder: JournalFolder) -> None:
     """Even by a write that passed the look at newer epochs before it was sealed."""
     old = folder.write(journal(epoch=1), None)
-    (stored,) = folder.read(seal_before=2)
+    (stored,) = folder.read(seal_before=2).readable
     assert stored.journal == journal(epoch=1).sealed()
     for known in (old, None):
         with pytest.raises(StaleEpoch, match="sealed"):
             folder.write(journal(epoch=1, sequence=2), known)
-    assert folder.read(seal_before=2) == [stored]
+    assert folder.read(seal_before=2).readable == (stored,)
 
 
 def test_a_seal_loses_nothing_that_is_written_meanwhile(
@@ -136,7 +136,7 @@ def test_a_seal_loses_nothing_that_is_written_meanwhile(
         return put(*arguments, **more)
 
     monkeypatch.setattr(store, "put", overtaken)
-    (stored,) = folder.read(seal_before=2)
+    (stored,) = folder.read(seal_before=2).readable
     assert stored.journal == journal(sequence=2).sealed()
 
 
@@ -145,7 +145,7 @@ def test_a_journal_that_cannot_be_read_is_passed_over(
 ) -> None:
     store.put(journal_key("out/", KEY, 1), b"{}")
     folder.write(journal(epoch=2), None)
-    assert [row.journal.epoch for row in folder.read(seal_before=3)] == [2]
+    assert [row.journal.epoch for row in folder.read(seal_before=3).readable] == [2]
 
 
 def test_deleting_spares_newer_epochs_and_other_transfers(
@@ -156,11 +156,11 @@ def test_deleting_spares_newer_epochs_and_other_transfers(
     for epoch in (1, 2, 3):
         folder.write(journal(epoch=epoch), None)
     folder.delete(2)
-    assert [row.journal.epoch for row in folder.read()] == [3]
+    assert [row.journal.epoch for row in folder.read().readable] == [3]
     folder.delete(3)
     folder.delete(3)
-    assert folder.read() == []
-    assert len(other.read()) == 1
+    assert folder.read().readable == ()
+    assert len(other.read().readable) == 1
 
 
 def test_nothing_is_left_of_the_last_journal_in_a_file_store(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_lead_whose_journal_was_removed_is_over(folder: JournalFolder) -> None
     folder.delete(1)
     with pytest.raises(StaleEpoch, match="was removed"):
         folder.write(journal(sequence=2), etag)
-    assert folder.read() == []
+    assert folder.read().readable == ()
 
 
 def test_who_clears_up_leaves_all_to_a_newer_epoch(
@@ -205,7 +205,7 @@ def test_who_clears_up_leaves_all_to_a_newer_epoch(
         folder.clear(1)
     assert [row.upload_id for row in store.list_uploads("out/")] == [upload.upload_id]
     folder.clear(2)
-    assert (list(store.list_uploads("out/")), folder.read()) == ([], [])
+    assert (list(store.list_uploads("out/")), folder.read().readable) == ([], ())
 
 
 def test_a_journal_that_never_rests_is_an_error_that_may_pass(

@@ -16,6 +16,10 @@ from tests.simulation.fleet import Gateway
 from tests.simulation.rules import shown
 from tests.simulation.schedule import Call, Cut, Kill, Schedule, Stop, Store
 
+from skyplane_gateway.errors import ConfigurationInvalid, JournalUnreadable
+from skyplane_gateway.lead.journal import decode_journal
+from skyplane_gateway.selection import KEEPING_RULES
+
 if TYPE_CHECKING:
     from tests.simulation.run import Scene
 
@@ -70,8 +74,11 @@ class Inspection:
         """The second run, in which nothing goes wrong, has ended: it must be whole."""
         findings: list[str] = []
         self.then_state, self.then_reason = _ended(scene, findings)
-        findings += [*_objects(scene), *_whole(scene, self.then_state, has_handle)]
-        refused = _failed(scene) and _failed(scene) <= _unproved(scene)
+        findings += _objects(scene)
+        cannot_begin = _is_blind(scene)
+        if not cannot_begin:
+            findings += _whole(scene, self.then_state, has_handle)
+        refused = cannot_begin or (_failed(scene) and _failed(scene) <= _unproved(scene))
         if self.then_state != "succeeded" and scene.schedule.conflict != "fail" and not refused:
             findings.append(f"ended {self.then_state}: {self.then_reason}")
         findings += _left(scene, self.then_state, is_calm=True)
@@ -188,6 +195,26 @@ def _unproved(scene: Scene) -> set[str]:
         if claims[key][1].get("code") == "checksum-mismatch"
         and not there.is_users(key, there.get(key))
     }
+
+
+def _is_blind(scene: Scene) -> bool:
+    """Whether the last run says that it cannot tell what it must not keep, and that is so:
+    the store has spoilt the journal, and the rule would keep what the try before left."""
+    result = scene.orchestrators[-1].result
+    if result is None or result.error_code != JournalUnreadable.code:
+        return False
+    journals = scene.destination.journals()
+    named = {key for key in scene.destination.damaged & journals.keys() if key in result.error}
+    return scene.schedule.conflict in KEEPING_RULES and any(
+        not _is_sound(journals[key]) for key in named
+    )
+
+
+def _is_sound(journal: bytes) -> bool:
+    try:
+        return bool(decode_journal(journal))
+    except ConfigurationInvalid:
+        return False
 
 
 def _moved(scene: Scene) -> list[str]:

@@ -146,3 +146,24 @@ def test_what_could_not_be_read_back_is_not_kept_unseen_by_the_next_run(
     more = {"verify": "reread", "then": "again", "source_vouches": False}
     outcome = run(Schedule(215807106953, 2, (71680, 32767, 32768), faults, conflict, **more))  # type: ignore[arg-type]
     assert (outcome.state, outcome.inspection.then_state) == ("failed", state)
+
+
+@pytest.mark.parametrize(
+    ("conflict", "state"),
+    [
+        ("skip", "failed"),
+        ("replace-if-newer", "failed"),
+        ("replace-if-different", "failed"),
+        ("replace", "succeeded"),
+    ],
+)
+def test_a_journal_that_cannot_be_read_keeps_no_object_unseen(conflict: str, state: str) -> None:
+    """The store had spoilt it together with an object of which it would have spoken."""
+    faults = (
+        Store("destination", "read", 4, 1, "denied"),
+        Store("destination", "put", 4, 30, "corrupt"),
+    )
+    more = {"verify": "reread", "then": "again", "source_vouches": False}
+    outcome = run(Schedule(215807106953, 2, (71680, 32767, 32768), faults, conflict, **more))  # type: ignore[arg-type]
+    assert (outcome.state, outcome.inspection.then_state) == ("failed", state)
+    assert ("cannot be read" in outcome.inspection.then_reason) is (state == "failed")

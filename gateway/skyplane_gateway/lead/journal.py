@@ -19,8 +19,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.documents import decode
+from skyplane_gateway.documents import as_mapping, decode
 from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.protocol.buffers import Buffer
+from skyplane_gateway.protocol.checksum import crc32c
 from skyplane_gateway.selection.keys import folder_of
 from skyplane_gateway.selection.select import JOURNAL_FOLDER
 from skyplane_gateway.stores.values import ObjectAttributes
@@ -31,6 +33,8 @@ SCHEMA_VERSION: Final = 1
 MAX_JOURNAL_BYTES: Final = 12 << 20
 
 _EPOCH_DIGITS: Final = 10
+
+_CHECKSUM: Final = "crc32c"
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
@@ -227,12 +231,13 @@ class Journal:
 
 
 def encode_journal(journal: Journal) -> bytes:
-    """The journal's object.
+    """The journal's object: a JSON document whose last field is the checksum of the others.
 
     Raises:
         ConfigurationInvalid: it is longer than `MAX_JOURNAL_BYTES`.
     """
-    body = _ENCODER.encode(journal.to_dict()).encode()
+    others = _ENCODER.encode(journal.to_dict()).encode().removesuffix(b"}")
+    body = others + _last_field(others)
     if len(body) > MAX_JOURNAL_BYTES:
         raise ConfigurationInvalid(
             f"the journal has {len(body)} bytes, more than {MAX_JOURNAL_BYTES}; "
@@ -242,12 +247,24 @@ def encode_journal(journal: Journal) -> bytes:
 
 
 def decode_journal(body: bytes) -> Journal:
-    """Raises ConfigurationInvalid: it is not a journal that this release reads."""
+    """Raises ConfigurationInvalid: it is not a journal that this release reads, or damaged."""
     try:
         data = json.loads(body)
     except ValueError as error:
         raise ConfigurationInvalid(f"a journal is not JSON: {error}") from error
-    return Journal.from_dict(data)
+    document = dict(as_mapping(data, "a journal"))
+    document.pop(_CHECKSUM, None)
+    # With one letter of a key changed it would be a good journal, of other objects.
+    others = body.rfind(b",")
+    is_sound = body[others:] == _last_field(memoryview(body)[:others])
+    if not is_sound and document.get("schema_version") == SCHEMA_VERSION:
+        raise ConfigurationInvalid("a journal is damaged: it has not the bytes of its checksum")
+    return Journal.from_dict(document)
+
+
+def _last_field(others: Buffer) -> bytes:
+    """What follows the other fields of a journal's document."""
+    return f',"{_CHECKSUM}":{crc32c(others)}}}'.encode()
 
 
 def encoded_bytes(document: Any) -> int:

@@ -21,7 +21,7 @@ from skyplane_gateway.errors import (
     StoreError,
     Throttled,
 )
-from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
+from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow, journal_key
 from skyplane_gateway.lead.ledger import Ledger
 
 log = logging.getLogger(__name__)
@@ -58,10 +58,13 @@ class Inheritance:
         journal: of the newest epoch that had this rule; None where there is none.
         strays: uploads that older journals, or journals of another rule, name and that one
             does not, or not as those that go on: to be aborted.
+        unreadable: why a journal newer than that one cannot be read, so that nobody knows
+            what had begun or failed; None where all can.
     """
 
     journal: Journal | None
     strays: tuple[UploadRow, ...]
+    unreadable: str | None = None
 
 
 async def take_over(
@@ -77,8 +80,14 @@ async def take_over(
         "read_journals",
         {"folder": folder, "transfer_key": transfer_key, "seal_before": epoch, "rule": rule},
     )
-    journals = [Journal.from_dict(row) for row in answer["journals"]]
-    return inheritance(journals, rule)
+    found = inheritance([Journal.from_dict(row) for row in answer["journals"]], rule)
+    newest = found.journal.epoch if found.journal is not None else -1
+    lost = [(int(epoch), str(why)) for epoch, why in answer["unreadable"].items()]
+    for number, why in sorted(lost):
+        if number > newest:  # An older one was read by whoever wrote the newest.
+            key = journal_key(folder, transfer_key, number)
+            return replace(found, unreadable=f"{key!r} cannot be read: {why}")
+    return found
 
 
 def inheritance(journals: Sequence[Journal], rule: str) -> Inheritance:

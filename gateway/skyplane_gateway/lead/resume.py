@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from math import floor
 from typing import Final, Literal
 
+from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.errors import AlreadyExists, PreconditionFailed
 from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
-from skyplane_gateway.selection import Selection
+from skyplane_gateway.selection import KEEPING_RULES, Selection
 from skyplane_gateway.stores.values import ObjectInfo, PartInfo, Precondition
 
 #: A source that was written no longer than this before its copy may have been written again
@@ -76,6 +77,11 @@ class Doubt:
         """Of a transfer to a store that can be trusted with checksums, or cannot."""
         reads_back = verify == "reread" or (verify == "stored" and not trusts_checksum)
         return cls(verify != "none", reads_back, conflict == "replace-if-different")
+
+
+def keeps_unseen(spec: TransferSpec) -> bool:
+    """Whether the journal alone tells which objects are not to be kept as they are."""
+    return spec.conflict in KEEPING_RULES and spec.verify != "none"
 
 
 class Past:

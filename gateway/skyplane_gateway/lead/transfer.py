@@ -16,6 +16,7 @@ from skyplane_gateway.errors import (
     Cancelled,
     EmptySource,
     GatewayError,
+    JournalUnreadable,
     NotFound,
     ObjectsFailed,
     SkyplaneError,
@@ -30,7 +31,7 @@ from skyplane_gateway.lead.movers import Movers
 from skyplane_gateway.lead.peers import SinkPeer, SourcePeer
 from skyplane_gateway.lead.recovery import Recovery
 from skyplane_gateway.lead.report import Report
-from skyplane_gateway.lead.resume import Doubt, Past
+from skyplane_gateway.lead.resume import Doubt, Past, keeps_unseen
 from skyplane_gateway.lead.sinks import Sinks
 from skyplane_gateway.lead.source_calls import SourceCalls
 from skyplane_gateway.lead.work import Work
@@ -285,9 +286,19 @@ class LeadTransfer:
     # -- the journal
 
     async def _take_over(self) -> tuple[JournalKeeper, Work]:
-        """Take up what earlier epochs left, and see that their leads write no more."""
+        """Take up what earlier epochs left, and see that their leads write no more.
+
+        Raises:
+            JournalUnreadable: nobody could tell what the rule must not keep unseen.
+        """
         rule = rule_digest(self.spec)
         past = await take_over(self._verb, self._folder, self.transfer_key, self.epoch, rule)
+        if past.unreadable and keeps_unseen(self.spec):
+            raise JournalUnreadable(
+                f"the journal {past.unreadable}; what an earlier try wrote and could not verify is "
+                f"not known, and {self.spec.conflict!r} would keep it: compare both ends "
+                "(skyplane-orch verify), delete that journal, then try again"
+            )
         doubt = Doubt.of(
             conflict=self.spec.conflict,
             verify=self.spec.verify,

@@ -11,6 +11,7 @@ from skyplane_gateway.selection.overlap import require_apart
 from skyplane_gateway.selection.publishing import PUBLISHED_LAST, is_published_last
 from skyplane_gateway.selection.select import (
     CONFLICT_RULES,
+    KEEPING_RULES,
     Action,
     KeyCheck,
     Lister,
@@ -24,6 +25,7 @@ from skyplane_gateway.selection.select import (
 
 __all__ = [
     "CONFLICT_RULES",
+    "KEEPING_RULES",
     "PUBLISHED_LAST",
     "Action",
     "KeyCheck",

@@ -16,6 +16,9 @@ Action = Literal["copy", "skip", "refuse"]
 #: What to do with an object that is already at the destination.
 CONFLICT_RULES = ("fail", "skip", "replace", "replace-if-newer", "replace-if-different")
 
+#: Those under which an object that is there may stay without a failure.
+KEEPING_RULES = ("skip", "replace-if-newer", "replace-if-different")
+
 #: Where this project keeps its own journals; never part of anybody's data.
 JOURNAL_FOLDER = ".skyplane/jobs/"
 

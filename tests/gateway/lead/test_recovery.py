@@ -85,7 +85,7 @@ class World:
         """Parts and objects that the newest journal and the store agree on: number 0 is a
         whole object."""
         found: set[tuple[str, str, int]] = set()
-        stored = JournalFolder(self.there, FOLDER, KEY).read()
+        stored = JournalFolder(self.there, FOLDER, KEY).read().readable
         if not stored:
             return found
         journal = stored[-1].journal
