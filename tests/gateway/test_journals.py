@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway import journals as journals_module
 from skyplane_gateway.errors import PreconditionFailed, StaleEpoch
 from skyplane_gateway.journals import JournalFolder
 from skyplane_gateway.lead.journal import DoneRow, FailedRow, Journal, UploadRow, journal_key
@@ -206,6 +207,38 @@ def test_who_clears_up_leaves_all_to_a_newer_epoch(
     assert [row.upload_id for row in store.list_uploads("out/")] == [upload.upload_id]
     folder.clear(2)
     assert (list(store.list_uploads("out/")), folder.read().readable) == ([], ())
+
+
+def spoil(store: ObjectStore, epoch: int) -> None:
+    store.put(journal_key("out/", KEY, epoch), b'{"schema_version": 1, "through": "')
+
+
+def test_a_journal_that_cannot_be_read_is_told_of(
+    store: ObjectStore, folder: JournalFolder
+) -> None:
+    for epoch in (1, 2, 3):
+        folder.write(journal(epoch=epoch), None)
+    spoil(store, 2)
+    for found in (folder.read(), folder.read(seal_before=4)):
+        assert [row.journal.epoch for row in found.readable] == [1, 3]
+        assert list(found.unreadable) == [2]
+        assert "not JSON" in found.unreadable[2]
+    assert list(folder.unreadable()) == [journal_key("out/", KEY, 2)]
+
+
+def test_what_was_read_wrongly_once_is_read_again(
+    store: ObjectStore, folder: JournalFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write(journal(), None)
+    read, wrong = journals_module.read_object, [b"{"]
+
+    def misread(*arguments: Any, **more: Any) -> Any:
+        info, body = read(*arguments, **more)
+        return info, wrong.pop() if wrong else body
+
+    monkeypatch.setattr(journals_module, "read_object", misread)
+    found = folder.read(seal_before=2)
+    assert ([row.journal.epoch for row in found.readable], found.unreadable) == ([1], {})
 
 
 def test_a_journal_that_never_rests_is_an_error_that_may_pass(

@@ -88,6 +88,26 @@ def test_a_journal_cut_short_is_refused(journal: Journal, data: Any) -> None:
         decode_journal(body[: data.draw(st.integers(0, len(body) - 1))])
 
 
+@given(journals, st.data())
+def test_a_journal_with_one_other_byte_is_refused(journal: Journal, data: Any) -> None:
+    """It may be good JSON, and name other objects."""
+    body = bytearray(encode_journal(journal))
+    body[data.draw(st.integers(0, len(body) - 1))] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(ConfigurationInvalid):
+        decode_journal(bytes(body))
+
+
+def test_a_journal_without_its_checksum_is_refused() -> None:
+    body = json.dumps(Journal(KEY, 1, "r", 1).to_dict()).encode()
+    with pytest.raises(ConfigurationInvalid, match="damaged"):
+        decode_journal(body)
+
+
+def test_a_journal_of_a_newer_release_is_called_that() -> None:
+    with pytest.raises(ConfigurationInvalid, match="schema_version 2"):
+        decode_journal(b'{"schema_version": 2, "crc64": 7}')
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -9,8 +9,8 @@ import pytest
 
 from skyplane_gateway.errors import GatewayError, StaleEpoch, StoreUnavailable
 from skyplane_gateway.lead import journal_keeper
-from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
-from skyplane_gateway.lead.journal_keeper import JournalKeeper, inheritance
+from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow, journal_key
+from skyplane_gateway.lead.journal_keeper import JournalKeeper, inheritance, take_over
 
 KEY = "ab" * 16
 IDENTITY = Journal(KEY, 2, "r", 1, writer="w")
@@ -240,6 +240,44 @@ def test_of_many_journals_the_newest_of_the_rule_is_inherited_and_the_rest_is_st
     # Of several uploads of one key that the newest names, the last goes on.
     again = Journal("ab" * 16, 1, "r", 1, uploads=(upload("a", "1"), upload("a")))
     assert inheritance([again], "r").strays == (upload("a", "1"),)
+
+
+@pytest.mark.parametrize(
+    ("rules", "unreadable", "named"),
+    [
+        ((), [1], 1),
+        (("r",), [], None),
+        (("r",), [2], 2),
+        (("r", "other"), [3], 3),
+        # Whoever wrote the newest of the rule had read it.
+        (("other", "r"), [1], None),
+        (("r", "other"), [2], 2),
+        (("other", "other"), [3, 1], 1),
+    ],
+)
+def test_an_unreadable_journal_counts_unless_one_of_the_rule_is_newer(
+    rules: tuple[str, ...], unreadable: list[int], named: int | None
+) -> None:
+    epochs = [epoch for epoch in range(1, 9) if epoch not in unreadable]
+    rows = [
+        replace(IDENTITY, epoch=epoch, rule=rule)
+        for epoch, rule in zip(epochs, rules, strict=False)
+    ]
+
+    async def call(verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        assert (verb, arguments["seal_before"]) == ("read_journals", 9)
+        return {
+            "journals": [row.to_dict() for row in rows],
+            "unreadable": {str(epoch): "it is damaged" for epoch in unreadable},
+        }
+
+    found = asyncio.run(take_over(call, "out/", KEY, 9, "r"))
+    if named is None:
+        assert found.unreadable is None
+    else:
+        assert found.unreadable == (
+            f"'{journal_key('out/', KEY, named)}' cannot be read: it is damaged"
+        )
 
 
 def test_it_tells_how_long_ago_it_was_written(virtual: Callable[[Any], Any]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from skyplane_gateway.config import MIB
 from skyplane_gateway.errors import StaleEpoch, UnknownTransfer
 from skyplane_gateway.journals import JournalFolder
-from skyplane_gateway.lead.journal import Journal, UploadRow, rule_digest
+from skyplane_gateway.lead.journal import Journal, UploadRow, journal_key, rule_digest
 from skyplane_gateway.lead.peers import RemoteSource
 from skyplane_gateway.selection.select import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
@@ -226,6 +226,55 @@ def test_an_upload_of_an_object_that_goes_whole_now_is_not_forgotten(
             assert newest.epoch == 2
             named = {upload.key for upload in newest.uploads}
             assert set(kit.uploads(destination)) <= named
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("conflict", "verify", "state"),
+    [
+        ("skip", "stored", "failed"),
+        ("replace-if-newer", "stored", "failed"),
+        ("replace-if-different", "reread", "failed"),
+        ("skip", "none", "succeeded"),
+        ("replace", "stored", "succeeded"),
+        ("fail", "stored", "failed"),
+    ],
+)
+def test_by_a_journal_that_cannot_be_read_nothing_is_kept_unseen(
+    fleet_of: Any, kit: Any, conflict: str, verify: str, state: str
+) -> None:
+    """It may have said that the object, of the same size, is not to be taken for well."""
+
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        kit.fill(source, {"a": b"right"})
+        there = kit.fill(destination, {"a": b"wrong"})
+        key = journal_key("", KEY, 1)
+        there.put(key, b"{")
+        spec = kit.copy_spec(source, destination, conflict=conflict, verify=verify)
+        async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
+
+            async def ended(epoch: int) -> Any:
+                await fleet.attach(KEY, source, destination, epoch=epoch, verify=verify)
+                await fleet.submit(KEY, spec, epoch=epoch)
+                return await fleet.ended(KEY)
+
+            status = await ended(2)
+            assert status["state"] == state
+            if conflict == "fail":
+                assert status["error"]["code"] == "objects-failed"
+                return
+            if state == "succeeded":
+                expected = b"right" if conflict == "replace" else b"wrong"
+                assert kit.content(destination)["a"] == expected
+                return
+            error = status["error"]
+            assert (error["code"], error["is_permanent"]) == ("journal-unreadable", True)
+            assert key in error["message"]
+            assert [row.key for row in there.list("")] == [key, "a"]
+            there.delete(key)  # As its message says.
+            assert (await ended(3))["state"] == "succeeded"
 
     asyncio.run(scenario())
 
