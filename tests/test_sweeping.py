@@ -213,7 +213,7 @@ def test_a_journal_that_cannot_be_read_is_never_deleted(lot: Lot) -> None:
     before = lot.files()
     (place,) = swept(lot.place, rule=replace(RULE, orphaned_uploads=True))
     assert outcomes(place) == [(ONE, "failed")]
-    assert "0000000002 cannot be read" in place.transfers[0].reason
+    assert "0000000002' cannot be read" in place.transfers[0].reason
     # What it may name is kept as well.
     assert [(row.outcome, "may name it" in row.reason) for row in place.uploads] == [("kept", True)]
     assert lot.files() == before

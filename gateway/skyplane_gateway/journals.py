@@ -17,6 +17,7 @@ from typing import Final
 
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
+    JournalUnreadable,
     NotFound,
     PreconditionFailed,
     SkyplaneError,
@@ -74,15 +75,11 @@ class FoundJournals:
 
     Attributes:
         readable: those that this release can read, oldest epoch first.
-        unreadable: epoch -> why, of the others.
+        unreadable: epoch -> what is wrong, of the others.
     """
 
     readable: tuple[StoredJournal, ...]
     unreadable: Mapping[int, str]
-
-
-class _Unreadable(Exception):
-    """There is something in the place of a journal; says why it cannot be read."""
 
 
 def place_of(key: str) -> tuple[str, str] | None:
@@ -115,7 +112,7 @@ class JournalFolder:
         return sorted(found, key=lambda row: epoch_of(row.key) or 0)
 
     def unreadable(self) -> dict[str, str]:
-        """Key -> why, of journals that are there and that this release cannot read.
+        """Key -> what is wrong, of journals that are there and cannot be read.
 
         Raises:
             StoreError: as the store says.
@@ -124,8 +121,8 @@ class JournalFolder:
         for row in self.rows():
             try:
                 self._fetch(row.key)
-            except _Unreadable as error:
-                found[row.key] = str(error)
+            except JournalUnreadable as error:
+                found[row.key] = error.message
         return found
 
     def write(self, journal: Journal, if_match: str | None) -> str:
@@ -153,7 +150,11 @@ class JournalFolder:
             try:
                 return self._store.put(key, body, precondition=fence).etag
             except (PreconditionFailed, NotFound) as error:
-                refusal, there = error, self._read(key)
+                refusal = error
+            try:
+                there = self._fetch(key)
+            except JournalUnreadable as error:
+                raise StaleEpoch(f"epoch {journal.epoch} cannot go on: {error.message}") from error
             if there is None and if_match is not None:
                 raise StaleEpoch(f"epoch {journal.epoch} is over: its journal was removed")
             if there is None:
@@ -188,9 +189,9 @@ class JournalFolder:
             is_old = seal_before is not None and epoch < seal_before
             try:
                 there = self._seal(key) if is_old else self._fetch(key)
-            except _Unreadable as error:
-                log.warning("the journal %r cannot be read: %s", key, error)
-                unreadable[epoch] = str(error)
+            except JournalUnreadable as error:
+                log.warning("%s", error)
+                unreadable[epoch] = error.message
                 continue
             if there is not None:
                 found.append(there)
@@ -204,14 +205,22 @@ class JournalFolder:
             through_epoch: leave out what newer epochs have written.
 
         Raises:
+            JournalUnreadable: after all others, of a journal whose uploads nobody knows.
             StoreError: as the store says.
         """
+        last: JournalUnreadable | None = None
         for epoch in sorted(self._epochs()):
             if through_epoch is None or epoch <= through_epoch:
-                there = self._read(journal_key(self._folder, self._transfer_key, epoch))
+                try:
+                    there = self._fetch(journal_key(self._folder, self._transfer_key, epoch))
+                except JournalUnreadable as error:
+                    last = error
+                    continue
                 rows = there.journal.uploads if there is not None else ()
                 del there
                 yield from rows
+        if last is not None:
+            raise last
 
     def require_newest(self, epoch: int) -> None:
         """Raises StaleEpoch once a newer epoch has a journal: what is open is that one's."""
@@ -224,7 +233,8 @@ class JournalFolder:
 
         Raises:
             StaleEpoch: somebody does, in a newer epoch; nothing was touched.
-            StoreError: some upload stays open, and so its journal stays as well.
+            StoreError: some upload stays open, or may, where a journal cannot be read; and so
+                the journals stay as well.
         """
         self.require_newest(epoch)
         errors = self.abort_uploads(epoch)
@@ -250,15 +260,21 @@ class JournalFolder:
             through_epoch: leave what newer epochs have written alone.
 
         Returns:
-            Why some could not be aborted; each of the others has been.
+            Why some could not be aborted, or are not known; each of the others has been.
+
+        Raises:
+            StoreError: as the store says.
         """
         errors: list[SkyplaneError] = []
-        for row in self.uploads(through_epoch):
-            try:
-                self._abort(row)
-            except SkyplaneError as error:
-                log.warning("an upload of %r stays open: %s", row.key, error)
-                errors.append(error)
+        try:
+            for row in self.uploads(through_epoch):
+                try:
+                    self._abort(row)
+                except SkyplaneError as error:
+                    log.warning("an upload of %r stays open: %s", row.key, error)
+                    errors.append(error)
+        except JournalUnreadable as error:
+            errors.append(error)
         return errors
 
     def _abort(self, row: UploadRow) -> None:
@@ -273,34 +289,28 @@ class JournalFolder:
             if epoch is not None:
                 yield epoch
 
-    def _read(self, key: str) -> StoredJournal | None:
-        """The journal of that key; None where there is none that can be read."""
-        try:
-            return self._fetch(key)
-        except _Unreadable as error:
-            log.warning("the journal %r is passed over: %s", key, error)
-            return None
-
     def _fetch(self, key: str) -> StoredJournal | None:
         """The journal of that key; None where there is none. Its intents have a time: when
         it was written, or what an earlier journal said.
 
         Raises:
-            _Unreadable: it is none that this release reads.
+            JournalUnreadable: it is none that this release reads.
         """
-        is_second = False
+        misread: str | None = None
         for _ in range(_LOOKS):
             try:
                 info, body = read_object(self._store, key, max_bytes=MAX_JOURNAL_BYTES)
-                return StoredJournal(_dated(decode_journal(body), info.last_modified), info.etag)
             except NotFound:
                 return None
             except PreconditionFailed:
                 continue  # It changed between the two calls.
+            try:
+                return StoredJournal(_dated(decode_journal(body), info.last_modified), info.etag)
             except ConfigurationInvalid as error:
-                if is_second:
-                    raise _Unreadable(error.message) from error
-                is_second = True  # What was read may be at fault, not what is stored.
+                if misread == info.etag:
+                    text = f"the journal {key!r} cannot be read: {error.message}"
+                    raise JournalUnreadable(text) from error
+                misread = info.etag  # Once may be the reading's fault.
         raise PreconditionFailed(f"{key!r} changes all the time", is_permanent=False)
 
     def _seal(self, key: str) -> StoredJournal | None:
@@ -347,6 +357,8 @@ def abort_intended(
     of the same key and the same time cannot be told from ours; one that a journal names, of
     whatever transfer, stays.
 
+    Where a journal cannot be read that may name it, all stay.
+
     Args:
         spared: the id of one more that stays.
 
@@ -360,7 +372,11 @@ def abort_intended(
     ]
     if not found:
         return
-    named = _ids_of(store, key)
+    try:
+        named = _ids_of(store, key)
+    except JournalUnreadable as error:
+        log.warning("uploads of %r that nobody knows stay open: %s", key, error)
+        return
     for upload in found:
         if upload.upload_id not in named:
             log.info("the upload %s of %r, which nobody knows, is aborted", upload.upload_id, key)
@@ -368,7 +384,11 @@ def abort_intended(
 
 
 def _ids_of(store: ObjectStore, key: str) -> frozenset[str]:
-    """The uploads of that key that journals name; those can only lie in folders above it."""
+    """The uploads of that key that journals name; those can only lie in folders above it.
+
+    Raises:
+        JournalUnreadable: of one nobody knows what it names.
+    """
     found: set[str] = set()
     for folder in folders_above(key):
         keys = (place_of(row.key) for row in store.list(folder + JOURNAL_FOLDER))

@@ -10,9 +10,10 @@ Synchronous. Ages are judged by the store's own times against a time that the ca
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from skyplane_gateway.errors import SkyplaneError
+from skyplane_gateway.errors import JournalUnreadable, SkyplaneError
 from skyplane_gateway.journals import JournalFolder, folders_above, place_of
 from skyplane_gateway.lead.journal import UploadRow, epoch_of
 from skyplane_gateway.selection.select import JOURNAL_FOLDER
@@ -54,13 +55,17 @@ class LeftTransfer:
         return JournalFolder(store, self.folder, self.transfer_key)
 
     def uploads(self, store: ObjectStore) -> tuple[UploadRow, ...]:
-        """The uploads that its journals name, or only intended; each once.
+        """The uploads that its journals name, or only intended; each once. Those of journals
+        that cannot be read are not among them: see `JournalFolder.unreadable`.
 
         Raises:
             StoreError: as the store says.
         """
-        rows = self.journals(store).uploads()
-        return tuple({(row.key, row.upload_id): row for row in rows}.values())
+        found: dict[tuple[str, str | None], UploadRow] = {}
+        with suppress(JournalUnreadable):
+            for row in self.journals(store).uploads():
+                found[row.key, row.upload_id] = row
+        return tuple(found.values())
 
     def is_as_listed(self, store: ObjectStore) -> bool:
         """Whether nobody has written its journals since they were listed."""

@@ -31,5 +31,5 @@ def clear_from_here(
     except StaleEpoch:
         return ()
     except SkyplaneError as error:
-        return (f"the journal of the transfer stays until a sweep removes it: {error}",)
+        return (f"the journals of the transfer stay, for the sweep or for you: {error}",)
     return ()

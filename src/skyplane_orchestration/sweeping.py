@@ -146,10 +146,9 @@ class _PlaceSweep:
             why = next(iter(unreadable.values()), "")
             return "kept", f"within its time; {why}" if why else "within its time"
         if unreadable:
-            key, why = next(iter(unreadable.items()))
             return "failed", (
-                f"{self._place.url_of(key)} cannot be read, so nobody knows which uploads it "
-                f"names ({why}); sweep with the release that wrote it, or delete it by hand"
+                f"{'; '.join(unreadable.values())}; nobody knows which uploads it names: sweep "
+                "with the release that wrote it, or delete it by hand"
             )
         if not left.is_as_listed(self._store):
             return "kept", "somebody writes it"

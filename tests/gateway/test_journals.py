@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import tracemalloc
 import uuid
 from dataclasses import replace
@@ -8,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway import journals as journals_module
-from skyplane_gateway.errors import PreconditionFailed, StaleEpoch
-from skyplane_gateway.journals import JournalFolder
+from skyplane_gateway.errors import JournalUnreadable, PreconditionFailed, StaleEpoch
+from skyplane_gateway.journals import JournalFolder, Window, abort_intended
 from skyplane_gateway.lead.journal import DoneRow, FailedRow, Journal, UploadRow, journal_key
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import ObjectStore, StoreSpec
+from skyplane_gateway.stores.base import ObjectStore, StoreSpec, read_object
 from skyplane_gateway.stores.memory import create_bucket
 
 KEY = "ab" * 16
@@ -226,17 +226,43 @@ def test_a_journal_that_cannot_be_read_is_told_of(
     assert list(folder.unreadable()) == [journal_key("out/", KEY, 2)]
 
 
+def test_what_a_journal_names_that_cannot_be_read_is_left_alone(
+    store: ObjectStore, folder: JournalFolder
+) -> None:
+    """A cancel removed it, and nobody knew of its uploads any more, nor of its objects."""
+    known, unknown = store.create_upload("out/k"), store.create_upload("out/l")
+    upload = UploadRow("out/k", known, "k", "v", 10, 5)
+    folder.write(journal(epoch=1, uploads=(upload,)), None)
+    folder.write(journal(epoch=2), None)
+    spoil(store, 2)
+    with pytest.raises(JournalUnreadable, match="0000000002' cannot be read"):
+        folder.clear(2)
+    assert [row.upload_id for row in store.list_uploads("out/")] == [unknown]
+    assert len(folder.rows()) == 2
+    # Nor does another transfer take what may be its upload for its own.
+    abort_intended(store, "out/l", Window(0.0, math.inf))
+    assert [row.upload_id for row in store.list_uploads("out/")] == [unknown]
+
+
+def test_a_lead_whose_journal_was_spoilt_says_so(store: ObjectStore, folder: JournalFolder) -> None:
+    folder.write(journal(), None)
+    spoil(store, 1)
+    for known in (None, "another"):
+        with pytest.raises(StaleEpoch, match=r"epoch 1 cannot go on: .* cannot be read"):
+            folder.write(journal(sequence=2), known)
+
+
 def test_what_was_read_wrongly_once_is_read_again(
     store: ObjectStore, folder: JournalFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.write(journal(), None)
-    read, wrong = journals_module.read_object, [b"{"]
+    read, wrong = read_object, [b"{"]
 
     def misread(*arguments: Any, **more: Any) -> Any:
         info, body = read(*arguments, **more)
         return info, wrong.pop() if wrong else body
 
-    monkeypatch.setattr(journals_module, "read_object", misread)
+    monkeypatch.setattr("skyplane_gateway.journals.read_object", misread)
     found = folder.read(seal_before=2)
     assert ([row.journal.epoch for row in found.readable], found.unreadable) == ([1], {})
 

@@ -76,6 +76,8 @@ class Bucket:
         landed: key -> everything that a transfer has given it.
         removed: keys that a user has deleted and nobody has written since.
         interrupted: keys that a user has ever deleted.
+        damaged: keys of which the store has ever changed the bytes.
+        spoilt: key -> what the store last made of a whole object, in place of what it got.
         objection: why the rule forbids that a transfer replaces that object of a user;
             empty where it does not.
         look: told of every key that a transfer has written.
@@ -97,6 +99,7 @@ class Bucket:
     removed: set[str] = field(default_factory=set)
     interrupted: set[str] = field(default_factory=set)
     damaged: set[str] = field(default_factory=set)
+    spoilt: dict[str, bytes] = field(default_factory=dict)
     objection: Callable[[str, ObjectInfo], str] = _no_objection
     look: Callable[[str], None] = _nobody_looks
     deleted: Callable[[str, Content], None] = _nobody_minds

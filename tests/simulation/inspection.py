@@ -16,8 +16,7 @@ from tests.simulation.fleet import Gateway
 from tests.simulation.rules import shown
 from tests.simulation.schedule import Call, Cut, Kill, Schedule, Stop, Store
 
-from skyplane_gateway.errors import ConfigurationInvalid, JournalUnreadable
-from skyplane_gateway.lead.journal import decode_journal
+from skyplane_gateway.errors import JournalUnreadable
 from skyplane_gateway.selection import KEEPING_RULES
 
 if TYPE_CHECKING:
@@ -203,18 +202,11 @@ def _is_blind(scene: Scene) -> bool:
     result = scene.orchestrators[-1].result
     if result is None or result.error_code != JournalUnreadable.code:
         return False
-    journals = scene.destination.journals()
-    named = {key for key in scene.destination.damaged & journals.keys() if key in result.error}
-    return scene.schedule.conflict in KEEPING_RULES and any(
-        not _is_sound(journals[key]) for key in named
+    is_needed = scene.schedule.conflict in KEEPING_RULES and scene.schedule.verify != "none"
+    journals, spoilt = scene.destination.journals(), scene.destination.spoilt
+    return is_needed and any(
+        key in result.error and body == spoilt.get(key) for key, body in journals.items()
     )
-
-
-def _is_sound(journal: bytes) -> bool:
-    try:
-        return bool(decode_journal(journal))
-    except ConfigurationInvalid:
-        return False
 
 
 def _moved(scene: Scene) -> list[str]:

@@ -171,6 +171,20 @@ MUTATIONS: Final = (
     ),
     _mutation(
         "read-back or checksum comparison",
+        "journal-not-missed",
+        ("lead/transfer.py", "if past.unreadable and keeps_unseen(self.spec):", "if False:"),
+    ),
+    _mutation(
+        "read-back or checksum comparison",
+        "journal-not-compared",
+        (
+            "lead/journal.py",
+            "is_sound = body[others:] == _last_field(memoryview(body)[:others])",
+            "is_sound = True",
+        ),
+    ),
+    _mutation(
+        "read-back or checksum comparison",
         "frame-not-checked",
         ("protocol/chunks.py", "if crc32c(frame.payload) != span.crc32c:", "if False:"),
     ),

@@ -168,6 +168,7 @@ class FaultyStore:
                 return self._store.head(key)
             if is_damaged:
                 self._bucket.damaged.add(key)
+                self._bucket.spoilt[key] = _flipped(data)
             self._bucket.was_written(key, before, info_before)
             return info
 

@@ -250,7 +250,7 @@ def decode_journal(body: bytes) -> Journal:
     """Raises ConfigurationInvalid: it is not a journal that this release reads, or damaged."""
     try:
         data = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationInvalid(f"a journal is not JSON: {error}") from error
     document = dict(as_mapping(data, "a journal"))
     document.pop(_CHECKSUM, None)

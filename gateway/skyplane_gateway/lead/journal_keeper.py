@@ -21,7 +21,7 @@ from skyplane_gateway.errors import (
     StoreError,
     Throttled,
 )
-from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow, journal_key
+from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
 from skyplane_gateway.lead.ledger import Ledger
 
 log = logging.getLogger(__name__)
@@ -55,16 +55,16 @@ class Inheritance:
     """What earlier epochs left.
 
     Attributes:
-        journal: of the newest epoch that had this rule; None where there is none.
+        journal: of the newest epoch that had this rule; None where there is none, or where
+            one newer than that cannot be read: it may have said otherwise.
         strays: uploads that older journals, or journals of another rule, name and that one
             does not, or not as those that go on: to be aborted.
-        unreadable: why a journal newer than that one cannot be read, so that nobody knows
-            what had begun or failed; None where all can.
+        unreadable: what is wrong with each of those that cannot be read.
     """
 
     journal: Journal | None
     strays: tuple[UploadRow, ...]
-    unreadable: str | None = None
+    unreadable: tuple[str, ...] = ()
 
 
 async def take_over(
@@ -80,19 +80,25 @@ async def take_over(
         "read_journals",
         {"folder": folder, "transfer_key": transfer_key, "seal_before": epoch, "rule": rule},
     )
-    found = inheritance([Journal.from_dict(row) for row in answer["journals"]], rule)
-    newest = found.journal.epoch if found.journal is not None else -1
-    lost = [(int(epoch), str(why)) for epoch, why in answer["unreadable"].items()]
-    for number, why in sorted(lost):
-        if number > newest:  # An older one was read by whoever wrote the newest.
-            key = journal_key(folder, transfer_key, number)
-            return replace(found, unreadable=f"{key!r} cannot be read: {why}")
-    return found
+    unreadable = {int(number): str(what) for number, what in answer["unreadable"].items()}
+    return inheritance([Journal.from_dict(row) for row in answer["journals"]], rule, unreadable)
 
 
-def inheritance(journals: Sequence[Journal], rule: str) -> Inheritance:
-    """What the journals, oldest epoch first, leave to a lead of that rule."""
+def inheritance(
+    journals: Sequence[Journal], rule: str, unreadable: Mapping[int, str] | None = None
+) -> Inheritance:
+    """What the journals leave to a lead of that rule.
+
+    Args:
+        journals: those that can be read, oldest epoch first.
+        unreadable: epoch -> what is wrong with its journal.
+    """
     newest = next((row for row in reversed(journals) if row.rule == rule), None)
+    # Whoever wrote the newest had read the older ones.
+    known = newest.epoch if newest is not None else -1
+    lost = {epoch: what for epoch, what in (unreadable or {}).items() if epoch > known}
+    if lost:
+        newest = None
     kept = {row.key: row for row in newest.uploads} if newest is not None else {}
     named = {(row.key, row.upload_id) for row in kept.values()}
     strays = {
@@ -108,7 +114,8 @@ def inheritance(journals: Sequence[Journal], rule: str) -> Inheritance:
         for row in journal.uploads
         if row.upload_id is None and row.key not in kept
     }
-    return Inheritance(newest, (*strays.values(), *unknown.values()))
+    wrongs = tuple(lost[epoch] for epoch in sorted(lost))
+    return Inheritance(newest, (*strays.values(), *unknown.values()), wrongs)
 
 
 class JournalKeeper:

@@ -80,7 +80,7 @@ class Doubt:
 
 
 def keeps_unseen(spec: TransferSpec) -> bool:
-    """Whether the journal alone tells which objects are not to be kept as they are."""
+    """Whether what is there is taken for well, unless the journal says otherwise."""
     return spec.conflict in KEEPING_RULES and spec.verify != "none"
 
 

@@ -289,15 +289,16 @@ class LeadTransfer:
         """Take up what earlier epochs left, and see that their leads write no more.
 
         Raises:
-            JournalUnreadable: nobody could tell what the rule must not keep unseen.
+            JournalUnreadable: it may name objects that the rule must not keep unseen.
         """
         rule = rule_digest(self.spec)
         past = await take_over(self._verb, self._folder, self.transfer_key, self.epoch, rule)
         if past.unreadable and keeps_unseen(self.spec):
             raise JournalUnreadable(
-                f"the journal {past.unreadable}; what an earlier try wrote and could not verify is "
-                f"not known, and {self.spec.conflict!r} would keep it: compare both ends "
-                "(skyplane-orch verify), delete that journal, then try again"
+                f"{'; '.join(past.unreadable)}; it may name objects that could not be verified, "
+                f"and {self.spec.conflict!r} would keep them: if a newer release wrote it, go on "
+                "with that; else compare both ends (skyplane-orch verify), remove what differs "
+                "at the destination, delete the journal, then try again"
             )
         doubt = Doubt.of(
             conflict=self.spec.conflict,

@@ -103,6 +103,11 @@ def test_a_journal_without_its_checksum_is_refused() -> None:
         decode_journal(body)
 
 
+def test_a_journal_too_deep_to_be_one_is_refused() -> None:
+    with pytest.raises(ConfigurationInvalid, match="not JSON"):
+        decode_journal(b"[" * 100_000)
+
+
 def test_a_journal_of_a_newer_release_is_called_that() -> None:
     with pytest.raises(ConfigurationInvalid, match="schema_version 2"):
         decode_journal(b'{"schema_version": 2, "crc64": 7}')

@@ -12,7 +12,15 @@ import pytest
 from skyplane_gateway.config import MIB
 from skyplane_gateway.errors import StaleEpoch, UnknownTransfer
 from skyplane_gateway.journals import JournalFolder
-from skyplane_gateway.lead.journal import Journal, UploadRow, journal_key, rule_digest
+from skyplane_gateway.lead.journal import (
+    DoneRow,
+    FailedRow,
+    Journal,
+    UploadRow,
+    encode_journal,
+    journal_key,
+    rule_digest,
+)
 from skyplane_gateway.lead.peers import RemoteSource
 from skyplane_gateway.selection.select import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
@@ -251,8 +259,11 @@ def test_by_a_journal_that_cannot_be_read_nothing_is_kept_unseen(
         kit.fill(source, {"a": b"right"})
         there = kit.fill(destination, {"a": b"wrong"})
         key = journal_key("", KEY, 1)
-        there.put(key, b"{")
         spec = kit.copy_spec(source, destination, conflict=conflict, verify=verify)
+        failed = (FailedRow("a", "permission-denied"),)
+        past = Journal(KEY, 1, rule_digest(spec), MIB, failed=failed, failed_count=1)
+        # One letter is another: still the journal of something.
+        there.put(key, encode_journal(past).replace(b'"key":"a"', b'"key":"b"'))
         async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
 
             async def ended(epoch: int) -> Any:
@@ -273,8 +284,37 @@ def test_by_a_journal_that_cannot_be_read_nothing_is_kept_unseen(
             assert (error["code"], error["is_permanent"]) == ("journal-unreadable", True)
             assert key in error["message"]
             assert [row.key for row in there.list("")] == [key, "a"]
-            there.delete(key)  # As its message says.
+            # As its message says.
+            there.delete("a")
+            there.delete(key)
             assert (await ended(3))["state"] == "succeeded"
+            assert kit.content(destination) == {"a": b"right"}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("conflict", "expected"), [("replace", b"right"), ("fail", b"wrong")])
+def test_by_an_older_journal_nobody_goes_on_where_a_newer_one_cannot_be_read(
+    fleet_of: Any, kit: Any, conflict: str, expected: bytes
+) -> None:
+    """It says that the object had ended; the newer one may have said that it failed since."""
+
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        kit.fill(source, {"a": b"right"})
+        there = kit.fill(destination, {"a": b"wrong"})
+        spec = kit.copy_spec(source, destination, conflict=conflict)
+        row = DoneRow("a", there.head("a").etag, open_store(source).head("a").etag, 5, 1)
+        past = Journal(KEY, 1, rule_digest(spec), MIB, through="z", done=(row,))
+        JournalFolder(there, "", KEY).write(past, None)
+        there.put(journal_key("", KEY, 2), b"{")
+        async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
+            await fleet.attach(KEY, source, destination, epoch=3)
+            await fleet.submit(KEY, spec, epoch=3)
+            status = await fleet.ended(KEY)
+            assert status["copied_earlier"] == 0
+            assert status["state"] == ("succeeded" if conflict == "replace" else "failed")
+            assert kit.content(destination) == {"a": expected}
 
     asyncio.run(scenario())
 
