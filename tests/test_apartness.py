@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.lead.journal import Journal, encode_journal
 from skyplane_gateway.stores.base import ObjectInfo, ObjectStore
 from skyplane_gateway.stores.local import LocalStore
 from skyplane_gateway.stores.memory import MemoryStore, create_bucket
@@ -185,7 +186,8 @@ def test_another_run_that_removes_it_meanwhile_does_not_hide_it(
             lost.append(rows[0])
             self.delete(rows[0].key)
             if writes_again:
-                self.put(rows[0].key, b"{}")
+                token = rows[0].key.split("/")[-2]
+                self.put(rows[0].key, encode_journal(Journal(token, 1, "", 1, writer="another")))
             return iter(())
         return iter(rows)
 

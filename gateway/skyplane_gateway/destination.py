@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 from skyplane_gateway.documents import reading
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
+    JournalUnreadable,
     NotFound,
     PermissionDenied,
     PreconditionFailed,
@@ -219,7 +220,7 @@ class Destination:
             when = Window.since(newest.last_modified + age_s - float(arguments["asked_s_ago"]))
         try:
             abort_intended(self.store, arguments["key"], when, spared=arguments.get("spared"))
-        except PermissionDenied as error:
+        except (PermissionDenied, JournalUnreadable) as error:
             log.warning("an upload of %r may stay open: %s", arguments["key"], error)
         return {}
 

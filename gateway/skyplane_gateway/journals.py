@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -171,8 +172,8 @@ class JournalFolder:
         """What earlier epochs have left.
 
         Args:
-            seal_before: seal those of older epochs than this one: nobody writes them any
-                more once this has returned.
+            seal_before: seal the readable ones of older epochs than this one: nobody writes
+                them any more once this has returned.
             rule: of all but the newest journal of that rule only the uploads matter: what
                 else they say is left out, so that many epochs take no more than one.
 
@@ -208,19 +209,19 @@ class JournalFolder:
             JournalUnreadable: after all others, of a journal whose uploads nobody knows.
             StoreError: as the store says.
         """
-        last: JournalUnreadable | None = None
+        wrong = ""  # An error would hold what was read.
         for epoch in sorted(self._epochs()):
             if through_epoch is None or epoch <= through_epoch:
                 try:
                     there = self._fetch(journal_key(self._folder, self._transfer_key, epoch))
                 except JournalUnreadable as error:
-                    last = error
+                    wrong = error.message
                     continue
                 rows = there.journal.uploads if there is not None else ()
                 del there
                 yield from rows
-        if last is not None:
-            raise last
+        if wrong:
+            raise JournalUnreadable(wrong)
 
     def require_newest(self, epoch: int) -> None:
         """Raises StaleEpoch once a newer epoch has a journal: what is open is that one's."""
@@ -233,20 +234,26 @@ class JournalFolder:
 
         Raises:
             StaleEpoch: somebody does, in a newer epoch; nothing was touched.
-            StoreError: some upload stays open, or may, where a journal cannot be read; and so
-                the journals stay as well.
+            JournalUnreadable: such journals stay, and alone: they go on to say that something
+                is not known.
+            StoreError: some upload stays open, and so the journals stay as well.
         """
         self.require_newest(epoch)
         errors = self.abort_uploads(epoch)
         if errors:
             raise errors[0]
-        self.delete(epoch)
+        unreadable = self.unreadable()
+        self.delete(epoch, spared=unreadable)
+        if unreadable:
+            raise JournalUnreadable("; ".join(unreadable.values()))
 
-    def delete(self, through_epoch: int) -> None:
-        """Remove the journals of this and older epochs. Idempotent."""
+    def delete(self, through_epoch: int, *, spared: Collection[str] = ()) -> None:
+        """Remove the journals of this and older epochs but those of the keys `spared`.
+        Idempotent."""
         for epoch in sorted(self._epochs()):
-            if epoch <= through_epoch:
-                self._store.delete(journal_key(self._folder, self._transfer_key, epoch))
+            key = journal_key(self._folder, self._transfer_key, epoch)
+            if epoch <= through_epoch and key not in spared:
+                self._store.delete(key)
         if self._store.spec.kind == "file":
             # Folders are objects of their own there; those that hold others stay.
             for depth in range(3):
@@ -260,21 +267,19 @@ class JournalFolder:
             through_epoch: leave what newer epochs have written alone.
 
         Returns:
-            Why some could not be aborted, or are not known; each of the others has been.
+            Why some could not be aborted; each of the others has been.
 
         Raises:
             StoreError: as the store says.
         """
         errors: list[SkyplaneError] = []
-        try:
+        with suppress(JournalUnreadable):  # See `unreadable`.
             for row in self.uploads(through_epoch):
                 try:
                     self._abort(row)
                 except SkyplaneError as error:
                     log.warning("an upload of %r stays open: %s", row.key, error)
                     errors.append(error)
-        except JournalUnreadable as error:
-            errors.append(error)
         return errors
 
     def _abort(self, row: UploadRow) -> None:
@@ -357,12 +362,11 @@ def abort_intended(
     of the same key and the same time cannot be told from ours; one that a journal names, of
     whatever transfer, stays.
 
-    Where a journal cannot be read that may name it, all stay.
-
     Args:
         spared: the id of one more that stays.
 
     Raises:
+        JournalUnreadable: it may name one of them; all stay.
         StoreError: as the store says.
     """
     found = [
@@ -372,11 +376,7 @@ def abort_intended(
     ]
     if not found:
         return
-    try:
-        named = _ids_of(store, key)
-    except JournalUnreadable as error:
-        log.warning("uploads of %r that nobody knows stay open: %s", key, error)
-        return
+    named = _ids_of(store, key)
     for upload in found:
         if upload.upload_id not in named:
             log.info("the upload %s of %r, which nobody knows, is aborted", upload.upload_id, key)

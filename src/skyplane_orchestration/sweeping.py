@@ -148,7 +148,7 @@ class _PlaceSweep:
         if unreadable:
             return "failed", (
                 f"{'; '.join(unreadable.values())}; nobody knows which uploads it names: sweep "
-                "with the release that wrote it, or delete it by hand"
+                "with the release that wrote it, or delete all journals of that transfer by hand"
             )
         if not left.is_as_listed(self._store):
             return "kept", "somebody writes it"

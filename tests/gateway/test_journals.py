@@ -234,14 +234,28 @@ def test_what_a_journal_names_that_cannot_be_read_is_left_alone(
     upload = UploadRow("out/k", known, "k", "v", 10, 5)
     folder.write(journal(epoch=1, uploads=(upload,)), None)
     folder.write(journal(epoch=2), None)
+    folder.write(journal(epoch=3), None)
     spoil(store, 2)
     with pytest.raises(JournalUnreadable, match="0000000002' cannot be read"):
-        folder.clear(2)
+        folder.clear(3)
     assert [row.upload_id for row in store.list_uploads("out/")] == [unknown]
-    assert len(folder.rows()) == 2
-    # Nor does another transfer take what may be its upload for its own.
-    abort_intended(store, "out/l", Window(0.0, math.inf))
-    assert [row.upload_id for row in store.list_uploads("out/")] == [unknown]
+    # The others would speak for it, were they left.
+    assert [row.key for row in folder.rows()] == [journal_key("out/", KEY, 2)]
+
+
+def test_an_intent_that_a_lost_journal_may_name_keeps_its_own(
+    store: ObjectStore, folder: JournalFolder
+) -> None:
+    """Another transfer's journal cannot be read, and the upload may be that one's."""
+    store.put(journal_key("", "cd" * 16, 1), b"{")
+    upload_id = store.create_upload("out/k")
+    folder.write(journal(uploads=(UploadRow("out/k", None, "k", "v", 10, 5),)), None)
+    with pytest.raises(JournalUnreadable, match="cdcd"):
+        abort_intended(store, "out/k", Window(0.0, math.inf))
+    with pytest.raises(JournalUnreadable, match="cdcd"):
+        folder.clear(1)
+    assert [row.upload_id for row in store.list_uploads("out/")] == [upload_id]
+    assert len(folder.rows()) == 1
 
 
 def test_a_lead_whose_journal_was_spoilt_says_so(store: ObjectStore, folder: JournalFolder) -> None:
