@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.lead.journal import journal_key
+from skyplane_gateway.lead.journal import Journal, encode_journal, journal_key
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
     AddressTaken,
@@ -400,7 +400,7 @@ def test_a_cancel_goes_to_the_lead_first_and_then_to_the_other_ends() -> None:
     assert [call[0] for call in sessions.calls[2:]] == ["a", "b"], "a relay has nothing to forget"
 
 
-@pytest.mark.parametrize("by", ["a sink", "the orchestrator", "nobody"])
+@pytest.mark.parametrize("by", ["a sink", "the orchestrator", "nobody", "nobody: it is damaged"])
 def test_the_journals_of_a_success_go_once_somebody_has_heard_of_it(
     by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,7 +408,8 @@ def test_the_journals_of_a_success_go_once_somebody_has_heard_of_it(
     folder = f"{tmp_path}/out/".lstrip("/")
     journal = Path("/", journal_key(folder, KEY, 1))
     journal.parent.mkdir(parents=True)
-    journal.write_bytes(b"{}")
+    body = encode_journal(Journal(KEY, 1, "r", 1))
+    journal.write_bytes(body[:-1] if "damaged" in by else body)
     sessions = FakeSessions("ab")
     for gateway in sessions.gateways.values():
         gateway.clears = by == "a sink"
@@ -423,7 +424,8 @@ def test_the_journals_of_a_success_go_once_somebody_has_heard_of_it(
     warnings = steering.release_success(submitted, job, CredentialSources())
     assert sessions.calls == [("a", "release", folder), ("b", "release", folder)]
     assert journal.exists() == (by != "the orchestrator")
-    assert [("no, not here" in text) for text in warnings] == [True] * (by == "nobody")
+    why = {"nobody": "no, not here", "nobody: it is damaged": "cannot be read"}
+    assert [why[by] in text for text in warnings] == [True] * (by in why)
 
 
 def test_the_report_is_read_to_its_end() -> None:
