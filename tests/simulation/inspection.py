@@ -248,12 +248,14 @@ def _may_be_hindered(schedule: Schedule) -> bool:
 def _left(scene: Scene, state: str, *, is_calm: bool = False) -> list[str]:
     """Only what failed keeps a journal, and only what a journal names is open."""
     uploads, journals = scene.destination.open_uploads(), scene.destination.journals()
-    if _are_journals_spoilt(scene):
-        return []
+    spoilt = {key for key, body in journals.items() if body == scene.destination.spoilt.get(key)}
+    if spoilt:
+        uploads = {}  # It may name them.
     if state in ("succeeded", "cancelled") and (is_calm or not _may_be_hindered(scene.schedule)):
         found = [f"{state}, but the upload {row} is open" for row in sorted(uploads.items())]
-        return found + [f"{state}, but the journal {key} is there" for key in journals]
-    named = _named(journals)
+        left = sorted(journals.keys() - spoilt)
+        return found + [f"{state}, but the journal {key} is there" for key in left]
+    named = _named({key: body for key, body in journals.items() if key not in spoilt})
     return [
         f"the upload {upload_id} of {key!r} is open and named nowhere"
         for upload_id, key in uploads.items()
