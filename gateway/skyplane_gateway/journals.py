@@ -199,29 +199,33 @@ class JournalFolder:
                 found = found if rule is None else _shortened(found, rule)
         return FoundJournals(tuple(found), unreadable)
 
-    def uploads(self, through_epoch: int | None = None) -> Iterator[UploadRow]:
+    def uploads(
+        self, through_epoch: int | None = None, *, unreadable: dict[str, str] | None = None
+    ) -> Iterator[UploadRow]:
         """The uploads that journals name, oldest epoch first; one journal is held at a time.
 
         Args:
             through_epoch: leave out what newer epochs have written.
+            unreadable: is told of each journal that cannot be read, as `unreadable` tells.
 
         Raises:
             JournalUnreadable: after all others, of a journal whose uploads nobody knows.
             StoreError: as the store says.
         """
-        wrong = ""  # An error would hold what was read.
+        wrong: dict[str, str] = {} if unreadable is None else unreadable
         for epoch in sorted(self._epochs()):
             if through_epoch is None or epoch <= through_epoch:
+                key = journal_key(self._folder, self._transfer_key, epoch)
                 try:
-                    there = self._fetch(journal_key(self._folder, self._transfer_key, epoch))
+                    there = self._fetch(key)
                 except JournalUnreadable as error:
-                    wrong = error.message
+                    wrong[key] = error.message  # The error itself would hold what was read.
                     continue
                 rows = there.journal.uploads if there is not None else ()
                 del there
                 yield from rows
         if wrong:
-            raise JournalUnreadable(wrong)
+            raise JournalUnreadable("; ".join(wrong.values()))
 
     def require_newest(self, epoch: int) -> None:
         """Raises StaleEpoch once a newer epoch has a journal: what is open is that one's."""
@@ -239,10 +243,10 @@ class JournalFolder:
             StoreError: some upload stays open, and so the journals stay as well.
         """
         self.require_newest(epoch)
-        errors = self.abort_uploads(epoch)
+        unreadable: dict[str, str] = {}
+        errors = self.abort_uploads(epoch, unreadable=unreadable)
         if errors:
             raise errors[0]
-        unreadable = self.unreadable()
         self.delete(epoch, spared=unreadable)
         if unreadable:
             raise JournalUnreadable("; ".join(unreadable.values()))
@@ -260,11 +264,14 @@ class JournalFolder:
                 parts = self._prefix.rstrip("/").split("/")
                 self._store.delete("/".join(parts[: len(parts) - depth]) + "/")
 
-    def abort_uploads(self, through_epoch: int | None = None) -> list[SkyplaneError]:
+    def abort_uploads(
+        self, through_epoch: int | None = None, *, unreadable: dict[str, str] | None = None
+    ) -> list[SkyplaneError]:
         """Abort every upload that a journal names, and those of keys it only intended.
 
         Args:
             through_epoch: leave what newer epochs have written alone.
+            unreadable: is told of each journal that cannot be read, as `unreadable` tells.
 
         Returns:
             Why some could not be aborted; each of the others has been.
@@ -273,8 +280,8 @@ class JournalFolder:
             StoreError: as the store says.
         """
         errors: list[SkyplaneError] = []
-        with suppress(JournalUnreadable):  # See `unreadable`.
-            for row in self.uploads(through_epoch):
+        with suppress(JournalUnreadable):
+            for row in self.uploads(through_epoch, unreadable=unreadable):
                 try:
                     self._abort(row)
                 except SkyplaneError as error:
