@@ -167,3 +167,17 @@ def test_a_journal_that_cannot_be_read_keeps_no_object_unseen(conflict: str, sta
     outcome = run(Schedule(215807106953, 2, (71680, 32767, 32768), faults, conflict, **more))  # type: ignore[arg-type]
     assert (outcome.state, outcome.inspection.then_state) == ("failed", state)
     assert ("cannot be read" in outcome.inspection.then_reason) is (state == "failed")
+
+
+def test_clearing_up_asks_no_more_of_a_store_than_it_must() -> None:
+    """Each journal was read twice, and the readings that ended early met one of them."""
+    sizes = (5120, 700, 32768, 71680, 32769, 153600, 32768, 32768, 266240)
+    faults = (
+        Store("destination", "delete", 6, 2, "throttled"),
+        Store("destination", "read", 2, 2, "ends early"),
+        Store("destination", "put", 3, 1, "corrupt"),
+        Store("destination", "read", 4, 1, "throttled"),
+    )
+    more = {"there": 2, "then": "again elsewhere", "source_vouches": False}
+    outcome = run(Schedule(215807116887, 0, sizes, faults, "replace", **more))  # type: ignore[arg-type]
+    assert outcome.inspection.then_state == "succeeded"
