@@ -165,7 +165,7 @@ def test_what_one_who_was_killed_has_written_the_next_removes(
     job = job_of("p/", "q/")
     with monkeypatch.context() as dying:
         dying.setattr(apartness, "_require_unseen", kill)
-        dying.setattr(apartness, "clear_journals", kill)
+        dying.setattr(apartness, "_remove", kill)
         with pytest.raises(Killed):
             require_two_places(job, bucket, bucket)
     assert len(keys(bucket)) == 1

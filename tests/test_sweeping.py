@@ -211,16 +211,40 @@ def test_a_journal_that_cannot_be_read_is_never_deleted(lot: Lot) -> None:
     lot.spoil(ONE, epoch=2)
     lot.orphan("b")
     before = lot.files()
-    (place,) = swept(lot.place, rule=replace(RULE, orphaned_uploads=True))
-    assert outcomes(place) == [(ONE, "failed")]
-    assert "0000000002' cannot be read" in place.transfers[0].reason
-    # What it may name is kept as well.
-    assert [(row.outcome, "may name it" in row.reason) for row in place.uploads] == [("kept", True)]
-    assert lot.files() == before
-    assert len(left(place)) == 1
+    rule = replace(RULE, orphaned_uploads=True)
+    for _ in range(2):
+        (place,) = swept(lot.place, rule=replace(rule, dry_run=True))
+        assert outcomes(place) == [(ONE, "failed")]
+        assert "0000000002' cannot be read" in place.transfers[0].reason
+        # What it may name is kept as well.
+        kept = [(row.outcome, "may name it" in row.reason) for row in place.uploads]
+        assert kept == [("kept", True)]
+        assert len(left(place)) == 1
     (place,) = swept(lot.place, rule=SweepRule(THEN + 1))
-    assert outcomes(place) == [(ONE, "kept")]
-    assert left(place) == ()
+    assert (outcomes(place), left(place)) == ([(ONE, "kept")], ())
+    assert "cannot be read" in place.transfers[0].reason
+    assert lot.files() == before
+
+
+def test_a_journal_that_cannot_be_read_stays_alone(lot: Lot) -> None:
+    """What the others name costs money; and once it is deleted none of them may speak for it."""
+    lot.left_by(ONE, "a")
+    lot.spoil(ONE, epoch=2)
+    lot.orphan("b")
+    (spoilt,) = lot.folder.rglob("0000000002")
+    rule = replace(RULE, orphaned_uploads=True)
+    for uploads in (1, 0):
+        (place,) = swept(lot.place, rule=rule)
+        assert outcomes(place) == [(ONE, "failed")]
+        assert "0000000002' cannot be read" in place.transfers[0].reason
+        assert "delete it by hand" in place.transfers[0].reason
+        assert len(place.transfers[0].uploads) == uploads
+        assert [row.outcome for row in place.uploads] == ["kept"]
+        assert lot.uploads() == {"b"}
+        assert list(spoilt.parent.iterdir()) == [spoilt]
+    spoilt.unlink()
+    (place,) = swept(lot.place, rule=rule)
+    assert (left(place), lot.files()) == ((), {})
 
 
 def test_an_upload_that_cannot_be_aborted_keeps_the_journal_that_names_it(
@@ -275,14 +299,14 @@ def test_a_transfer_that_begins_anew_while_we_sweep_is_let_be(
 ) -> None:
     """Its task ran again, more than a day later: between the listing and the removal."""
     lot.left_by(ONE, "a")
-    look = LeftTransfer.uploads
+    look = LeftTransfer.named
 
     def meanwhile(found: LeftTransfer, store: ObjectStore) -> Any:
-        rows = look(found, store)
+        named = look(found, store)
         lot.left_by(ONE, "b", epoch=2)
-        return rows
+        return named
 
-    monkeypatch.setattr(LeftTransfer, "uploads", meanwhile)
+    monkeypatch.setattr(LeftTransfer, "named", meanwhile)
     (place,) = swept(lot.place)
     assert outcomes(place) == [(ONE, "kept")]
     assert lot.uploads() == {"a", "b"}

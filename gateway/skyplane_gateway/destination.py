@@ -407,6 +407,6 @@ def _clear(journals: Collection[JournalFolder], epoch: int) -> bool:
         try:
             folder.clear(epoch)
         except SkyplaneError as error:
-            log.warning("the journals of a transfer that is over stay: %s", error)
+            log.warning("a journal of a transfer that is over stays: %s", error)
             is_cleared = False
     return is_cleared

@@ -100,6 +100,13 @@ class ReadBackMismatch(ChecksumMismatch):
     code = "read-back-mismatch"
 
 
+class ObjectTooLarge(StoreError):
+    """An object is longer than what of its kind is read at once."""
+
+    code = "object-too-large"
+    is_permanent = True
+
+
 class JournalUnreadable(StoreError):
     """What a transfer has left at its destination cannot be read, and is needed to go on."""
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-import re
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,6 +18,7 @@ from skyplane_gateway.errors import (
     ConfigurationInvalid,
     JournalUnreadable,
     NotFound,
+    ObjectTooLarge,
     PreconditionFailed,
     SkyplaneError,
     StaleEpoch,
@@ -32,8 +31,10 @@ from skyplane_gateway.lead.journal import (
     decode_journal,
     encode_journal,
     epoch_of,
+    folders_above,
     journal_key,
     journals_prefix,
+    place_of,
 )
 from skyplane_gateway.selection.select import JOURNAL_FOLDER
 from skyplane_gateway.stores.base import (
@@ -45,11 +46,6 @@ from skyplane_gateway.stores.base import (
 )
 
 log = logging.getLogger(__name__)
-
-_PLACE: Final = re.compile(
-    rf"(?P<folder>(?:.*/)?){re.escape(JOURNAL_FOLDER)}(?P<transfer_key>[0-9a-f]{{1,128}})/[^/]+",
-    re.DOTALL,
-)
 
 #: So far from the last writing of a journal lies the request for an upload that it intends:
 #: a lead that lives writes twice in that time, and no request takes as long.
@@ -71,6 +67,20 @@ class StoredJournal:
 
 
 @dataclass(frozen=True, slots=True)
+class JournalUploads:
+    """The uploads that one journal names.
+
+    Attributes:
+        key: the journal's.
+        wrong: what is wrong with it where it cannot be read: nobody knows then what it names.
+    """
+
+    key: str
+    rows: tuple[UploadRow, ...] = ()
+    wrong: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class FoundJournals:
     """The journals of a transfer.
 
@@ -81,16 +91,6 @@ class FoundJournals:
 
     readable: tuple[StoredJournal, ...]
     unreadable: Mapping[int, str]
-
-
-def place_of(key: str) -> tuple[str, str] | None:
-    """(folder, transfer key) of the transfer whose journal has that key; None for others."""
-    if JOURNAL_FOLDER not in key:
-        return None  # Most keys by far: a sweep asks for all that it lists.
-    found = _PLACE.fullmatch(key)
-    if found is None or epoch_of(key) is None:
-        return None
-    return found["folder"], found["transfer_key"]
 
 
 class JournalFolder:
@@ -111,20 +111,6 @@ class JournalFolder:
         """The journals as the store lists them, oldest epoch first."""
         found = (row for row in self._store.list(self._prefix) if epoch_of(row.key) is not None)
         return sorted(found, key=lambda row: epoch_of(row.key) or 0)
-
-    def unreadable(self) -> dict[str, str]:
-        """Key -> what is wrong, of journals that are there and cannot be read.
-
-        Raises:
-            StoreError: as the store says.
-        """
-        found = {}
-        for row in self.rows():
-            try:
-                self._fetch(row.key)
-            except JournalUnreadable as error:
-                found[row.key] = error.message
-        return found
 
     def write(self, journal: Journal, if_match: str | None) -> str:
         """Store a journal in place of the one that its writer wrote last.
@@ -199,33 +185,27 @@ class JournalFolder:
                 found = found if rule is None else _shortened(found, rule)
         return FoundJournals(tuple(found), unreadable)
 
-    def uploads(
-        self, through_epoch: int | None = None, *, unreadable: dict[str, str] | None = None
-    ) -> Iterator[UploadRow]:
-        """The uploads that journals name, oldest epoch first; one journal is held at a time.
+    def uploads(self, through_epoch: int | None = None) -> Iterator[JournalUploads]:
+        """What each journal names, oldest epoch first; one journal is held at a time.
 
         Args:
             through_epoch: leave out what newer epochs have written.
-            unreadable: is told of each journal that cannot be read, as `unreadable` tells.
 
         Raises:
-            JournalUnreadable: after all others, of a journal whose uploads nobody knows.
             StoreError: as the store says.
         """
-        wrong: dict[str, str] = {} if unreadable is None else unreadable
-        for epoch in sorted(self._epochs()):
-            if through_epoch is None or epoch <= through_epoch:
-                key = journal_key(self._folder, self._transfer_key, epoch)
-                try:
-                    there = self._fetch(key)
-                except JournalUnreadable as error:
-                    wrong[key] = error.message  # The error itself would hold what was read.
-                    continue
-                rows = there.journal.uploads if there is not None else ()
-                del there
-                yield from rows
-        if wrong:
-            raise JournalUnreadable("; ".join(wrong.values()))
+        for row in self.rows():
+            if through_epoch is None or (epoch_of(row.key) or 0) <= through_epoch:
+                named = self._uploads_of(row.key)
+                if named is not None:
+                    yield named
+
+    def _uploads_of(self, key: str) -> JournalUploads | None:
+        try:
+            there = self._fetch(key)
+        except JournalUnreadable as error:
+            return JournalUploads(key, wrong=error.message)
+        return None if there is None else JournalUploads(key, there.journal.uploads)
 
     def require_newest(self, epoch: int) -> None:
         """Raises StaleEpoch once a newer epoch has a journal: what is open is that one's."""
@@ -238,56 +218,59 @@ class JournalFolder:
 
         Raises:
             StaleEpoch: somebody does, in a newer epoch; nothing was touched.
-            JournalUnreadable: such journals stay, and alone: they go on to say that something
-                is not known.
+            JournalUnreadable: see `remove`.
             StoreError: some upload stays open, and so the journals stay as well.
         """
         self.require_newest(epoch)
-        unreadable: dict[str, str] = {}
-        errors = self.abort_uploads(epoch, unreadable=unreadable)
+        errors = self.remove(epoch)
         if errors:
             raise errors[0]
-        self.delete(epoch, spared=unreadable)
-        if unreadable:
-            raise JournalUnreadable("; ".join(unreadable.values()))
 
-    def delete(self, through_epoch: int, *, spared: Collection[str] = ()) -> None:
-        """Remove the journals of this and older epochs but those of the keys `spared`.
-        Idempotent."""
-        for epoch in sorted(self._epochs()):
-            key = journal_key(self._folder, self._transfer_key, epoch)
-            if epoch <= through_epoch and key not in spared:
-                self._store.delete(key)
-        if self._store.spec.kind == "file":
-            # Folders are objects of their own there; those that hold others stay.
-            for depth in range(3):
-                parts = self._prefix.rstrip("/").split("/")
-                self._store.delete("/".join(parts[: len(parts) - depth]) + "/")
-
-    def abort_uploads(
-        self, through_epoch: int | None = None, *, unreadable: dict[str, str] | None = None
-    ) -> list[SkyplaneError]:
-        """Abort every upload that a journal names, and those of keys it only intended.
+    def remove(self, through_epoch: int) -> list[SkyplaneError]:
+        """Abort every upload that a journal names, and those of keys it only intended; then
+        remove the journals.
 
         Args:
             through_epoch: leave what newer epochs have written alone.
-            unreadable: is told of each journal that cannot be read, as `unreadable` tells.
 
         Returns:
-            Why some could not be aborted; each of the others has been.
+            Why uploads could not be aborted: each of the others has been, and all journals
+            stay. Then `JournalUnreadable` of each such journal: it stays, be it alone, and
+            goes on to say that something is not known.
 
         Raises:
             StoreError: as the store says.
         """
         errors: list[SkyplaneError] = []
-        with suppress(JournalUnreadable):
-            for row in self.uploads(through_epoch, unreadable=unreadable):
+        unreadable: list[SkyplaneError] = []
+        known: list[str] = []
+        for named in self.uploads(through_epoch):
+            if named.wrong:
+                unreadable.append(JournalUnreadable(named.wrong))
+                continue
+            known.append(named.key)
+            for row in named.rows:
                 try:
                     self._abort(row)
                 except SkyplaneError as error:
                     log.warning("an upload of %r stays open: %s", row.key, error)
                     errors.append(error)
-        return errors
+        if not errors:
+            self._delete(known)
+        return errors + unreadable
+
+    def delete(self, through_epoch: int) -> None:
+        """Remove the journals of this and older epochs, whatever they name. Idempotent."""
+        self._delete(row.key for row in self.rows() if (epoch_of(row.key) or 0) <= through_epoch)
+
+    def _delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._store.delete(key)
+        if self._store.spec.kind == "file":
+            # Folders are objects of their own there; those that hold others stay.
+            for depth in range(3):
+                parts = self._prefix.rstrip("/").split("/")
+                self._store.delete("/".join(parts[: len(parts) - depth]) + "/")
 
     def _abort(self, row: UploadRow) -> None:
         if row.upload_id is not None:
@@ -316,6 +299,8 @@ class JournalFolder:
                 return None
             except PreconditionFailed:
                 continue  # It changed between the two calls.
+            except ObjectTooLarge as error:
+                raise JournalUnreadable(f"the journal cannot be read: {error.message}") from error
             try:
                 return StoredJournal(_dated(decode_journal(body), info.last_modified), info.etag)
             except ConfigurationInvalid as error:
@@ -400,17 +385,12 @@ def _ids_of(store: ObjectStore, key: str) -> frozenset[str]:
     for folder in folders_above(key):
         keys = (place_of(row.key) for row in store.list(folder + JOURNAL_FOLDER))
         for transfer_key in sorted({place[1] for place in keys if place is not None}):
-            rows = JournalFolder(store, folder, transfer_key).uploads()
-            found.update(row.upload_id for row in rows if row.key == key and row.upload_id)
+            for named in JournalFolder(store, folder, transfer_key).uploads():
+                if named.wrong:
+                    raise JournalUnreadable(named.wrong)
+                rows = (row for row in named.rows if row.key == key)
+                found.update(row.upload_id for row in rows if row.upload_id is not None)
     return frozenset(found)
-
-
-def folders_above(key: str) -> Iterator[str]:
-    """`a/b/c`: the bucket's root, `a/` and `a/b/`."""
-    yield ""
-    for index, letter in enumerate(key):
-        if letter == "/":
-            yield key[: index + 1]
 
 
 def _dated(journal: Journal, written_unix_s: float) -> Journal:

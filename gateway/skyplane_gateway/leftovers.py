@@ -10,12 +10,12 @@ Synchronous. Ages are judged by the store's own times against a time that the ca
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from skyplane_gateway.errors import JournalUnreadable, SkyplaneError
-from skyplane_gateway.journals import JournalFolder, folders_above, place_of
-from skyplane_gateway.lead.journal import UploadRow, epoch_of
+from skyplane_gateway.errors import SkyplaneError
+from skyplane_gateway.journals import JournalFolder
+from skyplane_gateway.lead.journal import epoch_of, folders_above, place_of
 from skyplane_gateway.selection.select import JOURNAL_FOLDER
 from skyplane_gateway.stores.base import ObjectStore, UploadInfo
 from skyplane_gateway.stores.local_uploads import Stray, find_strays
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 __all__ = [
     "LeftTransfer",
+    "Named",
     "Namer",
     "Stray",
     "clear_journals",
@@ -32,6 +33,19 @@ __all__ = [
     "old_strays",
     "old_uploads",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What journals name, all by one reading of each.
+
+    Attributes:
+        uploads: key and id of each, once; None for the id of one that was only intended.
+        unreadable: key of a journal -> what is wrong with it: nobody knows what it names.
+    """
+
+    uploads: tuple[tuple[str, str | None], ...]
+    unreadable: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -54,18 +68,19 @@ class LeftTransfer:
     def journals(self, store: ObjectStore) -> JournalFolder:
         return JournalFolder(store, self.folder, self.transfer_key)
 
-    def uploads(self, store: ObjectStore) -> tuple[UploadRow, ...]:
-        """The uploads that its journals name, or only intended; each once. Those of journals
-        that cannot be read are not among them: see `JournalFolder.unreadable`.
+    def named(self, store: ObjectStore) -> Named:
+        """What its journals name.
 
         Raises:
             StoreError: as the store says.
         """
-        found: dict[tuple[str, str | None], UploadRow] = {}
-        with suppress(JournalUnreadable):
-            for row in self.journals(store).uploads():
-                found[row.key, row.upload_id] = row
-        return tuple(found.values())
+        uploads: dict[tuple[str, str | None], None] = {}
+        unreadable: dict[str, str] = {}
+        for journal in self.journals(store).uploads():
+            uploads.update(dict.fromkeys((row.key, row.upload_id) for row in journal.rows))
+            if journal.wrong:
+                unreadable[journal.key] = journal.wrong
+        return Named(tuple(uploads), unreadable)
 
     def is_as_listed(self, store: ObjectStore) -> bool:
         """Whether nobody has written its journals since they were listed."""
@@ -78,16 +93,12 @@ class LeftTransfer:
         Journals of epochs that are newer than what was listed, and their uploads, stay.
 
         Returns:
-            Why uploads could not be aborted; then the journals, which name them, are kept.
+            Why something of it stays; see `JournalFolder.remove`.
 
         Raises:
             StoreError: as the store says.
         """
-        journals = self.journals(store)
-        errors = journals.abort_uploads(self.epoch)
-        if not errors:
-            journals.delete(self.epoch)
-        return errors
+        return self.journals(store).remove(self.epoch)
 
 
 def clear_journals(store: ObjectStore, folder: str, transfer_key: str, epoch: int) -> None:
@@ -160,7 +171,7 @@ class Namer:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._seen: dict[str, _Named] = {}
+        self._seen: dict[str, _Seen] = {}
 
     def names(self, upload: UploadInfo) -> bool:
         """Whether a journal names the upload, or an upload of that key that it intended.
@@ -169,7 +180,7 @@ class Namer:
             StoreError: as the store says.
         """
         wanted = {(upload.key, upload.upload_id), (upload.key, None)}
-        return any(wanted & self._named(folder).uploads for folder in folders_above(upload.key))
+        return any(wanted & self._look(folder).uploads for folder in folders_above(upload.key))
 
     def unreadable(self, upload: UploadInfo) -> str | None:
         """The key of a journal that might name it and cannot be read; None where all can.
@@ -177,27 +188,24 @@ class Namer:
         Raises:
             StoreError: as the store says.
         """
-        found = (self._named(folder).unreadable for folder in folders_above(upload.key))
-        return next((keys[0] for keys in found if keys), None)
+        found = (self._look(folder).unreadable for folder in folders_above(upload.key))
+        return next((key for keys in found for key in keys), None)
 
-    def _named(self, folder: str) -> _Named:
+    def _look(self, folder: str) -> _Seen:
         known = self._seen.get(folder)
         if known is None:
-            known = self._seen[folder] = self._look(folder)
+            left = find_transfers(self._store, folder, recursive=False)
+            named = [each.named(self._store) for each in left]
+            known = self._seen[folder] = _Seen(
+                frozenset(upload for each in named for upload in each.uploads),
+                tuple(key for each in named for key in each.unreadable),
+            )
         return known
-
-    def _look(self, folder: str) -> _Named:
-        uploads: set[tuple[str, str | None]] = set()
-        unreadable: list[str] = []
-        for left in find_transfers(self._store, folder, recursive=False):
-            uploads.update((row.key, row.upload_id) for row in left.uploads(self._store))
-            unreadable.extend(left.journals(self._store).unreadable())
-        return _Named(frozenset(uploads), tuple(unreadable))
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
-    """What the journals of one folder name, and which of them cannot be read."""
+class _Seen:
+    """What the journals of one folder name, and the keys of those that cannot be read."""
 
     uploads: frozenset[tuple[str, str | None]]
     unreadable: tuple[str, ...]

@@ -22,7 +22,7 @@ from skyplane_gateway.lead.journal import (
     folder_of_destination,
     journal_key,
 )
-from skyplane_gateway.leftovers import clear_journals
+from skyplane_gateway.leftovers import LeftTransfer
 from skyplane_gateway.selection import map_key, require_apart
 from skyplane_gateway.stores.base import ObjectStore, StoreSpec
 from skyplane_orchestration.errors import (
@@ -121,7 +121,7 @@ def require_two_places(job: TransferJob, source: ObjectStore, copies: ObjectStor
                 return
             failure = gone
     finally:
-        clear_journals(copies, folder, token, _EPOCH)
+        _remove(copies, folder, token)
     raise failure
 
 
@@ -135,6 +135,11 @@ def _write(job: TransferJob, copies: ObjectStore, key: str, token: str) -> str:
             f"a move writes to {job.destination.url!r} from here, to see that it is not its own "
             f"source, which is not allowed: {error.message}"
         ) from error
+
+
+def _remove(copies: ObjectStore, folder: str, token: str) -> None:
+    # Unread: it names nothing, and what another look has written is as good.
+    LeftTransfer(folder, token).journals(copies).delete(_EPOCH)
 
 
 def _token_of(job: TransferJob) -> str:

@@ -21,7 +21,7 @@ def clear_from_here(
     Once a newer epoch has a journal, all is that one's.
 
     Returns:
-        A warning where they stay.
+        A warning where one of them stays.
     """
     place = job.destination
     folder = folder_of_destination(place.key, recursive=job.recursive)
@@ -31,5 +31,5 @@ def clear_from_here(
     except StaleEpoch:
         return ()
     except SkyplaneError as error:
-        return (f"the journals of the transfer stay, for the sweep or for you: {error}",)
+        return (f"a journal of the transfer stays: {error}",)
     return ()

@@ -21,7 +21,7 @@ from skyplane_gateway.leftovers import (
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, UploadInfo
 from skyplane_orchestration.credentials import CredentialSources
-from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.errors import JournalUnreadable, SkyplaneError
 from skyplane_orchestration.location import Location
 from skyplane_orchestration.resuming import RESUME_TTL_S
 from skyplane_orchestration.survey import spec_of
@@ -122,11 +122,11 @@ class _PlaceSweep:
 
     def _transfer(self, left: LeftTransfer) -> SweptTransfer:
         outcome: Outcome
-        named: tuple[NamedUpload, ...] = ()
+        uploads: tuple[NamedUpload, ...] = ()
         try:
-            rows = left.uploads(self._store)
-            named = tuple(NamedUpload(self._place.url_of(row.key), row.upload_id) for row in rows)
-            outcome, reason = self._judge(left)
+            named = left.named(self._store)
+            uploads = tuple(NamedUpload(self._place.url_of(key), id_) for key, id_ in named.uploads)
+            outcome, reason = self._judge(left, tuple(named.unreadable.values()))
         except SkyplaneError as error:
             outcome, reason = "failed", error.message
         return SweptTransfer(
@@ -136,28 +136,29 @@ class _PlaceSweep:
             age_s=self._rule.now_unix_s - left.written_unix_s,
             outcome=outcome,
             reason=reason,
-            uploads=named,
+            uploads=uploads,
         )
 
-    def _judge(self, left: LeftTransfer) -> tuple[Outcome, str]:
+    def _judge(self, left: LeftTransfer, unreadable: tuple[str, ...]) -> tuple[Outcome, str]:
         """What becomes of a transfer's journals, and why if they stay. Raises StoreError."""
-        unreadable = left.journals(self._store).unreadable()
         if left.written_unix_s >= self._rule.before_unix_s:
-            why = next(iter(unreadable.values()), "")
-            return "kept", f"within its time; {why}" if why else "within its time"
-        if unreadable:
-            return "failed", (
-                f"{'; '.join(unreadable.values())}; nobody knows which uploads it names: sweep "
-                "with the release that wrote it, or delete all journals of that transfer by hand"
-            )
+            return "kept", "; ".join(("within its time", *unreadable))
         if not left.is_as_listed(self._store):
             return "kept", "somebody writes it"
-        if not self._rule.dry_run:
+        if self._rule.dry_run:
+            errors: list[SkyplaneError] = [JournalUnreadable(wrong) for wrong in unreadable]
+        else:
             errors = left.remove(self._store)
-            if errors:
-                more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-                return "failed", f"an upload stays open: {errors[0].message}{more}"
-        return self._rule.done, ""
+        if not errors:
+            return self._rule.done, ""
+        first = errors[0].message
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        if not isinstance(errors[0], JournalUnreadable):
+            return "failed", f"an upload stays open: {first}{more}"
+        return "failed", (
+            f"{first}{more}; nobody knows which uploads it names: sweep with the release that "
+            "wrote it, or delete it by hand"
+        )
 
     # -- what no journal names
 

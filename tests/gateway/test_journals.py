@@ -12,8 +12,9 @@ import pytest
 from skyplane_gateway.errors import JournalUnreadable, PreconditionFailed, StaleEpoch
 from skyplane_gateway.journals import JournalFolder, Window, abort_intended
 from skyplane_gateway.lead.journal import DoneRow, FailedRow, Journal, UploadRow, journal_key
+from skyplane_gateway.leftovers import Namer, find_transfers
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import ObjectStore, StoreSpec, read_object
+from skyplane_gateway.stores.base import ObjectStore, StoreSpec, UploadInfo, read_object
 from skyplane_gateway.stores.memory import create_bucket
 
 KEY = "ab" * 16
@@ -182,7 +183,7 @@ def test_what_journals_name_is_aborted_and_nothing_else(
         for key, upload_id in (("out/a", ids["out/a"]), ("out/b", None))
     )
     folder.write(journal(uploads=rows), None)
-    assert folder.abort_uploads() == []
+    assert folder.remove(1) == []
     assert {row.key for row in store.list_uploads("out/")} == {"out/bb", "out/c"}
 
 
@@ -223,7 +224,9 @@ def test_a_journal_that_cannot_be_read_is_told_of(
         assert [row.journal.epoch for row in found.readable] == [1, 3]
         assert list(found.unreadable) == [2]
         assert "not JSON" in found.unreadable[2]
-    assert list(folder.unreadable()) == [journal_key("out/", KEY, 2)]
+    wrong = {named.key: named.wrong for named in folder.uploads()}
+    assert [bool(text) for text in wrong.values()] == [False, True, False]
+    assert "not JSON" in wrong[journal_key("out/", KEY, 2)]
 
 
 def test_what_a_journal_names_that_cannot_be_read_is_left_alone(
@@ -266,19 +269,76 @@ def test_a_lead_whose_journal_was_spoilt_says_so(store: ObjectStore, folder: Jou
             folder.write(journal(sequence=2), known)
 
 
-def test_what_was_read_wrongly_once_is_read_again(
-    store: ObjectStore, folder: JournalFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder.write(journal(), None)
-    read, wrong = read_object, [b"{"]
+@pytest.fixture
+def misreadings(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What the next readings of journals find instead of what is there."""
+    read, wrong = read_object, list[bytes]()
 
     def misread(*arguments: Any, **more: Any) -> Any:
         info, body = read(*arguments, **more)
         return info, wrong.pop() if wrong else body
 
     monkeypatch.setattr("skyplane_gateway.journals.read_object", misread)
+    return wrong
+
+
+def test_what_was_read_wrongly_once_is_read_again(
+    folder: JournalFolder, misreadings: list[bytes]
+) -> None:
+    folder.write(journal(), None)
+    misreadings.append(b"{")
     found = folder.read(seal_before=2)
     assert ([row.journal.epoch for row in found.readable], found.unreadable) == ([1], {})
+
+
+@pytest.fixture
+def named(store: ObjectStore, folder: JournalFolder) -> UploadInfo:
+    """An upload that a journal names."""
+    upload_id = store.create_upload("out/k")
+    folder.write(journal(uploads=(UploadRow("out/k", upload_id, "k", "v", 10, 5),)), None)
+    (row,) = store.list_uploads("out/")
+    return row
+
+
+def test_a_journal_that_is_removed_was_read(
+    store: ObjectStore, folder: JournalFolder, named: UploadInfo, misreadings: list[bytes]
+) -> None:
+    """The sweep looked, read wrongly when it removed, and left an upload without a name."""
+    misreadings.extend([b"{", b"{"])
+    (left,) = find_transfers(store, "out/")
+    (error,) = left.remove(store)
+    assert isinstance(error, JournalUnreadable)
+    assert (list(store.list_uploads("out/")), len(folder.rows())) == ([named], 1)
+    assert left.remove(store) == []
+    assert (list(store.list_uploads("out/")), folder.rows()) == ([], [])
+
+
+def test_names_and_doubts_are_of_one_reading(
+    store: ObjectStore, named: UploadInfo, misreadings: list[bytes]
+) -> None:
+    """The first reading found no names, the second nothing wrong: an orphan, it seemed."""
+    misreadings.extend([b"{", b"{"])
+    namer = Namer(store)
+    assert not namer.names(named)
+    assert namer.unreadable(named) is not None
+
+
+def test_a_journal_too_long_to_be_read_stops_nobody_from_clearing_up(
+    store: ObjectStore,
+    folder: JournalFolder,
+    named: UploadInfo,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A newer release may write such ones."""
+    folder.write(replace(journal(epoch=2), uploads=()), None)
+    long = journal_key("out/", KEY, 2)
+    store.put(long, bytes(2000))
+    monkeypatch.setattr("skyplane_gateway.journals.MAX_JOURNAL_BYTES", 1000)
+    assert list(folder.read(seal_before=3).unreadable) == [2]
+    with pytest.raises(JournalUnreadable, match="2000 bytes, more than"):
+        folder.clear(2)
+    assert list(store.list_uploads("out/")) == []
+    assert [row.key for row in folder.rows()] == [long]
 
 
 def test_a_journal_that_never_rests_is_an_error_that_may_pass(

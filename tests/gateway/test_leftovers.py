@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skyplane_gateway.errors import PermissionDenied
-from skyplane_gateway.journals import place_of
-from skyplane_gateway.lead.journal import journal_key
+from skyplane_gateway.lead.journal import journal_key, place_of
 from skyplane_gateway.lead.report import Report
 from skyplane_gateway.leftovers import is_of_journal, old_strays
 from skyplane_gateway.stores import open_store

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -35,6 +36,11 @@ MAX_JOURNAL_BYTES: Final = 12 << 20
 _EPOCH_DIGITS: Final = 10
 
 _CHECKSUM: Final = "crc32c"
+
+_PLACE: Final = re.compile(
+    rf"(?P<folder>(?:.*/)?){re.escape(JOURNAL_FOLDER)}(?P<transfer_key>[0-9a-f]{{1,128}})/[^/]+",
+    re.DOTALL,
+)
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
@@ -319,6 +325,24 @@ def epoch_of(key: str) -> int | None:
     """The epoch that `journal_key` named; None when it is something else."""
     name = key[key.rfind("/") + 1 :]
     return int(name) if len(name) >= _EPOCH_DIGITS and name.isdecimal() else None
+
+
+def place_of(key: str) -> tuple[str, str] | None:
+    """(folder, transfer key) of the transfer whose journal has that key; None for others."""
+    if JOURNAL_FOLDER not in key:
+        return None  # Most keys by far: a sweep asks for all that it lists.
+    found = _PLACE.fullmatch(key)
+    if found is None or epoch_of(key) is None:
+        return None
+    return found["folder"], found["transfer_key"]
+
+
+def folders_above(key: str) -> Iterator[str]:
+    """`a/b/c`: the bucket's root, `a/` and `a/b/`."""
+    yield ""
+    for index, letter in enumerate(key):
+        if letter == "/":
+            yield key[: index + 1]
 
 
 def _ensure_transfer_key(key: str) -> None:

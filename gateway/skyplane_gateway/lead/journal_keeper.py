@@ -94,7 +94,7 @@ def inheritance(
         unreadable: epoch -> what is wrong with its journal.
     """
     newest = next((row for row in reversed(journals) if row.rule == rule), None)
-    # Whoever wrote the newest had read the older ones.
+    # Whoever wrote the newest had read the older ones, or had a rule that keeps nothing unseen.
     known = newest.epoch if newest is not None else -1
     lost = {epoch: what for epoch, what in (unreadable or {}).items() if epoch > known}
     if lost:

@@ -297,8 +297,8 @@ class LeadTransfer:
             raise JournalUnreadable(
                 f"{'; '.join(past.unreadable)}; it may name objects that could not be verified, "
                 f"and {self.spec.conflict!r} would keep them: if a newer release wrote it, go on "
-                "with that; else compare both ends (skyplane-orch verify), remove what differs "
-                "at the destination, delete the journal, then try again"
+                "with that; else compare both ends (skyplane-orch verify), remove at the "
+                "destination what differs and is nobody else's, delete that journal, try again"
             )
         doubt = Doubt.of(
             conflict=self.spec.conflict,

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from skyplane_gateway.errors import StoreError, StoreUnavailable
+from skyplane_gateway.errors import ObjectTooLarge, StoreUnavailable
 from skyplane_gateway.stores.values import (
     IF_ABSENT,
     UNCONDITIONAL,
@@ -237,12 +237,12 @@ def read_object(
     """Read one small object whole, pinned to one version. 2 calls.
 
     Raises:
-        StoreError: it is larger than `max_bytes`.
+        ObjectTooLarge: it is larger than `max_bytes`.
         PreconditionFailed: it is not the version `if_match`, or changed between the calls.
     """
     info = store.head(key)
     if info.size_bytes > max_bytes:
-        raise StoreError(
+        raise ObjectTooLarge(
             f"{key!r} has {info.size_bytes} bytes, more than the {max_bytes} that are read whole"
         )
     body = bytearray(info.size_bytes)

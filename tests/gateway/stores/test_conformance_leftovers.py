@@ -123,4 +123,4 @@ def test_a_journal_that_cannot_be_read_may_name_what_is_below_it(harness: Any) -
     unread = {row.key: namer.unreadable(row) for row in store.list_uploads("")}
     assert unread == {"out/a": key, "outside": None}
     (_, newer) = find_transfers(store, "out/")
-    assert list(newer.journals(store).unreadable()) == [key]
+    assert list(newer.named(store).unreadable) == [key]
