@@ -216,6 +216,7 @@ def test_a_journal_that_cannot_be_read_is_never_deleted(lot: Lot) -> None:
         (place,) = swept(lot.place, rule=replace(rule, dry_run=True))
         assert outcomes(place) == [(ONE, "failed")]
         assert "0000000002' cannot be read" in place.transfers[0].reason
+        assert "delete it" not in place.transfers[0].reason, "the others would speak for it"
         # What it may name is kept as well.
         kept = [(row.outcome, "may name it" in row.reason) for row in place.uploads]
         assert kept == [("kept", True)]
@@ -245,6 +246,24 @@ def test_a_journal_that_cannot_be_read_stays_alone(lot: Lot) -> None:
     spoilt.unlink()
     (place,) = swept(lot.place, rule=rule)
     assert (left(place), lot.files()) == ((), {})
+
+
+def test_nobody_is_told_to_delete_what_a_living_transfer_has_written(lot: Lot) -> None:
+    """It may name the upload that the old one only intended."""
+    lot.orphan("a")
+    with closing(lot.open()) as store:
+        rows = (UploadRow(lot.key + "a", None, "a", "v", 1, 1, noted_unix_s=THEN),)
+        journal = Journal(ONE, 1, "r", 1, writer="w", uploads=rows)
+        JournalFolder(store, lot.key, ONE).write(journal, None)
+    lot.spoil(OTHER)
+    (living,) = lot.folder.rglob(f"{OTHER}/0000000001")
+    os.utime(living, (RULE.now_unix_s, RULE.now_unix_s))
+    before = lot.files()
+    (place,) = swept(lot.place)
+    assert outcomes(place) == [(ONE, "failed"), (OTHER, "kept")]
+    assert place.transfers[0].reason.startswith("an upload stays open: the journal ")
+    assert "delete it" not in place.transfers[0].reason
+    assert lot.files() == before
 
 
 def test_an_upload_that_cannot_be_aborted_keeps_the_journal_that_names_it(

@@ -407,6 +407,6 @@ def _clear(journals: Collection[JournalFolder], epoch: int) -> bool:
         try:
             folder.clear(epoch)
         except SkyplaneError as error:
-            log.warning("a journal of a transfer that is over stays: %s", error)
+            log.warning("not all that a transfer left, which is over, is removed: %s", error)
             is_cleared = False
     return is_cleared

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -81,6 +81,20 @@ class JournalUploads:
 
 
 @dataclass(frozen=True, slots=True)
+class Remains:
+    """Why something of a transfer stays that was to be removed.
+
+    Attributes:
+        errors: why uploads could not be aborted; all journals stay then.
+        unreadable: what is wrong with journals of its own. Each stays, be it alone, and goes
+            on to say that something is not known.
+    """
+
+    errors: tuple[SkyplaneError, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FoundJournals:
     """The journals of a transfer.
 
@@ -109,7 +123,8 @@ class JournalFolder:
 
     def rows(self) -> list[ObjectInfo]:
         """The journals as the store lists them, oldest epoch first."""
-        found = (row for row in self._store.list(self._prefix) if epoch_of(row.key) is not None)
+        place = self._folder, self._transfer_key
+        found = (row for row in self._store.list(self._prefix) if place_of(row.key) == place)
         return sorted(found, key=lambda row: epoch_of(row.key) or 0)
 
     def write(self, journal: Journal, if_match: str | None) -> str:
@@ -218,46 +233,38 @@ class JournalFolder:
 
         Raises:
             StaleEpoch: somebody does, in a newer epoch; nothing was touched.
-            JournalUnreadable: see `remove`.
+            JournalUnreadable: something may be left that nobody knows of.
             StoreError: some upload stays open, and so the journals stay as well.
         """
         self.require_newest(epoch)
-        errors = self.remove(epoch)
-        if errors:
-            raise errors[0]
+        remains = self.remove(epoch)
+        if remains.errors:
+            raise remains.errors[0]
+        if remains.unreadable:
+            raise JournalUnreadable("; ".join(remains.unreadable))
 
-    def remove(self, through_epoch: int) -> list[SkyplaneError]:
+    def remove(self, through_epoch: int) -> Remains:
         """Abort every upload that a journal names, and those of keys it only intended; then
         remove the journals.
 
         Args:
             through_epoch: leave what newer epochs have written alone.
 
-        Returns:
-            Why uploads could not be aborted: each of the others has been, and all journals
-            stay. Then `JournalUnreadable` of each such journal: it stays, be it alone, and
-            goes on to say that something is not known.
-
         Raises:
             StoreError: as the store says.
         """
+        found = list(self.uploads(through_epoch))
+        lost = {named.key: named.wrong for named in found if named.wrong}
         errors: list[SkyplaneError] = []
-        unreadable: list[SkyplaneError] = []
-        known: list[str] = []
-        for named in self.uploads(through_epoch):
-            if named.wrong:
-                unreadable.append(JournalUnreadable(named.wrong))
-                continue
-            known.append(named.key)
-            for row in named.rows:
-                try:
-                    self._abort(row)
-                except SkyplaneError as error:
-                    log.warning("an upload of %r stays open: %s", row.key, error)
-                    errors.append(error)
+        for row in (row for named in found for row in named.rows):
+            try:
+                self._abort(row, lost)
+            except SkyplaneError as error:
+                log.warning("an upload of %r stays open: %s", row.key, error)
+                errors.append(error)
         if not errors:
-            self._delete(known)
-        return errors + unreadable
+            self._delete(named.key for named in found if not named.wrong)
+        return Remains(tuple(errors), tuple(lost.values()))
 
     def delete(self, through_epoch: int) -> None:
         """Remove the journals of this and older epochs, whatever they name. Idempotent."""
@@ -272,11 +279,11 @@ class JournalFolder:
                 parts = self._prefix.rstrip("/").split("/")
                 self._store.delete("/".join(parts[: len(parts) - depth]) + "/")
 
-    def _abort(self, row: UploadRow) -> None:
+    def _abort(self, row: UploadRow, lost: Collection[str]) -> None:
         if row.upload_id is not None:
             self._store.abort_upload(row.key, row.upload_id)
         elif row.noted_unix_s is not None:
-            abort_intended(self._store, row.key, Window.around(row.noted_unix_s))
+            abort_intended(self._store, row.key, Window.around(row.noted_unix_s), lost=lost)
 
     def _epochs(self) -> Iterator[int]:
         for row in self._store.list(self._prefix):
@@ -346,7 +353,12 @@ class Window:
 
 
 def abort_intended(
-    store: ObjectStore, key: str, when: Window, *, spared: str | None = None
+    store: ObjectStore,
+    key: str,
+    when: Window,
+    *,
+    spared: str | None = None,
+    lost: Collection[str] = (),
 ) -> None:
     """Abort the uploads of exactly that key which were begun within that time.
 
@@ -356,6 +368,7 @@ def abort_intended(
 
     Args:
         spared: the id of one more that stays.
+        lost: keys of journals that cannot be read, and whose uploads need not stay.
 
     Raises:
         JournalUnreadable: it may name one of them; all stay.
@@ -368,15 +381,16 @@ def abort_intended(
     ]
     if not found:
         return
-    named = _ids_of(store, key)
+    named = _ids_of(store, key, lost)
     for upload in found:
         if upload.upload_id not in named:
             log.info("the upload %s of %r, which nobody knows, is aborted", upload.upload_id, key)
             store.abort_upload(key, upload.upload_id)
 
 
-def _ids_of(store: ObjectStore, key: str) -> frozenset[str]:
-    """The uploads of that key that journals name; those can only lie in folders above it.
+def _ids_of(store: ObjectStore, key: str, lost: Collection[str]) -> frozenset[str]:
+    """The uploads of that key that journals name but those of the keys `lost`; journals can
+    only lie in folders above it.
 
     Raises:
         JournalUnreadable: of one nobody knows what it names.
@@ -386,7 +400,7 @@ def _ids_of(store: ObjectStore, key: str) -> frozenset[str]:
         keys = (place_of(row.key) for row in store.list(folder + JOURNAL_FOLDER))
         for transfer_key in sorted({place[1] for place in keys if place is not None}):
             for named in JournalFolder(store, folder, transfer_key).uploads():
-                if named.wrong:
+                if named.wrong and named.key not in lost:
                     raise JournalUnreadable(named.wrong)
                 rows = (row for row in named.rows if row.key == key)
                 found.update(row.upload_id for row in rows if row.upload_id is not None)

@@ -13,8 +13,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from skyplane_gateway.errors import SkyplaneError
-from skyplane_gateway.journals import JournalFolder
+from skyplane_gateway.journals import JournalFolder, Remains
 from skyplane_gateway.lead.journal import epoch_of, folders_above, place_of
 from skyplane_gateway.selection.select import JOURNAL_FOLDER
 from skyplane_gateway.stores.base import ObjectStore, UploadInfo
@@ -87,13 +86,10 @@ class LeftTransfer:
         now = {row.key: row.etag for row in self.journals(store).rows()}
         return now == self.etags
 
-    def remove(self, store: ObjectStore) -> list[SkyplaneError]:
+    def remove(self, store: ObjectStore) -> Remains:
         """Abort the uploads that its journals name, then delete the journals.
 
         Journals of epochs that are newer than what was listed, and their uploads, stay.
-
-        Returns:
-            Why something of it stays; see `JournalFolder.remove`.
 
         Raises:
             StoreError: as the store says.

@@ -21,7 +21,7 @@ def clear_from_here(
     Once a newer epoch has a journal, all is that one's.
 
     Returns:
-        A warning where one of them stays.
+        A warning where something stays.
     """
     place = job.destination
     folder = folder_of_destination(place.key, recursive=job.recursive)
@@ -31,5 +31,5 @@ def clear_from_here(
     except StaleEpoch:
         return ()
     except SkyplaneError as error:
-        return (f"a journal of the transfer stays: {error}",)
+        return (f"not all that the transfer left at its destination is removed: {error}",)
     return ()

@@ -21,7 +21,7 @@ from skyplane_gateway.leftovers import (
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, UploadInfo
 from skyplane_orchestration.credentials import CredentialSources
-from skyplane_orchestration.errors import JournalUnreadable, SkyplaneError
+from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.location import Location
 from skyplane_orchestration.resuming import RESUME_TTL_S
 from skyplane_orchestration.survey import spec_of
@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 #: How old a journal must be. A lead writes its journal at least every half hour, so the
 #: last write may be so much older than the failure from which the handle's time counts.
 JOURNAL_KEPT_S: Final = RESUME_TTL_S + SECONDS_PER_HOUR
+
+_DELETE: Final = "sweep with the release that wrote it, or delete it by hand"
 
 _NO_FLAG: Final = "no journal names it, and it may be another tool's"
 
@@ -146,19 +148,18 @@ class _PlaceSweep:
         if not left.is_as_listed(self._store):
             return "kept", "somebody writes it"
         if self._rule.dry_run:
-            errors: list[SkyplaneError] = [JournalUnreadable(wrong) for wrong in unreadable]
+            wrong, stays = unreadable, "it would stay"
         else:
-            errors = left.remove(self._store)
-        if not errors:
-            return self._rule.done, ""
-        first = errors[0].message
-        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        if not isinstance(errors[0], JournalUnreadable):
-            return "failed", f"an upload stays open: {first}{more}"
-        return "failed", (
-            f"{first}{more}; nobody knows which uploads it names: sweep with the release that "
-            "wrote it, or delete it by hand"
-        )
+            remains = left.remove(self._store)
+            wrong, stays = remains.unreadable, f"it stays; {_DELETE}"
+            if remains.errors:
+                others = len(remains.errors) - 1
+                more = f" (and {others} more)" if others else ""
+                first = f"an upload stays open: {remains.errors[0].message}{more}"
+                return "failed", "; ".join((first, *wrong))
+        if wrong:
+            return "failed", f"{'; '.join(wrong)}; nobody knows which uploads it names: {stays}"
+        return self._rule.done, ""
 
     # -- what no journal names
 

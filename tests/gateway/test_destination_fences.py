@@ -17,7 +17,7 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
     UnknownTransfer,
 )
-from skyplane_gateway.journals import JournalFolder
+from skyplane_gateway.journals import JournalFolder, Remains
 from skyplane_gateway.lead.journal import Journal, UploadRow
 from skyplane_gateway.leftovers import find_transfers
 from skyplane_gateway.protocol.checksum import crc32c
@@ -353,7 +353,7 @@ def test_the_removal_of_an_old_intent_spares_the_upload_of_a_living_transfer(
     (left,) = find_transfers(memory, "out/")
     living, lost = memory.create_upload("out/latest"), memory.create_upload("out/latest")
     write(memory, OTHER_KEY, upload("out/latest", living))
-    assert left.remove(memory) == []
+    assert left.remove(memory) == Remains()
     assert ids(memory) == {living}
     assert lost not in ids(memory)
 
@@ -366,7 +366,7 @@ def test_an_old_intent_has_nothing_to_do_with_what_is_begun_today(memory: Object
     write(memory, KEY, upload("out/latest", None, noted_unix_s=probe.initiated - 90_000))
     (left,) = find_transfers(memory, "out/")
     theirs = memory.create_upload("out/latest")
-    assert left.remove(memory) == []
+    assert left.remove(memory) == Remains()
     assert ids(memory) == {theirs}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.errors import JournalUnreadable, PreconditionFailed, StaleEpoch
-from skyplane_gateway.journals import JournalFolder, Window, abort_intended
+from skyplane_gateway.journals import JournalFolder, Remains, Window, abort_intended
 from skyplane_gateway.lead.journal import DoneRow, FailedRow, Journal, UploadRow, journal_key
 from skyplane_gateway.leftovers import Namer, find_transfers
 from skyplane_gateway.stores import open_store
@@ -183,7 +183,7 @@ def test_what_journals_name_is_aborted_and_nothing_else(
         for key, upload_id in (("out/a", ids["out/a"]), ("out/b", None))
     )
     folder.write(journal(uploads=rows), None)
-    assert folder.remove(1) == []
+    assert folder.remove(1) == Remains()
     assert {row.key for row in store.list_uploads("out/")} == {"out/bb", "out/c"}
 
 
@@ -261,6 +261,31 @@ def test_an_intent_that_a_lost_journal_may_name_keeps_its_own(
     assert len(folder.rows()) == 1
 
 
+def test_an_intent_that_its_own_lost_journal_may_name_goes(
+    store: ObjectStore, folder: JournalFolder
+) -> None:
+    """All of it was to go; and nothing but that journal may stay to speak for it."""
+    store.create_upload("out/k")
+    folder.write(journal(uploads=(UploadRow("out/k", None, "k", "v", 10, 5),)), None)
+    folder.write(journal(epoch=2), None)
+    spoil(store, 2)
+    with pytest.raises(JournalUnreadable, match="0000000002"):
+        folder.clear(2)
+    assert list(store.list_uploads("out/")) == []
+    assert [row.key for row in folder.rows()] == [journal_key("out/", KEY, 2)]
+
+
+def test_journals_are_those_that_lie_in_the_transfers_folder(
+    store: ObjectStore, folder: JournalFolder
+) -> None:
+    folder.write(journal(), None)
+    (row,) = folder.rows()
+    store.put(row.key.replace("0000000001", "deep/0000000001"), b"somebody else's")
+    assert folder.rows() == [row]
+    folder.clear(1)
+    assert [left.key.rpartition("/")[2] for left in store.list("")] == ["0000000001"]
+
+
 def test_a_lead_whose_journal_was_spoilt_says_so(store: ObjectStore, folder: JournalFolder) -> None:
     folder.write(journal(), None)
     spoil(store, 1)
@@ -306,10 +331,9 @@ def test_a_journal_that_is_removed_was_read(
     """The sweep looked, read wrongly when it removed, and left an upload without a name."""
     misreadings.extend([b"{", b"{"])
     (left,) = find_transfers(store, "out/")
-    (error,) = left.remove(store)
-    assert isinstance(error, JournalUnreadable)
+    assert len(left.remove(store).unreadable) == 1
     assert (list(store.list_uploads("out/")), len(folder.rows())) == ([named], 1)
-    assert left.remove(store) == []
+    assert left.remove(store) == Remains()
     assert (list(store.list_uploads("out/")), folder.rows()) == ([], [])
 
 

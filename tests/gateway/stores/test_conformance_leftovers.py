@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from skyplane_gateway.journals import JournalFolder
+from skyplane_gateway.journals import JournalFolder, Remains
 from skyplane_gateway.lead.journal import Journal, UploadRow
 from skyplane_gateway.leftovers import Namer, find_transfers, old_uploads
 
@@ -66,11 +66,11 @@ def test_what_a_transfer_left_is_removed_and_nothing_else(harness: Any) -> None:
     foreign = store.create_upload("out/f")
     mine, other = find_transfers(store, "out/")
     assert mine.is_as_listed(store)
-    assert mine.remove(store) == []
-    assert mine.remove(store) == []
+    assert mine.remove(store) == Remains()
+    assert mine.remove(store) == Remains()
     assert {row.key for row in store.list_uploads("")} == {*intended, "out/f"}
     # Those that were only intended go by their keys.
-    assert other.remove(store) == []
+    assert other.remove(store) == Remains()
     assert [row.upload_id for row in store.list_uploads("")] == [foreign]
     assert [row.key for row in store.list("")] == ["out/a"]
 
@@ -81,7 +81,7 @@ def test_a_transfer_that_goes_on_after_the_look_keeps_what_it_writes(harness: An
     (seen,) = find_transfers(store, "out/")
     newer = left_by(harness, "out/", ONE, "b", epoch=2)
     assert not seen.is_as_listed(store)
-    assert seen.remove(store) == []
+    assert seen.remove(store) == Remains()
     assert {row.key for row in store.list_uploads("")} == set(newer)
     assert places(harness, "out/") == [("out/", ONE, 2)]
 
