@@ -184,7 +184,7 @@ class JournalFolder:
         """
         found: list[StoredJournal] = []
         unreadable: dict[int, str] = {}
-        for epoch in sorted(self._epochs()):
+        for epoch in self._epochs():
             if seal_before is not None and epoch > seal_before:
                 raise StaleEpoch(f"epoch {seal_before} is over: epoch {epoch} has a journal")
             key = journal_key(self._folder, self._transfer_key, epoch)
@@ -285,11 +285,8 @@ class JournalFolder:
         elif row.noted_unix_s is not None:
             abort_intended(self._store, row.key, Window.around(row.noted_unix_s), lost=lost)
 
-    def _epochs(self) -> Iterator[int]:
-        for row in self._store.list(self._prefix):
-            epoch = epoch_of(row.key)
-            if epoch is not None:
-                yield epoch
+    def _epochs(self) -> list[int]:
+        return [epoch_of(row.key) or 0 for row in self.rows()]
 
     def _fetch(self, key: str) -> StoredJournal | None:
         """The journal of that key; None where there is none. Its intents have a time: when

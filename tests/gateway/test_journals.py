@@ -280,10 +280,10 @@ def test_journals_are_those_that_lie_in_the_transfers_folder(
 ) -> None:
     folder.write(journal(), None)
     (row,) = folder.rows()
-    store.put(row.key.replace("0000000001", "deep/0000000001"), b"somebody else's")
+    store.put(row.key.replace("0000000001", "deep/0000000002"), b"somebody else's")
     assert folder.rows() == [row]
     folder.clear(1)
-    assert [left.key.rpartition("/")[2] for left in store.list("")] == ["0000000001"]
+    assert [left.key.rpartition("/")[2] for left in store.list("")] == ["0000000002"]
 
 
 def test_a_lead_whose_journal_was_spoilt_says_so(store: ObjectStore, folder: JournalFolder) -> None:
