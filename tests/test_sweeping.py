@@ -261,7 +261,7 @@ def test_nobody_is_told_to_delete_what_a_living_transfer_has_written(lot: Lot) -
     before = lot.files()
     (place,) = swept(lot.place)
     assert outcomes(place) == [(ONE, "failed"), (OTHER, "kept")]
-    assert place.transfers[0].reason.startswith("an upload stays open: the journal ")
+    assert place.transfers[0].reason.startswith(f"an upload of '{lot.key}a' stays open, so")
     assert "delete it" not in place.transfers[0].reason
     assert lot.files() == before
 

@@ -85,13 +85,23 @@ class Remains:
     """Why something of a transfer stays that was to be removed.
 
     Attributes:
-        errors: why uploads could not be aborted; all journals stay then.
-        unreadable: what is wrong with journals of its own. Each stays, be it alone, and goes
-            on to say that something is not known.
+        still_open: keys of uploads that could not be aborted, each with why; all journals
+            stay then.
+        unreadable: what is wrong with journals of its own: each stays, be it alone.
     """
 
-    errors: tuple[SkyplaneError, ...] = ()
+    still_open: tuple[tuple[str, str], ...] = ()
     unreadable: tuple[str, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """All of it in a line; empty where nothing stays."""
+        reasons = list(self.unreadable)
+        if self.still_open:
+            key, why = self.still_open[0]
+            more = f" (and {len(self.still_open) - 1} more)" if len(self.still_open) > 1 else ""
+            reasons.insert(0, f"an upload of {key!r}{more} stays open, so the journals stay: {why}")
+        return "; ".join(reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +248,10 @@ class JournalFolder:
         """
         self.require_newest(epoch)
         remains = self.remove(epoch)
-        if remains.errors:
-            raise remains.errors[0]
+        if remains.still_open:
+            raise StoreError(remains.reason)
         if remains.unreadable:
-            raise JournalUnreadable("; ".join(remains.unreadable))
+            raise JournalUnreadable(remains.reason)
 
     def remove(self, through_epoch: int) -> Remains:
         """Abort every upload that a journal names, and those of keys it only intended; then
@@ -255,16 +265,16 @@ class JournalFolder:
         """
         found = list(self.uploads(through_epoch))
         lost = {named.key: named.wrong for named in found if named.wrong}
-        errors: list[SkyplaneError] = []
+        still_open: list[tuple[str, str]] = []
         for row in (row for named in found for row in named.rows):
             try:
                 self._abort(row, lost)
             except SkyplaneError as error:
                 log.warning("an upload of %r stays open: %s", row.key, error)
-                errors.append(error)
-        if not errors:
+                still_open.append((row.key, error.message))
+        if not still_open:
             self._delete(named.key for named in found if not named.wrong)
-        return Remains(tuple(errors), tuple(lost.values()))
+        return Remains(tuple(still_open), tuple(lost.values()))
 
     def delete(self, through_epoch: int) -> None:
         """Remove the journals of this and older epochs, whatever they name. Idempotent."""

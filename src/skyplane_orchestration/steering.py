@@ -10,7 +10,7 @@ from typing import Any
 
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.lead.journal import epoch_of, folder_of_destination, journals_prefix
+from skyplane_gateway.lead.journal import epoch_of, folder_of_destination, journals_prefix, place_of
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import Credentials
 from skyplane_gateway.stores.limited import open_limited
@@ -339,4 +339,5 @@ def _newest_journal(job: TransferJob, transfer_key: str, credentials: Credential
     folder = folder_of_destination(place.key, recursive=job.recursive)
     with closing(open_limited(spec_of(place), credentials.resolve(place))) as store:
         rows = store.list(journals_prefix(folder, transfer_key))
-        return max((epoch_of(row.key) or 0 for row in rows), default=0)
+        own = (row.key for row in rows if place_of(row.key) == (folder, transfer_key))
+        return max((epoch_of(key) or 0 for key in own), default=0)

@@ -148,17 +148,17 @@ class _PlaceSweep:
         if not left.is_as_listed(self._store):
             return "kept", "somebody writes it"
         if self._rule.dry_run:
-            wrong, stays = unreadable, "it would stay"
+            lost, stays = "; ".join(unreadable), "would stay"
         else:
             remains = left.remove(self._store)
-            wrong, stays = remains.unreadable, f"it stays; {_DELETE}"
-            if remains.errors:
-                others = len(remains.errors) - 1
-                more = f" (and {others} more)" if others else ""
-                first = f"an upload stays open: {remains.errors[0].message}{more}"
-                return "failed", "; ".join((first, *wrong))
-        if wrong:
-            return "failed", f"{'; '.join(wrong)}; nobody knows which uploads it names: {stays}"
+            if remains.still_open:
+                return "failed", remains.reason
+            lost, stays = remains.reason, f"stays: {_DELETE}"
+        if lost:
+            return (
+                "failed",
+                f"{lost}; nobody knows which uploads such a journal names, so it {stays}",
+            )
         return self._rule.done, ""
 
     # -- what no journal names
