@@ -466,7 +466,7 @@ def test_a_journal_stays_while_an_upload_of_it_cannot_be_aborted(memory: ObjectS
     destination = Destination(Wrapped(memory, abort_upload=stubborn), "stored")
     rows = tuple(upload_row(key, memory.create_upload(key)) for key in ("a", "stuck", "z"))
     write(destination, journal(uploads=rows))
-    with pytest.raises(StoreError, match="an upload of 'stuck' stays open, .* 503"):
+    with pytest.raises(StoreError, match=r"an upload of 'stuck' stays open, .* 503"):
         destination.run(
             "delete_journals",
             {"folder": "out/", "transfer_key": "ab" * 16, "epoch": 1},
