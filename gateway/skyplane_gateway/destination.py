@@ -25,7 +25,7 @@ from skyplane_gateway.errors import (
     UnknownTransfer,
 )
 from skyplane_gateway.journals import JournalFolder, Window, abort_intended
-from skyplane_gateway.lead.journal import Journal
+from skyplane_gateway.lead.journal import Journal, epoch_of
 from skyplane_gateway.readback import find_landed, known_crc32c, read_crc32c
 from skyplane_gateway.stores.base import (
     IF_ABSENT,
@@ -206,23 +206,28 @@ class Destination:
         the newest, `journal_etag`, `written_s_ago`; or it is an intent of one that is gone,
         noted at `noted_unix_s`.
         """
+        place = "folder", "transfer_key", "epoch"
+        rows = self._journals_through(*(arguments[name] for name in place))
         if arguments.get("noted_unix_s") is not None:
             when = Window.around(float(arguments["noted_unix_s"]))
-        else:
-            folder = self._journal_folder(arguments["folder"], arguments["transfer_key"])
-            rows = folder.rows()
-            if not rows:
-                return {}  # Whoever removed the journals has seen to what they named.
+        elif rows:
             newest = rows[-1]
             # Now, by the store's clock: or earlier, where the journal was written meanwhile.
             is_that = newest.etag == arguments.get("journal_etag")
             age_s = float(arguments["written_s_ago"]) if is_that else 0.0
             when = Window.since(newest.last_modified + age_s - float(arguments["asked_s_ago"]))
+        else:
+            return {}  # Whoever removed the journals has seen to what they named.
+        own, spared = {row.key for row in rows}, arguments.get("spared")
         try:
-            abort_intended(self.store, arguments["key"], when, spared=arguments.get("spared"))
+            abort_intended(self.store, arguments["key"], when, own=own, spared=spared)
         except (PermissionDenied, JournalUnreadable) as error:
             log.warning("an upload of %r may stay open: %s", arguments["key"], error)
         return {}
+
+    def _journals_through(self, folder: str, transfer_key: str, epoch: int) -> list[ObjectInfo]:
+        rows = self._journal_folder(folder, transfer_key).rows()
+        return [row for row in rows if (epoch_of(row.key) or 0) <= epoch]
 
     # -- what a lead asks that goes on with a transfer
 

@@ -263,18 +263,24 @@ class JournalFolder:
         Raises:
             StoreError: as the store says.
         """
-        found = list(self.uploads(through_epoch))
-        lost = {named.key: named.wrong for named in found if named.wrong}
+        own = {row.key for row in self.rows() if (epoch_of(row.key) or 0) <= through_epoch}
+        known: list[str] = []
+        unreadable: list[str] = []
         still_open: list[tuple[str, str]] = []
-        for row in (row for named in found for row in named.rows):
-            try:
-                self._abort(row, lost)
-            except SkyplaneError as error:
-                log.warning("an upload of %r stays open: %s", row.key, error)
-                still_open.append((row.key, error.message))
+        for named in self.uploads(through_epoch):
+            if named.wrong:
+                unreadable.append(named.wrong)
+                continue
+            known.append(named.key)
+            for row in named.rows:
+                try:
+                    self._abort(row, own)
+                except SkyplaneError as error:
+                    log.warning("an upload of %r stays open: %s", row.key, error)
+                    still_open.append((row.key, error.message))
         if not still_open:
-            self._delete(named.key for named in found if not named.wrong)
-        return Remains(tuple(still_open), tuple(lost.values()))
+            self._delete(known)
+        return Remains(tuple(still_open), tuple(unreadable))
 
     def delete(self, through_epoch: int) -> None:
         """Remove the journals of this and older epochs, whatever they name. Idempotent."""
@@ -289,11 +295,11 @@ class JournalFolder:
                 parts = self._prefix.rstrip("/").split("/")
                 self._store.delete("/".join(parts[: len(parts) - depth]) + "/")
 
-    def _abort(self, row: UploadRow, lost: Collection[str]) -> None:
+    def _abort(self, row: UploadRow, own: Collection[str]) -> None:
         if row.upload_id is not None:
             self._store.abort_upload(row.key, row.upload_id)
         elif row.noted_unix_s is not None:
-            abort_intended(self._store, row.key, Window.around(row.noted_unix_s), lost=lost)
+            abort_intended(self._store, row.key, Window.around(row.noted_unix_s), own=own)
 
     def _epochs(self) -> list[int]:
         return [epoch_of(row.key) or 0 for row in self.rows()]
@@ -364,8 +370,8 @@ def abort_intended(
     key: str,
     when: Window,
     *,
+    own: Collection[str],
     spared: str | None = None,
-    lost: Collection[str] = (),
 ) -> None:
     """Abort the uploads of exactly that key which were begun within that time.
 
@@ -374,8 +380,9 @@ def abort_intended(
     whatever transfer, stays.
 
     Args:
+        own: keys of the journals of who asks. What one of them may name that cannot be read
+            need not stay; the lead that writes it names its upload as `spared`.
         spared: the id of one more that stays.
-        lost: keys of journals that cannot be read, and whose uploads need not stay.
 
     Raises:
         JournalUnreadable: it may name one of them; all stay.
@@ -388,26 +395,25 @@ def abort_intended(
     ]
     if not found:
         return
-    named = _ids_of(store, key, lost)
+    named = _ids_of(store, key, own)
     for upload in found:
         if upload.upload_id not in named:
             log.info("the upload %s of %r, which nobody knows, is aborted", upload.upload_id, key)
             store.abort_upload(key, upload.upload_id)
 
 
-def _ids_of(store: ObjectStore, key: str, lost: Collection[str]) -> frozenset[str]:
-    """The uploads of that key that journals name but those of the keys `lost`; journals can
-    only lie in folders above it.
+def _ids_of(store: ObjectStore, key: str, own: Collection[str]) -> frozenset[str]:
+    """The uploads of that key that journals name; those can only lie in folders above it.
 
     Raises:
-        JournalUnreadable: of one nobody knows what it names.
+        JournalUnreadable: of one that is not `own` nobody knows what it names.
     """
     found: set[str] = set()
     for folder in folders_above(key):
         keys = (place_of(row.key) for row in store.list(folder + JOURNAL_FOLDER))
         for transfer_key in sorted({place[1] for place in keys if place is not None}):
             for named in JournalFolder(store, folder, transfer_key).uploads():
-                if named.wrong and named.key not in lost:
+                if named.wrong and named.key not in own:
                     raise JournalUnreadable(named.wrong)
                 rows = (row for row in named.rows if row.key == key)
                 found.update(row.upload_id for row in rows if row.upload_id is not None)

@@ -18,7 +18,7 @@ from skyplane_gateway.errors import (
     UnknownTransfer,
 )
 from skyplane_gateway.journals import JournalFolder, Remains
-from skyplane_gateway.lead.journal import Journal, UploadRow
+from skyplane_gateway.lead.journal import Journal, UploadRow, journal_key
 from skyplane_gateway.leftovers import find_transfers
 from skyplane_gateway.protocol.checksum import crc32c
 from skyplane_gateway.stores import open_store
@@ -259,7 +259,7 @@ def begun_at(store: ObjectStore, times: dict[str, float]) -> Any:
 
 
 def place(**more: Any) -> dict[str, Any]:
-    return {"folder": "out/", "transfer_key": KEY, **more}
+    return {"folder": "out/", "transfer_key": KEY, "epoch": 2, **more}
 
 
 def test_beginning_an_upload_ends_no_other(memory: ObjectStore) -> None:
@@ -315,7 +315,7 @@ def test_who_may_not_list_uploads_is_not_failed_by_that(memory: ObjectStore) -> 
         raise PermissionDenied("s3:ListBucketMultipartUploads")
 
     destination = Destination(Wrapped(memory, list_uploads=denied), "stored")
-    destination.run("abort_intended", {"key": "out/k", "noted_unix_s": 1.0})
+    destination.run("abort_intended", place(key="out/k", noted_unix_s=1.0))
 
 
 def test_a_store_that_does_not_answer_is_asked_again(memory: ObjectStore) -> None:
@@ -324,7 +324,20 @@ def test_a_store_that_does_not_answer_is_asked_again(memory: ObjectStore) -> Non
 
     destination = Destination(Wrapped(memory, list_uploads=failing), "stored")
     with pytest.raises(StoreUnavailable):
-        destination.run("abort_intended", {"key": "out/k", "noted_unix_s": 1.0})
+        destination.run("abort_intended", place(key="out/k", noted_unix_s=1.0))
+
+
+def test_its_own_spoilt_journal_keeps_no_upload_open(memory: ObjectStore) -> None:
+    """Seed 208548158426: it might name it, it seemed, and in the end nothing did."""
+    write(memory, KEY, epoch=1)
+    write(memory, KEY, epoch=2)
+    asked = place(key="out/k", asked_s_ago=10.0)
+    destination = Destination(memory, "stored")
+    for spoilt, stays in ((1, False), (2, False), (3, True)):
+        memory.create_upload("out/k")
+        memory.put(journal_key("out/", KEY, spoilt), b"{")
+        destination.run("abort_intended", asked)
+        assert bool(ids(memory)) == stays, "a newer lead's may be its own"
 
 
 def test_an_intent_of_an_earlier_epoch_keeps_its_time(memory: ObjectStore) -> None:
@@ -341,7 +354,7 @@ def test_an_intent_of_an_earlier_epoch_keeps_its_time(memory: ObjectStore) -> No
     begun, before, after = (memory.create_upload("out/k") for _ in range(3))
     times = {begun: written - 5, before: written - 3700, after: written + 3700}
     destination = Destination(begun_at(memory, times), "stored")
-    destination.run("abort_intended", {"key": "out/k", "noted_unix_s": row.noted_unix_s})
+    destination.run("abort_intended", place(key="out/k", noted_unix_s=row.noted_unix_s))
     assert ids(memory) == {before, after}
 
 

@@ -254,7 +254,7 @@ def test_an_intent_that_a_lost_journal_may_name_keeps_its_own(
     upload_id = store.create_upload("out/k")
     folder.write(journal(uploads=(UploadRow("out/k", None, "k", "v", 10, 5),)), None)
     with pytest.raises(JournalUnreadable, match="cdcd"):
-        abort_intended(store, "out/k", Window(0.0, math.inf))
+        abort_intended(store, "out/k", Window(0.0, math.inf), own=())
     with pytest.raises(
         StoreError, match=r"^an upload of 'out/k' stays open, so the journals stay: .*cdcd"
     ):

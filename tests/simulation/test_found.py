@@ -9,6 +9,7 @@ from tests.simulation.schedule import (
     Cancel,
     Change,
     Cut,
+    Frame,
     Kill,
     KillClient,
     Schedule,
@@ -181,3 +182,17 @@ def test_clearing_up_asks_no_more_of_a_store_than_it_must() -> None:
     more = {"there": 2, "then": "again elsewhere", "source_vouches": False}
     outcome = run(Schedule(215807116887, 0, sizes, faults, "replace", **more))  # type: ignore[arg-type]
     assert outcome.inspection.then_state == "succeeded"
+
+
+def test_a_transfer_s_own_spoilt_journal_keeps_no_upload_open() -> None:
+    """A sink was stopped over a request for an upload. Another was to abort what that had
+    made, and left it: the journal, spoilt just then, might name it. It did not, later."""
+    sizes = (32768, 32767, 153600, 71680, 71680, 700, 5120, 32767, 1)
+    faults = (
+        Stop(0.446, 1, 400.0),
+        Store("destination", "put", 5, 30, "corrupt"),
+        Frame(0.394, 5, "flip", 4),
+        Change(0.18, 2, is_deleted=False),
+    )
+    outcome = run(Schedule(208548158426, 3, sizes, faults, "skip", then="again elsewhere"))
+    assert (outcome.state, outcome.inspection.then_state) == ("failed", "succeeded")

@@ -297,17 +297,18 @@ class JournalKeeper:
             self._changed.notify_all()
 
     def place(self) -> dict[str, Any]:
-        """What tells a sink which journals are those of the transfer."""
-        return {"folder": self._folder, "transfer_key": self._identity.transfer_key}
+        """What tells a sink which journals are those of the transfer, through this epoch."""
+        transfer = self._identity
+        return {
+            "folder": self._folder,
+            "transfer_key": transfer.transfer_key,
+            "epoch": transfer.epoch,
+        }
 
     def last_writing(self) -> dict[str, Any]:
         """What tells a sink the store's time of now, by that of the journal."""
         written_s_ago = asyncio.get_running_loop().time() - self._written_s
         return {"journal_etag": self._etag, "written_s_ago": written_s_ago}
-
-    def deletion(self) -> dict[str, Any]:
-        """What `require_newest` and `delete_journals` are given at the end."""
-        return {**self.place(), "epoch": self._identity.epoch}
 
     async def _patiently(self, verb: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         attempt = 0

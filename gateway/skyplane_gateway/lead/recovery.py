@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from skyplane_gateway.errors import ChecksumMismatch, NotFound, StoreError
 from skyplane_gateway.lead.journal import DoneRow, UploadRow
@@ -67,12 +67,14 @@ class Recovery:
         past: what earlier epochs left.
         call: runs a verb at a sink.
         source: learns checksums and attributes of source objects.
+        place: of the transfer's journals, as `JournalKeeper.place` tells.
     """
 
-    def __init__(self, past: Past, call: Verb, source: Source) -> None:
+    def __init__(self, past: Past, call: Verb, source: Source, place: Mapping[str, Any]) -> None:
         self._past = past
         self._call = call
         self._source = source
+        self._place = place
 
     async def settle(self, row: Selection, *, is_last: bool = False) -> Settled:
         """What is left to do; uploads that nobody goes on with have been aborted.
@@ -94,7 +96,7 @@ class Recovery:
             await self._call("abort", {"key": upload.key, "upload_id": upload.upload_id})
         elif upload.noted_unix_s is not None:
             arguments = {"key": upload.key, "noted_unix_s": upload.noted_unix_s}
-            await self._call("abort_intended", arguments)
+            await self._call("abort_intended", {**arguments, **self._place})
 
     async def abort_strays(self, strays: Iterable[UploadRow], keeper: Keeper) -> None:
         """Abort what nobody goes on with; the keeper is told of each.

@@ -260,12 +260,12 @@ class LeadTransfer:
         keeper = self._keeper
         if self._is_resumable or keeper is None:
             return
-        if not await self._sinks.call_once("require_newest", keeper.deletion()):
+        if not await self._sinks.call_once("require_newest", keeper.place()):
             return  # What is open is a newer lead's, or out of reach.
         self._movers.uploads.inherit(keeper.uploads)
         await self._movers.uploads.abort_all()
         if self.state == "cancelled":
-            await self._sinks.call_once("delete_journals", keeper.deletion())
+            await self._sinks.call_once("delete_journals", keeper.place())
 
     def _is_left(self, work: asyncio.Task[None]) -> bool:
         """Whether the work ended with something left to do, and not by a cancellation."""
@@ -305,7 +305,6 @@ class LeadTransfer:
             verify=self.spec.verify,
             trusts_checksum=self._crew.capabilities.trusts_checksum,
         )
-        recovery = Recovery(Past(past.journal, doubt), self._verb, self._source)
         identity = Journal(
             self.transfer_key,
             self.epoch,
@@ -316,6 +315,9 @@ class LeadTransfer:
         )
         self._keeper = JournalKeeper(
             self._verb, self._folder, identity, past.journal, randomness=self._randomness
+        )
+        recovery = Recovery(
+            Past(past.journal, doubt), self._verb, self._source, self._keeper.place()
         )
         self._movers.keeper = self._keeper
         self._work = Work(

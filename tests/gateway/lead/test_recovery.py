@@ -134,7 +134,7 @@ class Lead:
         keeping = asyncio.create_task(self.keeper.run())
         try:
             await self.keeper.flush()
-            self.recovery = Recovery(Past(inherited.journal), self.call, self)
+            self.recovery = Recovery(Past(inherited.journal), self.call, self, self.keeper.place())
             await self.recovery.abort_strays(inherited.strays, self.keeper)
             await self._everything()
         finally:
@@ -143,7 +143,7 @@ class Lead:
             if isinstance(ending, Died):
                 raise ending
         world.ended.add(world.epoch)
-        await self.call("delete_journals", self.keeper.deletion())
+        await self.call("delete_journals", self.keeper.place())
 
     async def head(self, key: str) -> ObjectInfo:
         return self.world.source.head(key)
@@ -357,7 +357,7 @@ class Mended:
         upload_id = self.there.create_upload("k", NEW)
         row = UploadRow("k", upload_id, "k", info.etag, len(self.body), PART, crc32c(self.body))
         journal = Journal(KEY, 1, RULE, PART, writer="w", uploads=(row,))
-        self.recovery = Recovery(Past(journal), self.call, self)
+        self.recovery = Recovery(Past(journal), self.call, self, {})
         left = self.there.head("k")
         fence = Precondition(if_match=left.etag)
         self.row = Selection(info, "k", left, action, "", fence)  # type: ignore[arg-type]
