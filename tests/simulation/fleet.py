@@ -214,16 +214,26 @@ class SimProvisioner:
         self.ensured += 1
         if spec.must_exist and not self.fleet.gateways:
             raise FleetLost("there is no such fleet")
-        for node in self.fleet.nodes:
-            gateway = self.fleet.gateways.get(node)
-            if gateway is None or not gateway.is_alive:
-                self.fleet.start(node)
+        self._start_missing()
         try:
             self._tell(self.fleet.nodes)
         except SkyplaneError as error:
-            raise ProvisionFailed(f"a gateway does not answer: {error}") from error
+            # One that ends while it is asked is replaced: the real one adopts who answers.
+            if not self._start_missing():
+                raise ProvisionFailed(f"a gateway does not answer: {error}") from error
+            self._tell(self.fleet.nodes)
         self._await_connected()
         return self.document(spec)
+
+    def _start_missing(self) -> bool:
+        """Whether one was missing."""
+        there = self.fleet.gateways
+        missing = [
+            node for node in self.fleet.nodes if node not in there or not there[node].is_alive
+        ]
+        for node in missing:
+            self.fleet.start(node)
+        return bool(missing)
 
     def _client(self, node: str) -> SimControlClient:
         host, port = self.fleet.gateways[node].control

@@ -196,3 +196,11 @@ def test_a_transfer_s_own_spoilt_journal_keeps_no_upload_open() -> None:
     )
     outcome = run(Schedule(208548158426, 3, sizes, faults, "skip", then="again elsewhere"))
     assert (outcome.state, outcome.inspection.then_state) == ("failed", "succeeded")
+
+
+def test_a_gateway_that_ends_while_it_is_asked_is_replaced() -> None:
+    """By the lease of one that had slept, in the moment in which the next run came."""
+    faults = (Kill(2.105, 2, 20.0), Stop(0.314, 1, 400.0), Stop(1.853, 0, 0.5))
+    sizes, rule = (700, 71680, 71680), "replace-if-different"
+    outcome = run(Schedule(208548163900, 1, sizes, faults, rule, announcing=4, then="again"))
+    assert (outcome.state, outcome.inspection.then_state) == ("failed", "succeeded")
