@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -100,6 +101,7 @@ def test_a_million_keys_that_fail_after_an_epoch_that_knew_much(bound_mib: float
 @pytest.mark.soak
 @pytest.mark.parametrize("case", ["copied", "failed", "copied last", "behind skipped"])
 def test_a_million_keys(case: str, bound_mib: float) -> None:
-    few, many = lead(case, 200_000), lead(case, 1_000_000)
-    assert many["grown_mib"] < bound_mib
-    assert many["grown_mib"] - few["grown_mib"] < MAY_GROW_MIB
+    few, many = ([lead(case, keys)["grown_mib"] for _ in range(3)] for keys in (200_000, 1_000_000))
+    assert max(many) < bound_mib
+    # The same 200,000 took 72, 75 and 84 MiB.
+    assert median(many) - median(few) < MAY_GROW_MIB
