@@ -208,7 +208,8 @@ class Destination:
         """
         place = "folder", "transfer_key", "epoch"
         rows = self._journals_through(*(arguments[name] for name in place))
-        if arguments.get("noted_unix_s") is not None:
+        is_noted = arguments.get("noted_unix_s") is not None
+        if is_noted:
             when = Window.around(float(arguments["noted_unix_s"]))
         elif rows:
             newest = rows[-1]
@@ -222,6 +223,9 @@ class Destination:
         try:
             abort_intended(self.store, arguments["key"], when, own=own, spared=spared)
         except (PermissionDenied, JournalUnreadable) as error:
+            if not is_noted:
+                raise
+            # The object need not wait for it: the journal that notes it stays until the end.
             log.warning("an upload of %r may stay open: %s", arguments["key"], error)
         return {}
 

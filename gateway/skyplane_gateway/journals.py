@@ -381,7 +381,7 @@ def abort_intended(
 
     Args:
         own: keys of the journals of who asks. What one of them may name that cannot be read
-            need not stay; the lead that writes it names its upload as `spared`.
+            need not stay: who asks names as `spared` what it goes on with, or goes on with none.
         spared: the id of one more that stays.
 
     Raises:

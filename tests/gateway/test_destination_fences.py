@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from skyplane_gateway.destination import Destination
 from skyplane_gateway.errors import (
+    JournalUnreadable,
     NotFound,
     PermissionDenied,
     PreconditionFailed,
@@ -310,12 +312,17 @@ def test_once_the_journals_are_gone_there_is_nothing_to_look_for(memory: ObjectS
     assert ids(memory) == {theirs}
 
 
-def test_who_may_not_list_uploads_is_not_failed_by_that(memory: ObjectStore) -> None:
+def test_an_object_is_not_failed_by_uploads_that_may_not_be_listed(memory: ObjectStore) -> None:
+    """What an earlier lead noted stays noted in its journal; who asked himself is told."""
+
     def denied(original: Any, prefix: str) -> Any:
         raise PermissionDenied("s3:ListBucketMultipartUploads")
 
+    write(memory, KEY)
     destination = Destination(Wrapped(memory, list_uploads=denied), "stored")
     destination.run("abort_intended", place(key="out/k", noted_unix_s=1.0))
+    with pytest.raises(PermissionDenied):
+        destination.run("abort_intended", place(key="out/k", asked_s_ago=1.0))
 
 
 def test_a_store_that_does_not_answer_is_asked_again(memory: ObjectStore) -> None:
@@ -331,13 +338,25 @@ def test_its_own_spoilt_journal_keeps_no_upload_open(memory: ObjectStore) -> Non
     """Seed 208548158426: it might name it, it seemed, and in the end nothing did."""
     write(memory, KEY, epoch=1)
     write(memory, KEY, epoch=2)
-    asked = place(key="out/k", asked_s_ago=10.0)
     destination = Destination(memory, "stored")
-    for spoilt, stays in ((1, False), (2, False), (3, True)):
-        memory.create_upload("out/k")
-        memory.put(journal_key("out/", KEY, spoilt), b"{")
-        destination.run("abort_intended", asked)
-        assert bool(ids(memory)) == stays, "a newer lead's may be its own"
+    for epoch in (1, 2):
+        memory.put(journal_key("out/", KEY, epoch), b"{")
+        for when in ({"asked_s_ago": 10.0}, {"noted_unix_s": time.time()}):
+            memory.create_upload("out/k")
+            destination.run("abort_intended", place(key="out/k", **when))
+            assert not ids(memory)
+
+
+def test_a_newer_lead_s_spoilt_journal_keeps_them_open(memory: ObjectStore) -> None:
+    """They may be its own."""
+    write(memory, KEY, epoch=2)
+    memory.put(journal_key("out/", KEY, 3), b"{")
+    theirs = memory.create_upload("out/k")
+    destination = Destination(memory, "stored")
+    destination.run("abort_intended", place(key="out/k", noted_unix_s=time.time()))
+    with pytest.raises(JournalUnreadable):
+        destination.run("abort_intended", place(key="out/k", asked_s_ago=10.0))
+    assert ids(memory) == {theirs}
 
 
 def test_an_intent_of_an_earlier_epoch_keeps_its_time(memory: ObjectStore) -> None:

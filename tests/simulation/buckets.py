@@ -84,6 +84,9 @@ class Bucket:
         deleted: told of everything that a transfer deletes.
         has_forgotten: a journal was removed, and with it the knowledge of what is ours.
         moments: key -> what the wall clock showed when a user gave it each version.
+        runs_ended: how many.
+        orphans: uploads that the store began once the run had ended that had asked for
+            them, and the gateway was dead: nobody but a sweep can know of these.
         wrongs: what was done against the rule.
     """
 
@@ -105,6 +108,8 @@ class Bucket:
     deleted: Callable[[str, Content], None] = _nobody_minds
     has_forgotten: bool = False
     moments: dict[str, list[float]] = field(default_factory=dict)
+    runs_ended: int = 0
+    orphans: set[str] = field(default_factory=set)
     wrongs: list[str] = field(default_factory=list)
     _headed_s: dict[str, float] = field(default_factory=dict)
     _written_s: dict[str, float] = field(default_factory=dict)
@@ -146,6 +151,10 @@ class Bucket:
     def came_unseen(self, key: str) -> bool:
         """Whether a user has written it since the last listing."""
         return self._written_s.get(key, -1e9) > self._listed_s
+
+    def was_absent(self, key: str) -> bool:
+        """Whether a user's object may not have been there at the last listing."""
+        return key in self.interrupted and self.came_unseen(key)
 
     def was_headed(self, key: str) -> None:
         self._headed_s[key] = self.world.now

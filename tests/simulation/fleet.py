@@ -215,13 +215,14 @@ class SimProvisioner:
         if spec.must_exist and not self.fleet.gateways:
             raise FleetLost("there is no such fleet")
         self._start_missing()
-        try:
-            self._tell(self.fleet.nodes)
-        except SkyplaneError as error:
-            # One that ends while it is asked is replaced: the real one adopts who answers.
-            if not self._start_missing():
-                raise ProvisionFailed(f"a gateway does not answer: {error}") from error
-            self._tell(self.fleet.nodes)
+        while True:
+            try:
+                self._tell(self.fleet.nodes)
+                break
+            except SkyplaneError as error:
+                # One that ends while it is asked is replaced: the real one adopts who answers.
+                if not self._start_missing():
+                    raise ProvisionFailed(f"a gateway does not answer: {error}") from error
         self._await_connected()
         return self.document(spec)
 

@@ -145,13 +145,8 @@ def _equal(scene: Scene) -> list[str]:
         if not scene.source.is_users(key, there.get(key))
         and not scene.rules.stays(key, there.get(key))
         and key not in scene.destination.removed
-        and not _was_absent(scene, key)
+        and not scene.source.was_absent(key)
     ]
-
-
-def _was_absent(scene: Scene, key: str) -> bool:
-    """Whether the object may not have been at the source when that was listed."""
-    return key in scene.source.interrupted and scene.source.came_unseen(key)
 
 
 def _whole(scene: Scene, state: str, has_handle: bool) -> list[str]:
@@ -247,8 +242,10 @@ def _may_be_hindered(schedule: Schedule) -> bool:
 
 def _left(scene: Scene, state: str, *, is_calm: bool = False) -> list[str]:
     """Only what failed keeps a journal, and only what a journal names is open."""
-    uploads, journals = scene.destination.open_uploads(), scene.destination.journals()
-    spoilt = {key for key, body in journals.items() if body == scene.destination.spoilt.get(key)}
+    destination = scene.destination
+    uploads, journals = destination.open_uploads(), destination.journals()
+    uploads = {id_: key for id_, key in uploads.items() if id_ not in destination.orphans}
+    spoilt = {key for key, body in journals.items() if body == destination.spoilt.get(key)}
     if spoilt:
         uploads = {}  # It may name them.
     if state in ("succeeded", "cancelled") and (is_calm or not _may_be_hindered(scene.schedule)):

@@ -69,6 +69,8 @@ class Rules:
         for other in self.source.data():
             if other.endswith(ANNOUNCING) or other in self.destination.removed:
                 continue
+            if self.source.was_absent(other):
+                continue
             content = there.get(other)
             if not (
                 self.source.is_users(other, content) or self.destination.is_users(other, content)

@@ -193,6 +193,7 @@ def _play(scene: Scene, inspection: Inspection) -> None:
     scene.world.run_until(lambda: scene.are_all_over, within_s=WITHIN_S)
     inspection.ended_s = scene.world.now
     inspection.look_at_first(scene)
+    scene.destination.runs_ended += 1
     calm(scene)
     scene.world.run_for(1.5 * max(LATE_S))
     inspection.look_again(scene)

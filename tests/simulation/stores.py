@@ -175,9 +175,16 @@ class FaultyStore:
         return self._distrusted(self._request("put", key, effect))
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
-        return self._request(
-            "create_upload", key, lambda _: self._store.create_upload(key, attributes)
-        )
+        bucket, sender = self._bucket, self._world.thread.process
+        asked_in = bucket.runs_ended
+
+        def effect(_: Kind | None) -> str:
+            upload_id = self._store.create_upload(key, attributes)
+            if sender.is_dead and bucket.runs_ended > asked_in:
+                bucket.orphans.add(upload_id)
+            return upload_id
+
+        return self._request("create_upload", key, effect)
 
     def put_part(
         self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int

@@ -204,3 +204,40 @@ def test_a_gateway_that_ends_while_it_is_asked_is_replaced() -> None:
     sizes, rule = (700, 71680, 71680), "replace-if-different"
     outcome = run(Schedule(208548163900, 1, sizes, faults, rule, announcing=4, then="again"))
     assert (outcome.state, outcome.inspection.then_state) == ("failed", "succeeded")
+
+
+def test_what_a_lost_request_begins_is_named_even_where_another_upload_took_its_place() -> None:
+    """A sink was stopped over a request for an upload. What the store made of that was looked
+    for before it was there, and not again: the lead was killed, and its journal named the
+    upload of the second request alone."""
+    faults = (Kill(0.939, 1, 0.5), Stop(2.407, 0, 0.5), Stop(0.913, 4, 40.0))
+    sizes, rule = (65536, 65536, 32768), "replace-if-different"
+    outcome = run(Schedule(145907886145, 2, sizes, faults, rule, announcing=4))
+    assert outcome.state == "succeeded"
+
+
+def test_an_object_that_comes_after_the_listing_is_nothing_to_wait_for() -> None:
+    """It had been deleted before, and what announces the others did not wait for it."""
+    faults = (
+        Change(0.842, 4, is_deleted=False),
+        Stop(0.559, 0, 40.0),
+        Change(0.176, 4, is_deleted=True),
+        Change(0.169, 4, is_deleted=False),
+    )
+    sizes = (65536, 700, 0, 1, 266240, 700, 32767)
+    more = {"trusts_checksum": False, "announcing": 3, "source_vouches": False}
+    outcome = run(Schedule(145907886938, 2, sizes, faults, "fail", then="again elsewhere", **more))  # type: ignore[arg-type]
+    assert (outcome.state, outcome.inspection.then_state) == ("succeeded", "failed")
+
+
+def test_what_the_store_begins_after_all_have_ended_is_the_sweep_s() -> None:
+    """Sink and lead had been killed over that request, and the next lead was done before."""
+    faults = (
+        Kill(1.748, 0, 20.0),
+        Slow(1.481, 0, 5.0, 1000.0),
+        Kill(1.258, 2, 20.0),
+        Store("destination", "create_upload", 3, 1, "slow"),
+    )
+    sizes = (153600, 32768, 32767, 1, 153600, 0, 153600, 32768)
+    outcome = run(Schedule(145907888048, 1, sizes, faults, "replace", announcing=3, then="again"))
+    assert (outcome.state, outcome.inspection.then_state) == ("succeeded", "succeeded")

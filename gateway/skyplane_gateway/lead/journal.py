@@ -98,14 +98,16 @@ class UploadRow:
 
     Attributes:
         key: at the destination.
-        upload_id: None while the store may or may not have been asked to create it.
+        upload_id: None while the store may or may not have been asked to create it, and of
+            one that a request without an answer may have begun beside that of another row.
         source_key, source_etag, size_bytes: the version that its parts are of.
         part_bytes: length of every part but the last.
         attributes: digest of those that it was begun with; None where there are none to
             tell, or an older release wrote the row.
         crc32c: of the whole, once the commit has begun; None before.
         noted_unix_s: of one without an id that an earlier lead has left: when that was seen
-            to live last, by the store's clock. None for one of this lead's own.
+            to live last, by the store's clock; or when the request without an answer was
+            made, by the lead's. None for one that this lead is about to create.
     """
 
     key: str

@@ -105,14 +105,14 @@ def inheritance(
         (row.key, row.upload_id): row
         for journal in journals
         for row in journal.uploads
-        # An unknown one of a key that goes on is looked for when its turn comes.
         if (row.key, row.upload_id) not in named and row.upload_id is not None
     }
     unknown = {
-        row.key: row
+        (row.key, row.noted_unix_s): row
         for journal in journals
         for row in journal.uploads
-        if row.upload_id is None and row.key not in kept
+        # That of a key that goes on is looked for when its turn comes.
+        if row.upload_id is None and row != kept.get(row.key)
     }
     wrongs = tuple(lost[epoch] for epoch in sorted(lost))
     return Inheritance(newest, (*strays.values(), *unknown.values()), wrongs)
@@ -182,8 +182,8 @@ class JournalKeeper:
         self._ledger.intent(row)
         self._touch()
 
-    def created(self, key: str, upload_id: str) -> None:
-        self._ledger.created(key, upload_id)
+    def created(self, key: str, upload_id: str, *, lost_unix_s: float | None = None) -> None:
+        self._ledger.created(key, upload_id, lost_unix_s=lost_unix_s)
         # At once: an upload without a name can only be looked for.
         self._wanted.set()
 
@@ -344,7 +344,7 @@ class NoJournal:
 
     def listed(self, key: str, *, is_last: bool = False) -> None: ...
     def intent(self, row: UploadRow) -> None: ...
-    def created(self, key: str, upload_id: str) -> None: ...
+    def created(self, key: str, upload_id: str, *, lost_unix_s: float | None = None) -> None: ...
     def committing(self, key: str, crc32c: int) -> None: ...
     def aborted(self, key: str, upload_id: str | None) -> None: ...
     def committed(self, row: DoneRow) -> None: ...

@@ -27,6 +27,9 @@ BEHIND_BYTES: Final = 3 << 20
 BEGUN_BYTES: Final = 1 << 20
 FAILED_BYTES: Final = 1 << 20
 
+#: Rows of requests for an upload that had no answer, of keys that have another one since.
+LOST_BYTES: Final = 1 << 19
+
 #: Rows up to `through` of objects that times alone would leave in doubt.
 FRESH_BYTES: Final = 1 << 19
 
@@ -40,7 +43,7 @@ LISTED_KEYS: Final = 1 << 15
 #: The comma after a row.
 _COMMA: Final = 1
 
-Row = TypeVar("Row", DoneRow, FailedRow, str)
+Row = TypeVar("Row", DoneRow, FailedRow, UploadRow, str)
 
 
 class BoundedRows(Generic[Row]):
@@ -114,6 +117,7 @@ class Ledger:
         #: older version, say, that could not be aborted when the newer one began.
         self._uploads: dict[str, UploadRow] = {}
         self._strays: dict[tuple[str, str], UploadRow] = {}
+        self._lost: BoundedRows[UploadRow] = BoundedRows(LOST_BYTES)
         #: The last key up to `through` that this epoch has looked at.
         self._seen: str | None = None
         #: Out of bounds: `through` stays where it is, and nothing more is taken as done.
@@ -162,9 +166,18 @@ class Ledger:
         self.revision += 1
         self._begin(replace(row, upload_id=None, crc32c=None))
 
-    def created(self, key: str, upload_id: str) -> None:
+    def created(self, key: str, upload_id: str, *, lost_unix_s: float | None = None) -> None:
+        """The intended upload is there.
+
+        Args:
+            lost_unix_s: when a request for it was made that had no answer: what that began
+                may be there as well, even later, and stays named.
+        """
         self.revision += 1
-        self._uploads[key] = replace(self._uploads[key], upload_id=upload_id)
+        row = self._uploads[key]
+        self._uploads[key] = replace(row, upload_id=upload_id)
+        if lost_unix_s is not None:
+            self._lost.add(key, replace(row, noted_unix_s=lost_unix_s))
 
     def committing(self, key: str, crc32c: int) -> None:
         """The parts are there; the store is about to be asked to make them the object."""
@@ -177,6 +190,8 @@ class Ledger:
         self.revision += 1
         if upload_id is not None:
             self._strays.pop((key, upload_id), None)
+        else:
+            self._lost.discard(key)
         row = self._uploads.get(key)
         if row is not None and row.upload_id == upload_id:
             del self._uploads[key]
@@ -239,7 +254,7 @@ class Ledger:
     @property
     def uploads(self) -> tuple[UploadRow, ...]:
         """Uploads that are open, or may be, by key; the last of a key is the one that goes on."""
-        rows = (*self._strays.values(), *self._uploads.values())
+        rows = (*self._strays.values(), *self._lost, *self._uploads.values())
         return tuple(sorted(rows, key=lambda row: row.key))
 
     # -- how far it is
@@ -265,6 +280,8 @@ class Ledger:
         old = self._uploads.get(row.key)
         if old is not None and old.upload_id is not None:
             self._strays[old.key, old.upload_id] = old
+        elif old is not None and old.noted_unix_s is not None:
+            self._lost.add(old.key, old)
         self._uploads[row.key] = row
 
     def _add_done(self, row: DoneRow) -> None:

@@ -92,7 +92,7 @@ class Movers:
         self._parts = asyncio.Semaphore(_PARTS_UNDER_WAY)
         self._known_parts = Room(_PARTS_KNOWN)
         self._keeps_intents = keeps_intents
-        self.uploads = Uploads(sinks, randomness)
+        self.uploads = Uploads(sinks, randomness, self._now)
         #: Destination key -> what an earlier epoch left of an object that goes on.
         self._left: dict[str, Settled] = {}
 

@@ -346,6 +346,8 @@ class LeadTransfer:
         except NotFound:
             if not keeper.is_complete:
                 raise  # Else that single object was moved, and nobody heard of it.
+        if not self.report.counters.failed:
+            await self._movers.uploads.settle_doubts()
         if self.report.counters.found or keeper.is_complete:
             await keeper.confirm(is_complete=not self.report.counters.failed)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,15 +49,19 @@ class Uploads:
     Args:
         sinks: run verbs on the destination.
         randomness: of the pauses.
+        now: wall time in unix seconds.
 
     Attributes:
         open: those that were begun and have not ended.
         keeper: of the journal.
     """
 
-    def __init__(self, sinks: Sinks, randomness: random.Random) -> None:
+    def __init__(
+        self, sinks: Sinks, randomness: random.Random, now: Callable[[], float] = time.time
+    ) -> None:
         self._sinks = sinks
         self._randomness = randomness
+        self._now = now
         self.open: set[OpenUpload] = set()
         self.keeper: Keeper = NoJournal()
 
@@ -84,8 +89,15 @@ class Uploads:
         self.open.add(upload)
         # As long as the journal says no more than the intent, others look for them too.
         await self._abort_doubtful(key, spared=upload.upload_id)
-        self.keeper.created(key, upload.upload_id)
+        self.keeper.created(key, upload.upload_id, lost_unix_s=self._lost_unix_s(key))
         return upload
+
+    def _lost_unix_s(self, key: str) -> float | None:
+        """When the first request for an upload of that key was made that had no answer."""
+        asked_s = self._sinks.doubtful_keys.get(key)
+        if asked_s is None:
+            return None
+        return self._now() - (asyncio.get_running_loop().time() - asked_s)
 
     async def complete(
         self,
@@ -153,9 +165,18 @@ class Uploads:
         """
         for upload in tuple(self.open):
             await self.abort(upload)
+        await self.settle_doubts()
+
+    async def settle_doubts(self) -> None:
+        """Abort what may have begun without our knowing; the journal goes on naming what no
+        sink could.
+
+        To be called once nothing is under way any more.
+        """
         for key in tuple(self._sinks.doubtful_keys):
             if await self._abort_doubtful(key):
                 del self._sinks.doubtful_keys[key]
+                self.keeper.aborted(key, None)
 
     async def _abort_doubtful(self, key: str, *, spared: str | None = None) -> bool:
         """Abort what requests without an answer may have begun for a key; whether a sink did."""

@@ -194,6 +194,10 @@ class Truth:
     uploads: dict[str, str | None] = field(default_factory=dict)
     #: Uploads of keys that have begun again since.
     strays: set[tuple[str, str]] = field(default_factory=set)
+    #: Keys of which a request had no answer, beside the upload that they have.
+    lost: set[str] = field(default_factory=set)
+    #: Keys that an earlier epoch has left with no more than such a request.
+    noted: set[str] = field(default_factory=set)
     begun: int = 0
 
 
@@ -203,7 +207,8 @@ def check(journal: Journal, truth: Truth) -> None:
         passed = journal.through is not None and key <= journal.through
         assert not passed or key in truth.ended or key in named, key
     uploads = [(row.key, row.upload_id) for row in journal.uploads]
-    assert sorted(map(repr, uploads)) == sorted(map(repr, [*truth.strays, *truth.uploads.items()]))
+    rows = [*truth.strays, *((key, None) for key in truth.lost), *truth.uploads.items()]
+    assert sorted(map(repr, uploads)) == sorted(map(repr, rows))
     assert truth.uploads.items() <= dict(uploads).items()
     assert len(encode_journal(journal)) <= MAX_JOURNAL_BYTES
 
@@ -240,6 +245,9 @@ def run_epoch(data: Any, start: Journal, truth: Truth, keys: list[str], last: se
     # Of a key that has strays alone, the last is the upload that goes on, or is aborted first.
     rows = [(row.key, row.upload_id) for row in start.uploads]
     truth.uploads = dict(rows)
+    main = {row.key: row for row in start.uploads}
+    truth.lost = {row.key for row in start.uploads if not row.upload_id and row != main[row.key]}
+    truth.noted = {key for key, row in main.items() if row.noted_unix_s and not row.upload_id}
     truth.strays = {(key, id_) for key, id_ in rows if id_ and truth.uploads[key] != id_}
     for sequence in range(data.draw(st.integers(0, 30))):
         if waiting and (not open_keys or data.draw(st.booleans())):
@@ -267,25 +275,40 @@ def happens(data: Any, ledger: Ledger, truth: Truth, key: str) -> bool:
     strays = sorted(stray for stray in truth.strays if stray[0] == key)
     if strays:
         choices.append("stray aborted")
+    if key in truth.lost:
+        choices.append("lost aborted")
     what = data.draw(st.sampled_from(choices))
     if what == "intent":
         ledger.intent(upload(key))
         old = truth.uploads.get(key)
         if old is not None:
             truth.strays.add((key, old))
+        elif key in truth.noted:
+            truth.lost.add(key)
+        truth.noted.discard(key)
         truth.uploads[key] = None
     elif what == "created":
         truth.begun += 1
         truth.uploads[key] = f"{truth.begun}"
-        ledger.created(key, f"{truth.begun}")
-    elif what == "aborted":
+        is_lost = data.draw(st.booleans())
+        ledger.created(key, f"{truth.begun}", lost_unix_s=truth.begun if is_lost else None)
+        truth.lost |= {key} if is_lost else set()
+        truth.noted.discard(key)
+    elif what == "aborted" and truth.uploads[key] is not None:
         ledger.aborted(key, truth.uploads.pop(key))
+    elif what in ("aborted", "lost aborted"):
+        ledger.aborted(key, None)
+        truth.lost.discard(key)
+        truth.noted.discard(key)
+        if truth.uploads.get(key, "") is None:
+            del truth.uploads[key]
     elif what == "stray aborted":
         ledger.aborted(*strays[0])
         truth.strays.remove(strays[0])
     elif what == "committed":
         ledger.committed(done(key, is_fresh=data.draw(st.booleans())))
         truth.uploads.pop(key, None)
+        truth.noted.discard(key)
         truth.ended.add(key)
     elif what == "skipped":
         ledger.skipped(key)
@@ -400,3 +423,17 @@ def test_rows_know_their_size_exactly() -> None:
     rows.discard("none")
     assert sorted(rows) == ["bbb", "d"]
     assert ("a" in rows, "b" in rows, len(rows)) == (False, True, 2)
+
+
+def test_what_requests_without_an_answer_began_takes_no_more_room_than_it_may() -> None:
+    ledger = ledger_of()
+    for number in range(10_000):
+        key = f"{number:05}"
+        ledger.listed(key)
+        ledger.intent(upload(key))
+        ledger.created(key, "1", lost_unix_s=1.5)
+        ledger.committed(done(key))
+    rows = ledger.uploads
+    assert 1_000 < len(rows) < 10_000
+    assert set(rows) == {replace(upload(row.key), noted_unix_s=1.5) for row in rows}
+    assert sum(len(repr(row.to_dict())) for row in rows) < 1.2 * module.LOST_BYTES
