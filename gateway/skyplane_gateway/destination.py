@@ -25,7 +25,7 @@ from skyplane_gateway.errors import (
     UnknownTransfer,
 )
 from skyplane_gateway.journals import JournalFolder, Window, abort_intended
-from skyplane_gateway.lead.journal import Journal, epoch_of
+from skyplane_gateway.lead.journal import Journal
 from skyplane_gateway.readback import find_landed, known_crc32c, read_crc32c
 from skyplane_gateway.stores.base import (
     IF_ABSENT,
@@ -206,8 +206,8 @@ class Destination:
         the newest, `journal_etag`, `written_s_ago`; or it is an intent of one that is gone,
         noted at `noted_unix_s`.
         """
-        place = "folder", "transfer_key", "epoch"
-        rows = self._journals_through(*(arguments[name] for name in place))
+        folder = self._journal_folder(arguments["folder"], arguments["transfer_key"])
+        rows = folder.rows(int(arguments["epoch"]))
         is_noted = arguments.get("noted_unix_s") is not None
         if is_noted:
             when = Window.around(float(arguments["noted_unix_s"]))
@@ -228,10 +228,6 @@ class Destination:
             # The object need not wait for it: the journal that notes it stays until the end.
             log.warning("an upload of %r may stay open: %s", arguments["key"], error)
         return {}
-
-    def _journals_through(self, folder: str, transfer_key: str, epoch: int) -> list[ObjectInfo]:
-        rows = self._journal_folder(folder, transfer_key).rows()
-        return [row for row in rows if (epoch_of(row.key) or 0) <= epoch]
 
     # -- what a lead asks that goes on with a transfer
 

@@ -131,11 +131,17 @@ class JournalFolder:
         self._transfer_key = transfer_key
         self._prefix = journals_prefix(folder, transfer_key)
 
-    def rows(self) -> list[ObjectInfo]:
-        """The journals as the store lists them, oldest epoch first."""
+    def rows(self, through_epoch: float = math.inf) -> list[ObjectInfo]:
+        """The journals as the store lists them, oldest epoch first.
+
+        Args:
+            through_epoch: leave out those of newer epochs.
+        """
         place = self._folder, self._transfer_key
         found = (row for row in self._store.list(self._prefix) if place_of(row.key) == place)
-        return sorted(found, key=lambda row: epoch_of(row.key) or 0)
+        epochs = ((epoch_of(row.key) or 0, row) for row in found)
+        through = (pair for pair in epochs if pair[0] <= through_epoch)
+        return [row for _, row in sorted(through, key=lambda pair: pair[0])]
 
     def write(self, journal: Journal, if_match: str | None) -> str:
         """Store a journal in place of the one that its writer wrote last.
@@ -210,7 +216,7 @@ class JournalFolder:
                 found = found if rule is None else _shortened(found, rule)
         return FoundJournals(tuple(found), unreadable)
 
-    def uploads(self, through_epoch: int | None = None) -> Iterator[JournalUploads]:
+    def uploads(self, through_epoch: float = math.inf) -> Iterator[JournalUploads]:
         """What each journal names, oldest epoch first; one journal is held at a time.
 
         Args:
@@ -219,11 +225,10 @@ class JournalFolder:
         Raises:
             StoreError: as the store says.
         """
-        for row in self.rows():
-            if through_epoch is None or (epoch_of(row.key) or 0) <= through_epoch:
-                named = self._uploads_of(row.key)
-                if named is not None:
-                    yield named
+        for row in self.rows(through_epoch):
+            named = self._uploads_of(row.key)
+            if named is not None:
+                yield named
 
     def _uploads_of(self, key: str) -> JournalUploads | None:
         try:
@@ -263,7 +268,7 @@ class JournalFolder:
         Raises:
             StoreError: as the store says.
         """
-        own = {row.key for row in self.rows() if (epoch_of(row.key) or 0) <= through_epoch}
+        own = {row.key for row in self.rows(through_epoch)}
         known: list[str] = []
         unreadable: list[str] = []
         still_open: list[tuple[str, str]] = []
@@ -284,7 +289,7 @@ class JournalFolder:
 
     def delete(self, through_epoch: int) -> None:
         """Remove the journals of this and older epochs, whatever they name. Idempotent."""
-        self._delete(row.key for row in self.rows() if (epoch_of(row.key) or 0) <= through_epoch)
+        self._delete(row.key for row in self.rows(through_epoch))
 
     def _delete(self, keys: Iterable[str]) -> None:
         for key in keys:
