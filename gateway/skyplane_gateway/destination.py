@@ -204,13 +204,14 @@ class Destination:
 
         The request was made `asked_s_ago` by the lead whose journals those are, which wrote
         the newest, `journal_etag`, `written_s_ago`; or it is an intent of one that is gone,
-        noted at `noted_unix_s`.
+        noted at `noted_unix_s`, or requests without an answer since then, `until_unix_s`.
         """
         folder = self._journal_folder(arguments["folder"], arguments["transfer_key"])
         rows = folder.rows(int(arguments["epoch"]))
         is_noted = arguments.get("noted_unix_s") is not None
         if is_noted:
-            when = Window.around(float(arguments["noted_unix_s"]))
+            noted_unix_s = float(arguments["noted_unix_s"])
+            when = Window.around(noted_unix_s, float(arguments.get("until_unix_s", noted_unix_s)))
         elif rows:
             newest = rows[-1]
             # Now, by the store's clock: or earlier, where the journal was written meanwhile.

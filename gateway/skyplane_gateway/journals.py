@@ -27,6 +27,7 @@ from skyplane_gateway.errors import (
 from skyplane_gateway.lead.journal import (
     MAX_JOURNAL_BYTES,
     Journal,
+    LostRow,
     UploadRow,
     decode_journal,
     encode_journal,
@@ -72,11 +73,14 @@ class JournalUploads:
 
     Attributes:
         key: the journal's.
+        rows: those that it tells the keys of, and ids where it knows them.
+        lost: requests without an answer, which may have begun others.
         wrong: what is wrong with it where it cannot be read: nobody knows then what it names.
     """
 
     key: str
     rows: tuple[UploadRow, ...] = ()
+    lost: tuple[LostRow, ...] = ()
     wrong: str = ""
 
 
@@ -235,7 +239,9 @@ class JournalFolder:
             there = self._fetch(key)
         except JournalUnreadable as error:
             return JournalUploads(key, wrong=error.message)
-        return None if there is None else JournalUploads(key, there.journal.uploads)
+        if there is None:
+            return None
+        return JournalUploads(key, there.journal.uploads, there.journal.lost)
 
     def require_newest(self, epoch: int) -> None:
         """Raises StaleEpoch once a newer epoch has a journal: what is open is that one's."""
@@ -277,7 +283,8 @@ class JournalFolder:
                 unreadable.append(named.wrong)
                 continue
             known.append(named.key)
-            for row in named.rows:
+            begun: tuple[UploadRow | LostRow, ...] = (*named.rows, *named.lost)
+            for row in begun:
                 try:
                     self._abort(row, own)
                 except SkyplaneError as error:
@@ -300,8 +307,11 @@ class JournalFolder:
                 parts = self._prefix.rstrip("/").split("/")
                 self._store.delete("/".join(parts[: len(parts) - depth]) + "/")
 
-    def _abort(self, row: UploadRow, own: Collection[str]) -> None:
-        if row.upload_id is not None:
+    def _abort(self, row: UploadRow | LostRow, own: Collection[str]) -> None:
+        if isinstance(row, LostRow):
+            when = Window.around(row.since_unix_s, row.until_unix_s)
+            abort_intended(self._store, row.key, when, own=own)
+        elif row.upload_id is not None:
             self._store.abort_upload(row.key, row.upload_id)
         elif row.noted_unix_s is not None:
             abort_intended(self._store, row.key, Window.around(row.noted_unix_s), own=own)
@@ -362,9 +372,11 @@ class Window:
         return cls(unix_s - _CLOCK_STEP_S, math.inf)
 
     @classmethod
-    def around(cls, unix_s: float) -> Window:
-        """About the time at which a journal with the intent was last written by its lead."""
-        return cls(unix_s - INTENT_S, unix_s + INTENT_S)
+    def around(cls, unix_s: float, until_unix_s: float | None = None) -> Window:
+        """About the time at which a journal with the intent was last written by its lead; or
+        about that in which requests had no answer, by the lead's clock."""
+        until_unix_s = unix_s if until_unix_s is None else until_unix_s
+        return cls(unix_s - INTENT_S, until_unix_s + INTENT_S)
 
     def __contains__(self, unix_s: float) -> bool:
         return self.from_unix_s <= unix_s <= self.until_unix_s

@@ -77,6 +77,7 @@ class LeftTransfer:
         unreadable: dict[str, str] = {}
         for journal in self.journals(store).uploads():
             uploads.update(dict.fromkeys((row.key, row.upload_id) for row in journal.rows))
+            uploads.update(dict.fromkeys((row.key, None) for row in journal.lost))
             if journal.wrong:
                 unreadable[journal.key] = journal.wrong
         return Named(tuple(uploads), unreadable)

@@ -75,7 +75,7 @@ class Bucket:
         versions: key -> everything that a user has given it.
         landed: key -> everything that a transfer has given it.
         removed: keys that a user has deleted and nobody has written since.
-        interrupted: keys that a user has ever deleted.
+        absent: keys that a user had written, and that were not there at the last listing.
         damaged: keys of which the store has ever changed the bytes.
         spoilt: key -> what the store last made of a whole object, in place of what it got.
         objection: why the rule forbids that a transfer replaces that object of a user;
@@ -84,9 +84,9 @@ class Bucket:
         deleted: told of everything that a transfer deletes.
         has_forgotten: a journal was removed, and with it the knowledge of what is ours.
         moments: key -> what the wall clock showed when a user gave it each version.
-        runs_ended: how many.
-        orphans: uploads that the store began once the run had ended that had asked for
-            them, and the gateway was dead: nobody but a sweep can know of these.
+        is_left: the run has ended, and left no journal: nobody goes on.
+        orphans: uploads that the store began then for gateways that were dead: nobody but a
+            sweep can know of them.
         wrongs: what was done against the rule.
     """
 
@@ -100,7 +100,7 @@ class Bucket:
     versions: dict[str, list[Content]] = field(default_factory=dict)
     landed: dict[str, list[Content]] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
-    interrupted: set[str] = field(default_factory=set)
+    absent: set[str] = field(default_factory=set)
     damaged: set[str] = field(default_factory=set)
     spoilt: dict[str, bytes] = field(default_factory=dict)
     objection: Callable[[str, ObjectInfo], str] = _no_objection
@@ -108,7 +108,7 @@ class Bucket:
     deleted: Callable[[str, Content], None] = _nobody_minds
     has_forgotten: bool = False
     moments: dict[str, list[float]] = field(default_factory=dict)
-    runs_ended: int = 0
+    is_left: bool = False
     orphans: set[str] = field(default_factory=set)
     wrongs: list[str] = field(default_factory=list)
     _headed_s: dict[str, float] = field(default_factory=dict)
@@ -136,7 +136,6 @@ class Bucket:
     def remove(self, key: str) -> None:
         memory.MemoryStore(self.spec).delete(key)
         self.removed.add(key)
-        self.interrupted.add(key)
 
     def lapse(self) -> None:
         """Abort all uploads, as a bucket's own rule may."""
@@ -147,14 +146,15 @@ class Bucket:
     def was_listed(self, prefix: str) -> None:
         if not prefix.startswith(OWN_PREFIX):
             self._listed_s = self.world.now
+            self.absent = self.versions.keys() - self.data().keys()
 
     def came_unseen(self, key: str) -> bool:
         """Whether a user has written it since the last listing."""
         return self._written_s.get(key, -1e9) > self._listed_s
 
     def was_absent(self, key: str) -> bool:
-        """Whether a user's object may not have been there at the last listing."""
-        return key in self.interrupted and self.came_unseen(key)
+        """Whether a user's object that is there was not at the last listing."""
+        return key in self.absent and self.came_unseen(key)
 
     def was_headed(self, key: str) -> None:
         self._headed_s[key] = self.world.now

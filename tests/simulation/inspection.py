@@ -262,8 +262,9 @@ def _left(scene: Scene, state: str, *, is_calm: bool = False) -> list[str]:
 
 def _named(journals: Mapping[str, bytes]) -> set[tuple[str, str | None]]:
     """Key and id of the uploads in the journals; no id where it was only intended."""
-    rows = [row for body in journals.values() for row in json.loads(body)["uploads"]]
-    return {(row["key"], row["upload_id"]) for row in rows}
+    documents = [json.loads(body) for body in journals.values()]
+    rows = [row for document in documents for row in (*document["uploads"], *document["lost"])]
+    return {(row["key"], row.get("upload_id")) for row in rows}
 
 
 # -- processes

@@ -193,7 +193,7 @@ def _play(scene: Scene, inspection: Inspection) -> None:
     scene.world.run_until(lambda: scene.are_all_over, within_s=WITHIN_S)
     inspection.ended_s = scene.world.now
     inspection.look_at_first(scene)
-    scene.destination.runs_ended += 1
+    scene.destination.is_left = not scene.destination.journals()
     calm(scene)
     scene.world.run_for(1.5 * max(LATE_S))
     inspection.look_again(scene)
@@ -210,6 +210,7 @@ def _go_on(scene: Scene, inspection: Inspection) -> None:
     if scene.schedule.then == "again elsewhere":
         _wind_up(scene)
     scene.claims.last.clear()
+    scene.destination.is_left = False
     scene.orchestrate(handle)
     scene.world.run_until(lambda: scene.are_all_over, within_s=WITHIN_S)
     inspection.look_at_second(scene, has_handle=bool(handle))

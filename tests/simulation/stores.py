@@ -176,11 +176,10 @@ class FaultyStore:
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
         bucket, sender = self._bucket, self._world.thread.process
-        asked_in = bucket.runs_ended
 
         def effect(_: Kind | None) -> str:
             upload_id = self._store.create_upload(key, attributes)
-            if sender.is_dead and bucket.runs_ended > asked_in:
+            if sender.is_dead and bucket.is_left:
                 bucket.orphans.add(upload_id)
             return upload_id
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 from tests.simulation.run import Outcome, run_schedule
 from tests.simulation.schedule import (
@@ -17,6 +19,9 @@ from tests.simulation.schedule import (
     Stop,
     Store,
 )
+
+from skyplane_gateway.journals import JournalFolder
+from skyplane_gateway.lead.journal import LostRow, UploadRow
 
 
 def run(schedule: Schedule) -> Outcome:
@@ -214,6 +219,24 @@ def test_what_a_lost_request_begins_is_named_even_where_another_upload_took_its_
     sizes, rule = (65536, 65536, 32768), "replace-if-different"
     outcome = run(Schedule(145907886145, 2, sizes, faults, rule, announcing=4))
     assert outcome.state == "succeeded"
+
+
+def test_what_the_lead_has_looked_for_nobody_looks_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Clearing up has little time: the last journal says what is settled."""
+    looked_for: list[object] = []
+    abort = JournalFolder._abort
+
+    def note(folder: JournalFolder, row: UploadRow | LostRow, own: Collection[str]) -> None:
+        looked_for.append(row)
+        abort(folder, row, own)
+
+    monkeypatch.setattr(JournalFolder, "_abort", note)
+    lost = Store("destination", "create_upload", 1, 3, "lost answer")
+    outcome = run(Schedule(1, 0, (300 * KIB, 200 * KIB), (lost,)))
+    assert outcome.state == "succeeded"
+    assert looked_for == []
 
 
 def test_an_object_that_comes_after_the_listing_is_nothing_to_wait_for() -> None:

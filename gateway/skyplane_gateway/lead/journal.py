@@ -98,16 +98,14 @@ class UploadRow:
 
     Attributes:
         key: at the destination.
-        upload_id: None while the store may or may not have been asked to create it, and of
-            one that a request without an answer may have begun beside that of another row.
+        upload_id: None while the store may or may not have been asked to create it.
         source_key, source_etag, size_bytes: the version that its parts are of.
         part_bytes: length of every part but the last.
         attributes: digest of those that it was begun with; None where there are none to
             tell, or an older release wrote the row.
         crc32c: of the whole, once the commit has begun; None before.
         noted_unix_s: of one without an id that an earlier lead has left: when that was seen
-            to live last, by the store's clock; or when the request without an answer was
-            made, by the lead's. None for one that this lead is about to create.
+            to live last, by the store's clock. None for one of this lead's own.
     """
 
     key: str
@@ -141,6 +139,35 @@ class UploadRow:
         """Bytes of part `number` (from 1); 0 where there is no such part."""
         start = (number - 1) * self.part_bytes
         return max(0, min(self.part_bytes, self.size_bytes - start)) if number >= 1 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class LostRow:
+    """Requests for an upload of which nobody had an answer: the store may have begun one, or
+    may yet.
+
+    Attributes:
+        key: at the destination.
+        since_unix_s, until_unix_s: when they were made, by the clock of the lead.
+    """
+
+    key: str
+    since_unix_s: float
+    until_unix_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "since_unix_s": self.since_unix_s,
+            "until_unix_s": self.until_unix_s,
+        }
+
+    def merged(self, other: LostRow | None) -> LostRow:
+        """Both in one; the other is of the same key."""
+        if other is None:
+            return self
+        since = min(self.since_unix_s, other.since_unix_s)
+        return LostRow(self.key, since, max(self.until_unix_s, other.until_unix_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +208,7 @@ class Journal:
         begun: keys that had been begun and had not ended: all of those up to `through`,
             and of those beyond it as many as there was room for.
         uploads: open or intended; of several of one key the last is the one that goes on.
+        lost: requests for uploads without an answer, whatever has become of their keys since.
         failed: keys that failed, as many as there was room for; `failed_count` is all.
         is_complete: every object that an epoch of this rule listed is at the destination, and
             none has been listed since: who finds the source empty now knows why.
@@ -198,6 +226,7 @@ class Journal:
     done: tuple[DoneRow, ...] = ()
     begun: tuple[str, ...] = ()
     uploads: tuple[UploadRow, ...] = ()
+    lost: tuple[LostRow, ...] = ()
     failed: tuple[FailedRow, ...] = ()
     failed_count: int = 0
     is_complete: bool = False
@@ -227,6 +256,7 @@ class Journal:
             "done": [row.to_dict() for row in self.done],
             "begun": list(self.begun),
             "uploads": [row.to_dict() for row in self.uploads],
+            "lost": [row.to_dict() for row in self.lost],
             "failed": [row.to_dict() for row in self.failed],
             "failed_count": self.failed_count,
             "is_complete": self.is_complete,

@@ -12,6 +12,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 from skyplane_gateway.errors import (
@@ -21,7 +22,7 @@ from skyplane_gateway.errors import (
     StoreError,
     Throttled,
 )
-from skyplane_gateway.lead.journal import DoneRow, Journal, UploadRow
+from skyplane_gateway.lead.journal import DoneRow, Journal, LostRow, UploadRow
 from skyplane_gateway.lead.ledger import Ledger
 
 log = logging.getLogger(__name__)
@@ -59,11 +60,13 @@ class Inheritance:
             one newer than that cannot be read: it may have said otherwise.
         strays: uploads that older journals, or journals of another rule, name and that one
             does not, or not as those that go on: to be aborted.
+        lost: what any of them tells of requests without an answer, one row a key.
         unreadable: what is wrong with each of those that cannot be read.
     """
 
     journal: Journal | None
     strays: tuple[UploadRow, ...]
+    lost: tuple[LostRow, ...] = ()
     unreadable: tuple[str, ...] = ()
 
 
@@ -105,17 +108,22 @@ def inheritance(
         (row.key, row.upload_id): row
         for journal in journals
         for row in journal.uploads
+        # An unknown one of a key that goes on is looked for when its turn comes.
         if (row.key, row.upload_id) not in named and row.upload_id is not None
     }
     unknown = {
-        (row.key, row.noted_unix_s): row
+        row.key: row
         for journal in journals
         for row in journal.uploads
-        # That of a key that goes on is looked for when its turn comes.
-        if row.upload_id is None and row != kept.get(row.key)
+        if row.upload_id is None and row.key not in kept
     }
+    unanswered: dict[str, LostRow] = {}
+    for request in chain.from_iterable(journal.lost for journal in journals):
+        unanswered[request.key] = request.merged(unanswered.get(request.key))
     wrongs = tuple(lost[epoch] for epoch in sorted(lost))
-    return Inheritance(newest, (*strays.values(), *unknown.values()), wrongs)
+    return Inheritance(
+        newest, (*strays.values(), *unknown.values()), tuple(unanswered.values()), wrongs
+    )
 
 
 class JournalKeeper:
@@ -182,10 +190,18 @@ class JournalKeeper:
         self._ledger.intent(row)
         self._touch()
 
-    def created(self, key: str, upload_id: str, *, lost_unix_s: float | None = None) -> None:
-        self._ledger.created(key, upload_id, lost_unix_s=lost_unix_s)
+    def created(self, key: str, upload_id: str) -> None:
+        self._ledger.created(key, upload_id)
         # At once: an upload without a name can only be looked for.
         self._wanted.set()
+
+    def lost(self, row: LostRow) -> None:
+        self._ledger.lost(row)
+        self._touch()
+
+    def settled(self, key: str) -> None:
+        self._ledger.settled(key)
+        self._touch()
 
     def committing(self, key: str, crc32c: int) -> None:
         self._ledger.committing(key, crc32c)
@@ -344,7 +360,9 @@ class NoJournal:
 
     def listed(self, key: str, *, is_last: bool = False) -> None: ...
     def intent(self, row: UploadRow) -> None: ...
-    def created(self, key: str, upload_id: str, *, lost_unix_s: float | None = None) -> None: ...
+    def created(self, key: str, upload_id: str) -> None: ...
+    def lost(self, row: LostRow) -> None: ...
+    def settled(self, key: str) -> None: ...
     def committing(self, key: str, crc32c: int) -> None: ...
     def aborted(self, key: str, upload_id: str | None) -> None: ...
     def committed(self, row: DoneRow) -> None: ...

@@ -17,7 +17,14 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final, Generic, TypeVar
 
-from skyplane_gateway.lead.journal import DoneRow, FailedRow, Journal, UploadRow, encoded_bytes
+from skyplane_gateway.lead.journal import (
+    DoneRow,
+    FailedRow,
+    Journal,
+    LostRow,
+    UploadRow,
+    encoded_bytes,
+)
 
 #: Bounds of the journal's rows, in bytes of JSON. Together with the uploads (two or three
 #: keys each, 64 at a time) they stay below `MAX_JOURNAL_BYTES`.
@@ -27,7 +34,7 @@ BEHIND_BYTES: Final = 3 << 20
 BEGUN_BYTES: Final = 1 << 20
 FAILED_BYTES: Final = 1 << 20
 
-#: Rows of requests for an upload that had no answer, of keys that have another one since.
+#: Requests for an upload that had no answer.
 LOST_BYTES: Final = 1 << 19
 
 #: Rows up to `through` of objects that times alone would leave in doubt.
@@ -43,7 +50,7 @@ LISTED_KEYS: Final = 1 << 15
 #: The comma after a row.
 _COMMA: Final = 1
 
-Row = TypeVar("Row", DoneRow, FailedRow, UploadRow, str)
+Row = TypeVar("Row", DoneRow, FailedRow, LostRow, str)
 
 
 class BoundedRows(Generic[Row]):
@@ -96,7 +103,7 @@ class Ledger:
 
     def __init__(self, start: Journal) -> None:
         #: What does not change; its rows live on below.
-        self._identity = replace(start, done=(), begun=(), uploads=(), failed=())
+        self._identity = replace(start, done=(), begun=(), uploads=(), lost=(), failed=())
         self._through = start.through
         #: Ordinary keys beyond `through`, as listed; those that have not ended in `_open`.
         self._listed: deque[str] = deque()
@@ -117,7 +124,7 @@ class Ledger:
         #: older version, say, that could not be aborted when the newer one began.
         self._uploads: dict[str, UploadRow] = {}
         self._strays: dict[tuple[str, str], UploadRow] = {}
-        self._lost: BoundedRows[UploadRow] = BoundedRows(LOST_BYTES)
+        self._lost: BoundedRows[LostRow] = BoundedRows(LOST_BYTES)
         #: The last key up to `through` that this epoch has looked at.
         self._seen: str | None = None
         #: Out of bounds: `through` stays where it is, and nothing more is taken as done.
@@ -139,6 +146,8 @@ class Ledger:
                 self._go_back()
         for row in start.uploads:
             self._begin(row)
+        for lost in start.lost:
+            self._lost.add(lost.key, lost)
 
     # -- events
 
@@ -166,18 +175,20 @@ class Ledger:
         self.revision += 1
         self._begin(replace(row, upload_id=None, crc32c=None))
 
-    def created(self, key: str, upload_id: str, *, lost_unix_s: float | None = None) -> None:
-        """The intended upload is there.
-
-        Args:
-            lost_unix_s: when a request for it was made that had no answer: what that began
-                may be there as well, even later, and stays named.
-        """
+    def created(self, key: str, upload_id: str) -> None:
         self.revision += 1
-        row = self._uploads[key]
-        self._uploads[key] = replace(row, upload_id=upload_id)
-        if lost_unix_s is not None:
-            self._lost.add(key, replace(row, noted_unix_s=lost_unix_s))
+        self._uploads[key] = replace(self._uploads[key], upload_id=upload_id)
+
+    def lost(self, row: LostRow) -> None:
+        """Requests for an upload had no answer. What they began may be there, or come to be,
+        whatever becomes of the key."""
+        self.revision += 1
+        self._lost.add(row.key, row.merged(self._lost.discard(row.key)))
+
+    def settled(self, key: str) -> None:
+        """Nothing that such requests began is there."""
+        self.revision += 1
+        self._lost.discard(key)
 
     def committing(self, key: str, crc32c: int) -> None:
         """The parts are there; the store is about to be asked to make them the object."""
@@ -190,8 +201,6 @@ class Ledger:
         self.revision += 1
         if upload_id is not None:
             self._strays.pop((key, upload_id), None)
-        else:
-            self._lost.discard(key)
         row = self._uploads.get(key)
         if row is not None and row.upload_id == upload_id:
             del self._uploads[key]
@@ -231,7 +240,7 @@ class Ledger:
             if not begun.add(key, key):
                 break
         done = (self._done, self._fresh, self._last_done)
-        rows = (begun, self._behind, *done, self._failed)
+        rows = (begun, self._behind, *done, self._failed, self._lost)
         self.journal_bytes = sum(one.used_bytes for one in rows)
         return replace(
             self._identity,
@@ -241,6 +250,7 @@ class Ledger:
             done=tuple(sorted(chain(*done), key=lambda row: row.key)),
             begun=tuple(sorted({*self._behind, *begun})),
             uploads=self.uploads,
+            lost=tuple(sorted(self._lost, key=lambda row: row.key)),
             failed=tuple(sorted(self._failed, key=lambda row: row.key)),
             failed_count=self._failed_count,
             is_complete=self._is_complete,
@@ -254,7 +264,7 @@ class Ledger:
     @property
     def uploads(self) -> tuple[UploadRow, ...]:
         """Uploads that are open, or may be, by key; the last of a key is the one that goes on."""
-        rows = (*self._strays.values(), *self._lost, *self._uploads.values())
+        rows = (*self._strays.values(), *self._uploads.values())
         return tuple(sorted(rows, key=lambda row: row.key))
 
     # -- how far it is
@@ -280,8 +290,6 @@ class Ledger:
         old = self._uploads.get(row.key)
         if old is not None and old.upload_id is not None:
             self._strays[old.key, old.upload_id] = old
-        elif old is not None and old.noted_unix_s is not None:
-            self._lost.add(old.key, old)
         self._uploads[row.key] = row
 
     def _add_done(self, row: DoneRow) -> None:

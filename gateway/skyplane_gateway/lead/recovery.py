@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from skyplane_gateway.errors import ChecksumMismatch, NotFound, StoreError
-from skyplane_gateway.lead.journal import DoneRow, UploadRow
+from skyplane_gateway.lead.journal import DoneRow, LostRow, UploadRow
 from skyplane_gateway.lead.journal_keeper import Keeper, Verb
 from skyplane_gateway.lead.resume import Judgement, Past, keep_parts
 from skyplane_gateway.readback import has_attributes
@@ -111,6 +111,25 @@ class Recovery:
             except StoreError as error:
                 # An older journal goes on naming it, until that is removed as well.
                 log.warning("an upload of %r stays open: %s", stray.key, error)
+
+    async def abort_lost(self, rows: Iterable[LostRow], keeper: Keeper) -> None:
+        """Abort what requests without an answer have begun; the keeper is told of each.
+
+        Raises:
+            GatewayError: as the sink says.
+        """
+        for row in rows:
+            arguments = {
+                "key": row.key,
+                "noted_unix_s": row.since_unix_s,
+                "until_unix_s": row.until_unix_s,
+                "spared": self._past.upload_id_of(row.key),
+            }
+            try:
+                await self._call("abort_intended", {**arguments, **self._place})
+                keeper.settled(row.key)
+            except StoreError as error:
+                log.warning("an upload of %r may stay open: %s", row.key, error)
 
     async def _carry_out(self, judgement: Judgement) -> Settled:
         if judgement.verdict == "compare":

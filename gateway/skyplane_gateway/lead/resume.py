@@ -102,6 +102,11 @@ class Past:
         self._failed = {row.key: row.code for row in rows.failed} if rows is not None else {}
         self._uploads = {row.key: row for row in rows.uploads} if rows is not None else {}
 
+    def upload_id_of(self, key: str) -> str | None:
+        """Of the upload that may go on; None where there is none, or no id of it."""
+        upload = self._uploads.get(key)
+        return None if upload is None else upload.upload_id
+
     def judge(self, row: Selection, *, is_last: bool = False) -> Judgement:
         """What to do with the object of that row.
 

@@ -329,6 +329,7 @@ class LeadTransfer:
             report=self.report,
         )
         await recovery.abort_strays(past.strays, self._keeper)
+        await recovery.abort_lost(past.lost, self._keeper)
         return self._keeper, self._work
 
     async def _verb(self, verb: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -347,9 +348,17 @@ class LeadTransfer:
             if not keeper.is_complete:
                 raise  # Else that single object was moved, and nobody heard of it.
         if not self.report.counters.failed:
-            await self._movers.uploads.settle_doubts()
+            await self._settle_doubts(keeper)
         if self.report.counters.found or keeper.is_complete:
             await keeper.confirm(is_complete=not self.report.counters.failed)
+
+    async def _settle_doubts(self, keeper: JournalKeeper) -> None:
+        """Look once more for what requests without an answer have begun, while the journal can
+        still say that it is gone."""
+        if not self._sinks.doubtful_keys:
+            return
+        if await self._sinks.call_once("require_newest", keeper.place()):
+            await self._movers.uploads.settle_doubts()
 
     # -- what others may know
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from skyplane_gateway.errors import ChecksumMismatch, NotFound, StoreError
-from skyplane_gateway.lead.journal import UploadRow, attributes_digest
+from skyplane_gateway.lead.journal import LostRow, UploadRow, attributes_digest
 from skyplane_gateway.lead.journal_keeper import Keeper, NoJournal
 from skyplane_gateway.lead.pauses import MAX_ATTEMPTS, pause_s
 from skyplane_gateway.lead.sinks import Sinks
@@ -77,27 +77,31 @@ class Uploads:
         intent = UploadRow(key, None, source.key, source.etag, source.size_bytes, part_bytes)
         self.keeper.intent(replace(intent, attributes=attributes_digest(info.attributes)))
         await self.keeper.flush()
-        answer, node = await self._sinks.call(
-            "create",
-            {
-                "key": key,
-                "attributes": _attributes_of(info),
-                "is_journaled": not isinstance(self.keeper, NoJournal),
-            },
-        )
+        try:
+            answer, node = await self._sinks.call(
+                "create",
+                {
+                    "key": key,
+                    "attributes": _attributes_of(info),
+                    "is_journaled": not isinstance(self.keeper, NoJournal),
+                },
+            )
+        finally:
+            self._tell_lost(key)
         upload = OpenUpload(key, str(answer["upload_id"]), node)
         self.open.add(upload)
         # As long as the journal says no more than the intent, others look for them too.
         await self._abort_doubtful(key, spared=upload.upload_id)
-        self.keeper.created(key, upload.upload_id, lost_unix_s=self._lost_unix_s(key))
+        self.keeper.created(key, upload.upload_id)
         return upload
 
-    def _lost_unix_s(self, key: str) -> float | None:
-        """When the first request for an upload of that key was made that had no answer."""
+    def _tell_lost(self, key: str) -> None:
+        """Have the journal tell of requests without an answer: the store may carry them out
+        when nobody looks any more who knows of them."""
         asked_s = self._sinks.doubtful_keys.get(key)
-        if asked_s is None:
-            return None
-        return self._now() - (asyncio.get_running_loop().time() - asked_s)
+        if asked_s is not None:
+            now, for_s = self._now(), asyncio.get_running_loop().time() - asked_s
+            self.keeper.lost(LostRow(key, now - for_s, now))
 
     async def complete(
         self,
@@ -176,7 +180,7 @@ class Uploads:
         for key in tuple(self._sinks.doubtful_keys):
             if await self._abort_doubtful(key):
                 del self._sinks.doubtful_keys[key]
-                self.keeper.aborted(key, None)
+                self.keeper.settled(key)
 
     async def _abort_doubtful(self, key: str, *, spared: str | None = None) -> bool:
         """Abort what requests without an answer may have begun for a key; whether a sink did."""

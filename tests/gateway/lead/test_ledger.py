@@ -12,6 +12,7 @@ from skyplane_gateway.lead.journal import (
     MAX_JOURNAL_BYTES,
     DoneRow,
     Journal,
+    LostRow,
     UploadRow,
     encode_journal,
 )
@@ -194,10 +195,8 @@ class Truth:
     uploads: dict[str, str | None] = field(default_factory=dict)
     #: Uploads of keys that have begun again since.
     strays: set[tuple[str, str]] = field(default_factory=set)
-    #: Keys of which a request had no answer, beside the upload that they have.
-    lost: set[str] = field(default_factory=set)
-    #: Keys that an earlier epoch has left with no more than such a request.
-    noted: set[str] = field(default_factory=set)
+    #: Requests without an answer; they outlive what becomes of their keys.
+    lost: dict[str, LostRow] = field(default_factory=dict)
     begun: int = 0
 
 
@@ -207,9 +206,10 @@ def check(journal: Journal, truth: Truth) -> None:
         passed = journal.through is not None and key <= journal.through
         assert not passed or key in truth.ended or key in named, key
     uploads = [(row.key, row.upload_id) for row in journal.uploads]
-    rows = [*truth.strays, *((key, None) for key in truth.lost), *truth.uploads.items()]
-    assert sorted(map(repr, uploads)) == sorted(map(repr, rows))
+    assert sorted(map(repr, uploads)) == sorted(map(repr, [*truth.strays, *truth.uploads.items()]))
     assert truth.uploads.items() <= dict(uploads).items()
+    lost = {row.key: row for row in journal.lost}
+    assert lost == truth.lost or (module.LOST_BYTES < 1 << 19 and lost.keys() <= truth.lost.keys())
     assert len(encode_journal(journal)) <= MAX_JOURNAL_BYTES
 
 
@@ -227,6 +227,7 @@ def test_through_never_passes_a_key_that_has_not_ended(data: Any) -> None:
             "BEHIND_AT_MOST_BYTES",
             "BEGUN_BYTES",
             "FAILED_BYTES",
+            "LOST_BYTES",
         ):
             patch.setattr(module, name, data.draw(limits))
         patch.setattr(module, "LISTED_KEYS", data.draw(st.sampled_from([0, 1, 3, 100])))
@@ -245,9 +246,6 @@ def run_epoch(data: Any, start: Journal, truth: Truth, keys: list[str], last: se
     # Of a key that has strays alone, the last is the upload that goes on, or is aborted first.
     rows = [(row.key, row.upload_id) for row in start.uploads]
     truth.uploads = dict(rows)
-    main = {row.key: row for row in start.uploads}
-    truth.lost = {row.key for row in start.uploads if not row.upload_id and row != main[row.key]}
-    truth.noted = {key for key, row in main.items() if row.noted_unix_s and not row.upload_id}
     truth.strays = {(key, id_) for key, id_ in rows if id_ and truth.uploads[key] != id_}
     for sequence in range(data.draw(st.integers(0, 30))):
         if waiting and (not open_keys or data.draw(st.booleans())):
@@ -269,47 +267,39 @@ def run_epoch(data: Any, start: Journal, truth: Truth, keys: list[str], last: se
 
 def happens(data: Any, ledger: Ledger, truth: Truth, key: str) -> bool:
     """Some event of the key; whether its work has ended."""
-    choices = ["committed", "skipped", "failed", "intent"]
+    choices = ["committed", "skipped", "failed", "intent", "lost", "settled"]
     if key in truth.uploads:
         choices += ["created", "aborted"] if truth.uploads[key] is None else ["aborted"]
     strays = sorted(stray for stray in truth.strays if stray[0] == key)
     if strays:
         choices.append("stray aborted")
-    if key in truth.lost:
-        choices.append("lost aborted")
     what = data.draw(st.sampled_from(choices))
     if what == "intent":
         ledger.intent(upload(key))
         old = truth.uploads.get(key)
         if old is not None:
             truth.strays.add((key, old))
-        elif key in truth.noted:
-            truth.lost.add(key)
-        truth.noted.discard(key)
         truth.uploads[key] = None
     elif what == "created":
         truth.begun += 1
         truth.uploads[key] = f"{truth.begun}"
-        is_lost = data.draw(st.booleans())
-        ledger.created(key, f"{truth.begun}", lost_unix_s=truth.begun if is_lost else None)
-        truth.lost |= {key} if is_lost else set()
-        truth.noted.discard(key)
-    elif what == "aborted" and truth.uploads[key] is not None:
+        ledger.created(key, f"{truth.begun}")
+    elif what == "aborted":
         ledger.aborted(key, truth.uploads.pop(key))
-    elif what in ("aborted", "lost aborted"):
-        ledger.aborted(key, None)
-        truth.lost.discard(key)
-        truth.noted.discard(key)
-        if truth.uploads.get(key, "") is None:
-            del truth.uploads[key]
     elif what == "stray aborted":
         ledger.aborted(*strays[0])
         truth.strays.remove(strays[0])
     elif what == "committed":
         ledger.committed(done(key, is_fresh=data.draw(st.booleans())))
         truth.uploads.pop(key, None)
-        truth.noted.discard(key)
         truth.ended.add(key)
+    elif what == "lost":
+        row = LostRow(key, truth.begun, truth.begun + 1)
+        ledger.lost(row)
+        truth.lost[key] = row.merged(truth.lost.get(key))
+    elif what == "settled":
+        ledger.settled(key)
+        truth.lost.pop(key, None)
     elif what == "skipped":
         ledger.skipped(key)
         truth.ended.add(key)
@@ -425,15 +415,29 @@ def test_rows_know_their_size_exactly() -> None:
     assert ("a" in rows, "b" in rows, len(rows)) == (False, True, 2)
 
 
-def test_what_requests_without_an_answer_began_takes_no_more_room_than_it_may() -> None:
+def test_requests_without_an_answer_are_told_of_by_the_next_epochs_too() -> None:
+    """Whatever became of the key: as an upload of that key the row made a finished object be
+    copied again."""
+    ledger = ledger_of("a", "b")
+    ledger.intent(upload("a"))
+    ledger.lost(LostRow("a", 10.0, 12.0))
+    ledger.created("a", "1")
+    ledger.committed(done("a"))
+    journal = Ledger(replace(ledger.journal(1), epoch=2)).journal(1)
+    assert (journal.uploads, journal.lost) == ((), (LostRow("a", 10.0, 12.0),))
+    ledger.lost(LostRow("a", 20.0, 21.0))
+    assert ledger.journal(2).lost == (LostRow("a", 10.0, 21.0),)
+    ledger.settled("a")
+    assert ledger.journal(3).lost == ()
+
+
+def test_requests_without_an_answer_take_no_more_room_than_they_may() -> None:
     ledger = ledger_of()
-    for number in range(10_000):
-        key = f"{number:05}"
-        ledger.listed(key)
-        ledger.intent(upload(key))
-        ledger.created(key, "1", lost_unix_s=1.5)
-        ledger.committed(done(key))
-    rows = ledger.uploads
-    assert 1_000 < len(rows) < 10_000
-    assert set(rows) == {replace(upload(row.key), noted_unix_s=1.5) for row in rows}
-    assert sum(len(repr(row.to_dict())) for row in rows) < 1.2 * module.LOST_BYTES
+    for number in range(20_000):
+        ledger.lost(LostRow(f"{number:05}", 1700000000.5, 1700000001.5))
+    rows = ledger.journal(1).lost
+    assert 1_000 < len(rows) < 20_000
+    assert len(encode_journal(replace(START, lost=rows))) < 1.1 * module.LOST_BYTES
+    again = Ledger(replace(START, lost=rows))
+    again.lost(LostRow("one more", 1700000000.5, 1700000001.5))
+    assert again.journal(1).lost == rows
