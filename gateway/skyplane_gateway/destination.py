@@ -224,9 +224,10 @@ class Destination:
         try:
             abort_intended(self.store, arguments["key"], when, own=own, spared=spared)
         except (PermissionDenied, JournalUnreadable) as error:
-            if not is_noted:
+            # No object need wait for it: what notes it stays until the end. Who asks for what
+            # he has lost himself is told, but for a right that need not be given.
+            if isinstance(error, JournalUnreadable) and not is_noted:
                 raise
-            # The object need not wait for it: the journal that notes it stays until the end.
             log.warning("an upload of %r may stay open: %s", arguments["key"], error)
         return {}
 

@@ -148,7 +148,8 @@ class LostRow:
 
     Attributes:
         key: at the destination.
-        since_unix_s, until_unix_s: when they were made, by the clock of the lead.
+        since_unix_s, until_unix_s: when the first was made, and by when the last had been, by
+            the clock of the lead.
     """
 
     key: str
@@ -161,13 +162,6 @@ class LostRow:
             "since_unix_s": self.since_unix_s,
             "until_unix_s": self.until_unix_s,
         }
-
-    def merged(self, other: LostRow | None) -> LostRow:
-        """Both in one; the other is of the same key."""
-        if other is None:
-            return self
-        since = min(self.since_unix_s, other.since_unix_s)
-        return LostRow(self.key, since, max(self.until_unix_s, other.until_unix_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, Final
 
 from skyplane_gateway.errors import (
@@ -60,7 +59,7 @@ class Inheritance:
             one newer than that cannot be read: it may have said otherwise.
         strays: uploads that older journals, or journals of another rule, name and that one
             does not, or not as those that go on: to be aborted.
-        lost: what any of them tells of requests without an answer, one row a key.
+        lost: requests without an answer, of which nobody has looked for what they began.
         unreadable: what is wrong with each of those that cannot be read.
     """
 
@@ -117,13 +116,17 @@ def inheritance(
         for row in journal.uploads
         if row.upload_id is None and row.key not in kept
     }
-    unanswered: dict[str, LostRow] = {}
-    for request in chain.from_iterable(journal.lost for journal in journals):
-        unanswered[request.key] = request.merged(unanswered.get(request.key))
+    # Of older ones the newest tells what nobody has looked for yet.
+    requests = {
+        row: None
+        for journal in journals
+        if newest is None or journal.epoch >= newest.epoch
+        for row in journal.lost
+    }
+    if newest is not None:
+        newest = replace(newest, lost=tuple(requests))
     wrongs = tuple(lost[epoch] for epoch in sorted(lost))
-    return Inheritance(
-        newest, (*strays.values(), *unknown.values()), tuple(unanswered.values()), wrongs
-    )
+    return Inheritance(newest, (*strays.values(), *unknown.values()), tuple(requests), wrongs)
 
 
 class JournalKeeper:

@@ -181,9 +181,9 @@ class Ledger:
 
     def lost(self, row: LostRow) -> None:
         """Requests for an upload had no answer. What they began may be there, or come to be,
-        whatever becomes of the key."""
+        whatever becomes of the key. Of those that an earlier epoch had, its journal tells."""
         self.revision += 1
-        self._lost.add(row.key, row.merged(self._lost.discard(row.key)))
+        self._lost.add(row.key, row)
 
     def settled(self, key: str) -> None:
         """Nothing that such requests began is there."""

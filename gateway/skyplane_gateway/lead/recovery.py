@@ -113,7 +113,8 @@ class Recovery:
                 log.warning("an upload of %r stays open: %s", stray.key, error)
 
     async def abort_lost(self, rows: Iterable[LostRow], keeper: Keeper) -> None:
-        """Abort what requests without an answer have begun; the keeper is told of each.
+        """Abort what requests without an answer have begun; the keeper is told of each. The
+        first that cannot be is the last: there may be many, and the transfer waits.
 
         Raises:
             GatewayError: as the sink says.
@@ -130,6 +131,7 @@ class Recovery:
                 keeper.settled(row.key)
             except StoreError as error:
                 log.warning("an upload of %r may stay open: %s", row.key, error)
+                return
 
     async def _carry_out(self, judgement: Judgement) -> Settled:
         if judgement.verdict == "compare":

@@ -242,12 +242,19 @@ def test_of_many_journals_the_newest_of_the_rule_is_inherited_and_the_rest_is_st
     assert inheritance([again], "r").strays == (upload("a", "1"),)
 
 
-def test_requests_without_an_answer_are_inherited_of_every_journal() -> None:
-    first = replace(IDENTITY, lost=(LostRow("a", 1.0, 2.0), LostRow("b", 1.0, 2.0)))
-    other = replace(IDENTITY, epoch=2, rule="other", lost=(LostRow("a", 5.0, 6.0),))
-    found = inheritance([first, other], "r")
-    assert found.strays == ()
-    assert found.lost == (LostRow("a", 1.0, 6.0), LostRow("b", 1.0, 2.0))
+def test_requests_without_an_answer_are_those_that_nobody_has_looked_for() -> None:
+    """The newest journal of the rule had inherited what was left of older ones."""
+    settled, left, other = (LostRow("a", since, since + 1) for since in (1.0, 2.0, 9.0))
+    journals = [
+        replace(IDENTITY, epoch=1, lost=(settled,)),
+        replace(IDENTITY, epoch=2, lost=(left,)),
+        replace(IDENTITY, epoch=3, rule="other", lost=(other, left)),
+    ]
+    found = inheritance(journals, "r")
+    assert (found.strays, found.lost) == ((), (left, other))
+    assert found.journal is not None
+    assert found.journal.lost == found.lost
+    assert inheritance(journals, "another").lost == (settled, left, other)
 
 
 @pytest.mark.parametrize(

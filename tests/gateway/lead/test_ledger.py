@@ -296,7 +296,7 @@ def happens(data: Any, ledger: Ledger, truth: Truth, key: str) -> bool:
     elif what == "lost":
         row = LostRow(key, truth.begun, truth.begun + 1)
         ledger.lost(row)
-        truth.lost[key] = row.merged(truth.lost.get(key))
+        truth.lost[key] = row
     elif what == "settled":
         ledger.settled(key)
         truth.lost.pop(key, None)
@@ -426,7 +426,7 @@ def test_requests_without_an_answer_are_told_of_by_the_next_epochs_too() -> None
     journal = Ledger(replace(ledger.journal(1), epoch=2)).journal(1)
     assert (journal.uploads, journal.lost) == ((), (LostRow("a", 10.0, 12.0),))
     ledger.lost(LostRow("a", 20.0, 21.0))
-    assert ledger.journal(2).lost == (LostRow("a", 10.0, 21.0),)
+    assert ledger.journal(2).lost == (LostRow("a", 20.0, 21.0),)
     ledger.settled("a")
     assert ledger.journal(3).lost == ()
 
