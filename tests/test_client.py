@@ -466,6 +466,18 @@ def test_a_manifest_that_cannot_be_written(
     )
 
 
+def test_what_cannot_be_moved_builds_nothing(client: Client, script: Script) -> None:
+    for job in (
+        replace(JOB, source=Location("gs://b/")),
+        replace(JOB, destination=Location("az://a/c/")),
+    ):
+        with pytest.raises(ConfigurationInvalid, match="not supported yet"):
+            client.run(job, plan=PLAN)
+    with pytest.raises(ConfigurationInvalid, match="stdout"):
+        client.run(JOB, plan=PLAN, manifest="-")
+    assert script.done == []
+
+
 def test_teardown_prefers_what_the_gateways_say_themselves(client: Client, script: Script) -> None:
     fleet = client.provision(PLAN)
     report = client.teardown(fleet)

@@ -83,6 +83,19 @@ def test_home_is_expanded_and_a_folder_stays_a_folder(monkeypatch: pytest.Monkey
         ("ftp://host/file", "scheme that is not known"),
         ("://x", "scheme that is not known"),
         ("file://relative/path", "absolute path"),
+        ("", "write . for the current folder"),
+        ("-", "write ./- for a file"),
+        ("a:dst", "write ./a:dst for a file"),
+        ("minio:bucket/key", "write ./minio:bucket/key for a file, or s3://"),
+        ("C:\\data", "write ./"),
+        ("s3:/src", "write s3://src"),
+        ("s3:src/a:b/", "write s3://src/a:b/"),
+        ("S3:/src", "write s3://src"),
+        ("gs:/b/k", "write gs://b/k"),
+        ("file:/tmp/x", "write file:///path"),
+        ("S3://b/k", "write s3://b/k"),
+        ("s3a://b/k", "write s3://b/k"),
+        ("http://minio:9000/b/k", "endpoint apart"),
     ],
 )
 def test_what_is_no_place_is_refused_and_says_why(url: str, says: str) -> None:
@@ -91,8 +104,18 @@ def test_what_is_no_place_is_refused_and_says_why(url: str, says: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "path", ["./a:dst", "../a:dst", "/a:dst", "~/a:dst", "folder/a:dst", "./-"]
+)
+def test_a_colon_or_a_hyphen_in_a_path_is_a_files(path: str) -> None:
+    assert Location(path).kind == "file"
+    assert Location(path).url.endswith(path.removeprefix("..").lstrip(".~"))
+
+
+@pytest.mark.parametrize(
     ("url", "endpoint"),
     [
+        ("s3a://me:hush@b/k", ""),
+        ("ftp://me:hush@host/k", ""),
         ("s3://b/", "http://me:hush@host:9000"),
         ("s3://b/", "https://hush@host"),
         ("s3://me:hush@b/k", ""),

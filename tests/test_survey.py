@@ -141,10 +141,32 @@ def test_what_gateways_are_told_of_a_store() -> None:
     assert survey.spec_of(Location("/data/", "aws:eu-west-3")).region is None
 
 
-def test_a_missing_destination_is_told_before_anything_is_built(tmp_path: Path) -> None:
-    job = TransferJob(Location(f"{tmp_path}/"), Location("gs://b/"))
-    with pytest.raises(ConfigurationInvalid, match="gcs"):
-        survey.check_destination(job, NONE)
+@pytest.mark.parametrize("url", ["gs://b/", "az://a/c/", "https://a.blob.core.windows.net/c/"])
+def test_a_store_that_is_not_built_yet_is_told_before_anything_is_built(
+    url: str, tmp_path: Path
+) -> None:
+    here, there = Location(f"{tmp_path}/"), Location(url, "gcp:europe-west3")
+    says = "(gs|az):// is not supported yet; this release moves s3:// and file:"
+    for job in (TransferJob(here, there), TransferJob(there, here)):
+        with pytest.raises(ConfigurationInvalid, match=says):
+            survey.check_destination(job, NONE)
+        with pytest.raises(ConfigurationInvalid, match=says):
+            survey.require_usable(job)
+    with pytest.raises(ConfigurationInvalid, match=says):
+        survey.locate(TransferJob(here, Location(url)), NONE)
+    # It can be planned for.
+    assert survey.locate(TransferJob(here, there), NONE).source.region == "gcp:europe-west3"
+
+
+@pytest.mark.parametrize("manifest", ["-", "a:m.parquet", "gs://b/m.parquet", ""])
+def test_a_manifest_that_has_no_place_is_told_before_anything_is_built(
+    manifest: str, tmp_path: Path
+) -> None:
+    job = TransferJob(Location(f"{tmp_path}/a/"), Location(f"{tmp_path}/b/"))
+    survey.require_usable(job, None)
+    survey.require_usable(job, f"{tmp_path}/m.parquet")
+    with pytest.raises(ConfigurationInvalid):
+        survey.require_usable(job, manifest)
 
 
 @pytest.mark.parametrize(

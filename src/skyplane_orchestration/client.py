@@ -247,6 +247,7 @@ class Client(Planning):
             StoreError: an end is missing, closed to its gateways, or does not answer.
         """
         self.provisioner.check_host(fleet)
+        survey.require_usable(job)
         survey.require_ends_apart(job)
         self.check_move(job)
         # The plan has looked up what the job may have left open.
@@ -344,6 +345,7 @@ class Client(Planning):
             TransferFailed: some object is not at the destination; carries the result.
             SkyplaneError: it could not start.
         """
+        survey.require_usable(job, manifest)
         submit = partial(self.submit, job, transfer_key=transfer_key, least_epoch=least_epoch)
         try:
             submitted = submit(fleet)
@@ -384,6 +386,7 @@ class Client(Planning):
             TransferFailed: as `transfer`. TeardownIncomplete: as `teardown`, unless the
             transfer's own error is on its way.
         """
+        survey.require_usable(job, manifest)
         plan = plan or self.plan(job)
         fleet = self.provision(plan)
         with self._taken_down(fleet, job) as where:
@@ -419,6 +422,7 @@ class Client(Planning):
         found.require_live(self._now())
         if max_job_usd is not None:
             found = found.with_budget(max_job_usd)
+        survey.require_usable(found.job, manifest)
         was_up = bool(self.provisioner.find(found.fleet_key))
         fleet = self._ensure(found.fleet_key, found.plan, found.generation, found.deployment)
         taken_down = self._taken_down(fleet, found.job)

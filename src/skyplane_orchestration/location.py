@@ -23,6 +23,9 @@ _AZURE_HOST_SUFFIX: Final = ".blob.core.windows.net"
 #: URL scheme -> the kind of store behind it, as `skyplane_gateway.stores` names it.
 _STORE_KINDS: Final = {"s3": "s3", "gs": "gcs", "az": "azure", "file": "file"}
 
+#: Schemes of other tools for the same stores.
+_SAME_STORE: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
+
 #: Kind of store -> the cloud whose region tags such a location may carry by default.
 _CLOUDS: Final = {"s3": "aws", "gcs": "gcp", "azure": "azure", "file": "local"}
 
@@ -34,7 +37,7 @@ class Location:
     Args:
         url: `s3://bucket/key`, `gs://bucket/key`, `az://account/container/key`,
             `https://account.blob.core.windows.net/container/key`, `file:///path`
-            or a plain path.
+            or a plain path. A path with a colon before its first slash needs `./` before it.
         region: region tag (`aws:eu-west-3`) of the bucket; looked up when empty.
         endpoint_url: address of an S3-compatible service; empty for the cloud's own.
         credential_ref: names where credentials come from (`profile:NAME`,
@@ -54,7 +57,8 @@ class Location:
     def __post_init__(self) -> None:
         url = self.url
         if "://" not in url:
-            trailing = "/" if url.endswith("/") or url in ("", ".", "..") else ""
+            _require_path(url)
+            trailing = "/" if url.endswith("/") or url in (".", "..") else ""
             path = os.path.abspath(os.path.expanduser(url))  # noqa: PTH100, PTH111 - keep it lexical
             url = "file://" + path + (trailing if path != "/" else "")
             object.__setattr__(self, "url", url)
@@ -127,19 +131,44 @@ def is_url_or_path(text: str) -> bool:
     return not (colon and cloud in ("aws", "gcp", "azure", "local") and "/" not in name)
 
 
+def _require_path(text: str) -> None:
+    """What has no `://` is a path, unless it is likelier to be something mistyped.
+
+    Raises:
+        InvalidLocation: a file of this name would be written by mistake.
+    """
+    if text == "":
+        raise InvalidLocation("an empty name is no place; write . for the current folder")
+    if text == "-":
+        raise InvalidLocation(
+            "'-' is no place: nothing is read from stdin or written to stdout; "
+            "write ./- for a file of that name"
+        )
+    head, slash, rest = text.partition("/")
+    scheme, colon, name = head.partition(":")
+    if not colon:
+        return
+    scheme = _SAME_STORE.get(scheme.lower(), scheme.lower())
+    if scheme == "file":
+        hint = "write file:///path"
+    elif scheme in _STORE_KINDS:
+        hint = f"write {scheme}://{(name + slash + rest).lstrip('/')}"
+    else:
+        hint = f"write ./{text} for a file, or s3://bucket/key and the endpoint apart"
+    raise InvalidLocation(f"{text!r} is no URL of a known scheme, and no path; {hint}")
+
+
 def _split(url: str) -> tuple[str, str, str]:
     """URL -> (kind, bucket, key)."""
     scheme, _, rest = url.partition("://")
-    if scheme == "https":
+    if scheme in ("http", "https"):
         return _split_azure_https(url)
     if scheme == "azure":
         scheme = "az"
     kind = _STORE_KINDS.get(scheme)
     if kind is None:
-        raise InvalidLocation(
-            f"{url!r} has a scheme that is not known; use s3://, gs://, az://, file:// "
-            f"or https://ACCOUNT{_AZURE_HOST_SUFFIX}/"
-        )
+        _require_no_secret("the URL", rest.partition("/")[0])
+        raise InvalidLocation(f"{url!r} has a scheme that is not known; {_scheme_hint(url)}")
     if kind == "file":
         if not rest.startswith("/"):
             raise InvalidLocation(f"{url!r} has no absolute path; write file:///path")
@@ -154,6 +183,12 @@ def _split(url: str) -> tuple[str, str, str]:
     if not bucket:
         raise InvalidLocation(f"{url!r} names no bucket")
     return kind, bucket, key
+
+
+def _scheme_hint(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    meant = _SAME_STORE.get(scheme.lower(), scheme.lower())
+    return f"write {meant}://{rest}" if meant in _STORE_KINDS else "use s3:// or file:///"
 
 
 def _normal_file_key(path: str) -> str:

@@ -15,6 +15,7 @@ from skyplane_gateway.stores import (
     bucket_region,
     check_destination_key,
     open_store,
+    require_kind,
 )
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import EmptySource, InvalidLocation
@@ -85,6 +86,20 @@ def require_ends_apart(job: TransferJob) -> None:
         job.destination.key,
         recursive=job.recursive,
     )
+
+
+def require_usable(job: TransferJob, manifest: str | None = None) -> None:
+    """Refuse what no transfer can do, before anything is built for it.
+
+    Args:
+        manifest: path or URL where the list of all objects is to be written.
+
+    Raises:
+        InvalidLocation: the manifest's name is no place.
+        ConfigurationInvalid: a place is of a kind of store that this release does not move.
+    """
+    for place in (job.source, job.destination, *([] if manifest is None else [Location(manifest)])):
+        require_kind(place.kind)
 
 
 def locate(job: TransferJob, credentials: CredentialSources) -> TransferJob:
@@ -206,9 +221,11 @@ def check_destination(job: TransferJob, credentials: CredentialSources) -> None:
     """See that the destination is there, so that nothing is built for nothing.
 
     Raises:
+        ConfigurationInvalid: an end is of a kind of store that this release does not move.
         NotFound: the bucket is missing.
         StoreError: it is closed to us or does not answer.
     """
+    require_usable(job)
     check_place(job.destination, credentials)
 
 

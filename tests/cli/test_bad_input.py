@@ -21,6 +21,7 @@ SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
 ENDS = f"{SRC} {DST}"
 ALL = ("plan", "frontier", "compare")
 WITH_GOAL = ("plan", "compare")
+MOVING = ("cp -r", "sync", "verify", "cp -r --src-region gcp:us-east1 --dst-region gcp:us-east1")
 
 #: (verbs, arguments, what the line must say); {name} is one of the places below.
 TABLE: list[tuple[tuple[str, ...], str, str]] = [
@@ -54,6 +55,18 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (ALL, f"{ENDS} --dst-endpoint http://127.0.0.1:1", "--dst-endpoint"),
     (ALL, f"ftp://host/x s3://b/ --dst-region {DST}", "scheme"),
     (("plan", "compare"), f"{{empty}} s3://b/x/ --dst-region {DST}", "no objects under"),
+    *[
+        (MOVING, f"{ends}", clue)
+        for word, clue in (
+            ("a:dst", "write ./a:dst for a file"),
+            ("-", "nothing is read from stdin"),
+            ("s3:/src", "write s3://src"),
+            ("gs://bucket/", "gs:// is not supported yet; this release moves s3:// and file:"),
+            ("az://account/box/", "az:// is not supported yet"),
+            ("https://a.blob.core.windows.net/box/", "az:// is not supported yet"),
+        )
+        for ends in (f"{{empty}} {word}", f"{word} {{empty}}")
+    ],
     # ---- numbers
     *[
         (ALL, f"{ENDS} {option}={bad}", option)

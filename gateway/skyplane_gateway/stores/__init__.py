@@ -20,6 +20,7 @@ __all__ = [
     "bucket_region",
     "check_destination_key",
     "open_store",
+    "require_kind",
 ]
 
 _MODULES = {
@@ -27,6 +28,26 @@ _MODULES = {
     "memory": "skyplane_gateway.stores.memory",
     "s3": "skyplane_gateway.stores.s3",
 }
+
+#: Kinds that can be planned for, and the scheme of their URLs; no gateway moves them yet.
+_PLANNED_ONLY = {"azure": "az://", "gcs": "gs://"}
+
+
+def require_kind(kind: str) -> None:
+    """See that stores of this kind can be opened at all.
+
+    Raises:
+        ConfigurationInvalid: there is no such kind in this release.
+    """
+    if kind in _PLANNED_ONLY:
+        raise ConfigurationInvalid(
+            f"{_PLANNED_ONLY[kind]} is not supported yet; this release moves s3:// and file: "
+            "(it makes plans for other stores where their region and the volume are given)"
+        )
+    if kind not in _MODULES:
+        raise ConfigurationInvalid(
+            f"there is no store of kind {kind!r}; choose one of {', '.join(_MODULES)}"
+        )
 
 
 def ambient_credentials(kind: str, profile: str | None = None) -> Credentials | None:
@@ -47,8 +68,10 @@ def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> st
     """The region that the store itself names for the bucket; None where it has none.
 
     Raises:
+        ConfigurationInvalid: there is no such kind of store.
         StoreError: the bucket is missing, closed to us, or does not answer.
     """
+    require_kind(spec.kind)
     if spec.kind != "s3":
         return None
     region: str | None = _module(spec.kind).bucket_region(spec, credentials)
@@ -69,10 +92,7 @@ def open_store(spec: StoreSpec, credentials: Credentials | None = None) -> Objec
 
 
 def _module(kind: str) -> Any:
-    if kind not in _MODULES:
-        raise ConfigurationInvalid(
-            f"there is no store of kind {kind!r}; choose one of {', '.join(_MODULES)}"
-        )
+    require_kind(kind)
     try:
         return import_module(_MODULES[kind])
     except ModuleNotFoundError as error:
