@@ -53,6 +53,23 @@ def test_urls(url: str, cloud: str, kind: str, bucket: str, key: str) -> None:
     )
 
 
+def test_what_a_template_will_give_is_not_judged_yet() -> None:
+    place = Location("{{ params.url }}", "{{ params.region }}", "{% if x %}http://a{% endif %}")
+    assert Location.from_dict(place.to_dict()) == place
+    assert place.url == "{{ params.url }}"
+    assert Location("file://{{ params.folder }}/").url == "file://{{ params.folder }}/"
+
+
+def test_a_template_that_nothing_renders_names_no_place() -> None:
+    with pytest.raises(InvalidLocation, match=r"write \./\{\{ x \}\}/a for a file"):
+        _ = Location("{{ x }}/a").kind
+
+
+def test_a_path_with_double_braces_is_a_path() -> None:
+    for path in ("./{{x}}.txt", "/tmp/{{x}}.txt", "out/{%x%}.txt", "{x}.txt"):
+        assert Location(path).url == f"file://{Path(path).absolute()}"
+
+
 def test_a_relative_path_is_made_absolute_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

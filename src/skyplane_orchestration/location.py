@@ -44,6 +44,9 @@ class Location:
             `env:PREFIX`, `airflow:CONN_ID`); empty for the ambient ones. Never a secret.
         options: store options as text, for example `checksum=trusted`.
 
+    A text that holds a Jinja template (`{{` or `{%`) is checked once it is rendered; a
+    relative path whose first folder holds one is written with `./`.
+
     Raises:
         InvalidLocation: the URL, region tag or endpoint cannot name a place.
     """
@@ -56,17 +59,19 @@ class Location:
 
     def __post_init__(self) -> None:
         url = self.url
-        if "://" not in url:
+        # `{{ params.source }}` may become an S3 URL: a path is only what starts as one.
+        if "://" not in url and not holds_template(url.partition("/")[0]):
             _require_path(url)
             trailing = "/" if url.endswith("/") or url in (".", "..") else ""
             path = os.path.abspath(os.path.expanduser(url))  # noqa: PTH100, PTH111 - keep it lexical
             url = "file://" + path + (trailing if path != "/" else "")
             object.__setattr__(self, "url", url)
         object.__setattr__(self, "options", dict(self.options))
-        _split(url)
-        if self.region:
+        if not holds_template(url):
+            _split(url)
+        if self.region and not holds_template(self.region):
             object.__setattr__(self, "region", parse_region_tag(self.region).tag)
-        if self.endpoint_url:
+        if self.endpoint_url and not holds_template(self.endpoint_url):
             endpoint = _urlsplit(self.endpoint_url)
             _require_no_secret("the endpoint", endpoint.netloc)
             if endpoint.scheme not in ("http", "https") or not endpoint.hostname:
@@ -123,6 +128,11 @@ class Location:
         return decode(cls, data, "a location")
 
 
+def holds_template(text: str) -> bool:
+    """True for a text that Jinja would change; single braces are legal in keys."""
+    return "{{" in text or "{%" in text
+
+
 def is_url_or_path(text: str) -> bool:
     """True for a URL or a path, False for what looks like a region tag."""
     if "://" in text or text.startswith(("/", ".", "~")):
@@ -166,6 +176,11 @@ def _split(url: str) -> tuple[str, str, str]:
     if scheme == "azure":
         scheme = "az"
     kind = _STORE_KINDS.get(scheme)
+    if kind is None and holds_template(scheme):
+        raise InvalidLocation(
+            f"{url!r} starts with a template that nothing has rendered; write ./{url} for a "
+            "file of this name"
+        )
     if kind is None:
         _require_no_secret("the URL", rest.partition("/")[0])
         raise InvalidLocation(f"{url!r} has a scheme that is not known; {_scheme_hint(url)}")

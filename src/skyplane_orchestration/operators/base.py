@@ -14,9 +14,13 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from skyplane_orchestration.errors import SkyplaneError, TransferFailed
+from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.location import Location
+from skyplane_orchestration.operators.templates import refuse_unrendered
 from skyplane_orchestration.result import TransferResult
 
 if TYPE_CHECKING:
+    import jinja2
     from airflow.providers.common.compat.sdk import Context
 
     from skyplane_orchestration.client import Client
@@ -71,6 +75,22 @@ class SkyplaneOperator(BaseOperator):
         group = self.task_group
         return (group.group_id if group else None) or "default"
 
+    def render_template(
+        self,
+        content: Any,
+        context: Context,
+        jinja_env: jinja2.Environment | None = None,
+        seen_oids: set[int] | None = None,
+    ) -> Any:
+        """As Airflow does, and every text of a job or a location too.
+
+        Airflow renders documents, not dataclasses. `work` takes both.
+        """
+        if isinstance(content, TransferJob | Location):
+            # The document is new: ids of what was rendered before say nothing about it.
+            content, seen_oids = content.to_dict(), set()
+        return super().render_template(content, context, jinja_env, seen_oids)
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Do the task's work.
 
@@ -79,6 +99,8 @@ class SkyplaneOperator(BaseOperator):
         """
         self._is_executing = True
         try:
+            for name in self.template_fields:
+                refuse_unrendered(name, getattr(self, name))
             return self.work(context, self.client(context))
         except SkyplaneError as error:
             self.report_failures(context, error)

@@ -65,7 +65,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
     """Base of the operators that know what is to be moved.
 
     Args:
-        job: the whole job, or its `to_dict()`; all other arguments are left out then.
+        job: the whole job, or its `to_dict()`; all other arguments are left out then. Every
+            text in it is a template.
         source_url: `s3://bucket/prefix/`; one object's key with `recursive=False`.
         source_region: region tag such as `aws:ap-southeast-2`; asked of the store when empty.
         source_endpoint: address of an S3-compatible service.
@@ -103,9 +104,13 @@ class SkyplaneJobOperator(SkyplaneOperator):
         "max_cost_usd",
         "deadline_s",
         "max_job_usd",
+        "source_read_gbps",
+        "destination_write_gbps",
         "include",
         "exclude",
         "publish_last",
+        "conflict",
+        "verify",
         "allow_regions",
         "exclude_regions",
     )

@@ -46,10 +46,11 @@ def group_dag(dag_id: str, **job: Any) -> DAG:
 with DAG(dag_id="all_good", schedule=None, catchup=False) as all_good:
     group = skyplane_transfer_group(
         "move",
-        job={
-            **TransferJob(Location(SOURCE), Location(f"{DESTINATION}/all_good/")).to_dict(),
-            "conflict": "replace-if-different",
-        },
+        job=TransferJob(
+            Location(SOURCE),
+            Location(f"{DESTINATION}/{{{{ dag.dag_id }}}}/"),
+            conflict="replace-if-different",
+        ),
         task_arguments={"retries": 1},
     )
     group >> After(task_id="after")
