@@ -41,10 +41,6 @@ _ANSWER_WITHIN_S: Final = 2.0
 #: Threads that are at work when all else is over have this long to end.
 _THREADS_WITHIN_S: Final = 1.0
 
-#: How often, and how far apart, the last gateway asks for the lock of its fleet.
-_LOCK_TRIES: Final = 20
-_LOCK_PAUSE_S: Final = 0.05
-
 
 def entry_point() -> None:
     code = main(sys.argv[1:])
@@ -183,32 +179,30 @@ def announce(config: GatewayConfig, control_port: int, data_port: int) -> None:
 
 
 def remove_traces(config: GatewayConfig) -> None:
-    """Remove this gateway's private directory, and the fleet's when it was the last."""
+    """Remove this gateway's private directory, and the fleet's when it was the last.
+
+    It does not wait for the fleet's lock. Another gateway takes the lock only once it has seen
+    that no gateway is left, so it removes the directory. A provisioner that holds the lock
+    builds the fleet or takes it down, and waits for this process to end.
+    """
     directory = Path(config.directory)
     shutil.rmtree(directory, ignore_errors=True)
     fleet = directory.parent
     try:
+        if _has_gateways(fleet):
+            return
         lock = os.open(fleet, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return  # Somebody else has removed it.
     try:
-        if _is_locked(lock) and not any(entry.is_dir() for entry in fleet.iterdir()):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _has_gateways(fleet):
             shutil.rmtree(fleet, ignore_errors=True)
+    except OSError:
+        return  # Somebody works on it, or has just removed it.
     finally:
         os.close(lock)
 
 
-def _is_locked(directory: int) -> bool:
-    """Take the lock that whoever works on the fleet holds; False if it stays theirs.
-
-    Another gateway on its way out holds it for a moment only, a provisioner for longer:
-    then the fleet is being rebuilt or taken down, and the directory is not ours to remove.
-    """
-    for _ in range(_LOCK_TRIES):
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_LOCK_PAUSE_S)
-        else:
-            return True
-    return False
+def _has_gateways(fleet: Path) -> bool:
+    return any(entry.is_dir() for entry in fleet.iterdir())

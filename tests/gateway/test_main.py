@@ -3,6 +3,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -117,7 +118,10 @@ def test_the_last_gateway_removes_the_fleets_directory(tmp_path: Path) -> None:
 def test_a_directory_that_somebody_works_on_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skyplane_gateway.main._LOCK_PAUSE_S", 0.0)
+    def wait(seconds: float) -> None:
+        raise AssertionError("whoever takes the fleet down waits for this gateway to end")
+
+    monkeypatch.setattr("skyplane_gateway.main.time.sleep", wait)
     config = config_in(tmp_path / "fleet" / "a")
     lock = os.open(tmp_path / "fleet", os.O_RDONLY)
     try:
@@ -126,6 +130,24 @@ def test_a_directory_that_somebody_works_on_is_left(
     finally:
         os.close(lock)
     assert list((tmp_path / "fleet").iterdir()) == []
+
+
+def test_of_two_that_end_at_once_one_removes_the_fleets_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock is asked for once, and only by gateways that have seen no other directory."""
+    one, other = (config_in(tmp_path / "fleet" / name) for name in ("a", "b"))
+    flock = fcntl.flock
+
+    def slow_flock(descriptor: int, how: int) -> None:
+        flock(descriptor, how)
+        monkeypatch.setattr("skyplane_gateway.main.fcntl.flock", flock)
+        remove_traces(other)  # Finds the lock taken.
+
+    monkeypatch.setattr("skyplane_gateway.main.fcntl.flock", slow_flock)
+    shutil.rmtree(other.directory)
+    remove_traces(one)
+    assert not (tmp_path / "fleet").exists()
 
 
 @pytest.mark.parametrize(
