@@ -36,7 +36,7 @@ from skyplane_orchestration.plan import (
 )
 from skyplane_orchestration.resuming import ResumeHandle
 from skyplane_orchestration.steering import Steering, SubmittedTransfer
-from skyplane_orchestration.watch import Hands, Watch
+from skyplane_orchestration.watch import Hands, Pauses, Watch
 
 A, B = "aws:us-east-1", "aws:eu-west-3"
 GB = 1_000_000_000
@@ -138,11 +138,30 @@ def watched(lead: Lead, most_usd: float | None) -> tuple[Watch, TransferStatus]:
         lead.done.append("ensure")
         return fleet
 
-    hands = Hands(open_, ensure, lambda: None, CredentialSources())
+    hands = Hands(open_, ensure, lambda _: None, CredentialSources())
     job = replace(JOB, policy=Policy(max_job_usd=most_usd))
     watch = Watch(job, FLEET, SubmittedTransfer(KEY, 1, A, joined=False), hands)
     with watch:
         return watch, watch.run()
+
+
+def test_pauses_between_polls_are_short_at_first_and_grow() -> None:
+    slept: list[float] = []
+    pauses = Pauses(1.0, slept.append)
+    for _ in range(20):
+        pauses(True)
+    assert slept[0] == pytest.approx(0.05)
+    assert sum(slept[:4]) < 0.5, "a job of a moment is not waited for"
+    assert slept == sorted(slept)
+    assert slept[-1] == pytest.approx(1.0)
+
+
+def test_a_lead_that_is_silent_from_the_start_has_the_whole_pause_to_answer() -> None:
+    slept: list[float] = []
+    pauses = Pauses(1.0, slept.append)
+    for has_answer in (True, False, False, True):
+        pauses(has_answer)
+    assert slept == pytest.approx([0.05, 1.0, 1.0, 0.065])
 
 
 @pytest.mark.parametrize("most_usd", [None, 0.25])

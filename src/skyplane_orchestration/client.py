@@ -38,7 +38,8 @@ from skyplane_orchestration.result import TransferResult
 from skyplane_orchestration.sessions import FleetSessions
 from skyplane_orchestration.steering import Steering, SubmittedTransfer
 from skyplane_orchestration.sweep_report import SweepReport
-from skyplane_orchestration.watch import Hands, OnStatus, OnSubmitted, Watch, Whereabouts
+from skyplane_orchestration.timing import timed
+from skyplane_orchestration.watch import Hands, OnStatus, OnSubmitted, Pauses, Watch, Whereabouts
 
 if TYPE_CHECKING:
     from skyplane_orchestration.authority import Authority, FleetSecret
@@ -76,7 +77,8 @@ class Client(Planning):
         price_overrides: file of agreed egress prices, before all that the grid says.
         credentials: resolves `credential_ref`s.
         times: leases of the fleets that it provisions.
-        poll_s: pause between two looks at a running transfer.
+        poll_s: longest pause between two looks at a running transfer; the first ones are
+            shorter.
         sleep, now: for tests; `now` is wall time in unix seconds.
     """
 
@@ -149,7 +151,8 @@ class Client(Planning):
             hard_end_s=self._times.hard_end_s,
             must_exist=must_exist,
         )
-        return self.provisioner.ensure(spec, self.authority(key))
+        with timed("provision"):
+            return self.provisioner.ensure(spec, self.authority(key))
 
     def teardown(self, fleet: Fleet | str) -> TeardownReport:
         """Take a fleet down, by its document or, when that is lost, by its key.
@@ -168,13 +171,14 @@ class Client(Planning):
             self.provisioner.check_host(fleet)
         ended: dict[str, str] = {}
         if not isinstance(fleet, str):
-            with self._steering(fleet) as steering:
+            with timed("teardown: asking the gateways to end"), self._steering(fleet) as steering:
                 ended = steering.wind_up()
         tails = dict(ended)
         for node, tail in self.provisioner.log_tails(key).items():
             tails.setdefault(node, tail)
         # One that ended when it was asked to may be gone before the provisioner looks.
-        stopped = {*ended, *self.provisioner.destroy(key)}
+        with timed("teardown: waiting for their end"):
+            stopped = {*ended, *self.provisioner.destroy(key)}
         return TeardownReport(tuple(sorted(stopped)), tails)
 
     def sweep(
@@ -256,7 +260,7 @@ class Client(Planning):
             source=job.source.at(job.source.region or fleet.plan.src),
             destination=job.destination.at(job.destination.region or fleet.plan.dst),
         )
-        with self._steering(fleet) as steering:
+        with timed("transfer: submit"), self._steering(fleet) as steering:
             return steering.submit(
                 transfer_key or self.transfer_key(job),
                 job,
@@ -301,8 +305,10 @@ class Client(Planning):
         with Watch(
             job, fleet, submitted, self._hands, on_status=on_status, on_submitted=on_submitted
         ) as watch:
-            status = watch.run()
-            result = conclude(job, watch, status, self._credentials, manifest=manifest)
+            with timed("transfer: moving the objects"):
+                status = watch.run()
+            with timed("transfer: conclusion"):
+                result = conclude(job, watch, status, self._credentials, manifest=manifest)
             result = watch.spending.entered_in(result)
             result = with_handle(result, job, watch, status, self._now())
         return require_success(result, status)
@@ -314,7 +320,7 @@ class Client(Planning):
             ensure=lambda fleet: self._ensure(
                 fleet.key, fleet.plan, fleet.generation, fleet.deployment, must_exist=True
             ),
-            pause=lambda: self._sleep(self._poll_s),
+            pause=Pauses(self._poll_s, self._sleep),
             credentials=self._credentials,
         )
 

@@ -15,6 +15,7 @@ from skyplane_orchestration.job import NO_LIMITS, Limits, Objective, TransferJob
 from skyplane_orchestration.location import Location
 from skyplane_orchestration.multicast_plan import MulticastPlan
 from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.timing import timed
 
 if TYPE_CHECKING:
     from skyplane_orchestration.verification import VerifyReport
@@ -65,18 +66,20 @@ class Planning:
         """
         from skyplane_orchestration import planner
 
-        job, notes = self.measured(job)
+        with timed("plan: regions and volume"):
+            job, notes = self.measured(job)
         ends = job.source.region, job.destination.region
-        plan = planner.plan(
-            self.grid,
-            *ends,
-            job.objective or self.default_objective(*ends, job.limits),
-            volume_gb=job.volume_gb,
-            objects=job.objects,
-            limits=job.limits,
-            policy=job.policy,
-            proof_s=planner.PROOF_S if proof_s is None else proof_s,
-        )
+        with timed("plan: search"):
+            plan = planner.plan(
+                self.grid,
+                *ends,
+                job.objective or self.default_objective(*ends, job.limits),
+                volume_gb=job.volume_gb,
+                objects=job.objects,
+                limits=job.limits,
+                policy=job.policy,
+                proof_s=planner.PROOF_S if proof_s is None else proof_s,
+            )
         return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
 
     def plan_to_all(

@@ -31,6 +31,7 @@ from skyplane_orchestration.outcome import TransferStatus
 from skyplane_orchestration.sessions import FleetSessions
 from skyplane_orchestration.sightings import unended, view_of
 from skyplane_orchestration.survey import spec_of
+from skyplane_orchestration.timing import timed
 from skyplane_orchestration.units import mib_to_bytes
 
 log = logging.getLogger(__name__)
@@ -122,8 +123,9 @@ class Steering:
             StoreError: an end is missing, closed to its gateways, or does not answer.
         """
         epoch = order.tenure.epoch
-        for side, nodes in (("source", order.sources), ("sink", order.sinks)):
-            self._attach(side, nodes, transfer_key, epoch, job, credentials)
+        with timed("transfer: opening the stores on the gateways"):
+            for side, nodes in (("source", order.sources), ("sink", order.sinks)):
+                self._attach(side, nodes, transfer_key, epoch, job, credentials)
         lead = self._fleet.gateway(order.tenure.lead)
         try:
             answer = self._sessions.of(lead).submit(

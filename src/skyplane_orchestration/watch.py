@@ -53,6 +53,10 @@ log = logging.getLogger(__name__)
 #: started again and knows nothing of the transfer.
 _DISPLACED: Final = (StaleEpoch.code, UnknownTransfer.code)
 
+#: The first pause between two polls, and by how much each is longer than the one before.
+_FIRST_PAUSE_S: Final = 0.05
+_GROWTH: Final = 1.3
+
 #: Told how far a transfer is, after every poll.
 OnStatus = Callable[[TransferStatus], None]
 
@@ -102,14 +106,38 @@ class Hands:
         open: the orchestrator's verbs on a fleet, for as long as it is entered.
         ensure: brings a fleet up again unless it was torn down meanwhile; raises
             SkyplaneError. None where the caller's fleet is not to be touched.
-        pause: waits until the next poll.
+        pause: waits until the next poll; told whether the last one had an answer.
         credentials: for ends that are attached anew.
     """
 
     open: Callable[[Fleet], AbstractContextManager[Steering]]
     ensure: Callable[[Fleet], Fleet] | None
-    pause: Callable[[], None]
+    pause: Callable[[bool], None]
     credentials: CredentialSources
+
+
+class Pauses:
+    """Waits between polls: briefly at first, as a small job ends at once, then longer.
+
+    After silence it is the longest at once: a lead counts as lost by the number of silent
+    polls, and needs that time to answer again.
+
+    Args:
+        longest_s: the pause of a transfer that takes long.
+        sleep: waits for so many seconds.
+    """
+
+    def __init__(self, longest_s: float, sleep: Callable[[float], None]) -> None:
+        self._longest_s = longest_s
+        self._sleep = sleep
+        self._next_s = _FIRST_PAUSE_S
+
+    def __call__(self, has_answer: bool) -> None:
+        if not has_answer:
+            self._sleep(self._longest_s)
+            return
+        self._sleep(min(self._next_s, self._longest_s))
+        self._next_s = min(self._next_s * _GROWTH, self._longest_s)
 
 
 class Watch:
@@ -177,7 +205,7 @@ class Watch:
             if isinstance(action, GiveUp):
                 return self._given_up(action)
             if isinstance(action, Poll):
-                self._hands.pause()
+                self._hands.pause(isinstance(event, Answered))
 
     def _given_up(self, action: GiveUp) -> TransferStatus:
         # What a lead that was displaced says last is not the end of the transfer.

@@ -31,13 +31,14 @@ from skyplane_orchestration.provision.rundir import (
     write_private,
 )
 from skyplane_orchestration.provision.topology import build_routes
+from skyplane_orchestration.timing import timed
 
 if TYPE_CHECKING:
     from skyplane_orchestration.authority import Authority
 
 log = logging.getLogger(__name__)
 
-_POLL_S: Final = 0.05
+_POLL_S: Final = 0.02
 _LOG_TAIL_BYTES: Final = 4096
 #: Certificates outlive their gateways a little, so that the last words can be had.
 _VALIDITY_MARGIN_S: Final = 300.0
@@ -122,11 +123,13 @@ class Assembly:
                 len(missing),
             )
             self._deadline = self._site.clock.monotonic() + self._site.ready_timeout_s
-            for node in missing:
-                self._start(node)
-            handles = self._await_ready()
+            with timed(f"provision: starting {len(missing)} gateways"):
+                for node in missing:
+                    self._start(node)
+                handles = self._await_ready()
             routes = build_routes(self._spec.plan, self._nodes)
-            self._connect(handles, routes)
+            with timed("provision: connecting them"):
+                self._connect(handles, routes)
             return tuple(handles[node] for node in self._region_of), routes
 
     def undo(self) -> bool:

@@ -18,7 +18,7 @@ from typing import Final
 from skyplane_orchestration.provision.clock import Clock
 
 _PROC: Final = Path("/proc")
-_POLL_S: Final = 0.05
+_POLL_S: Final = 0.02
 #: Most listings of one scan: on a machine that forks without pause it must end, too.
 _LISTINGS: Final = 5
 
