@@ -28,6 +28,7 @@ LONG_FILES: Final = (
     "e2e/test_client_transfers.py",
     "gateway/lead/test_memory.py",
     "e2e/test_airflow_runs.py",
+    "packaging/test_extras.py",
     "e2e/test_client_lost_gateways.py",
     "e2e/test_two_at_once.py",
     "e2e/test_cli_cp.py",

@@ -41,6 +41,24 @@ class ConfigurationInvalid(SkyplaneError):
     is_permanent = True
 
 
+class MissingExtra(ConfigurationInvalid, ImportError):
+    """A package is not installed that one of the distribution's extras brings.
+
+    Also an ImportError, for those who try an import and do without.
+
+    Args:
+        what: what cannot be done or used without it.
+        extra: name of the extra.
+    """
+
+    code = "missing-extra"
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(
+            f"{what} needs the extra {extra!r}: pip install 'skyplane-orchestration[{extra}]'"
+        )
+
+
 # ---------------------------------------------------------------- object stores
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from tests.packaging.environments import install, make_environment, uv
 
 IMPORT_EACH = """
 from importlib import import_module
@@ -20,15 +19,6 @@ for name in {names}:
     print(name)
 """
 
-UV = Path(sys.executable).with_name("uv")
-
-
-def uv(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = {"UV_SYSTEM_CERTS": "1", **os.environ}
-    return subprocess.run(
-        [UV, *arguments], env=environment, capture_output=True, text=True, check=False
-    )
-
 
 def pins_of(path: Path) -> dict[str, str]:
     """Name -> version of a file of `name==version` lines; markers are left out."""
@@ -36,25 +26,13 @@ def pins_of(path: Path) -> dict[str, str]:
     return {name: version for name, _, version in pins if version}
 
 
-def package_index_unreachable(output: str) -> bool:
-    """True when uv gave up on the network, not on the requirements."""
-    return bool(re.search(r"Failed to fetch|error sending request|dns error", output))
-
-
 @pytest.fixture(scope="module")
 def gateway_python(repository: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment made as the image makes its own."""
-    folder = tmp_path_factory.mktemp("gateway") / "venv"
-    python = folder / "bin" / "python"
-    made = uv("venv", "--python", sys.executable, folder)
-    assert made.returncode == 0, made.stderr
+    python = make_environment(tmp_path_factory.mktemp("gateway") / "venv")
     lock = repository / "gateway" / "requirements.lock"
-    locked = uv("pip", "install", "--python", python, "--no-deps", "--requirement", lock)
-    if locked.returncode != 0 and package_index_unreachable(locked.stderr):
-        pytest.skip(f"the package index cannot be reached: {locked.stderr.strip()[-200:]}")
-    assert locked.returncode == 0, locked.stderr
-    installed = uv("pip", "install", "--python", python, "--no-deps", wheel)
-    assert installed.returncode == 0, installed.stderr
+    install(python, "--no-deps", "--requirement", lock)
+    install(python, "--no-deps", wheel)
     return python
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.errors import ConfigurationInvalid, MissingExtra
 from skyplane_gateway.stores.base import Credentials, ObjectStore, StoreSpec
 from skyplane_gateway.stores.keys import check_destination_key
 
@@ -28,6 +28,9 @@ _MODULES = {
     "memory": "skyplane_gateway.stores.memory",
     "s3": "skyplane_gateway.stores.s3",
 }
+
+#: Kind -> the extra that brings its SDK.
+_EXTRAS = {"s3": "aws"}
 
 #: Kinds that can be planned for, and the scheme of their URLs; no gateway moves them yet.
 _PLANNED_ONLY = {"azure": "az://", "gcs": "gs://"}
@@ -56,7 +59,8 @@ def ambient_credentials(kind: str, profile: str | None = None) -> Credentials | 
     None for stores that need none, and where the process has none.
 
     Raises:
-        ConfigurationInvalid: there is no such profile, or the SDK is not installed.
+        ConfigurationInvalid: there is no such profile.
+        MissingExtra: the SDK is not installed.
     """
     if kind != "s3":
         return None
@@ -84,8 +88,8 @@ def open_store(spec: StoreSpec, credentials: Credentials | None = None) -> Objec
     Makes no request: `ObjectStore.check` does.
 
     Raises:
-        ConfigurationInvalid: there is no such kind, its SDK is not installed, or an
-            option cannot be used.
+        ConfigurationInvalid: there is no such kind, or an option cannot be used.
+        MissingExtra: its SDK is not installed.
     """
     store: ObjectStore = _module(spec.kind).open_from_spec(spec, credentials)
     return store
@@ -96,6 +100,6 @@ def _module(kind: str) -> Any:
     try:
         return import_module(_MODULES[kind])
     except ModuleNotFoundError as error:
-        raise ConfigurationInvalid(
-            f"the store {kind!r} needs the package {error.name!r}, which is not installed"
-        ) from error
+        if kind not in _EXTRAS:
+            raise
+        raise MissingExtra(f"the store {kind!r}", _EXTRAS[kind]) from error

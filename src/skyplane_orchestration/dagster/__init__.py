@@ -7,6 +7,13 @@ Loads Dagster, but no cloud SDK and no solver: those wait for a run.
 
 from __future__ import annotations
 
+from skyplane_orchestration.errors import MissingExtra
+
+try:
+    import dagster  # noqa: F401
+except ModuleNotFoundError:
+    raise MissingExtra("skyplane_orchestration.dagster", "dagster") from None
+
 from skyplane_orchestration.dagster.asset import JobOptions, build_skyplane_transfer_asset
 from skyplane_orchestration.dagster.resource import SkyplaneResource
 from skyplane_orchestration.dagster.sensor import build_skyplane_sweep_sensor

@@ -1,1 +1,10 @@
 """Airflow: the hook that opens clients for tasks."""
+
+from __future__ import annotations
+
+from skyplane_orchestration.errors import MissingExtra
+
+try:
+    import airflow.providers.common.compat.sdk  # noqa: F401
+except ModuleNotFoundError:
+    raise MissingExtra("skyplane_orchestration.hooks", "airflow") from None

@@ -5,6 +5,13 @@ from skyplane_orchestration.operators import skyplane_transfer_group
 
 from __future__ import annotations
 
+from skyplane_orchestration.errors import MissingExtra
+
+try:
+    import airflow.providers.common.compat.sdk  # noqa: F401
+except ModuleNotFoundError:
+    raise MissingExtra("skyplane_orchestration.operators", "airflow") from None
+
 from skyplane_orchestration.operators.group import skyplane_transfer_group
 from skyplane_orchestration.operators.plan import SkyplanePlanOperator
 from skyplane_orchestration.operators.provision import SkyplaneProvisionOperator

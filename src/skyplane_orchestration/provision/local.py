@@ -8,6 +8,7 @@ gateways of different "regions" on different addresses or into different namespa
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import logging
 import ssl
 import sys
@@ -22,6 +23,7 @@ from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     FleetLost,
     ForeignHost,
+    MissingExtra,
     NotAuthorised,
     ProvisionFailed,
     SkyplaneError,
@@ -175,6 +177,7 @@ class LocalProvisioner:
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         began_s = self._clock.monotonic()
+        self._require_gateway()
         most = spec.max_gateways_per_region or self.options.max_gateways_per_region
         nodes = node_names(spec.plan, most)
         self._root.prepare()
@@ -248,6 +251,17 @@ class LocalProvisioner:
         return SweepReport(orphans=tuple(orphans), kept=tuple(kept), dry_run=dry_run)
 
     # -- ensure
+
+    def _require_gateway(self) -> None:
+        """See that this interpreter can run gateways, where it is to run them.
+
+        Raises:
+            MissingExtra: the gateway's HTTP server is not installed.
+        """
+        options = self.options
+        is_own = not options.command and options.python == sys.executable
+        if is_own and importlib.util.find_spec("aiohttp") is None:
+            raise MissingExtra("a gateway on this machine", "gateway")
 
     def _settle(self, directory: FleetDirectory, spec: FleetSpec) -> FleetMeta:
         """The record of the fleet that is there, or of a new one."""

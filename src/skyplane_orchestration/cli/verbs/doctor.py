@@ -17,14 +17,12 @@ from skyplane_orchestration.cli import arguments, planning
 from skyplane_orchestration.cli.outcome import FAILED, SUCCESS
 from skyplane_orchestration.cli.session import open_client
 from skyplane_orchestration.cli.terminal import Terminal
-from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.errors import MissingExtra, SkyplaneError
 
 State = Literal["ok", "warn", "fail"]
 
 _EXTRAS: Final = {
     "aws": "boto3",
-    "gcp": "google.cloud.storage",
-    "azure": "azure.storage.blob",
     "airflow": "airflow",
     "dagster": "dagster",
 }
@@ -95,21 +93,17 @@ def _is_installed(module: str) -> bool:
 
 
 def _gateway() -> Check:
-    missing = [name for name in ("aiohttp", "awscrt") if not _is_installed(name)]
-    if missing:
-        hint = "pip install 'skyplane-orchestration[gateway]'"
-        return Check("gateway", "fail", f"{', '.join(missing)} is missing: {hint}")
-    return Check("gateway", "ok", "this machine can run gateways")
+    if _is_installed("aiohttp"):
+        return Check("gateway", "ok", "this machine can run gateways")
+    return Check("gateway", "warn", str(MissingExtra("a gateway on this machine", "gateway")))
 
 
 def _extras() -> Iterator[Check]:
     for extra, module in _EXTRAS.items():
-        found = _is_installed(module)
-        yield Check(
-            f"extra {extra}",
-            "ok" if found else "warn",
-            f"{module} is installed" if found else f"{module} is not installed",
-        )
+        if _is_installed(module):
+            yield Check(f"extra {extra}", "ok", f"{module} is installed")
+        else:
+            yield Check(f"extra {extra}", "warn", str(MissingExtra(module, extra)))
 
 
 def _secret() -> Check:
