@@ -201,6 +201,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
         def cancel(self, submitted: SubmittedTransfer) -> None:
             made.do("cancel")
 
+        def log_tails(self) -> dict[str, str]:
+            return {f"{A}/0": "all is well", f"{B}/0": "Traceback (most recent call last): boom"}
+
         def wind_up(self) -> dict[str, str]:
             made.do("wind_up")
             return {f"{A}/0": "from the gateway"}
@@ -436,6 +439,19 @@ def test_an_end_that_is_not_well_raises_with_the_result(
     assert caught.value.is_permanent is is_permanent
     assert caught.value.result.state == state  # type: ignore[attr-defined]
     assert script.done[-1] == "release"
+
+
+def test_the_traceback_of_an_internal_error_is_in_the_callers_log(
+    client: Client, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = client.provision(PLAN)
+    row = {"source": "a", "destination": "a", "code": "internal-error", "reason": "r"}
+    failures = [{**row, "attempts": 1}]
+    error = {"code": "objects-failed", "message": ""}
+    script.statuses = [status("failed", copied=0, failed=1, error=error, failures=failures)]
+    assert client.transfer(replace(JOB, allow_failed=True), fleet).failed == 1
+    assert "boom" in caplog.text
+    assert "all is well" not in caplog.text
 
 
 def test_what_may_fail_does_not_raise(client: Client, script: Script) -> None:

@@ -13,9 +13,9 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, Literal
 
-from skyplane_gateway.documents import reading
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
+    InternalError,
     JournalUnreadable,
     NotFound,
     PermissionDenied,
@@ -132,14 +132,20 @@ class Destination:
         """Run a verb that came over the control API.
 
         Raises:
-            ConfigurationInvalid: no such verb, or its arguments are not what it takes.
+            ConfigurationInvalid: no such verb.
+            InternalError: its arguments are not what it takes, or whatever else nobody has
+                foreseen.
             StoreError: as the store says.
         """
         call = self._verbs.get(verb)
         if call is None:
             raise ConfigurationInvalid(f"a sink has no verb {verb!r}")
-        with reading(f"what the verb {verb!r} was given"):
+        try:
             return call(arguments)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            what = f"the verb {verb!r} for {arguments.get('key', arguments.get('prefix', ''))!r}"
+            log.exception("%s failed", what)
+            raise InternalError.of(error, what, "a sink gateway") from error
 
     def _list(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         limit = min(int(arguments["limit"]), _MAX_PAGE)

@@ -65,7 +65,8 @@ def reading(what: str) -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigurationInvalid(f"{what} is broken: {error!r}") from error
+        why = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise ConfigurationInvalid(f"{what} is broken: {why}") from error
 
 
 @cache

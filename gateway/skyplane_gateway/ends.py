@@ -157,6 +157,7 @@ class Ends:
             readers=self._config.readers,
             why_down=self._why_down,
             is_throttled=self._is_throttled,
+            node=self._config.node,
         )
         former = self._replace_store(key, "source", store)
         self.sources[key] = self._source_of_wire_id[wire_transfer_id(key)] = fresh

@@ -243,6 +243,25 @@ class ObjectsFailed(GatewayError):
     code = "objects-failed"
 
 
+class InternalError(GatewayError):
+    """Something that nobody has foreseen; the log has the traceback."""
+
+    code = "internal-error"
+
+    @classmethod
+    def of(cls, error: BaseException, what: str, where: str) -> InternalError:
+        """For an error of our own.
+
+        Args:
+            what: what was being done, with the object's name where there is one.
+            where: the gateway and its part in the transfer; its log must have the traceback.
+        """
+        return cls(
+            f"{what}: {where} failed with an unforeseen {type(error).__name__}; the traceback is "
+            "at the end of its log, so please report both"
+        )
+
+
 class Overloaded(GatewayError):
     """A bounded queue or buffer is full; try again later."""
 

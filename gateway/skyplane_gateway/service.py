@@ -96,6 +96,7 @@ class GatewayService:
             capacity_bytes=config.assembly_mib * MIB,
             send_receipt=self.routes.send_receipt,
             threads=self._threads,
+            node=config.node,
         )
         self.ends = Ends(
             config,

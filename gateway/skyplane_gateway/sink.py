@@ -19,7 +19,7 @@ from typing import Final
 from skyplane_gateway.destination import Destination
 from skyplane_gateway.errors import (
     ChecksumMismatch,
-    GatewayError,
+    InternalError,
     Overloaded,
     SkyplaneError,
     StaleEpoch,
@@ -73,6 +73,7 @@ class Sink:
         capacity_bytes: payload to hold at most while chunks are put together and written.
         send_receipt: sends a receipt up its route.
         threads: where the store's blocking calls run.
+        node: the gateway's name.
     """
 
     def __init__(
@@ -81,10 +82,12 @@ class Sink:
         capacity_bytes: int,
         send_receipt: Callable[[RawReceipt], None],
         threads: Executor,
+        node: str = "",
     ) -> None:
         self.capacity_bytes = capacity_bytes
         self._send_receipt = send_receipt
         self._threads = threads
+        self._node = node
         self._transfers: dict[bytes, SinkTransfer] = {}
         self._assemblers: dict[ChunkId, ChunkAssembler] = {}
         self._ended: OrderedDict[ChunkId, None] = OrderedDict()
@@ -182,6 +185,7 @@ class Sink:
         writes: list[Awaitable[EntryResult]]
         if isinstance(manifest.content, PartEntry):
             payload, crc32c = assembler.payload, assembler.crc32c
+            keys = [manifest.content.key]
             write = partial(
                 loop.run_in_executor,
                 self._threads,
@@ -195,6 +199,7 @@ class Sink:
                 self._parts.write(chunk.transfer, manifest.content, len(payload), crc32c, write)
             ]
         else:
+            keys = [entry.key for entry in manifest.content]
             writes = [
                 loop.run_in_executor(
                     self._threads, _write_object, transfer.destination, entry, payload
@@ -202,8 +207,10 @@ class Sink:
                 for entry, payload in assembler.objects()
             ]
         entries = tuple(
-            row if isinstance(row, EntryResult) else _stumbled(chunk, row)
-            for row in await asyncio.gather(*writes, return_exceptions=True)
+            row if isinstance(row, EntryResult) else self._unforeseen(row, key)
+            for key, row in zip(
+                keys, await asyncio.gather(*writes, return_exceptions=True), strict=True
+            )
         )
         self._end(chunk)
         durable = all(entry.status is ReceiptStatus.DURABLE for entry in entries)
@@ -211,6 +218,12 @@ class Sink:
         self._answer(chunk, Receipt(transfer.epoch, status, entries=entries))
 
     # -- answers
+
+    def _unforeseen(self, error: BaseException, key: str) -> EntryResult:
+        """A fault of our own while writing; without an answer its source would wait."""
+        log.error("%r was not written", key, exc_info=error)
+        where = f"the sink gateway {self._node}"
+        return _refused(InternalError.of(error, f"writing {key!r}", where))
 
     def _refuse(self, chunk: ChunkId, epoch: int, error: SkyplaneError) -> None:
         self._end(chunk)
@@ -286,12 +299,6 @@ def _write_object(destination: Destination, entry: ObjectEntry, payload: memoryv
     return EntryResult(
         ReceiptStatus.DURABLE, etag=info.etag, crc32c=crc32c, size_bytes=len(payload)
     )
-
-
-def _stumbled(chunk: ChunkId, error: BaseException) -> EntryResult:
-    """A fault of our own while writing; without an answer its source would wait."""
-    log.error("chunk %d was not written", chunk.chunk, exc_info=error)
-    return _refused(GatewayError(f"the sink stumbled: {error!r}"))
 
 
 def _refused(error: SkyplaneError) -> EntryResult:

@@ -18,8 +18,8 @@ from typing import Final, TypeVar
 from skyplane_gateway.batch import SmallObject, fill
 from skyplane_gateway.errors import (
     ChecksumMismatch,
-    GatewayError,
     GatewayLost,
+    InternalError,
     SkyplaneError,
     StoreError,
     StoreUnavailable,
@@ -79,6 +79,7 @@ class SourceTransfer:
         readers: chunks to read at the same time.
         why_down: why the route of that number is down; empty while it is not.
         is_throttled: whether a store of this gateway asks for fewer requests.
+        node: the gateway's name.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class SourceTransfer:
         readers: int,
         why_down: Callable[[int], str] = lambda number: "",
         is_throttled: Callable[[], bool] = lambda: False,
+        node: str = "",
     ) -> None:
         self.epoch = epoch
         #: A lead has asked this side for something.
@@ -105,6 +107,7 @@ class SourceTransfer:
         self._orders: asyncio.Queue[ChunkOrder] = asyncio.Queue()
         self._why_down = why_down
         self._is_throttled = is_throttled
+        self._node = node
         #: (chunk, attempt) of those that the store is asked for at this moment.
         self._reading: set[tuple[int, int]] = set()
         #: (chunk, attempt) -> its order, until it has an outcome or nobody waits for one.
@@ -225,7 +228,7 @@ class SourceTransfer:
                 await self._give_up(order, error)
             except Exception as error:  # Else the lead would wait for an outcome.
                 log.exception("chunk %d cannot be sent", order.chunk)
-                await self._give_up(order, GatewayError(f"the source stumbled: {error!r}"))
+                await self._give_up(order, self._unforeseen(error, order.ranges[0].source_key))
 
     async def _send_unless_superseded(self, order: ChunkOrder) -> None:
         task = asyncio.create_task(self._send(order))
@@ -362,7 +365,13 @@ class SourceTransfer:
                 attributes = reader.attributes or ObjectAttributes()
         except SkyplaneError as error:
             return error
+        except Exception as error:  # Else the other objects of the chunk would fail with it.
+            log.exception("%r cannot be read", wanted.source_key)
+            return self._unforeseen(error, wanted.source_key)
         return SmallObject(data, checksum(data), attributes)
+
+    def _unforeseen(self, error: Exception, key: str) -> InternalError:
+        return InternalError.of(error, f"reading {key!r}", f"the source gateway {self._node}")
 
     def _chunk_of(self, order: ChunkOrder) -> ChunkId:
         return ChunkId(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import Final
 
 from skyplane_orchestration.clearing import clear_from_here
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
     BudgetReached,
     ConfigurationInvalid,
+    InternalError,
     SkyplaneError,
     TransferFailed,
 )
@@ -22,6 +24,8 @@ log = logging.getLogger(__name__)
 
 #: Code of a move whose copies are all there, and some of whose sources are as well.
 SOURCES_LEFT = "sources-left"
+
+_TRACEBACK: Final = "Traceback (most recent call last)"
 
 
 def conclude(
@@ -43,6 +47,7 @@ def conclude(
     except BaseException:
         watch.steering.release(watch.submitted)
         raise
+    _log_unforeseen(result, watch)
     if not result.succeeded:
         watch.steering.release(watch.submitted)
         return result
@@ -74,6 +79,16 @@ def _result(
         # The transfer's own failure is what the caller has to hear of.
         warnings.append(f"after the transfer: {error.message}")
         return result_of(job, watch.fleet, status, warnings=tuple(warnings))
+
+
+def _log_unforeseen(result: TransferResult, watch: Watch) -> None:
+    """Of an internal error only the gateways' logs tell, and they go with the gateways."""
+    codes = {result.error_code, *(failure.code for failure in result.failures)}
+    if InternalError.code not in codes:
+        return
+    for node, tail in watch.steering.log_tails().items():
+        if _TRACEBACK in tail:
+            log.error("end of the log of %s:\n%s", node, tail)
 
 
 def with_handle(

@@ -37,6 +37,8 @@ class TransferStatus:
         copied, copied_bytes: durable and verified; of these `copied_earlier` and
             `copied_earlier_bytes` by an earlier epoch, or before the transfer was resumed.
         failures: the failed objects, once the transfer has ended.
+        pinned_by_time: those of `copied` whose source has no ETag: their version was told by
+            time and size alone.
         error: what the lead says of the whole (`code`, `message`, `is_permanent`).
         delivered_bytes: route number -> payload with a receipt.
     """
@@ -58,6 +60,7 @@ class TransferStatus:
     open_uploads: tuple[Mapping[str, str], ...]
     copied_earlier: int = 0
     copied_earlier_bytes: int = 0
+    pinned_by_time: int = 0
 
     @property
     def is_running(self) -> bool:
@@ -82,6 +85,7 @@ class TransferStatus:
                 # A gateway of the release before does not know of them.
                 copied_earlier=document.get("copied_earlier", 0),
                 copied_earlier_bytes=document.get("copied_earlier_bytes", 0),
+                pinned_by_time=document.get("pinned_by_time", 0),
                 skipped=document["skipped"],
                 failed=document["failed"],
                 seconds=document["seconds"],
@@ -149,7 +153,7 @@ def result_of(
         error=cut(str(error.get("message", "")), _ERROR_BYTES),
         error_code=str(error.get("code", "")),
         manifest_uri=manifest_uri,
-        warnings=_listed_warnings(warnings),
+        warnings=_listed_warnings((*_warnings_of(status), *warnings)),
     )
 
 
@@ -172,6 +176,15 @@ def listed_failures(
             break
         listed.append(failure)
     return tuple(listed)
+
+
+def _warnings_of(status: TransferStatus) -> tuple[str, ...]:
+    if not status.pinned_by_time:
+        return ()
+    return (
+        f"{status.pinned_by_time} of the copied objects have no ETag at the source: their version "
+        "was told by time and size, and a change within one second that keeps the size is not seen",
+    )
 
 
 def _listed_warnings(warnings: tuple[str, ...]) -> tuple[str, ...]:

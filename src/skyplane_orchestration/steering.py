@@ -283,6 +283,13 @@ class Steering:
                     )
         return tuple(warnings)
 
+    def log_tails(self) -> dict[str, str]:
+        """Node -> the end of its log, of those that answer."""
+        tails, _ = self._sessions.each_that_answers(
+            self._fleet.gateways, lambda _, client: client.log_tail()
+        )
+        return tails
+
     def wind_up(self) -> dict[str, str]:
         """Cancel what has not ended, fetch log tails, ask every gateway to end.
 

@@ -12,6 +12,7 @@ from skyplane_gateway.destination import Destination, Verification
 from skyplane_gateway.errors import (
     ChecksumMismatch,
     ConfigurationInvalid,
+    InternalError,
     NotFound,
     PreconditionFailed,
     ReadBackMismatch,
@@ -318,11 +319,6 @@ def test_listing_goes_page_by_page(memory: ObjectStore) -> None:
         ("delete", {"key": "k"}),
         ("", {}),
         ("close", {}),
-        ("create", {}),
-        ("create", {"key": "k", "attributes": []}),
-        ("complete", {"key": "k"}),
-        ("abort", {"key": "k"}),
-        ("list", {"prefix": "", "start_after": None, "limit": "many"}),
     ],
 )
 def test_what_is_no_verb_is_refused(
@@ -330,6 +326,24 @@ def test_what_is_no_verb_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationInvalid):
         Destination(memory, "stored").run(verb, arguments)
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [
+        ("create", {}),
+        ("create", {"key": "k", "attributes": []}),
+        ("complete", {"key": "k"}),
+        ("abort", {"key": "k"}),
+        ("list", {"prefix": "", "start_after": None, "limit": "many"}),
+    ],
+)
+def test_a_verb_that_fails_on_something_unforeseen_says_so(
+    memory: ObjectStore, verb: str, arguments: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(InternalError, match=verb):
+        Destination(memory, "stored").run(verb, arguments)
+    assert "Traceback" in caplog.text
 
 
 # -- a bad write in place of something

@@ -15,6 +15,7 @@ from aiohttp import web
 from skyplane_gateway.config import Topology, TransferSpec
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
+    InternalError,
     NotAuthorised,
     SkyplaneError,
     Stopped,
@@ -210,11 +211,18 @@ async def _as_json(request: web.Request, handler: Handler) -> web.StreamResponse
         return web.json_response(error.to_dict(), status=status)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         log.exception("bad request %s %s", request.method, request.path)
-        invalid = ConfigurationInvalid(f"{request.method} {request.path}: {error!r}")
+        invalid = ConfigurationInvalid(
+            f"{request.method} {request.path} cannot be carried out as it was sent "
+            f"({type(error).__name__}); the gateway's log says more"
+        )
         return web.json_response(invalid.to_dict(), status=400)
     except web.HTTPException as error:
         unknown = ConfigurationInvalid(f"{request.method} {request.path}: {error.reason}")
         return web.json_response(unknown.to_dict(), status=error.status)
+    except Exception as error:  # Else the caller would be told nothing but a status of 500.
+        log.exception("%s %s failed", request.method, request.path)
+        failed = InternalError.of(error, f"{request.method} {request.path}", "this gateway")
+        return web.json_response(failed.to_dict(), status=500)
 
 
 async def _body(request: web.Request) -> dict[str, Any]:

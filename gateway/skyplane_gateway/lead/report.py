@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from skyplane_gateway.errors import SkyplaneError
+from skyplane_gateway.stores.values import is_time_pin
 
 ObjectState = Literal["copied", "skipped", "failed"]
 
@@ -29,8 +30,13 @@ _LISTED_FAILURES: Final = 50
 
 @dataclass(slots=True)
 class Counters:
-    """How far a transfer is; `copied_earlier` counts those of `copied` that an earlier
-    epoch did."""
+    """How far a transfer is.
+
+    Attributes:
+        copied_earlier: those of `copied` that an earlier epoch did.
+        pinned_by_time: those of `copied` whose source has no ETag, so that its version was
+            told by time and size alone.
+    """
 
     found: int = 0
     found_bytes: int = 0
@@ -40,6 +46,7 @@ class Counters:
     copied_earlier_bytes: int = 0
     skipped: int = 0
     failed: int = 0
+    pinned_by_time: int = 0
     requests: int = 0
 
 
@@ -77,6 +84,7 @@ class Report:
         if attempts == 0:
             self.counters.copied_earlier += 1
             self.counters.copied_earlier_bytes += size_bytes
+        self.counters.pinned_by_time += is_time_pin(source_etag)
         etags = {"source_etag": source_etag, "destination_etag": destination_etag}
         more: dict[str, object] = {name: etag for name, etag in etags.items() if etag}
         if crc32c is not None:

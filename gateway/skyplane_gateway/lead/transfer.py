@@ -15,7 +15,7 @@ from skyplane_gateway.config import Topology, TransferSpec
 from skyplane_gateway.errors import (
     Cancelled,
     EmptySource,
-    GatewayError,
+    InternalError,
     JournalUnreadable,
     NotFound,
     ObjectsFailed,
@@ -158,10 +158,10 @@ class LeadTransfer:
                 self.error = Cancelled("the transfer was cancelled")
             else:
                 self._fail(self._stopped)
+        except Exception as error:  # Nobody must wait for this for ever.
+            log.exception("transfer %s cannot go on", self.transfer_key)
+            self._fail(InternalError.of(error, "leading the transfer", "the lead"))
         finally:
-            if self.state == "running":
-                # A fault of ours is on its way; nobody must wait for this for ever.
-                self._fail(GatewayError("the lead stumbled; the end of its log says over what"))
             try:
                 await self._undisturbed(self._clean_up)
             finally:
@@ -398,6 +398,7 @@ class LeadTransfer:
             "copied_earlier_bytes": counters.copied_earlier_bytes,
             "skipped": counters.skipped,
             "failed": counters.failed,
+            "pinned_by_time": counters.pinned_by_time,
             "seconds": end - self._started,
             "sendings": self._courier.sendings,
             "resent": self._courier.resent,

@@ -56,7 +56,7 @@ from skyplane_gateway.stores.s3_requests import (
     sendable,
     was_repeated,
 )
-from skyplane_gateway.stores.values import MIB
+from skyplane_gateway.stores.values import MIB, is_time_pin, time_pin
 
 __all__ = ["S3Store", "ambient_credentials", "bucket_region", "open_from_spec"]
 
@@ -105,19 +105,19 @@ class S3Store:
     def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Reader:
         what = self._what("reading", check_key(key))
         arguments: dict[str, Any] = {"Bucket": self.spec.bucket, "Key": key}
-        if if_match is not None:
+        if if_match is not None and not is_time_pin(if_match):
             arguments["IfMatch"] = if_match
         if length == 0:
             with mapped(what):
                 head = self._client.head_object(**arguments)
-            _require_pin(head["ETag"], if_match, what)
+            _require_pin(head, head["ContentLength"], if_match, what)
             return EmptyReader(attributes_of(head))
         last = offset + length - 1
         with mapped(what):
             answer = self._client.get_object(**arguments, Range=f"bytes={offset}-{last}")
         try:
-            _require_pin(answer["ETag"], if_match, what)
-            _require_range(answer, offset, last, what)
+            size_bytes = _require_range(answer, offset, last, what)
+            _require_pin(answer, size_bytes, if_match, what)
         except StoreError:
             answer["Body"].close()
             raise
@@ -133,6 +133,7 @@ class S3Store:
         crc32c: int | None = None,
     ) -> ObjectInfo:
         what = self._what("writing", check_key(key))
+        precondition = self._sendable_fence(key, precondition, what)
         arguments = {**attribute_arguments(attributes), **precondition_arguments(precondition)}
         if crc32c is not None and self._sends_checksum:
             arguments["ChecksumCRC32C"] = to_header(crc32c)
@@ -147,6 +148,8 @@ class S3Store:
                 if landed is not None:
                     return landed
             raise failure from error
+        if not answer.get("ETag"):
+            return self.head(key)
         return ObjectInfo(
             key=key,
             size_bytes=len(data),
@@ -186,6 +189,12 @@ class S3Store:
                 PartNumber=number,
                 **arguments,
             )
+        if not answer.get("ETag"):
+            raise StoreError(
+                f"{self._what(f'writing part {number} of', key)}: the store gives no ETag for it, "
+                "and wants it to complete the object; copy to another store, or in larger parts",
+                is_permanent=True,
+            )
         return PartInfo(number, answer["ETag"], len(data), crc32c)
 
     def complete_upload(
@@ -199,6 +208,7 @@ class S3Store:
         crc32c: int | None = None,
     ) -> ObjectInfo:
         what = self._what("completing", key)
+        precondition = self._sendable_fence(key, precondition, what)
         arguments: dict[str, Any] = precondition_arguments(precondition)
         if self._trusted:
             arguments |= {"ChecksumType": "FULL_OBJECT", "MpuObjectSize": size_bytes}
@@ -245,8 +255,10 @@ class S3Store:
         return s3_listing.parts(self._client, self.spec.bucket, key, upload_id, what)
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
-        condition: dict[str, Any] = {} if if_match is None else {"IfMatch": if_match}
-        with mapped(self._what("deleting", check_key(key))):
+        what = self._what("deleting", check_key(key))
+        fence = self._sendable_fence(key, Precondition(if_match=if_match), what)
+        condition: dict[str, Any] = precondition_arguments(fence)
+        with mapped(what):
             try:
                 self._client.delete_object(Bucket=self.spec.bucket, Key=key, **condition)
             except ClientError as error:
@@ -264,6 +276,24 @@ class S3Store:
     def _head(self, key: str, *, with_checksum: bool) -> dict[str, Any]:
         mode: dict[str, Any] = {"ChecksumMode": "ENABLED"} if with_checksum else {}
         return dict(self._client.head_object(Bucket=self.spec.bucket, Key=key, **mode))
+
+    def _sendable_fence(self, key: str, fence: Precondition, what: str) -> Precondition:
+        """The precondition as the store can be sent it. 1 call for a `time_pin`, else none.
+
+        No store knows a condition on time and size for a write, so it is looked first.
+
+        Raises:
+            PreconditionFailed: it is another version.
+        """
+        if not is_time_pin(fence.if_match):
+            return fence
+        try:
+            with mapped(what):
+                head = self._head(key, with_checksum=False)
+        except NotFound as error:
+            raise PreconditionFailed(f"{what}: the object is gone; list it again") from error
+        _require_pin(head, head["ContentLength"], fence.if_match, what)
+        return UNCONDITIONAL
 
     def _find(self, key: str, sent: Fingerprint) -> ObjectInfo | None:
         """The object at `key` if it is what was sent; None when it is not, or is not ours to see.
@@ -321,7 +351,8 @@ class S3Store:
         """
         with mapped(what):
             head = self._head(key, with_checksum=self._trusted)
-        if head["ETag"].strip('"') != etag.strip('"'):
+        # A server that gives no ETag here has given one for the completion.
+        if head.get("ETag", etag).strip('"') != etag.strip('"'):
             raise PreconditionFailed(
                 f"{what}: another object was written over it at once; list it again"
             )
@@ -332,13 +363,22 @@ class S3Store:
         return info_of_head(key, head, trusted=self._trusted)
 
 
-def _require_pin(etag: str, if_match: str | None, what: str) -> None:
+def _require_pin(
+    answer: Mapping[str, Any], size_bytes: int, if_match: str | None, what: str
+) -> None:
     """Some servers do not know If-Match on a read and answer with whatever is there."""
-    if if_match is not None and etag.strip('"') != if_match.strip('"'):
+    if if_match is None:
+        return
+    if is_time_pin(if_match):
+        found = time_pin(answer["LastModified"].timestamp(), size_bytes)
+    else:
+        found = answer.get("ETag", "")
+    if found.strip('"') != if_match.strip('"'):
         raise PreconditionFailed(f"{what}: it is no longer the version {if_match}; list it again")
 
 
-def _require_range(answer: Mapping[str, Any], offset: int, last: int, what: str) -> None:
+def _require_range(answer: Mapping[str, Any], offset: int, last: int, what: str) -> int:
+    """The size of the whole object, from the answer to a request for that range."""
     status = answer["ResponseMetadata"]["HTTPStatusCode"]
     content_range = answer.get("ContentRange", "")
     if status != 206 or not content_range.startswith(f"bytes {offset}-{last}/"):
@@ -346,6 +386,9 @@ def _require_range(answer: Mapping[str, Any], offset: int, last: int, what: str)
             f"{what}: asked for bytes {offset} to {last}, the answer is {status} with "
             f"{content_range or 'no range'}; read the range again"
         )
+    whole = content_range.partition("/")[2]
+    # A server may not say it (`*`); then no time pin fits.
+    return int(whole) if whole.isdecimal() else -1
 
 
 def _write_failure(

@@ -9,6 +9,7 @@ from skyplane_gateway.errors import StoreError
 from skyplane_gateway.stores.base import ObjectInfo, PartInfo, UploadInfo
 from skyplane_gateway.stores.crc import from_header
 from skyplane_gateway.stores.s3_errors import mapped
+from skyplane_gateway.stores.s3_requests import etag_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -43,7 +44,7 @@ def objects(
             yield ObjectInfo(
                 key=entry["Key"],
                 size_bytes=entry["Size"],
-                etag=entry["ETag"],
+                etag=etag_of(entry, entry["Size"]),
                 last_modified=entry["LastModified"].timestamp(),
             )
         if not page.get("IsTruncated"):
@@ -83,7 +84,9 @@ def parts(
             page: dict[str, Any] = dict(client.list_parts(**arguments))
         for entry in page.get("Parts", []):
             crc32c = from_header(entry.get("ChecksumCRC32C"))
-            found.append(PartInfo(entry["PartNumber"], entry["ETag"], entry["Size"], crc32c))
+            found.append(
+                PartInfo(entry["PartNumber"], entry.get("ETag", ""), entry["Size"], crc32c)
+            )
         if not page.get("IsTruncated"):
             return tuple(sorted(found, key=lambda part: part.number))
         arguments["PartNumberMarker"] = _next(

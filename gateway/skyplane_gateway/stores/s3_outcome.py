@@ -34,7 +34,7 @@ class Fingerprint:
         """Whether a HEAD answer (with its checksums) shows that object."""
         if head["ContentLength"] != self.size_bytes:
             return False
-        same_etag = str(head["ETag"]).strip('"') in self.etags
+        same_etag = str(head.get("ETag", "")).strip('"') in self.etags
         return same_etag or head.get("ChecksumCRC32C") in self.checksums
 
 

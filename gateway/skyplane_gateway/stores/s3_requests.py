@@ -8,6 +8,7 @@ from typing import Any
 
 from skyplane_gateway.stores.base import Body, ObjectAttributes, ObjectInfo, PartInfo, Precondition
 from skyplane_gateway.stores.crc import from_header, to_header
+from skyplane_gateway.stores.values import time_pin
 
 _HEADERS = {
     "content_type": "ContentType",
@@ -66,11 +67,19 @@ def attributes_of(answer: Mapping[str, Any]) -> ObjectAttributes:
     return ObjectAttributes(**headers, metadata=tuple(pairs))
 
 
+def etag_of(answer: Mapping[str, Any], size_bytes: int) -> str:
+    """The ETag of a listing's row or of an answer about one object.
+
+    Some servers give none, for a file that was laid into their folder: then a `time_pin`.
+    """
+    return answer.get("ETag") or time_pin(answer["LastModified"].timestamp(), size_bytes)
+
+
 def info_of_head(key: str, answer: Mapping[str, Any], *, trusted: bool) -> ObjectInfo:
     return ObjectInfo(
         key=key,
         size_bytes=answer["ContentLength"],
-        etag=answer["ETag"],
+        etag=etag_of(answer, answer["ContentLength"]),
         last_modified=answer["LastModified"].timestamp(),
         crc32c=full_checksum(answer) if trusted else None,
         attributes=attributes_of(answer),

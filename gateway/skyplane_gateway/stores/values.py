@@ -77,6 +77,23 @@ UNCONDITIONAL = Precondition()
 IF_ABSENT = Precondition(if_absent=True)
 
 
+_TIME_PIN = "time-and-size:"
+
+
+def time_pin(last_modified: float, size_bytes: int) -> str:
+    """What takes the place of an ETag where a store gives none for an object.
+
+    In whole seconds, since answers about a single object say no more. A change within the
+    same second that keeps the size goes unseen.
+    """
+    return f"{_TIME_PIN}{int(last_modified)}-{size_bytes}"
+
+
+def is_time_pin(etag: str | None) -> bool:
+    """Whether a version is told by its time and size alone."""
+    return etag is not None and etag.startswith(_TIME_PIN)
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
     """One object as a listing, `head` or a finished write shows it.
@@ -85,8 +102,8 @@ class ObjectInfo:
         key: the object's name in its bucket.
         size_bytes: length of the body.
         etag: pins the version, exactly as the store spells it (S3: with its quotes;
-            file: `mtime_ns-size-inode`). Opaque: compare it only with the same
-            store's own, never across stores.
+            file: `mtime_ns-size-inode`), or a `time_pin` where it gives none. Opaque:
+            compare it only with the same store's own, never across stores.
         last_modified: unix seconds.
         crc32c: checksum of the whole body, or None where the store does not give one
             that can be trusted. Listings of S3 never carry it; `head` does.

@@ -207,24 +207,35 @@ def test_the_status_says_which_epoch_is_over_and_whether_its_success_was_heard_o
 
 
 @pytest.mark.parametrize(("method", "size"), [("put", 10), ("put_part", 3 * MIB), ("read", 10)])
-def test_a_store_that_stumbles_fails_the_object_and_not_the_patience(
-    method: str, size: int, fleet_of: Any, kit: Any, wrap_stores: Callable[..., None]
+def test_an_unforeseen_error_of_a_store_fails_its_object_alone(
+    method: str,
+    size: int,
+    fleet_of: Any,
+    kit: Any,
+    wrap_stores: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """An error that no store should raise still gives its chunk an outcome."""
 
-    def stumble(original: Any, key: str, *arguments: Any, **more: Any) -> Any:
+    def fail(original: Any, key: str, *arguments: Any, **more: Any) -> Any:
         if key == "bad":
-            raise RuntimeError("a defect")
+            raise KeyError("a defect")
         return original(key, *arguments, **more)
 
     async def scenario() -> None:
         source, destination = kit.memory_spec(), kit.memory_spec()
         kit.fill(source, {"bad": bytes(size), "good": b"1"})
-        wrap_stores(**{method: stumble})
+        wrap_stores(**{method: fail})
         async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
             status = await fleet.run(kit.copy_spec(source, destination, chunk_bytes=MIB))
             assert status["state"] == "failed"
-            assert "a defect" in status["error"]["message"]
+            assert kit.content(destination) == {"good": b"1"}
+            (failure,) = status["failures"]
+            assert (failure["destination"], failure["code"]) == ("bad", "internal-error")
+            node = "source gateway a" if method == "read" else "sink gateway b"
+            assert f"'bad': the {node} failed" in failure["reason"]
+            assert "(" not in failure["reason"], "a Python repr"
+            assert "KeyError: 'a defect'" in caplog.text, "no traceback in the log"
             assert kit.uploads(destination) == []
             # Parts of the failed object that were under way still come to their end.
             await fleet.until(lambda: fleet.service("b").sink.held_bytes == 0)
@@ -232,21 +243,23 @@ def test_a_store_that_stumbles_fails_the_object_and_not_the_patience(
     asyncio.run(scenario())
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_lead_that_stumbles_ends_its_transfer(
-    fleet_of: Any, kit: Any, wrap_stores: Callable[..., None]
+def test_an_unforeseen_error_at_the_lead_ends_its_transfer(
+    fleet_of: Any,
+    kit: Any,
+    wrap_stores: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def stumble(original: Any, *arguments: Any, **more: Any) -> Any:
+    def fail(original: Any, *arguments: Any, **more: Any) -> Any:
         raise RuntimeError("a defect")
 
     async def scenario() -> None:
         source, destination = kit.memory_spec(), kit.memory_spec()
         kit.fill(source, {"a": b"1"})
-        wrap_stores(list=stumble)
-        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        wrap_stores(list=fail)
         async with fleet_of(kit.route(0, "a", "b")) as fleet:
             status = await fleet.run(kit.copy_spec(source, destination))
-            assert (status["state"], status["error"]["code"]) == ("failed", "gateway-error")
+            assert (status["state"], status["error"]["code"]) == ("failed", "internal-error")
+            assert "RuntimeError: a defect" in caplog.text, "no traceback in the log"
 
     asyncio.run(scenario())
 

@@ -13,6 +13,7 @@ from skyplane_gateway import errors
 from skyplane_gateway.protocol.checksum import crc32c
 from skyplane_gateway.stores import Credentials, StoreSpec, open_store
 from skyplane_gateway.stores.base import IF_ABSENT, PartInfo, Precondition
+from skyplane_gateway.stores.values import time_pin
 
 BODY = b"some bytes"
 ETAG = f'"{md5(BODY).hexdigest()}"'
@@ -155,6 +156,61 @@ def test_a_server_that_ignores_the_pin(scripted: Any, reply: Any) -> None:
     for length in (10, 0):
         with pytest.raises(errors.PreconditionFailed):
             store.read("k", offset=0, length=length, if_match=ETAG)
+
+
+# ------------------------------------------------------------------ no ETag
+
+WITHOUT = {"Content-Length": str(len(BODY)), "Last-Modified": DATE}
+PIN = time_pin(1704164645, len(BODY))
+
+
+def range_without(date: str = DATE) -> dict[str, str]:
+    size = len(BODY)
+    return {"Content-Range": f"bytes 0-{size - 1}/{size}", "Last-Modified": date}
+
+
+def test_an_object_without_etag_is_pinned_by_its_time_and_size(scripted: Any, reply: Any) -> None:
+    listed = page(["k"]).replace(b"<ETag>e</ETag>", b"").replace(b"05.000Z", b"05.678Z")
+    store = scripted.open(
+        reply(200, listed.replace(b"<Size>1<", b"<Size>%d<" % len(BODY))),
+        reply(200, headers=WITHOUT),
+        reply(206, BODY, range_without()),
+    )
+    assert [row.etag for row in store.list("")] == [PIN]
+    assert store.head("k").etag == PIN
+    with store.read("k", offset=0, length=len(BODY), if_match=PIN) as reader:
+        assert reader.readinto(memoryview(bytearray(99))) == len(BODY)
+    assert "if-match" not in scripted.requests[-1].headers
+
+
+def test_an_object_without_etag_that_changed_is_not_read(scripted: Any, reply: Any) -> None:
+    later = range_without(DATE.replace(":05 ", ":06 "))
+    store = scripted.open(reply(206, BODY, later), reply(206, BODY, range_without()))
+    for pin in (PIN, ETAG):
+        with pytest.raises(errors.PreconditionFailed):
+            store.read("k", offset=0, length=len(BODY), if_match=pin)
+
+
+@pytest.mark.parametrize("size", [len(BODY), 3])
+def test_an_object_without_etag_is_looked_at_before_it_is_replaced(
+    size: int, scripted: Any, reply: Any
+) -> None:
+    there = reply(200, headers={**WITHOUT, "Content-Length": str(size)})
+    store = scripted.open(there, reply(200, headers={"ETag": ETAG}))
+    if size == len(BODY):
+        assert store.put("k", BODY, precondition=Precondition(if_match=PIN)).etag == ETAG
+    else:
+        with pytest.raises(errors.PreconditionFailed):
+            store.put("k", BODY, precondition=Precondition(if_match=PIN))
+    assert all("if-match" not in request.headers for request in scripted.requests)
+
+
+def test_a_write_that_is_answered_without_etag(scripted: Any, reply: Any) -> None:
+    store = scripted.open(reply(200), reply(200, headers=WITHOUT), reply(200))
+    assert store.put("k", BODY).etag == PIN
+    with pytest.raises(errors.StoreError, match="no ETag") as caught:
+        store.put_part("k", "u", 1, BODY, offset=0, crc32c=crc32c(BODY))
+    assert caught.value.is_permanent
 
 
 # ------------------------------------------------------------------ listing
