@@ -630,6 +630,45 @@ def test_what_a_resume_cannot_help_leaves_no_handle(client: Client, script: Scri
     assert (result.resume_handle, "too long" in result.warnings[0]) == ("", True)
 
 
+def test_where_nothing_was_begun_there_is_nothing_to_go_on_with(
+    client: Client, script: Script
+) -> None:
+    lost = {"code": "store-unavailable", "message": "the source does not answer"}
+    fleet = client.provision(PLAN)
+
+    def handle(**fields: Any) -> str:
+        script.statuses = [status("failed", error=lost, **fields)]
+        with pytest.raises(TransferFailed) as caught:
+            client.transfer(JOB, fleet, least_epoch=fields.get("epoch", 1))
+        return caught.value.result.resume_handle  # type: ignore[attr-defined,no-any-return]
+
+    assert handle(objects=0) == ""
+    assert handle(objects=0, epoch=2) != "", "an earlier epoch has begun something"
+    assert handle(objects=1) != ""
+
+
+@pytest.mark.parametrize(
+    ("codes", "failed", "helps"),
+    [
+        (["already-exists", "invalid-key"], 2, False),
+        (["already-exists", "permission-denied"], 2, True),  # it may be granted
+        (["already-exists"], 2, True),  # the status does not list them all
+    ],
+)
+def test_objects_that_would_fail_again_leave_no_handle(
+    codes: list[str], failed: int, helps: bool, client: Client, script: Script
+) -> None:
+    rows = tuple(
+        {"source": "a/x", "destination": "b/x", "code": code, "reason": "r", "attempts": 1}
+        for code in codes
+    )
+    error = {"code": "objects-failed", "message": "m"}
+    script.statuses = [status("failed", error=error, failures=rows, failed=failed)]
+    with pytest.raises(TransferFailed) as caught:
+        client.transfer(JOB, client.provision(PLAN))
+    assert bool(caught.value.result.resume_handle) is helps  # type: ignore[attr-defined]
+
+
 # -- moves
 
 

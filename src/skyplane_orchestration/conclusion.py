@@ -9,9 +9,11 @@ from typing import Final
 from skyplane_orchestration.clearing import clear_from_here
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
+    AlreadyExists,
     BudgetReached,
     ConfigurationInvalid,
     InternalError,
+    InvalidKey,
     SkyplaneError,
     TransferFailed,
 )
@@ -26,6 +28,9 @@ log = logging.getLogger(__name__)
 SOURCES_LEFT = "sources-left"
 
 _TRACEBACK: Final = "Traceback (most recent call last)"
+
+#: What an object fails with as long as its names and the conflict rule are the same.
+_FAILS_AGAIN: Final = frozenset((AlreadyExists.code, InvalidKey.code))
 
 
 def conclude(
@@ -99,9 +104,7 @@ def with_handle(
     now_unix_s: float,
 ) -> TransferResult:
     """The result with a resume handle, where going on can help."""
-    is_over_budget = (status.error or {}).get("code") == BudgetReached.code
-    cannot_help = _is_permanent(result, status) and not is_over_budget
-    if result.state != "failed" or cannot_help:
+    if result.state != "failed" or not _can_be_resumed(result, watch, status):
         return result
     from skyplane_orchestration.resuming import MAX_TEXT_BYTES, RESUME_TTL_S, ResumeHandle
 
@@ -119,6 +122,20 @@ def with_handle(
         warning = "the job and its plan are too long for a resume handle; run it again instead"
         return replace(result, warnings=(*result.warnings, warning))
     return replace(result, resume_handle=text)
+
+
+def _can_be_resumed(result: TransferResult, watch: Watch, status: TransferStatus) -> bool:
+    """Whether a resume comes to another end than this one, and spares what was done."""
+    if (status.error or {}).get("code") == BudgetReached.code:
+        return True
+    if _is_permanent(result, status):
+        return False
+    # Of what nobody leads, the last that was heard may be old.
+    if status.objects == 0 and watch.submitted.epoch == 1 and not watch.is_abandoned:
+        return False
+    failures = {failure["code"] for failure in status.failures}
+    is_complete = status.failed == len(status.failures) > 0
+    return not (is_complete and failures <= _FAILS_AGAIN)
 
 
 def clear_interrupted(job: TransferJob, where: Whereabouts, credentials: CredentialSources) -> None:

@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import stat
+import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from skyplane_orchestration.cli.main import main
+from skyplane_orchestration.cli.handles import handle_folder, keep_handle
+from skyplane_orchestration.cli.main import _report, main
+from skyplane_orchestration.cli.terminal import Terminal
 from skyplane_orchestration.cli.verbs.resume import _text_of
-from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.resuming import PREFIX
+from skyplane_orchestration.client import Client
+from skyplane_orchestration.errors import ConfigurationInvalid, TransferFailed
+from skyplane_orchestration.job import MinimizeCost, TransferJob
+from skyplane_orchestration.location import Location
+from skyplane_orchestration.resuming import PREFIX, RESUME_TTL_S, ResumeHandle
+
+
+@pytest.fixture
+def state(private_home: Path) -> Path:
+    """Where this user's state is; not made yet."""
+    return private_home / "state"
+
+
+@pytest.fixture
+def handle(tmp_path: Path) -> ResumeHandle:
+    """One that is alive, between two folders."""
+    for name in ("in", "out"):
+        (tmp_path / name).mkdir()
+    ends = (Location(f"{tmp_path}/in/", "local:here"), Location(f"{tmp_path}/out/", "local:here"))
+    job = TransferJob(*ends, MinimizeCost(1.0), volume_gb=1.0)
+    return ResumeHandle(job, Client().plan(job), "ab" * 16, 0, "local", "cd" * 16, 1, 4e9)
 
 
 def test_the_handle_is_found_wherever_it_stands(tmp_path: Path) -> None:
@@ -30,7 +58,7 @@ def test_the_handle_is_found_wherever_it_stands(tmp_path: Path) -> None:
             _text_of(str(file))
 
 
-@pytest.mark.parametrize("handle", ["nowhere", PREFIX + "abc", "-"])
+@pytest.mark.parametrize("handle", ["nowhere", "", " ", "3f9c2a1b", "/", PREFIX + "abc", "-"])
 def test_what_is_no_handle_is_bad_input(
     handle: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,4 +69,103 @@ def test_what_is_no_handle_is_bad_input(
     assert main(["resume", handle]) == 2
     captured = capsys.readouterr()
     assert "resume handle" in captured.err
+    assert captured.err.count("\n") == 1
     assert captured.out == ""
+
+
+# ---------------------------------------------------------------- short ids
+
+
+def failed(handle: str) -> TransferFailed:
+    return TransferFailed(
+        "2 of 3 objects failed",
+        result=SimpleNamespace(resume_handle=handle, to_dict=lambda: {"resume_handle": handle}),
+    )
+
+
+def report(handle: str, *, is_json: bool = False) -> None:
+    assert _report(failed(handle), Terminal(is_json=is_json, is_quiet=False), 1) == 1
+
+
+def test_a_failed_transfer_prints_a_short_id_and_keeps_its_handle(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    word = PREFIX + "x" * 1400
+    report(word)
+    said = capsys.readouterr().err.splitlines()
+    match = re.fullmatch(
+        "skyplane-orch: to go on within 24 h: skyplane-orch resume ([0-9a-f]{8})", said[-1]
+    )
+    assert match is not None, said
+    [kept] = (state / "skyplane-orch" / "resume").iterdir()
+    assert kept.name == match[1]
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+    assert _text_of(match[1]) == word
+
+
+def test_with_json_the_handle_stands_in_the_result_alone(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report(PREFIX + "abc", is_json=True)
+    said = capsys.readouterr()
+    assert json.loads(said.out)["result"]["resume_handle"] == PREFIX + "abc"
+    assert "resume" not in said.err
+    assert not state.exists()
+
+
+def test_without_a_handle_nothing_is_said_of_it(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report("")
+    assert "resume" not in capsys.readouterr().err
+    assert not state.exists()
+
+
+def test_handles_that_ran_out_are_removed_and_other_files_stay(state: Path) -> None:
+    now = 1e9
+    old, young = keep_handle("old", now), keep_handle("young", now)
+    folder = handle_folder()
+    (folder / "notes").touch()
+    for name, age_s in ((old, RESUME_TTL_S + 1), (young, RESUME_TTL_S - 1), ("notes", 1e8)):
+        os.utime(folder / name, (now - age_s, now - age_s))
+    new = keep_handle("new", now)
+    assert {path.name for path in folder.iterdir()} == {young, "notes", new}
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state.write_text("not a folder")
+    report(PREFIX + "abc")
+    said = capsys.readouterr().err
+    assert f"{state}/skyplane-orch/resume cannot be written" in said
+    assert "--json" in said
+    assert PREFIX not in said
+
+
+def test_a_transfer_with_credentials_of_airflow_is_resumed_there(
+    handle: ResumeHandle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = replace(handle.job.source, credential_ref="airflow:minio")
+    theirs = replace(handle, job=replace(handle.job, source=source))
+    assert main(["resume", theirs.to_text()]) == 2
+    said = capsys.readouterr().err
+    assert "clear its task in Airflow" in said
+    assert said.count("\n") == 1
+
+
+def test_a_handle_that_has_served_is_forgotten(
+    state: Path, handle: ResumeHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = keep_handle(handle.to_text(), time.time())
+    given: list[ResumeHandle] = []
+
+    def resume(client: Client, found: ResumeHandle, **_: Any) -> Any:
+        given.append(found)
+        return SimpleNamespace(to_dict=dict)
+
+    monkeypatch.setattr(Client, "resume", resume)
+    assert main(["resume", name, "--json"]) == 0
+    assert given == [handle]
+    assert list(handle_folder().iterdir()) == []

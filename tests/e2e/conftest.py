@@ -180,6 +180,7 @@ class Home:
             "HOME": str(self.directory),
             "XDG_CONFIG_HOME": str(self.directory / "config"),
             "XDG_RUNTIME_DIR": str(self.directory / "run"),
+            "XDG_STATE_HOME": str(self.directory / "state"),
             "AWS_ACCESS_KEY_ID": "test",
             "AWS_SECRET_ACCESS_KEY": STORE_SECRET,
             "AWS_EC2_METADATA_DISABLED": "true",

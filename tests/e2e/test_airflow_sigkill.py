@@ -31,7 +31,6 @@ from tests.faults import versitygw
 
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.result import TransferResult
-from skyplane_orchestration.resuming import PREFIX, ResumeHandle
 
 pytestmark = [
     pytest.mark.e2e,
@@ -167,7 +166,7 @@ def test_a_retry_of_a_failed_transfer_goes_on_by_the_journal(lab: Lab) -> None:
     held = place.held()
     wait_for(lambda: place.held() > held, "parts from the new gateways")
     assert kill_all(lab) >= second
-    run.wait_for_log("transfer", 1, "skyplane-orch resume")
+    run.wait_for_log("transfer", 1, "the next try of this task resumes transfer")
     place.proxy.release(drop=True)
 
     assert run.wait_for_end() == "success"
@@ -175,10 +174,8 @@ def test_a_retry_of_a_failed_transfer_goes_on_by_the_journal(lab: Lab) -> None:
     assert place.sent_again() == {}
     result = TransferResult.from_dict(run.returned("transfer"))
     assert (result.state, result.failed) == ("succeeded", 0)
-    word = next(word for word in run.log("transfer", 1).split() if word.startswith(PREFIX))
-    handle = ResumeHandle.from_text(word)
-    assert (handle.transfer_key, handle.epoch) == (result.transfer_key, 2)
-    assert result.epoch >= handle.epoch
+    assert f"resumes transfer {result.transfer_key}" in run.log("transfer", 1)
+    assert result.epoch >= 2
     assert place.is_whole()
     require_nothing_left(lab, place, set(OBJECTS))
 

@@ -159,7 +159,8 @@ def test_a_failed_transfer_says_how_to_go_on(
     hook.client(context, "copy").error = TransferFailed("25 of 30 objects failed", result=left)
     with pytest.raises(AirflowException):
         operator.execute(context)
-    assert "skyplane-orch resume skyplane-resume:abc" in task_log()
+    assert f"resumes transfer {left.transfer_key}; where none is left, clear the task" in task_log()
+    assert "skyplane-resume:" not in task_log(), "a handle has 1,400 characters"
     assert context["pushed"]["failed_transfer"]["resume_handle"] == "skyplane-resume:abc"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
@@ -104,10 +105,23 @@ def _report(error: SkyplaneError, terminal: Terminal, code: int) -> int:
     result = getattr(error, "result", None)
     handle = getattr(result, "resume_handle", "")
     if handle and not terminal.is_json:
-        complain(f"to go on within 24 h: skyplane-orch resume {handle}")
+        _say_how_to_resume(handle)
     if terminal.is_json:
         document: dict[str, object] = {"error": error.to_dict()}
         if result is not None:
             document["result"] = result.to_dict()
         terminal.write_json(document)
     return code
+
+
+def _say_how_to_resume(handle: str) -> None:
+    """One short line; the handle itself goes to a file, or stays in what --json prints."""
+    from skyplane_orchestration.cli.handles import handle_folder, keep_handle
+
+    try:
+        complain(f"to go on within 24 h: skyplane-orch resume {keep_handle(handle, time.time())}")
+    except OSError as error:
+        complain(
+            f"no resume handle is kept: {handle_folder()} cannot be written ({error.strerror}); "
+            "make it writable, or use --json, whose result holds the handle"
+        )

@@ -261,7 +261,11 @@ def _failed(context: dg.OpExecutionContext, error: SkyplaneError) -> Document:
     for failure in result.failures[:_LOGGED_FAILURES]:
         context.log.error("%s: %s (%s)", failure.source, failure.reason, failure.code)
     if result.resume_handle:
-        context.log.info("go on with: skyplane-orch resume %s", result.resume_handle)
+        context.log.info(
+            "transfer %s can be resumed for 24 h: skyplane-orch resume takes the resume_handle "
+            "of its result, in the metadata of the step finish",
+            result.transfer_key,
+        )
     return {"error": error.to_dict(), "result": result.to_dict()}
 
 

@@ -124,11 +124,11 @@ class SkyplaneOperator(BaseOperator):
         if result.failed > _LOGGED_FAILURES:
             self.log.error("and %d more", result.failed - _LOGGED_FAILURES)
         if result.resume_handle:
+            # The handle is long, and stands in the XCom; a try needs none.
             self.log.info(
-                "the next try of this task goes on with transfer %s; so does: "
-                "skyplane-orch resume %s",
+                "the next try of this task resumes transfer %s; where none is left, clear the "
+                "task within 24 h",
                 result.transfer_key,
-                result.resume_handle,
             )
         context["ti"].xcom_push(key="failed_transfer", value=result.to_dict())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.outcome import SUCCESS, refusing
@@ -13,14 +14,17 @@ from skyplane_orchestration.cli.session import open_client, read_text
 from skyplane_orchestration.cli.terminal import Terminal
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
 
+if TYPE_CHECKING:
+    from skyplane_orchestration.resuming import ResumeHandle
+
 
 def add(verbs: arguments.Subparsers) -> None:
     parser = verbs.add_parser("resume", help="go on with a transfer that failed")
     parser.add_argument(
         "handle",
         metavar="HANDLE",
-        help="the resume handle of its result; or a file with it, or with what --json printed; "
-        "- for stdin",
+        help="the id that the failed transfer printed, or the resume handle of its result; "
+        "or a file with the handle, or with what --json printed; - for stdin",
     )
     parser.add_argument(
         "--manifest", metavar="PATH", help="path or URL for the list of all objects (Parquet)"
@@ -33,10 +37,12 @@ def add(verbs: arguments.Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    from skyplane_orchestration.cli.handles import file_of_handle
     from skyplane_orchestration.resuming import ResumeHandle
 
     with refusing():
         handle = ResumeHandle.from_text(_text_of(options.handle))
+        _require_credentials_of_the_command(handle)
         client = open_client(options)
         client.check_place(handle.job.destination)
     progress = progress_on(terminal)
@@ -51,6 +57,8 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             )
     finally:
         progress.stop()
+    if kept := file_of_handle(options.handle):
+        kept.unlink(missing_ok=True)
     if terminal.is_json:
         terminal.write_json(result.to_dict())
     else:
@@ -60,15 +68,35 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     return SUCCESS
 
 
+def _require_credentials_of_the_command(handle: ResumeHandle) -> None:
+    """Raises ConfigurationInvalid for a transfer with credentials that only Airflow can read."""
+    for place in (handle.job.source, handle.job.destination):
+        if place.credential_ref.startswith("airflow:"):
+            raise ConfigurationInvalid(
+                f"the credentials {place.credential_ref!r} of this transfer are an Airflow "
+                "connection; clear its task in Airflow, and the next try resumes the transfer"
+            )
+
+
 def _text_of(given: str) -> str:
     """The handle itself, wherever it stands. Raises ConfigurationInvalid."""
+    from skyplane_orchestration.cli.handles import file_of_handle, handle_folder
     from skyplane_orchestration.resuming import PREFIX
 
     if given.startswith(PREFIX):
         return given
-    if given != "-" and not Path(given).exists():
-        raise ConfigurationInvalid(f"{given[:80]!r} is neither a resume handle nor a file")
-    text = read_text(given, "resume handle").strip()
+    if not given.strip():
+        raise ConfigurationInvalid(
+            "the resume handle is empty; give the id that the failed transfer printed, its "
+            "resume handle, or a file with that"
+        )
+    kept = file_of_handle(given)
+    if kept is None and given != "-" and not Path(given).exists():
+        raise ConfigurationInvalid(
+            f"{given[:80]!r} is no id in {handle_folder()}, no resume handle and no file; "
+            "ids are kept for 24 h on the machine where the transfer failed"
+        )
+    text = read_text(given if kept is None else str(kept), "resume handle").strip()
     if not text.startswith("{"):
         return text
     try:
