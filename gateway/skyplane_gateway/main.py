@@ -21,10 +21,12 @@ from typing import Final
 from aiohttp import web
 
 from skyplane_gateway.config import GatewayConfig
+from skyplane_gateway.control.door import Door
 from skyplane_gateway.control.server import ControlServer
 from skyplane_gateway.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_gateway.naming import wire_fleet_id
 from skyplane_gateway.service import GatewayService
+from skyplane_gateway.strangers import MOST_ON_CONTROL_PORT, MOST_ON_DATA_PORT, affordable
 from skyplane_gateway.tls import client_context, server_context
 
 log = logging.getLogger("skyplane_gateway")
@@ -115,6 +117,7 @@ class Listening:
     control_port: int
     data_port: int
     _data: asyncio.Server
+    _door: Door
     _runner: web.AppRunner
     _keeper: asyncio.Task[None]
 
@@ -126,6 +129,7 @@ class Listening:
             await asyncio.wait_for(self.service.close(), _CLOSE_WITHIN_S)
         except TimeoutError:
             log.error("the cleanup took longer than %g s and was left", _CLOSE_WITHIN_S)
+        await self._door.close()
         await self._runner.cleanup()
 
 
@@ -133,20 +137,30 @@ async def listen(config: GatewayConfig) -> Listening:
     """Start a gateway in this process."""
     loop = asyncio.get_running_loop()
     service = GatewayService(config, client_context(config), time.monotonic)
-    data = await loop.create_server(service.routes.accept, config.data_host, config.data_port)
+    # As many may be accepted at once before the oldest is closed; with fewer a peer that
+    # comes in a burst of strangers would wait a second.
+    backlog = affordable(MOST_ON_DATA_PORT)
+    data = await loop.create_server(
+        service.routes.accept, config.data_host, config.data_port, backlog=backlog
+    )
     runner = web.AppRunner(
         ControlServer(service).application(), access_log=None, shutdown_timeout=_ANSWER_WITHIN_S
     )
     await runner.setup()
-    site = web.TCPSite(
-        runner, config.control_host, config.control_port, ssl_context=server_context(config)
+    assert runner.server is not None
+    door = Door(
+        config.control_host,
+        config.control_port,
+        server_context(config),
+        runner.server,
+        affordable(MOST_ON_CONTROL_PORT),
     )
-    await site.start()
     return Listening(
         service,
-        runner.addresses[0][1],
+        door.port,
         data.sockets[0].getsockname()[1],
         data,
+        door,
         runner,
         asyncio.create_task(service.keep_alive()),
     )

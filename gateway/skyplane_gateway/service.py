@@ -34,6 +34,7 @@ from skyplane_gateway.naming import gateway_uri, wire_fleet_id
 from skyplane_gateway.protocol import WIRE_VERSION, FrameHeader, Identity, ReceiptHeader
 from skyplane_gateway.sink import Sink
 from skyplane_gateway.stores.base import StoreCapabilities
+from skyplane_gateway.strangers import MOST_ON_DATA_PORT, affordable
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ class GatewayService:
             on_up=self._on_route_up,
             rng=self._randomness,
             write_timeout_s=config.write_timeout_s,
+            strangers=affordable(MOST_ON_DATA_PORT),
         )
         self.sink = Sink(
             capacity_bytes=config.assembly_mib * MIB,

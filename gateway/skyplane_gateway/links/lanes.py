@@ -21,6 +21,7 @@ from skyplane_gateway.links.lane import Hop, Lane
 from skyplane_gateway.links.link import Link, LinkOwner
 from skyplane_gateway.links.pauses import STABLE_S, Seldom
 from skyplane_gateway.protocol import Connection, Established, GoodbyeReason, Identity, Side
+from skyplane_gateway.strangers import Strangers
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ class Lanes:
         write_timeout_s: of every link.
         wall_clock: seconds since 1970; see `incarnation`.
         rng: jitter of the pauses.
+        strangers: most connections without proof of either kind, see `Strangers`; never
+            fewer than the topology has.
 
     Attributes:
         by_number: route number -> lane.
@@ -57,6 +60,7 @@ class Lanes:
         write_timeout_s: float,
         wall_clock: Callable[[], float],
         rng: random.Random,
+        strangers: int,
     ) -> None:
         self._node = identity.node
         self._identity = identity
@@ -70,6 +74,9 @@ class Lanes:
         #: (route, neighbour) -> the newest incarnation that it has dialled.
         self._newest: dict[tuple[int, str], Incarnation] = {}
         self._refusals = Seldom()
+        self._fewest_strangers = strangers
+        self._strangers: Strangers[Link] = Strangers(strangers)
+        self._crowds = Seldom()
         self._local_host = ""
         self.by_number: dict[int, Lane] = {}
 
@@ -96,6 +103,9 @@ class Lanes:
             self.by_number[route.number] = fresh
             fresh.since_s = asyncio.get_running_loop().time()
             self._build(fresh, 0.0)
+        hops = [hop for lane in self.by_number.values() for hop in lane.hops]
+        expected = sum(hop.wanted for hop in hops if not hop.is_dialled)
+        self._strangers.limit = max(self._fewest_strangers, expected)
 
     def _end(self, number: int, reason: str) -> None:
         lane = self.by_number.pop(number)
@@ -132,10 +142,25 @@ class Lanes:
     def accept(self) -> Link:
         """The protocol for a connection that a neighbour opened."""
         connection = Connection.accept(self._identity, nonce=os.urandom(16))
-        return self._make_link(connection, self._owner)
+        link = self._make_link(connection, self._owner)
+        self._send_away(self._strangers.came(link))
+        return link
+
+    def _send_away(self, link: Link | None) -> None:
+        if link is None:
+            return
+        more = self._crowds.ask(asyncio.get_running_loop().time())
+        if more is not None:
+            log.warning(
+                "%d connections have proven nothing: the oldest is closed%s",
+                len(self._strangers),
+                more,
+            )
+        link.abort("others had to be let in, and it has proven nothing")
 
     def greeted(self, link: Link) -> bool:
         """Whether the link's HELLO is answered now."""
+        self._send_away(self._strangers.spoke(link))
         if self._may_answer(link):
             return True
         # It waits, unanswered, until its route is ready or its dialer tries anew: a
@@ -159,6 +184,7 @@ class Lanes:
 
     def established(self, link: Link, event: Established) -> None:
         """A neighbour that dialled has proven itself."""
+        self._strangers.left(link)
         lane = self.by_number.get(event.route)
         hop = self._hop_of(lane, event) if lane is not None else None
         if lane is None or hop is None:
@@ -196,6 +222,7 @@ class Lanes:
 
     def lost(self, link: Link, reason: str) -> None:
         """A link is gone; with it, if it was part of one, its lane."""
+        self._strangers.left(link)
         if link in self._held:
             self._held.remove(link)
         if link.was_refused:

@@ -28,6 +28,7 @@ from skyplane_gateway.protocol import (
     RawReceipt,
     ReceiptHeader,
 )
+from skyplane_gateway.strangers import MOST_ON_DATA_PORT
 
 OnFrame = Callable[[FrameHeader, memoryview], None]
 OnReceipt = Callable[[ReceiptHeader, memoryview], None]
@@ -46,6 +47,7 @@ class Routes:
         write_timeout_s: a neighbour that takes nothing for so long has broken its route.
         wall_clock: seconds since 1970; see `incarnation`.
         rng: jitter of the pauses between two dials.
+        strangers: most connections that have proven nothing; see `Lanes`.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Routes:
         write_timeout_s: float = WRITE_TIMEOUT_S,
         wall_clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
+        strangers: int = MOST_ON_DATA_PORT,
     ) -> None:
         self._node = node
         self._on_frame = on_frame
@@ -72,6 +75,7 @@ class Routes:
             write_timeout_s=write_timeout_s,
             wall_clock=wall_clock,
             rng=rng or random.Random(),
+            strangers=strangers,
         )
         self._lanes = self._builder.by_number
         self.topology: Topology | None = None

@@ -6,9 +6,9 @@
     while (event := connection.next_event()) is not NEED_DATA: ...
 
 Whoever drives it owns time: a peer that says nothing, or half a message, is for the
-driver to give up on. Memory of one connection: 64 KiB of staging, one message of at
-most 1 MiB under way, and the events that have not been taken; take them after every
-`buffer_updated`, and nothing accumulates.
+driver to give up on. Memory of one connection: 64 KiB of staging (1 KiB until the peer
+has proven itself), one message of at most 1 MiB under way, and the events that have not
+been taken; take them after every `buffer_updated`, and nothing accumulates.
 """
 
 from __future__ import annotations
@@ -364,6 +364,7 @@ class Connection:
 
     def _establish(self, node: str, route: int, *, peer_is_upstream: bool) -> None:
         self._move(Step.BE_DOWNSTREAM if peer_is_upstream else Step.BE_UPSTREAM)
+        self._reader.trust()
         self._peer = self._established = Established(node, route, peer_is_upstream)
         self._events.append(self._established)
 

@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from skyplane_gateway.protocol.limits import MAX_HANDSHAKE
 from skyplane_gateway.protocol.messages import HEAD_BYTES, PREFIX_BYTES, Prefix, read_prefix
 
 #: Large enough that hundreds of receipts cost one system call, small enough that what
 #: it copies of a frame's beginning (at most this much) stays in the L2 cache. 64
 #: connections cost 4 MiB.
 STAGING_BYTES: Final = 64 << 10
+
+#: For a peer that has proven nothing: its longest message. Nothing before its first byte.
+STRANGER_STAGING_BYTES: Final = MAX_HANDSHAKE
 
 #: Called with a checked prefix before its body gets any memory, possibly several times
 #: for one message; raises to refuse it.
@@ -34,12 +38,16 @@ class Message:
 
 
 class MessageReader:
-    """Holds at most `STAGING_BYTES` and one body of an admitted size."""
+    """Holds at most `STAGING_BYTES` and one body of an admitted size.
+
+    Until `trust` it takes no more than `STRANGER_STAGING_BYTES`, and none before the first
+    `get_buffer`.
+    """
 
     def __init__(self, admit: Admit, admit_head: Callable[[Prefix, bytes], None]) -> None:
         self._admit = admit
         self._admit_head = admit_head
-        self._staging = memoryview(bytearray(STAGING_BYTES))
+        self._staging = memoryview(b"")
         self._staged = 0
         self._prefix: Prefix | None = None
         self._head = b""
@@ -50,7 +58,15 @@ class MessageReader:
         """Where the next bytes belong; never empty."""
         if self._prefix is not None:
             return self._body[self._received :]
+        if not self._staging:
+            self._staging = memoryview(bytearray(STRANGER_STAGING_BYTES))
         return self._staging[self._staged :]
+
+    def trust(self) -> None:
+        """The peer has proven itself: from now on much arrives at a time."""
+        staging = memoryview(bytearray(STAGING_BYTES))
+        staging[: self._staged] = self._staging[: self._staged]
+        self._staging = staging
 
     def drop(self) -> None:
         """Forget what has arrived: nothing will be made of it any more."""

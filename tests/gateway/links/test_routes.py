@@ -275,3 +275,34 @@ def test_garbage_is_refused_and_harms_nobody() -> None:
             await there_and_back(fleet["a"], fleet["b"])
 
     asyncio.run(scenario())
+
+
+def test_a_crowd_that_proves_nothing_is_bounded_and_keeps_no_neighbour_out() -> None:
+    async def scenario() -> None:
+        async with fleet_of("a", "b", strangers=4) as fleet:
+            crowd = [await asyncio.open_connection(*fleet["b"].address) for _ in range(20)]
+            for reader, _ in crowd[:-5]:
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+            # More connections than strangers are let in: the topology asks for them.
+            apply(fleet, topology(fleet, Route(0, ("a", "b"), (12,), 1.0)))
+            await connected(fleet)
+            await there_and_back(fleet["a"], fleet["b"])
+            for _, writer in crowd:
+                writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_neighbours_that_come_early_are_as_many_as_the_topology_has() -> None:
+    """All wait for the hop below them, unanswered; none is closed to make room for others."""
+
+    async def scenario() -> None:
+        async with fleet_of("a", "r", "b", strangers=4) as fleet:
+            apply(fleet, topology(fleet, Route(0, ("a", "r", "b"), (12, 1), 1.0)), "r", "a")
+            await until(lambda: len(fleet["r"].routes._builder._held) == 12)
+            apply(fleet, fleet["a"].routes.topology or pytest.fail("none"), "b")
+            await connected(fleet)
+            assert not fleet["a"].down
+
+    asyncio.run(scenario())

@@ -25,6 +25,7 @@ from skyplane_gateway.protocol import (
     State,
 )
 from skyplane_gateway.protocol._reader import STAGING_BYTES
+from skyplane_gateway.protocol.limits import MAX_HANDSHAKE
 
 Pair = Callable[..., Any]
 Make = Callable[..., Any]
@@ -331,3 +332,14 @@ def test_lost_in_the_middle_of_a_frame(make_pair: Pair, make_frames: Make) -> No
     pair.downstream.receive_eof()
     assert pair.downstream.next_event() == ConnectionClosed(is_clean=False)
     assert pair.downstream.next_event() is NEED_DATA
+
+
+def test_a_stranger_gets_little_memory(
+    make_pair: Pair, identity: Callable[[str], Identity]
+) -> None:
+    stranger = fresh_acceptor(identity)
+    assert stranger._reader._staging.nbytes == 0
+    assert len(stranger.get_buffer()) <= MAX_HANDSHAKE
+    pair = make_pair(Side.UPSTREAM)
+    pair.exchange()
+    assert len(pair.acceptor.get_buffer()) == STAGING_BYTES
