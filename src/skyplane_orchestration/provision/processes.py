@@ -29,19 +29,24 @@ class GatewayProcess:
 
     Args:
         directory: the gateway's private directory.
+        owner: user id that it runs under.
     """
 
     pid: int
     fleet_key: str
     directory: Path
+    owner: int
 
 
 def scan(run_root: Path, fleet_key: str) -> tuple[GatewayProcess, ...]:
     """The gateway processes of one fleet below `run_root`, sorted by process id.
 
     A process belongs to it when its command line has `--fleet <key>` as well as a
-    `--config` in the fleet's directory. Zombies have no command line and do not count.
+    `--config` in the fleet's directory, and when it runs under the user who owns that
+    directory: anybody may write these words, and nobody can end another user's process.
+    Zombies have no command line and do not count.
     """
+    owner = _owner_of(run_root, fleet_key)
     found: list[GatewayProcess] = []
     seen: set[int] = set()
     # A process that forks and ends between the listing and the reading of its command
@@ -55,7 +60,9 @@ def scan(run_root: Path, fleet_key: str) -> tuple[GatewayProcess, ...]:
     return tuple(
         process
         for process in sorted(found, key=lambda process: process.pid)
-        if process.fleet_key == fleet_key and process.directory.parent == run_root / fleet_key
+        if process.fleet_key == fleet_key
+        and process.directory.parent == run_root / fleet_key
+        and process.owner == owner
     )
 
 
@@ -93,16 +100,25 @@ def host_identity() -> str:
     return f"{socket.gethostname()}/{boot_id}"
 
 
+def _owner_of(run_root: Path, fleet_key: str) -> int:
+    """Who owns the fleet's directory; where there is none, who would."""
+    for place in (run_root / fleet_key, run_root):
+        with contextlib.suppress(FileNotFoundError):
+            return place.stat().st_uid
+    return os.geteuid()
+
+
 def _read(pid: int) -> GatewayProcess | None:
+    entry = _PROC / str(pid)
     try:
-        raw = (_PROC / str(pid) / "cmdline").read_bytes()
+        raw, owner = (entry / "cmdline").read_bytes(), entry.stat().st_uid
     except OSError:
         return None  # It ended between the listing and the reading, or it is not ours to see.
     words = [os.fsdecode(word) for word in raw.split(b"\0")]
     fleet_key, config = _value(words, "--fleet"), _value(words, "--config")
     if not fleet_key or not config:
         return None
-    return GatewayProcess(pid=pid, fleet_key=fleet_key, directory=Path(config).parent)
+    return GatewayProcess(pid, fleet_key, Path(config).parent, owner)
 
 
 def _value(words: list[str], option: str) -> str:
