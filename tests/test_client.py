@@ -251,6 +251,43 @@ def test_one_call_does_it_all_in_order(client: Client, script: Script) -> None:
     assert fleets[0].key == client.identity.fleet_key()
 
 
+@pytest.fixture
+def same(tmp_path: Path) -> TransferJob:
+    """A job that has nothing to do."""
+    for end in ("in", "out"):
+        (tmp_path / end).mkdir()
+        (tmp_path / end / "a").write_bytes(b"the same")
+    ends = (Location(f"{tmp_path}/in/", A), Location(f"{tmp_path}/out/", A))
+    return TransferJob(*ends, conflict="skip", volume_gb=1.0)
+
+
+def test_nothing_is_brought_up_where_there_is_nothing_to_do(
+    client: Client, script: Script, same: TransferJob
+) -> None:
+    fleets: list[Fleet] = []
+    result = client.run(same, on_fleet=fleets.append)
+    assert (result.succeeded, result.skipped, result.used_gateways) == (True, 1, False)
+    assert result.transfer_key == client.transfer_key(same)
+    assert (names(script), fleets) == ([], [])
+
+
+def test_gateways_come_up_for_a_plan_a_manifest_a_difference_and_a_fleet_that_is_up(
+    client: Client, script: Script, same: TransferJob, tmp_path: Path
+) -> None:
+    """The lead lists every object; a fleet of this run means that somebody else runs it."""
+    plan = replace(PLAN, src=A, dst=A)
+    client.plan = lambda job, **_: plan  # type: ignore[method-assign]
+    script.statuses = [status("succeeded") for _ in range(4)]
+    script.found = (FoundGateway(f"{A}/0"),)
+    assert client.run(same).used_gateways
+    script.found = ()
+    assert client.run(same, plan=plan).used_gateways
+    assert client.run(same, manifest=f"{tmp_path}/list.parquet").used_gateways
+    (tmp_path / "in" / "b").write_bytes(b"new")
+    assert client.run(same).used_gateways
+    assert names(script).count("ensure") == 4
+
+
 @pytest.mark.parametrize(
     "error",
     [KeyboardInterrupt(), SystemExit(1), RuntimeError("of the caller"), StoreUnavailable("503")],

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -58,9 +59,30 @@ def test_provider_info_loads_no_airflow() -> None:
 
 
 def test_planner_loads_no_cloud_and_no_orchestrator() -> None:
-    loaded = loaded_by("import skyplane_orchestration.planner")
+    loaded = loaded_by("from skyplane_orchestration.planner import *")
     assert "scipy" in loaded
     assert loaded.isdisjoint(CLOUDS_AND_ORCHESTRATORS)
+
+
+def test_no_name_of_the_planner_is_that_of_one_of_its_modules() -> None:
+    """It would mean the module once that is imported, and not what the module holds."""
+    from skyplane_orchestration import planner
+
+    folder = Path(planner.__path__[0])
+    assert set(planner.__all__).isdisjoint(path.stem for path in folder.iterdir())
+    for name in planner.__all__:
+        assert not isinstance(getattr(planner, name), ModuleType)
+
+
+@pytest.mark.parametrize("src", ["aws:eu-west-3", "local:this-machine"])
+def test_a_plan_within_one_region_loads_no_solver(src: str) -> None:
+    loaded = loaded_by(
+        "from skyplane_orchestration import Client, Location, TransferJob\n"
+        f"ends = (Location(url, {src!r}) for url in ('file:///a/', 's3://b/'))\n"
+        "plan = Client().plan(TransferJob(*ends, volume_gb=1.0))\n"
+        "assert plan.throughput_gbps > 0 and plan.solver.status == 'optimal'"
+    )
+    assert "scipy" not in loaded
 
 
 def test_client_loads_no_cloud_and_no_orchestrator() -> None:

@@ -56,16 +56,22 @@ def _namespace(location: Location) -> str:
     return f"{'gs' if location.kind == 'gcs' else 's3'}://{location.bucket}"
 
 
-def transfer_facts(job: TransferJob, plan: TransferPlan, result: TransferResult) -> dict[str, Any]:
+def transfer_facts(
+    job: TransferJob, plan: TransferPlan | None, result: TransferResult
+) -> dict[str, Any]:
     """Inputs, outputs, volumes, cost, and the plan against what came of it.
 
     Plain JSON data of a few kilobytes, whatever the number of objects: bytes are counts,
     rates Gbit/s, prices USD.
+
+    Args:
+        plan: None where there was nothing to do, so that none was made.
     """
+    src, dst = (plan.src, plan.dst) if plan else ("", "")
     return {
         "schema_version": SCHEMA_VERSION,
-        "inputs": [asdict(dataset_of(job.source, plan.src))],
-        "outputs": [asdict(dataset_of(job.destination, plan.dst))],
+        "inputs": [asdict(dataset_of(job.source, src))],
+        "outputs": [asdict(dataset_of(job.destination, dst))],
         "transfer_key": result.transfer_key,
         "state": result.state,
         "objects": result.objects,
@@ -78,11 +84,16 @@ def transfer_facts(job: TransferJob, plan: TransferPlan, result: TransferResult)
         "goodput_gbps": result.goodput_gbps,
         "planned_gbps": result.planned_gbps,
         "cost": {**asdict(result.cost), "total_usd": result.cost.total_usd},
-        "planned_usd_per_gb": plan.cost.usd_per_gb,
-        "instances": {region: group.count for region, group in plan.instances.items()},
-        "relays": list(plan.relays),
+        "planned_usd_per_gb": plan.cost.usd_per_gb if plan else 0.0,
+        "instances": _instances(plan),
+        "relays": list(plan.relays) if plan else [],
         "edges": [asdict(edge) for edge in result.edges],
-        "grid": asdict(plan.grid),
+        "grid": asdict(plan.grid) if plan else None,
         "manifest_uri": result.manifest_uri,
         "warnings": list(result.warnings),
     }
+
+
+def _instances(plan: TransferPlan | None) -> dict[str, int]:
+    groups = plan.instances.items() if plan else ()
+    return {region: group.count for region, group in groups}

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from skyplane_gateway.selection import Selection
 from skyplane_orchestration import survey
 from skyplane_orchestration.credentials import CredentialSources
-from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.job import NO_LIMITS, Limits, Objective, TransferJob
 from skyplane_orchestration.location import Location
 from skyplane_orchestration.multicast_plan import MulticastPlan
@@ -18,6 +17,7 @@ from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.timing import timed
 
 if TYPE_CHECKING:
+    from skyplane_orchestration.grids import Grid
     from skyplane_orchestration.verification import VerifyReport
 
 
@@ -46,6 +46,8 @@ class Planning:
             GridInvalid: its files are broken, or the file of agreed prices is.
         """
         if self._grid is None:
+            from skyplane_orchestration.grids import load_grid
+
             self._grid = load_grid(self._grid_name, price_overrides=self._price_overrides)
         return self._grid
 

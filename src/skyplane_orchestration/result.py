@@ -101,6 +101,11 @@ class TransferResult:
     copied_earlier: int = 0
 
     @property
+    def used_gateways(self) -> bool:
+        """Whether a transfer ran; False where there was nothing to do."""
+        return self.epoch > 0
+
+    @property
     def succeeded(self) -> bool:
         return self.state == "succeeded"
 

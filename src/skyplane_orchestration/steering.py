@@ -12,7 +12,7 @@ from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.lead.journal import epoch_of, folder_of_destination, journals_prefix, place_of
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import Credentials
+from skyplane_gateway.stores.base import Credentials, ObjectStore
 from skyplane_gateway.stores.limited import open_limited
 from skyplane_orchestration.clearing import clear_from_here
 from skyplane_orchestration.credentials import CredentialSources
@@ -93,7 +93,9 @@ class Steering:
         view, silent = self._look(transfer_key)
         newest = 0
         if view.to_join is None and silent is None:
-            newest = _newest_journal(job, transfer_key, credentials)
+            place = job.destination
+            with closing(open_limited(spec_of(place), credentials.resolve(place))) as store:
+                newest = newest_journal(store, job, transfer_key)
             if newest >= view.epoch:
                 # Of a fleet that is gone, or of somebody who was quicker than this look.
                 view, silent = self._look(transfer_key)
@@ -339,14 +341,12 @@ def _specification(job: TransferJob) -> TransferSpec:
     )
 
 
-def _newest_journal(job: TransferJob, transfer_key: str, credentials: CredentialSources) -> int:
+def newest_journal(store: ObjectStore, job: TransferJob, transfer_key: str) -> int:
     """The newest epoch that has left a journal at the destination; 0 for none.
 
     A fleet that was built anew remembers nothing, and an epoch with a journal is over.
     """
-    place = job.destination
-    folder = folder_of_destination(place.key, recursive=job.recursive)
-    with closing(open_limited(spec_of(place), credentials.resolve(place))) as store:
-        rows = store.list(journals_prefix(folder, transfer_key))
-        own = (row.key for row in rows if place_of(row.key) == (folder, transfer_key))
-        return max((epoch_of(key) or 0 for key in own), default=0)
+    folder = folder_of_destination(job.destination.key, recursive=job.recursive)
+    rows = store.list(journals_prefix(folder, transfer_key))
+    own = (row.key for row in rows if place_of(row.key) == (folder, transfer_key))
+    return max((epoch_of(key) or 0 for key in own), default=0)

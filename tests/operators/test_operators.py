@@ -355,3 +355,21 @@ def test_a_joined_transfer_is_said_to_be(
     hook.clients["default"].joined = True
     SkyplaneTransferOperator(task_id="t", fleet=fleet, **ENDS).execute(context)
     assert "joined transfer" in task_log()
+
+
+def test_one_task_that_has_nothing_to_do_says_so_and_needs_no_fleet(
+    hook: Any,
+    context: Any,
+    task_log: Callable[[], str],
+    failed_result: TransferResult,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asset = Asset("s3://dst/")
+    operator = SkyplaneTransferOperator(task_id="t", fleet_name="f", outlets=[asset], **ENDS)
+    client = hook.client(context, "f")
+    idle = replace(failed_result, state="succeeded", epoch=0, copied=0, failed=0, skipped=30)
+    monkeypatch.setattr(client, "run", lambda *_, **__: idle)
+    assert operator.execute(context)["skipped"] == 30
+    facts = context["outlet_events"][asset].extra
+    assert (facts["copied"], facts["grid"], facts["instances"]) == (0, None, {})
+    assert "nothing to do: 30 objects stay as they are" in task_log()

@@ -152,6 +152,9 @@ def preview_parts(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
 
 def result_parts(result: TransferResult) -> list[Any]:
     """What a transfer prints when it has ended."""
+    if not result.used_gateways:
+        kept = f"{result.objects} objects stay as they are; no gateways were needed"
+        return [Text(f"nothing to do: {kept} ({duration(result.seconds)})")]
     parts: list[Any] = [
         Text(
             f"{result.state}: {result.copied} of {result.objects} objects copied"

@@ -28,6 +28,7 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
 
     Without a fleet the one task plans, provisions, moves and tears down: for local fleets
     whose tasks would run on different workers, and for jobs that need no tasks of their own.
+    It brings up no gateways when both listings show that there is nothing to do.
     The task fails when an object failed, unless `allow_failed` says otherwise.
 
     Args:
@@ -68,13 +69,13 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         job = self.transfer_job()
         fleet, result = self._run(client, job) if self._is_one_task else self._move(client, job)
-        facts = transfer_facts(job, fleet.plan, result)
+        facts = transfer_facts(job, fleet.plan if fleet else None, result)
         for outlet in self.outlets:
             context["outlet_events"][outlet].extra = facts
         self._log_result(result)
         return result.to_dict()
 
-    def _run(self, client: Client, job: TransferJob) -> tuple[Fleet, TransferResult]:
+    def _run(self, client: Client, job: TransferJob) -> tuple[Fleet | None, TransferResult]:
         fleets: list[Fleet] = []
         client.check_move(job)
         result = client.run(
@@ -83,7 +84,7 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
             on_status=ProgressLog(self.log.info),
             manifest=self.manifest,
         )
-        return fleets[0], result
+        return fleets[0] if fleets else None, result
 
     def _move(self, client: Client, job: TransferJob) -> tuple[Fleet, TransferResult]:
         if not self.fleet:
@@ -117,6 +118,9 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
             self.log.warning("transfer %s may go on: %s", submitted.transfer_key, error)
 
     def _log_result(self, result: TransferResult) -> None:
+        if not result.used_gateways:
+            self.log.info("nothing to do: %d objects stay as they are", result.objects)
+            return
         self.log.info(
             "%d objects copied, %d of them earlier, %d skipped, %d failed; %d bytes in %.1f s, "
             "%.2f Gbit/s (planned %.2f), %.4f USD",

@@ -1,22 +1,30 @@
-"""The planner: from a grid and an objective to a `TransferPlan`. No cloud SDK, no network."""
+"""The planner: from a grid and an objective to a `TransferPlan`. No cloud SDK, no network.
+
+The public names load when they are first used (PEP 562), and `plan` loads the solver when it
+first needs it: a plan within one region needs none, and SciPy takes half a second to load.
+"""
 
 from __future__ import annotations
 
-from skyplane_orchestration.planner.answer import PROOF_S, plan
-from skyplane_orchestration.planner.baselines import best_relay, default_objective, direct
-from skyplane_orchestration.planner.chart import frontier_svg
-from skyplane_orchestration.planner.check import violations
-from skyplane_orchestration.planner.compare import Comparison, compare
-from skyplane_orchestration.planner.frontier import frontier
-from skyplane_orchestration.planner.multicast import (
-    default_multicast_objective,
-    multicast_plan,
-    multicast_violations,
-)
-from skyplane_orchestration.planner.picture import plan_svg
-from skyplane_orchestration.planner.problem import build_problem
-from skyplane_orchestration.planner.reasons import Explanation, explain_plan
-from skyplane_orchestration.planner.services import quote_services
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.planner.answer import PROOF_S, plan
+    from skyplane_orchestration.planner.baselines import best_relay, default_objective, direct
+    from skyplane_orchestration.planner.chart import frontier_svg
+    from skyplane_orchestration.planner.check import violations
+    from skyplane_orchestration.planner.comparison import Comparison, compare
+    from skyplane_orchestration.planner.multicast import (
+        default_multicast_objective,
+        multicast_plan,
+        multicast_violations,
+    )
+    from skyplane_orchestration.planner.pareto import frontier
+    from skyplane_orchestration.planner.picture import plan_svg
+    from skyplane_orchestration.planner.problem import build_problem
+    from skyplane_orchestration.planner.reasons import Explanation, explain_plan
+    from skyplane_orchestration.planner.services import quote_services
 
 __all__ = [
     "PROOF_S",
@@ -38,3 +46,38 @@ __all__ = [
     "quote_services",
     "violations",
 ]
+
+#: No module here has the name of what it holds: a submodule that is imported becomes an
+#: attribute of its package.
+_HOMES: Final = {
+    "PROOF_S": "answer",
+    "Comparison": "comparison",
+    "Explanation": "reasons",
+    "best_relay": "baselines",
+    "build_problem": "problem",
+    "compare": "comparison",
+    "default_multicast_objective": "multicast",
+    "default_objective": "baselines",
+    "direct": "baselines",
+    "explain_plan": "reasons",
+    "frontier": "pareto",
+    "frontier_svg": "chart",
+    "multicast_plan": "multicast",
+    "multicast_violations": "multicast",
+    "plan": "answer",
+    "plan_svg": "picture",
+    "quote_services": "services",
+    "violations": "check",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

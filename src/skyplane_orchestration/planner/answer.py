@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from skyplane_orchestration.errors import ConfigurationInvalid, SolverFailed
+from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.job import (
     ANY_REGION,
@@ -18,15 +18,8 @@ from skyplane_orchestration.job import (
     objective_to_dict,
 )
 from skyplane_orchestration.plan import SolverReport, TransferPlan
-from skyplane_orchestration.planner.assemble import Request, assemble, requests_usd
-from skyplane_orchestration.planner.check import violations
-from skyplane_orchestration.planner.objectives import Bill
+from skyplane_orchestration.planner.assemble import Request, assemble
 from skyplane_orchestration.planner.places import best_in_one_place, crosses_no_edge
-from skyplane_orchestration.planner.problem import build_problem
-from skyplane_orchestration.planner.question import LEAST_GBPS, Question, least_gbps
-from skyplane_orchestration.planner.search import OPTIMAL_GAP, relative_gap
-
-__all__ = ["LEAST_GBPS", "PROOF_S", "plan", "require_volume"]
 
 logger = logging.getLogger(__name__)
 
@@ -69,31 +62,14 @@ def plan(
     Raises UnknownRegion, PlanInfeasible (what binds, and what would do), ConfigurationInvalid
     (something that needs a volume), SolverFailed.
     """
-    started = time.perf_counter()
     require_volume(objective, policy, volume_gb)
     request = Request(src, dst, objective_to_dict(objective), volume_gb, objects, limits.chunk_mib)
     if crosses_no_edge(grid, src, dst):
-        return _within_one_place(grid, request, objective, limits, policy, started)
-    bill = Bill(grid, volume_gb, requests_usd(grid, request) or 0.0) if volume_gb else None
-    problem = build_problem(
-        grid, src, dst, goal_gbps=least_gbps(objective), limits=limits, policy=policy
-    )
-    question = Question(grid, problem, bill, limits, policy.max_job_usd, proof_s)
-    answer, value = question.answer(objective)
-    candidate = answer.candidate
-    is_rate = isinstance(objective, MaximizeThroughput)
-    gap = max(0.0, answer.bound / value - 1) if is_rate else relative_gap(value, answer.bound)
-    made = assemble(
-        grid,
-        request,
-        candidate.overlay,
-        candidate.overlay.types,
-        binding=question.binding(objective, candidate),
-        solver=_report(gap, answer.bound, started),
-    )
-    broken = violations(made, grid, limits)
-    if broken:
-        raise SolverFailed(f"the plan does not hold: {'; '.join(broken)}")
+        return _within_one_place(grid, request, objective, limits, policy)
+    # Loads the solver.
+    from skyplane_orchestration.planner.over_edges import plan_over_edges
+
+    made = plan_over_edges(grid, request, objective, limits, policy, proof_s)
     _log(made)
     return made
 
@@ -109,15 +85,6 @@ def require_volume(objective: Objective, policy: Policy, volume_gb: float | None
         what = "policy max_job_usd"
     if what and not volume_gb:
         raise ConfigurationInvalid(f"{what} needs a volume: give volume_gb, or list the source")
-
-
-def _report(gap: float, bound: float, started: float) -> SolverReport:
-    return SolverReport(
-        status="optimal" if gap <= OPTIMAL_GAP else "feasible",
-        gap=gap,
-        bound=bound,
-        solve_s=time.perf_counter() - started,
-    )
 
 
 def _log(made: TransferPlan) -> None:
@@ -139,8 +106,8 @@ def _within_one_place(
     objective: Objective,
     limits: Limits,
     policy: Policy,
-    started: float,
 ) -> TransferPlan:
+    started = time.perf_counter()
     place, overlay = best_in_one_place(grid, request, objective, limits, policy.max_job_usd)
     cost = place.cost(overlay)
     bound = cost.usd_per_gb if cost.total_usd is None else cost.total_usd
@@ -152,6 +119,6 @@ def _within_one_place(
         overlay,
         {place.here: place.kind},
         binding=place.binding(overlay),
-        solver=_report(0.0, bound, started),
+        solver=SolverReport("optimal", 0.0, bound, time.perf_counter() - started),
         egress_usd_per_gb=place.egress_usd_per_gb,
     )

@@ -33,7 +33,6 @@ from skyplane_orchestration.planner.options import (
     write_limit_gbps,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.search import largest_throughput
 from skyplane_orchestration.planner.solution import Integers, Relaxation
 
 Names = tuple[str, ...]
@@ -143,6 +142,9 @@ def _tight(overlay: Overlay, tag: str, kind: InstanceType) -> Iterator[str]:
 
 def infeasible(problem: PlanProblem, limits: Limits, grid: Grid) -> PlanInfeasible:
     """The error for a goal that nothing reaches: what binds, and how much would go."""
+    # Loads the solver, which refusals within one region do without.
+    from skyplane_orchestration.planner.search import largest_throughput
+
     src, dst = problem.tags[problem.src], problem.tags[problem.dst]
     largest = largest_throughput(problem)
     if largest is None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.location import Location
     from skyplane_orchestration.planner import Comparison
-    from skyplane_orchestration.planner.compare import Way
+    from skyplane_orchestration.planner.comparison import Way
 
 #: Where files are: outside of every cloud.
 _HERE: Final = "local:this-machine"

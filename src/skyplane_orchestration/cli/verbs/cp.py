@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.cli import arguments, planning
@@ -63,12 +64,19 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             return _dry_run(job, client, terminal)
         check_destination(client, job)
         client.check_move(job)
-        plan = client.plan(job, proof_s=options.prove_s)
-    terminal.say(
-        f"plan: {plan.throughput_gbps:.2f} Gbit/s over {len(plan.paths)} paths,"
-        f" {plan.cost.usd_per_gb:.4f} USD per GB"
-    )
-    result = _copy(client, job, plan, options.manifest, progress_on(terminal))
+        result = None if options.manifest else client.unchanged(job)
+    if result is None:
+        with refusing():
+            plan = client.plan(job, proof_s=options.prove_s)
+        terminal.say(
+            f"plan: {plan.throughput_gbps:.2f} Gbit/s over {len(plan.paths)} paths,"
+            f" {plan.cost.usd_per_gb:.4f} USD per GB"
+        )
+        result = _copy(client, job, plan, options.manifest, progress_on(terminal))
+    return _answer(result, terminal)
+
+
+def _answer(result: TransferResult, terminal: Terminal) -> int:
     if terminal.is_json:
         terminal.write_json(result.to_dict())
     else:
@@ -83,10 +91,19 @@ def _job(options: argparse.Namespace, client: Client) -> TransferJob:
         options,
         objective=planning.objective_from(options),
         limits=planning.limits_from(options, chunk_mib=options.chunk_mib),
-        policy=planning.policy_from(options, client.grid.tags),
+        policy=planning.policy_from(options, _regions(options, client)),
         volume_gb=options.volume_gb,
         objects=options.objects,
     )
+
+
+def _regions(options: argparse.Namespace, client: Client) -> Sequence[str]:
+    """The grid's regions, where an option names some or another grid.
+
+    Such an option is checked even if there is nothing to do; else the grid need not be read.
+    """
+    names = (options.exclude, options.allow, options.price_overrides, options.grid != "shipped")
+    return client.grid.tags if any(names) else ()
 
 
 def _copy(

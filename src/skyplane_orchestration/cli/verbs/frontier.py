@@ -18,7 +18,7 @@ from skyplane_orchestration.job import TransferJob
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.plan import TransferPlan
-    from skyplane_orchestration.planner.frontier import Frontier
+    from skyplane_orchestration.planner.pareto import Frontier
 
 SCHEMA_VERSION: Final = 1
 _FEWEST, _MOST = 2, 200

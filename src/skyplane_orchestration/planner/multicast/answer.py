@@ -23,7 +23,7 @@ from skyplane_orchestration.job import (
 )
 from skyplane_orchestration.multicast_plan import MulticastPlan, SeparateTransfers
 from skyplane_orchestration.plan import SolverReport
-from skyplane_orchestration.planner.answer import LEAST_GBPS, PROOF_S, plan, require_volume
+from skyplane_orchestration.planner.answer import PROOF_S, plan, require_volume
 from skyplane_orchestration.planner.baselines import direct
 from skyplane_orchestration.planner.explain import rounded_down
 from skyplane_orchestration.planner.limit_names import COST_CEILING, DEADLINE, THROUGHPUT_FLOOR
@@ -36,6 +36,7 @@ from skyplane_orchestration.planner.multicast.problem import (
 )
 from skyplane_orchestration.planner.multicast.question import Question
 from skyplane_orchestration.planner.multicast.search import OPTIMAL_GAP
+from skyplane_orchestration.planner.question import LEAST_GBPS
 
 __all__ = ["default_multicast_objective", "multicast_plan"]
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.job import Deadline, MaximizeThroughput, MinimizeCost, Objective, Policy
 from skyplane_orchestration.planner import billing
-from skyplane_orchestration.planner.answer import LEAST_GBPS
 from skyplane_orchestration.planner.explain import rounded_down, rounded_up
 from skyplane_orchestration.planner.limit_names import (
     COST_CEILING,
@@ -29,6 +28,7 @@ from skyplane_orchestration.planner.multicast.search import (
     fastest,
     largest_throughput,
 )
+from skyplane_orchestration.planner.question import LEAST_GBPS
 from skyplane_orchestration.units import (
     gb_to_gbit,
     usd_per_gb_to_usd_per_gbit,

@@ -24,9 +24,10 @@ from skyplane_orchestration.job import (
     objective_to_dict,
 )
 from skyplane_orchestration.plan import PlanCost, TransferPlan
-from skyplane_orchestration.planner.answer import LEAST_GBPS, PROOF_S, plan
+from skyplane_orchestration.planner.answer import PROOF_S, plan
 from skyplane_orchestration.planner.baselines import baselines, default_objective
 from skyplane_orchestration.planner.places import crosses_no_edge
+from skyplane_orchestration.planner.question import LEAST_GBPS
 from skyplane_orchestration.planner.services import ServiceQuote, quote_services
 
 SCHEMA_VERSION: Final = 1

@@ -26,7 +26,7 @@ from skyplane_orchestration.job import (
     objective_to_dict,
 )
 from skyplane_orchestration.plan import SolverReport, TransferPlan
-from skyplane_orchestration.planner.answer import LEAST_GBPS, PROOF_S, plan, require_volume
+from skyplane_orchestration.planner.answer import PROOF_S, plan, require_volume
 from skyplane_orchestration.planner.assemble import Request, assemble
 from skyplane_orchestration.planner.breakpoints import RelaxedFrontier, relaxed_frontier
 from skyplane_orchestration.planner.check import violations
@@ -36,6 +36,7 @@ from skyplane_orchestration.planner.formulation import cost_per_second, policy_r
 from skyplane_orchestration.planner.limit_names import THROUGHPUT_FLOOR
 from skyplane_orchestration.planner.places import crosses_no_edge
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
+from skyplane_orchestration.planner.question import LEAST_GBPS
 from skyplane_orchestration.planner.search import (
     OPTIMAL_GAP,
     SCALE,
