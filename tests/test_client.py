@@ -97,6 +97,7 @@ class Script:
     slept: list[float] = field(default_factory=list)
     views: list[FleetView] = field(default_factory=list)
     found: tuple[FoundGateway, ...] = ()
+    recorded: Fleet | None = None
     keys: list[tuple[str, int]] = field(default_factory=list)
 
     def do(self, what: str, *more: Any) -> None:
@@ -136,6 +137,9 @@ class FakeProvisioner:
 
     def find(self, fleet_key: str) -> tuple[FoundGateway, ...]:
         return self.script.found
+
+    def recorded(self, fleet_key: str) -> Fleet | None:
+        return self.script.recorded
 
     def log_tails(self, key: str, max_bytes: int = 65536) -> dict[str, str]:
         return {f"{A}/0": "from the file", f"{B}/0": "from the file"}
@@ -539,9 +543,14 @@ def test_teardown_prefers_what_the_gateways_say_themselves(client: Client, scrip
     assert report.stopped == (f"{B}/0", f"{A}/0")  # by name
 
 
-def test_teardown_by_key_asks_nobody(client: Client, script: Script) -> None:
+def test_teardown_by_key_winds_up_what_is_recorded(client: Client, script: Script) -> None:
     client.teardown("ab" * 16)
-    assert names(script) == ["destroy"]
+    assert names(script) == ["destroy"], "there is nobody to ask"
+    script.done.clear()
+    script.recorded = client.provision(PLAN)
+    report = client.teardown(script.recorded.key)
+    assert names(script) == ["ensure", "wind_up", "destroy"]
+    assert report.log_tails[f"{A}/0"] == "from the gateway"
 
 
 def test_a_fleet_elsewhere_is_refused(client: Client, script: Script) -> None:

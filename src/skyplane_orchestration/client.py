@@ -167,11 +167,14 @@ class Client(Planning):
             TeardownIncomplete: something is left; the message names it.
         """
         key = fleet if isinstance(fleet, str) else fleet.key
-        if not isinstance(fleet, str):
+        if isinstance(fleet, str):
+            known = self.provisioner.recorded(fleet)
+        else:
             self.provisioner.check_host(fleet)
+            known = fleet
         ended: dict[str, str] = {}
-        if not isinstance(fleet, str):
-            with timed("teardown: asking the gateways to end"), self._steering(fleet) as steering:
+        if known is not None:
+            with timed("teardown: asking the gateways to end"), self._steering(known) as steering:
                 ended = steering.wind_up()
         tails = dict(ended)
         for node, tail in self.provisioner.log_tails(key).items():

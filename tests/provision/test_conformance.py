@@ -50,6 +50,15 @@ def test_the_fleet_document_survives_and_holds_no_secret(harness: LocalHarness) 
     assert authority.hello_key.hex() not in text
 
 
+def test_a_fleet_is_recorded_from_its_start_to_its_end(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    assert harness.provisioner().recorded(spec.key) is None
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    assert harness.provisioner().recorded(spec.key) == fleet
+    harness.provisioner().destroy(spec.key)
+    assert harness.provisioner().recorded(spec.key) is None
+
+
 def test_ensure_twice_gives_the_same_fleet(harness: LocalHarness) -> None:
     spec = harness.spec()
     first = harness.provisioner().ensure(spec, harness.authority(spec))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import ssl
@@ -442,7 +443,15 @@ def test_another_host_is_refused_with_the_way_out(
     with pytest.raises(ForeignHost, match="worker-2"):
         ensure(local)
     assert local.provisioner().sweep("test", older_than_s=0.0).kept == ("f1ee7",)
+    assert local.provisioner().recorded(fleet.key) is None, "nothing there can be reached"
     assert len(local.running()) == 5
+
+
+def test_a_record_of_another_release_is_no_record(local: LocalHarness) -> None:
+    fleet = ensure(local)
+    (record,) = local.options.run_root.glob("*/fleet.json")  # type: ignore[union-attr]
+    record.write_text(json.dumps({**fleet.to_dict(), "schema_version": 99}))
+    assert local.provisioner().recorded(fleet.key) is None
 
 
 def test_after_a_restart_of_the_machine_the_fleet_is_made_anew(

@@ -284,6 +284,9 @@ class SimProvisioner:
     def find(self, key: str) -> tuple[Any, ...]:
         return tuple(self.fleet.alive)
 
+    def recorded(self, key: str) -> Fleet | None:
+        return None
+
     def log_tails(self, key: str, max_bytes: int = 65536) -> Mapping[str, str]:
         return {}
 

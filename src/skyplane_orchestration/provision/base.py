@@ -123,6 +123,12 @@ class Provisioner(Protocol):
     def find(self, fleet_key: str) -> tuple[FoundGateway, ...]:
         """The fleet's gateways that exist now, sorted by node; recorded or not."""
 
+    def recorded(self, fleet_key: str) -> Fleet | None:
+        """What `ensure` returned last for a fleet that this process can reach.
+
+        None where there is no record of it; its gateways may exist all the same.
+        """
+
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
         """End the fleet's gateways and remove all traces; the nodes that still ran.
 

@@ -207,6 +207,16 @@ class LocalProvisioner:
             FoundGateway(node=node, details={"pid": ",".join(pids[node])}) for node in sorted(pids)
         )
 
+    def recorded(self, fleet_key: str) -> Fleet | None:
+        document = self._root.fleet(fleet_key).read_fleet()
+        try:
+            fleet = None if document is None else Fleet.from_dict(document)
+        except ConfigurationInvalid as error:
+            log.info("the record of fleet %s cannot be used: %s", fleet_key, error)
+            return None
+        is_here = fleet is not None and fleet.host == processes.host_identity()
+        return fleet if is_here else None
+
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
         self._root.prepare()
         directory = self._root.fleet(fleet_key)
@@ -310,7 +320,7 @@ class LocalProvisioner:
             if assembly.undo():
                 directory.remove()
             raise
-        return Fleet(
+        fleet = Fleet(
             key=spec.key,
             generation=spec.generation,
             deployment=spec.deployment,
@@ -322,6 +332,8 @@ class LocalProvisioner:
             provision_s=self._clock.monotonic() - began_s,
             hard_end_unix_s=meta.hard_end_unix_s,
         )
+        directory.write_fleet(fleet.to_dict())
+        return fleet
 
     def _site(self, directory: FleetDirectory, authority: Authority) -> Site:
         options = self.options

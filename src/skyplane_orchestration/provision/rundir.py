@@ -2,6 +2,7 @@
 
     <run root>/<fleet key>/fleet-meta.json         whose fleet, on which host, until when
                            topology.json           what the gateways were told last
+                           fleet.json              the fleet's document, once it is up
                            <node, quoted>/         private to one gateway (mode 0700)
                                config.json         its configuration (0600)
                                gateway.pem         its certificate and key (0600)
@@ -191,6 +192,12 @@ class FleetDirectory:
 
     def write_topology(self, topology: Mapping[str, Any]) -> None:
         write_document(self.path / "topology.json", topology)
+
+    def read_fleet(self) -> dict[str, Any] | None:
+        return read_document(self.path / "fleet.json")
+
+    def write_fleet(self, document: Mapping[str, Any]) -> None:
+        write_document(self.path / "fleet.json", document)
 
     def clear(self) -> None:
         """Remove the content, not the directory."""
