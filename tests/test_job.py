@@ -135,3 +135,10 @@ def test_one_glob_is_not_many_of_one_letter() -> None:
         Policy(exclude="aws:*")  # type: ignore[arg-type]
     listed = TransferJob(SOURCE, DESTINATION, include=["*.csv"])  # type: ignore[arg-type]
     assert listed.include == ("*.csv",)
+
+
+def test_strict_metadata_is_not_for_files_which_keep_none() -> None:
+    bucket, files = Location("s3://a/x/"), Location("/data/out/")
+    assert TransferJob(files, bucket, strict_metadata=True).strict_metadata
+    with pytest.raises(ConfigurationInvalid, match="--strict-metadata"):
+        TransferJob(bucket, files, strict_metadata=True)

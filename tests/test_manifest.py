@@ -29,7 +29,7 @@ def row(key: str, state: str = "copied", **more: Any) -> dict[str, Any]:
 
 def test_a_row_per_object_with_urls(tmp_path: Path) -> None:
     rows = [
-        row("a b%2B", crc32c=2**32 - 1),
+        row("a b%2B", crc32c=2**32 - 1, not_carried=["storage-class", "tags"]),
         row("b", "skipped", reason="it is there"),
         row("c\n", "failed", code="not-found", reason="gone"),
     ]
@@ -46,6 +46,7 @@ def test_a_row_per_object_with_urls(tmp_path: Path) -> None:
         "crc32c": 2**32 - 1,
         "code": None,
         "reason": None,
+        "not_carried": ["storage-class", "tags"],
     }
     assert table.column("reason").to_pylist() == [None, "it is there", "gone"]
     assert table.column("source").to_pylist()[2] == "s3://src/p/c\n"

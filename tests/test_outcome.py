@@ -191,3 +191,17 @@ def test_a_status_that_is_none_is_refused() -> None:
         status(delivered_bytes=[])
     with pytest.raises(ConfigurationInvalid):
         status(failures=None)
+
+
+def test_what_copies_lack_is_counted_and_one_warning_names_it() -> None:
+    result = result_of(
+        JOB, FLEET, status(not_carried=3, not_carried_by_name={"tags": 3, "storage-class": 1})
+    )
+    assert result.metadata_not_carried == 3
+    assert result.not_carried_by_name == {"tags": 3, "storage-class": 1}
+    (warning,) = result.warnings
+    assert "3 objects" in warning
+    assert "tags (3), storage-class (1)" in warning
+    assert "--strict-metadata" in warning
+    assert TransferResult.from_dict(result.to_dict()) == result
+    assert result_of(JOB, FLEET, status()).warnings == ()

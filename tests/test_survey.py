@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from skyplane_gateway import stores
+from skyplane_gateway.stores import StoreSpec
+from skyplane_gateway.stores.memory import create_bucket
 from skyplane_orchestration import survey
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
@@ -216,3 +219,34 @@ def test_a_preview_lists_the_source_once_and_says_when_there_is_nothing(
     with pytest.raises(EmptySource):
         survey.preview(job_of(tmp_path / "none"), NONE)
     assert survey.preview(job_of(tmp_path / "none", allow_empty=True), NONE) == []
+
+
+def test_gateways_are_told_to_guess_the_types_of_files(folder: Path) -> None:
+    assert survey.source_spec(job_of(folder)).options == (stores.GUESSED_TYPE,)
+    assert survey.source_spec(job_of(folder, guess_mime_type=False)).options == ()
+    bucket = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))
+    assert survey.source_spec(bucket) == survey.spec_of(bucket.source)
+
+
+def test_a_dry_run_refuses_what_a_strict_transfer_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as listings tell: tags show only when an object is read."""
+    for name in ("cold", "there"):
+        create_bucket(name)
+    cold = stores.open_store(StoreSpec("memory", "cold"))
+    rows = [
+        replace(cold.put(key, b"1"), not_carried=("storage-class",) if key != "plain" else ())
+        for key in ("frozen", "kept", "plain")
+    ]
+    there = stores.open_store(StoreSpec("memory", "there"))
+    there.put("y/kept", b"1")
+    monkeypatch.setattr(cold, "list", lambda prefix: iter(rows))
+    monkeypatch.setattr(
+        survey, "open_store", lambda spec, _: cold if spec.bucket == "cold" else there
+    )
+    ends = Location("s3://cold/"), Location("s3://there/y/")
+
+    def actions(**more: Any) -> list[str]:
+        return [row.action for row in survey.preview(TransferJob(*ends, **more), NONE)]
+
+    assert actions(conflict="skip") == ["copy", "skip", "copy"]
+    assert actions(conflict="skip", strict_metadata=True) == ["refuse", "skip", "copy"]

@@ -29,6 +29,7 @@ class SmallObject:
     data: bytearray
     crc32c: int
     attributes: ObjectAttributes
+    not_carried: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -37,7 +38,7 @@ class Batch:
 
     Attributes:
         indexes: places of the objects in the order.
-        entries, bodies, crc32cs: one each, in that order.
+        entries, bodies, crc32cs, not_carried: one each, in that order.
         failed: place in the order -> why that object is not in the batch.
     """
 
@@ -45,6 +46,7 @@ class Batch:
     entries: list[ObjectEntry] = field(default_factory=list)
     bodies: list[bytearray] = field(default_factory=list)
     crc32cs: list[int] = field(default_factory=list)
+    not_carried: list[tuple[str, ...]] = field(default_factory=list)
     failed: dict[int, SkyplaneError] = field(default_factory=dict)
 
     @property
@@ -79,4 +81,5 @@ def fill(ranges: Sequence[RangeOrder], found: Sequence[SmallObject | SkyplaneErr
         batch.entries.append(entry)
         batch.bodies.append(row.data)
         batch.crc32cs.append(row.crc32c)
+        batch.not_carried.append(row.not_carried)
     return batch

@@ -230,6 +230,7 @@ class TransferSpec:
         allow_failed: so is a transfer of which single objects failed, and nobody goes on
             with it.
         chunk_bytes: size of a chunk and of a part.
+        strict_metadata: an object fails whose copy would lack tags, storage class or the like.
     """
 
     source: StoreSpec
@@ -245,6 +246,7 @@ class TransferSpec:
     allow_empty: bool = False
     allow_failed: bool = False
     chunk_bytes: int = 16 * MIB
+    strict_metadata: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         document = asdict(self)

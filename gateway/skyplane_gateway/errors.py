@@ -156,6 +156,13 @@ class InvalidKey(StoreError):
     is_permanent = True
 
 
+class MetadataNotCarried(StoreError):
+    """A copy would lack what the object has at its source, and the job forbids that."""
+
+    code = "metadata-not-carried"
+    is_permanent = True
+
+
 # ------------------------------------------------------------------ the gateways
 
 

@@ -22,6 +22,7 @@ class RangeOrder:
         offset, length: the range in bytes.
         destination_key: where it goes.
         precondition: fence of the write, for whole objects.
+        strict_metadata: fail, and send nothing, where a copy would lack what the object has.
     """
 
     source_key: str
@@ -30,6 +31,7 @@ class RangeOrder:
     length: int
     destination_key: str
     precondition: Precondition = UNCONDITIONAL
+    strict_metadata: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -39,6 +41,7 @@ class RangeOrder:
             "length": self.length,
             "destination_key": self.destination_key,
             "precondition": self.precondition.to_dict(),
+            "strict_metadata": self.strict_metadata,
         }
 
     @classmethod
@@ -97,12 +100,14 @@ class RangeOutcome:
         etag: the store's answer (for the object or the part).
         crc32c: of the bytes, as read at the source and confirmed by the sink.
         at_source: the error is what the source's store said.
+        not_carried: see `ObjectInfo.not_carried`, as the source's answer told.
     """
 
     error: SkyplaneError | None
     etag: str = ""
     crc32c: int = 0
     at_source: bool = False
+    not_carried: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         error = self.error.to_dict() if self.error is not None else None
@@ -111,6 +116,7 @@ class RangeOutcome:
             "etag": self.etag,
             "crc32c": self.crc32c,
             "at_source": self.at_source,
+            "not_carried": list(self.not_carried),
         }
 
     @classmethod

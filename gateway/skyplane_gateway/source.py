@@ -43,6 +43,7 @@ from skyplane_gateway.protocol import (
     open_receipt,
 )
 from skyplane_gateway.protocol.checksum import crc32c as checksum
+from skyplane_gateway.selection import require_carried
 from skyplane_gateway.stores.base import ObjectAttributes, ObjectStore, Reader
 
 log = logging.getLogger(__name__)
@@ -58,11 +59,15 @@ _REMEMBERED: Final = 8192
 
 @dataclass(slots=True)
 class _Sending:
-    """A chunk under way: which ranges are in it, and their checksums once they are read."""
+    """A chunk under way: which ranges are in it, and their checksums once they are read.
+
+    `not_carried` has one row per index.
+    """
 
     order: ChunkOrder
     framer: ChunkFramer
     indexes: list[int]
+    not_carried: list[tuple[str, ...]]
     crc32cs: list[int] = field(default_factory=list)
     failed: dict[int, SkyplaneError] = field(default_factory=dict)
 
@@ -269,6 +274,7 @@ class SourceTransfer:
     async def _send_range(self, order: ChunkOrder, wanted: RangeOrder) -> None:
         reader = await self._ask_store(order, self._open, wanted)
         try:
+            _require_carried(wanted, reader)
             content: PartEntry | tuple[ObjectEntry, ...]
             if order.kind == "part":
                 content = PartEntry(
@@ -281,7 +287,7 @@ class SourceTransfer:
                         wanted.destination_key, wanted.length, attributes, wanted.precondition
                     ),
                 )
-            framer = self._begin(order, content, wanted.length, [0])
+            framer = self._begin(order, content, wanted.length, [0], [reader.not_carried])
             left = wanted.length
             while not framer.is_complete:
                 piece = await self._ask_store(
@@ -299,7 +305,9 @@ class SourceTransfer:
             rows = tuple(_unread(batch.failed[index]) for index in sorted(batch.failed))
             self._report(ChunkOutcome(order.chunk, order.attempt, rows))
             return
-        framer = self._begin(order, tuple(batch.entries), batch.length, batch.indexes)
+        framer = self._begin(
+            order, tuple(batch.entries), batch.length, batch.indexes, batch.not_carried
+        )
         sending = self._sendings[self._chunk_of(order)]
         sending.failed, sending.crc32cs = batch.failed, batch.crc32cs
         for body in batch.bodies:
@@ -313,12 +321,13 @@ class SourceTransfer:
         content: PartEntry | tuple[ObjectEntry, ...],
         length: int,
         indexes: list[int],
+        not_carried: list[tuple[str, ...]],
     ) -> ChunkFramer:
         self._require_pending(order)
         manifest = ChunkManifest(length, content)
         chunk = self._chunk_of(order)
         framer = ChunkFramer(chunk, manifest)
-        self._sendings[chunk] = _Sending(order, framer, indexes)
+        self._sendings[chunk] = _Sending(order, framer, indexes, not_carried)
         return framer
 
     async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
@@ -361,6 +370,7 @@ class SourceTransfer:
     def _read_small(self, wanted: RangeOrder) -> SmallObject | SkyplaneError:
         try:
             with self._open(wanted) as reader:
+                _require_carried(wanted, reader)
                 data = _read_piece(reader, wanted.length)
                 attributes = reader.attributes or ObjectAttributes()
         except SkyplaneError as error:
@@ -368,7 +378,7 @@ class SourceTransfer:
         except Exception as error:  # Else the other objects of the chunk would fail with it.
             log.exception("%r cannot be read", wanted.source_key)
             return self._unforeseen(error, wanted.source_key)
-        return SmallObject(data, checksum(data), attributes)
+        return SmallObject(data, checksum(data), attributes, reader.not_carried)
 
     def _unforeseen(self, error: Exception, key: str) -> InternalError:
         return InternalError.of(error, f"reading {key!r}", f"the source gateway {self._node}")
@@ -425,8 +435,9 @@ def _outcome_of(sending: _Sending, receipt: Receipt) -> ChunkOutcome:
     rows: dict[int, RangeOutcome] = {
         index: _unread(error) for index, error in sending.failed.items()
     }
-    for index, entry, crc32c in zip(sending.indexes, receipt.entries, crc32cs, strict=True):
-        rows[index] = _compared(entry, crc32c)
+    found = zip(sending.indexes, receipt.entries, crc32cs, sending.not_carried, strict=True)
+    for index, entry, crc32c, not_carried in found:
+        rows[index] = _compared(entry, crc32c, not_carried)
     return ChunkOutcome(order.chunk, order.attempt, tuple(rows[i] for i in sorted(rows)))
 
 
@@ -434,7 +445,12 @@ def _unread(error: SkyplaneError) -> RangeOutcome:
     return RangeOutcome(error, at_source=isinstance(error, StoreError))
 
 
-def _compared(entry: EntryResult, crc32c: int) -> RangeOutcome:
+def _require_carried(wanted: RangeOrder, reader: Reader) -> None:
+    if wanted.strict_metadata:
+        require_carried(wanted.source_key, reader.not_carried)
+
+
+def _compared(entry: EntryResult, crc32c: int, not_carried: tuple[str, ...]) -> RangeOutcome:
     if entry.status is not ReceiptStatus.DURABLE:
         return RangeOutcome(
             from_dict(
@@ -447,4 +463,4 @@ def _compared(entry: EntryResult, crc32c: int) -> RangeOutcome:
         )
     if entry.crc32c != crc32c:
         return RangeOutcome(ChecksumMismatch("the sink wrote other bytes than were read"))
-    return RangeOutcome(None, entry.etag, crc32c)
+    return RangeOutcome(None, entry.etag, crc32c, not_carried=not_carried)

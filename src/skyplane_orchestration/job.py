@@ -202,6 +202,9 @@ class TransferJob:
         allow_empty: an empty source is success, not an error.
         allow_failed: end well although single objects failed.
         volume_gb, objects: planning figures; a listing gives them when None.
+        strict_metadata: an object fails, and is not copied, when its copy would lack what it
+            has at the source: tags, storage class, website redirect or an Expires header.
+        guess_mime_type: a file that goes to a bucket gets the content type of its name.
     """
 
     source: Location
@@ -220,6 +223,8 @@ class TransferJob:
     volume_gb: float | None = None
     objects: int | None = None
     move: bool = False
+    strict_metadata: bool = False
+    guess_mime_type: bool = True
 
     def __post_init__(self) -> None:
         for name in ("include", "exclude", "publish_last"):
@@ -239,6 +244,11 @@ class TransferJob:
             raise ConfigurationInvalid(
                 "a move deletes the source, so what was written must be verified; leave out "
                 'verify="none" (--no-verify)'
+            )
+        if self.strict_metadata and self.destination.kind == "file":
+            raise ConfigurationInvalid(
+                "files keep no metadata at all, so nothing could be copied; leave out "
+                "strict_metadata (--strict-metadata), or copy to a bucket"
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -273,6 +283,8 @@ class TransferJob:
             "volume_gb": self.volume_gb,
             "objects": self.objects,
             "move": self.move,
+            "strict_metadata": self.strict_metadata,
+            "guess_mime_type": self.guess_mime_type,
         }
 
     @classmethod

@@ -79,6 +79,8 @@ def transfer_facts(
         "copied_earlier": result.copied_earlier,
         "skipped": result.skipped,
         "failed": result.failed,
+        "metadata_not_carried": result.metadata_not_carried,
+        "not_carried_by_name": dict(result.not_carried_by_name),
         "bytes": result.copied_bytes,
         "seconds": result.seconds,
         "goodput_gbps": result.goodput_gbps,

@@ -27,6 +27,7 @@ SCHEMA: Final = pa.schema(
         pa.field("crc32c", pa.uint32()),
         pa.field("code", pa.string()),
         pa.field("reason", pa.string()),
+        pa.field("not_carried", pa.list_(pa.string())),
     ]
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice, pairwise
 from typing import Any, Final
 
@@ -41,6 +41,7 @@ class TransferStatus:
             time and size alone.
         error: what the lead says of the whole (`code`, `message`, `is_permanent`).
         delivered_bytes: route number -> payload with a receipt.
+        not_carried, not_carried_by_name: see `TransferResult.metadata_not_carried`.
     """
 
     transfer_key: str
@@ -61,6 +62,8 @@ class TransferStatus:
     copied_earlier: int = 0
     copied_earlier_bytes: int = 0
     pinned_by_time: int = 0
+    not_carried: int = 0
+    not_carried_by_name: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_running(self) -> bool:
@@ -86,6 +89,8 @@ class TransferStatus:
                 copied_earlier=document.get("copied_earlier", 0),
                 copied_earlier_bytes=document.get("copied_earlier_bytes", 0),
                 pinned_by_time=document.get("pinned_by_time", 0),
+                not_carried=document.get("not_carried", 0),
+                not_carried_by_name=dict(document.get("not_carried_by_name", {})),
                 skipped=document["skipped"],
                 failed=document["failed"],
                 seconds=document["seconds"],
@@ -153,7 +158,9 @@ def result_of(
         error=cut(str(error.get("message", "")), _ERROR_BYTES),
         error_code=str(error.get("code", "")),
         manifest_uri=manifest_uri,
-        warnings=_listed_warnings((*_warnings_of(status), *warnings)),
+        warnings=_listed_warnings((*_not_carried(status), *_warnings_of(status), *warnings)),
+        metadata_not_carried=status.not_carried,
+        not_carried_by_name=status.not_carried_by_name,
     )
 
 
@@ -184,6 +191,17 @@ def _warnings_of(status: TransferStatus) -> tuple[str, ...]:
     return (
         f"{status.pinned_by_time} of the copied objects have no ETag at the source: their version "
         "was told by time and size, and a change within one second that keeps the size is not seen",
+    )
+
+
+def _not_carried(status: TransferStatus) -> tuple[str, ...]:
+    """A warning that names what copies lack, if they lack anything."""
+    if not status.not_carried:
+        return ()
+    names = ", ".join(f"{name} ({count})" for name, count in status.not_carried_by_name.items())
+    return (
+        f"{status.not_carried} objects were copied without what they have at the source: {names}; "
+        "a manifest names them, and strict_metadata (--strict-metadata) fails them instead",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 from skyplane_gateway.documents import as_mapping, decode
@@ -72,6 +72,10 @@ class TransferResult:
         error: why the transfer as a whole failed; empty otherwise.
         resume_handle: what a failed transfer leaves to go on by; empty for none.
         manifest_uri: where the whole list of objects was written; empty for nowhere.
+        metadata_not_carried: copied objects whose copies lack something that the sources have;
+            the manifest says of each what.
+        not_carried_by_name: `tags`, `storage-class`, `website-redirect` or `expires` -> how
+            many of them lack it.
         moved: copied objects whose source was deleted; 0 unless the job is a move.
         warnings: things that did not fail the transfer but that somebody should see.
     """
@@ -99,6 +103,8 @@ class TransferResult:
     warnings: tuple[str, ...] = ()
     moved: int = 0
     copied_earlier: int = 0
+    metadata_not_carried: int = 0
+    not_carried_by_name: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def used_gateways(self) -> bool:

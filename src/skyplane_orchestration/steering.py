@@ -30,7 +30,7 @@ from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.outcome import TransferStatus
 from skyplane_orchestration.sessions import FleetSessions
 from skyplane_orchestration.sightings import unended, view_of
-from skyplane_orchestration.survey import spec_of
+from skyplane_orchestration.survey import source_spec, spec_of
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.units import mib_to_bytes
 
@@ -183,7 +183,7 @@ class Steering:
         credentials: CredentialSources,
     ) -> None:
         location = job.source if side == "source" else job.destination
-        store = spec_of(location)
+        store = source_spec(job) if side == "source" else spec_of(location)
         secret: Credentials | None = credentials.resolve(location)
 
         def attach(_: GatewayHandle, client: ControlClient) -> None:
@@ -325,7 +325,7 @@ def _lost(error: GatewayUnreachable | GatewayLost) -> FleetLost:
 def _specification(job: TransferJob) -> TransferSpec:
     """A job as its lead is told."""
     return TransferSpec(
-        source=spec_of(job.source),
+        source=source_spec(job),
         destination=spec_of(job.destination),
         source_prefix=job.source.key,
         destination_prefix=job.destination.key,
@@ -338,6 +338,7 @@ def _specification(job: TransferJob) -> TransferSpec:
         allow_empty=job.allow_empty,
         allow_failed=job.allow_failed,
         chunk_bytes=mib_to_bytes(job.limits.chunk_mib),
+        strict_metadata=job.strict_metadata,
     )
 
 

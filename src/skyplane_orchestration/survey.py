@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from skyplane_gateway.selection import Selection, SelectionRule, require_apart, select
+from skyplane_gateway.selection import (
+    Selection,
+    SelectionRule,
+    not_carried,
+    require_apart,
+    select,
+)
 from skyplane_gateway.stores import (
+    GUESSED_TYPE,
     StoreSpec,
     bucket_region,
     check_destination_key,
@@ -59,6 +66,14 @@ def spec_of(location: Location) -> StoreSpec:
         region=location.region.partition(":")[2] or None if location.kind != "file" else None,
         options=tuple(sorted(location.options.items())),
     )
+
+
+def source_spec(job: TransferJob) -> StoreSpec:
+    """The job's source, as gateways are told that read its objects."""
+    spec = spec_of(job.source)
+    if spec.kind == "file" and job.guess_mime_type:
+        return replace(spec, options=tuple(sorted({*spec.options, GUESSED_TYPE})))
+    return spec
 
 
 def rule_of(job: TransferJob) -> SelectionRule:
@@ -203,7 +218,15 @@ def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]
             )
         )
     _require_some(job, len(rows))
-    return rows
+    return [_strictly(row) for row in rows] if job.strict_metadata else rows
+
+
+def _strictly(row: Selection) -> Selection:
+    """As the lead takes it with `strict_metadata`, as far as listings tell."""
+    names = row.source.not_carried
+    if row.action != "copy" or not names:
+        return row
+    return replace(row, action="refuse", reason=not_carried(row.source.key, names).message)
 
 
 def preview_row(job: TransferJob, row: Selection) -> dict[str, Any]:

@@ -147,3 +147,16 @@ def test_the_help_states_the_planners_own_time_for_proofs() -> None:
     assert f"(default: {PROOF_S:g})" in " ".join(parser.format_help().split())
     assert planning.proof_s_from(parser.parse_args([])) == PROOF_S
     assert planning.proof_s_from(parser.parse_args(["--prove-s", "0"])) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("", (False, True)),
+        ("--strict-metadata", (True, True)),
+        ("--no-guess-mime-type", (False, False)),
+    ],
+)
+def test_what_goes_with_the_bytes(text: str, fields: tuple[bool, bool]) -> None:
+    job = arguments.job_from(parsed(text))
+    assert (job.strict_metadata, job.guess_mime_type) == fields

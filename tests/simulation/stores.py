@@ -260,6 +260,7 @@ class _FaultyReader:
 
     def __init__(self, reader: Any, fault: Kind | None) -> None:
         self.attributes: ObjectAttributes | None = reader.attributes
+        self.not_carried = reader.not_carried
         self._reader = reader
         self._fault = fault
         self._is_spoiled = False

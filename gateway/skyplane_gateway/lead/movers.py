@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -31,7 +31,7 @@ from skyplane_gateway.lead.source_calls import SourceCalls
 from skyplane_gateway.lead.uploads import OpenUpload, SourceChanged, Uploads
 from skyplane_gateway.orders import RangeOrder, RangeOutcome
 from skyplane_gateway.protocol.checksum import combine
-from skyplane_gateway.selection import Selection
+from skyplane_gateway.selection import Selection, require_carried
 from skyplane_gateway.stores.base import IF_ABSENT, ObjectInfo, PartInfo, StoreCapabilities
 
 log = logging.getLogger(__name__)
@@ -67,6 +67,8 @@ class Movers:
         randomness: of the pauses.
         keeps_intents: an object of ours that no journal names would be taken for somebody
             else's by the conflict rule, so the journal names each before it is written.
+        strict_metadata: an object of which a copy would lack something fails, and nothing of
+            it is written.
         now: wall time in unix seconds; the system's when None.
     """
 
@@ -81,6 +83,7 @@ class Movers:
         chunk_bytes: int,
         randomness: random.Random,
         keeps_intents: bool = False,
+        strict_metadata: bool = False,
         now: Callable[[], float] | None = None,
     ) -> None:
         self._courier = courier
@@ -92,6 +95,7 @@ class Movers:
         self._parts = asyncio.Semaphore(_PARTS_UNDER_WAY)
         self._known_parts = Room(_PARTS_KNOWN)
         self._keeps_intents = keeps_intents
+        self._strict_metadata = strict_metadata
         self.uploads = Uploads(sinks, randomness, self._now)
         #: Destination key -> what an earlier epoch left of an object that goes on.
         self._left: dict[str, Settled] = {}
@@ -138,6 +142,7 @@ class Movers:
                 length=row.source.size_bytes,
                 destination_key=row.destination_key,
                 precondition=row.precondition,
+                strict_metadata=self._strict_metadata,
             )
             for row in batch
         )
@@ -145,7 +150,8 @@ class Movers:
         changed = []
         for row, outcome in zip(batch, outcomes, strict=True):
             if outcome.error is None:
-                self._enter_copied(row, outcome.etag, outcome.crc32c, attempts)
+                beside = {*row.source.not_carried, *outcome.not_carried}
+                self._enter_copied(row, outcome.etag, outcome.crc32c, attempts, beside)
             elif _source_changed(outcome):
                 changed.append(row)
             else:
@@ -181,13 +187,16 @@ class Movers:
             info = await self._source.head(row.source.key)
             if info.etag != row.source.etag or not _may_go_on(left, info):
                 raise SourceChanged
+            beside = {*row.source.not_carried, *info.not_carried}
+            if self._strict_metadata:
+                require_carried(row.source.key, beside)
             part_bytes = self._capabilities.part_bytes(row.source.size_bytes, self._chunk_bytes)
             kept: Mapping[int, PartInfo] = {}
             if left is not None and left.upload is not None:
                 part_bytes, kept = left.upload.part_bytes, left.parts
             if upload is None:
                 upload = await self.uploads.begin(row, info, part_bytes)
-            parts, crc32c, attempts = await self._send_parts(row, upload, part_bytes, kept)
+            parts, crc32c, attempts = await self._send_parts(row, upload, part_bytes, kept, beside)
             _ensure_read_well(info, crc32c)
             etag = await self.uploads.complete(row, upload, info, parts, crc32c)
         except SourceChanged:
@@ -205,7 +214,7 @@ class Movers:
             error = failure.error if isinstance(failure, _PartFailed) else failure
             self.enter_failed(row, error, MAX_ATTEMPTS if not error.is_permanent else 1)
         else:
-            self._enter_copied(row, etag, crc32c, attempts)
+            self._enter_copied(row, etag, crc32c, attempts, beside)
 
     # -- the source's version
 
@@ -241,11 +250,13 @@ class Movers:
         upload: OpenUpload,
         part_bytes: int,
         kept: Mapping[int, PartInfo],
+        beside: set[str],
     ) -> tuple[list[PartInfo], int, int]:
         """All parts, the checksum of the whole, and the most sendings that a part took.
 
         Args:
             kept: parts that are at the destination already.
+            beside: takes up what the source's answers tell that a copy will lack.
         """
         size = row.source.size_bytes
         offsets = range(0, size, part_bytes)
@@ -254,8 +265,9 @@ class Movers:
         async def send(number: int, offset: int) -> None:
             nonlocal most
             length = min(part_bytes, size - offset)
-            part, attempts = await self._send_part(row, upload, number, offset, length)
+            part, outcome, attempts = await self._send_part(row, upload, number, offset, length)
             parts.append(part)
+            beside.update(outcome.not_carried)
             most = max(most, attempts)
 
         try:
@@ -278,8 +290,15 @@ class Movers:
 
     async def _send_part(
         self, row: Selection, upload: OpenUpload, number: int, offset: int, length: int
-    ) -> tuple[PartInfo, int]:
-        order = RangeOrder(row.source.key, row.source.etag, offset, length, row.destination_key)
+    ) -> tuple[PartInfo, RangeOutcome, int]:
+        order = RangeOrder(
+            row.source.key,
+            row.source.etag,
+            offset,
+            length,
+            row.destination_key,
+            strict_metadata=self._strict_metadata,
+        )
         outcomes, attempts = await self._courier.deliver(
             "part", (order,), upload_id=upload.upload_id, part_number=number
         )
@@ -291,11 +310,13 @@ class Movers:
             raise SourceChanged(outcome.error)
         if outcome.error is not None:
             raise _PartFailed(outcome.error)
-        return PartInfo(number, outcome.etag, length, outcome.crc32c), attempts
+        return PartInfo(number, outcome.etag, length, outcome.crc32c), outcome, attempts
 
     # -- the report
 
-    def _enter_copied(self, row: Selection, etag: str, crc32c: int, attempts: int) -> None:
+    def _enter_copied(
+        self, row: Selection, etag: str, crc32c: int, attempts: int, not_carried: set[str]
+    ) -> None:
         done = DoneRow(
             key=row.destination_key,
             etag=etag,
@@ -305,9 +326,11 @@ class Movers:
             # Twice, since the destination's clock may differ from ours.
             is_fresh=row.source.last_modified + 2 * IN_DOUBT_S > self._now(),
         )
-        self.enter_done(row, done, attempts)
+        self.enter_done(row, done, attempts, not_carried)
 
-    def enter_done(self, row: Selection, done: DoneRow, attempts: int) -> None:
+    def enter_done(
+        self, row: Selection, done: DoneRow, attempts: int, not_carried: Iterable[str] = ()
+    ) -> None:
         """The object is at the destination, verified; with no attempt, since earlier."""
         self._report.copied(
             row.source.key,
@@ -317,6 +340,7 @@ class Movers:
             attempts,
             source_etag=row.source.etag,
             destination_etag=done.etag,
+            not_carried=not_carried,
         )
         self.keeper.committed(done)
 

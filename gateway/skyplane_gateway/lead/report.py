@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from skyplane_gateway.errors import SkyplaneError
@@ -36,6 +37,8 @@ class Counters:
         copied_earlier: those of `copied` that an earlier epoch did.
         pinned_by_time: those of `copied` whose source has no ETag, so that its version was
             told by time and size alone.
+        not_carried: objects whose copies of this epoch lack something of the source's.
+        not_carried_by_name: what they lack (see `ObjectInfo.not_carried`) -> how many lack it.
     """
 
     found: int = 0
@@ -48,6 +51,8 @@ class Counters:
     failed: int = 0
     pinned_by_time: int = 0
     requests: int = 0
+    not_carried: int = 0
+    not_carried_by_name: dict[str, int] = field(default_factory=dict)
 
 
 class Report:
@@ -69,6 +74,7 @@ class Report:
         *,
         source_etag: str = "",
         destination_etag: str = "",
+        not_carried: Iterable[str] = (),
     ) -> None:
         """An object is durable and verified.
 
@@ -78,6 +84,7 @@ class Report:
             attempts: 0 for an object that an earlier epoch copied.
             source_etag, destination_etag: the version that was read, and the one that was
                 written; empty where they are not known.
+            not_carried: see `ObjectInfo.not_carried`.
         """
         self.counters.copied += 1
         self.counters.copied_bytes += size_bytes
@@ -89,6 +96,13 @@ class Report:
         more: dict[str, object] = {name: etag for name, etag in etags.items() if etag}
         if crc32c is not None:
             more["crc32c"] = crc32c
+        names = sorted(not_carried)
+        if names:
+            more["not_carried"] = names
+            self.counters.not_carried += 1
+        for name in names:
+            by_name = self.counters.not_carried_by_name
+            by_name[name] = by_name.get(name, 0) + 1
         self._add("copied", source, destination, size_bytes, attempts, **more)
 
     def skipped(self, source: str, destination: str, size_bytes: int, reason: str) -> None:

@@ -131,6 +131,7 @@ class LeadTransfer:
             chunk_bytes=spec.chunk_bytes,
             randomness=randomness,
             keeps_intents=spec.conflict == "fail",
+            strict_metadata=spec.strict_metadata,
             now=now,
         )
         self._randomness = randomness
@@ -399,6 +400,8 @@ class LeadTransfer:
             "skipped": counters.skipped,
             "failed": counters.failed,
             "pinned_by_time": counters.pinned_by_time,
+            "not_carried": counters.not_carried,
+            "not_carried_by_name": dict(counters.not_carried_by_name),
             "seconds": end - self._started,
             "sendings": self._courier.sendings,
             "resent": self._courier.resent,

@@ -17,7 +17,7 @@ from skyplane_gateway.lead.report import Report
 from skyplane_gateway.lead.sinks import Sinks
 from skyplane_gateway.lead.source_calls import SourceCalls
 from skyplane_gateway.lead.waiting import Waiting
-from skyplane_gateway.selection import Selection, SelectionRule, is_published_last
+from skyplane_gateway.selection import Selection, SelectionRule, is_published_last, not_carried
 from skyplane_gateway.stores import check_destination_key
 from skyplane_gateway.stores.base import ObjectInfo
 
@@ -149,6 +149,8 @@ class Work:
         elif row.action == "refuse":
             kind = InvalidKey if row.destination is None else AlreadyExists
             self._movers.enter_failed(row, kind(row.reason), 0)
+        elif self._spec.strict_metadata and row.source.not_carried:
+            self._movers.enter_failed(row, not_carried(row.source.key, row.source.not_carried), 0)
         else:
             if settled.upload is not None:
                 self._movers.go_on(settled)

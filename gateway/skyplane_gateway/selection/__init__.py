@@ -6,6 +6,7 @@ command's dry run over the same listings at plan time.
 
 from __future__ import annotations
 
+from skyplane_gateway.selection.carrying import not_carried, require_carried
 from skyplane_gateway.selection.keys import map_key
 from skyplane_gateway.selection.overlap import require_apart
 from skyplane_gateway.selection.publishing import PUBLISHED_LAST, is_published_last
@@ -37,6 +38,8 @@ __all__ = [
     "is_published_last",
     "listed_at",
     "map_key",
+    "not_carried",
     "require_apart",
+    "require_carried",
     "select",
 ]

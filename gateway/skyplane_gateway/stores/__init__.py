@@ -10,9 +10,11 @@ from typing import Any
 
 from skyplane_gateway.errors import ConfigurationInvalid, MissingExtra
 from skyplane_gateway.stores.base import Credentials, ObjectStore, StoreSpec
+from skyplane_gateway.stores.content_types import GUESSED_TYPE
 from skyplane_gateway.stores.keys import check_destination_key
 
 __all__ = [
+    "GUESSED_TYPE",
     "Credentials",
     "ObjectStore",
     "StoreSpec",

@@ -64,6 +64,10 @@ class Reader(Protocol):
     def attributes(self) -> ObjectAttributes | None:
         """What came with the answer, at no extra call; None from stores that have none."""
 
+    @property
+    def not_carried(self) -> tuple[str, ...]:
+        """See `ObjectInfo.not_carried`; from the same answer."""
+
     def readinto(self, buffer: memoryview) -> int:
         """Fill the front of `buffer`; return how many bytes, 0 only at the range's end.
 

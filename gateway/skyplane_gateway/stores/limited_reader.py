@@ -33,6 +33,10 @@ class LimitedReader:
     def attributes(self) -> ObjectAttributes | None:
         return self._reader.attributes
 
+    @property
+    def not_carried(self) -> tuple[str, ...]:
+        return self._reader.not_carried
+
     def readinto(self, buffer: memoryview) -> int:
         while True:
             try:
@@ -79,6 +83,10 @@ class PlacedReader:
     @property
     def attributes(self) -> ObjectAttributes | None:
         return self._reader.attributes
+
+    @property
+    def not_carried(self) -> tuple[str, ...]:
+        return self._reader.not_carried
 
     def readinto(self, buffer: memoryview) -> int:
         return self._reader.readinto(buffer)

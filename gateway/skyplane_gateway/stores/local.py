@@ -1,7 +1,8 @@
 """Files below a root directory as objects (kind `file`).
 
 An object appears by a rename or a hard link of a finished, synced file. Content type,
-user metadata, modes and modification times are not kept. There is no stored checksum:
+user metadata, modes and modification times are not kept; with the option `content_type=guessed`
+a file that is read has the content type that its name stands for. There is no stored checksum:
 whoever wants the bytes verified reads them again.
 """
 
@@ -13,6 +14,7 @@ import stat
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -38,6 +40,7 @@ from skyplane_gateway.stores.base import (
     StoreSpec,
     UploadInfo,
 )
+from skyplane_gateway.stores.content_types import GUESSED_TYPE, guessed_type
 from skyplane_gateway.stores.crc import crc32c_of_file, verify
 from skyplane_gateway.stores.local_errors import mapped
 from skyplane_gateway.stores.local_paths import TEMPORARY, etag_of, info_of, path_of, root_of, walk
@@ -63,9 +66,10 @@ class LocalStore:
     """See `ObjectStore`. Holds nothing open between calls."""
 
     def __init__(self, spec: StoreSpec) -> None:
-        if spec.options:
-            names = ", ".join(name for name, _ in spec.options)
-            raise ConfigurationInvalid(f"a file store has no options, but was given {names}")
+        others = ", ".join(f"{row[0]}={row[1]}" for row in spec.options if row != GUESSED_TYPE)
+        if others:
+            raise ConfigurationInvalid(f"a file store has no options, but was given {others}")
+        self._guesses = GUESSED_TYPE in spec.options
         self.spec = spec
         self.capabilities = _CAPABILITIES
         self._root = root_of(spec.bucket)
@@ -80,7 +84,8 @@ class LocalStore:
     def head(self, key: str) -> ObjectInfo:
         path = path_of(self._root, key)
         with mapped(f"looking at {path}"):
-            return info_of(key, _status(path, key))
+            info = info_of(key, _status(path, key))
+        return replace(info, attributes=self._attributes_of(key))
 
     def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> LocalReader:
         path = path_of(self._root, key)
@@ -89,7 +94,7 @@ class LocalStore:
             _status(path, key)
             # Without O_NONBLOCK a pipe put in the file's place would hold the thread.
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        reader = LocalReader(file, offset, length, what)
+        reader = LocalReader(file, offset, length, what, self._attributes_of(key))
         try:
             reader.require(key, if_match)
         except StoreError:
@@ -186,6 +191,9 @@ class LocalStore:
     def close(self) -> None:
         """Nothing is held open."""
 
+    def _attributes_of(self, key: str) -> ObjectAttributes | None:
+        return ObjectAttributes(content_type=guessed_type(key)) if self._guesses else None
+
     def _upload(self, key: str, upload_id: str) -> OpenUpload:
         return OpenUpload.named(key, upload_id, path_of(self._root, key))
 
@@ -193,8 +201,16 @@ class LocalStore:
 class LocalReader:
     """See `Reader`. Sees at the end whether the file was changed while it was read."""
 
-    def __init__(self, file: int, offset: int, length: int, what: str) -> None:
-        self.attributes: ObjectAttributes | None = None
+    def __init__(
+        self,
+        file: int,
+        offset: int,
+        length: int,
+        what: str,
+        attributes: ObjectAttributes | None = None,
+    ) -> None:
+        self.attributes = attributes
+        self.not_carried: tuple[str, ...] = ()
         self._file = file
         self._offset = offset
         self._left = length

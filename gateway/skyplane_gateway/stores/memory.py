@@ -132,7 +132,7 @@ class MemoryStore:
                 is_permanent=True,
             )
         body = memoryview(found.body)[offset : offset + length]
-        return MemoryReader(body, found.info.attributes)
+        return MemoryReader(body, found.info.attributes, found.info.not_carried)
 
     def put(
         self,
@@ -259,8 +259,14 @@ class MemoryStore:
 class MemoryReader:
     """See `Reader`."""
 
-    def __init__(self, rest: memoryview, attributes: ObjectAttributes | None) -> None:
+    def __init__(
+        self,
+        rest: memoryview,
+        attributes: ObjectAttributes | None,
+        not_carried: tuple[str, ...] = (),
+    ) -> None:
         self.attributes = attributes
+        self.not_carried = not_carried
         self._rest = rest
 
     def readinto(self, buffer: memoryview) -> int:

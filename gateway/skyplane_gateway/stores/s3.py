@@ -51,6 +51,7 @@ from skyplane_gateway.stores.s3_requests import (
     attributes_of,
     full_checksum,
     info_of_head,
+    not_carried_of,
     part_arguments,
     precondition_arguments,
     sendable,
@@ -111,7 +112,7 @@ class S3Store:
             with mapped(what):
                 head = self._client.head_object(**arguments)
             _require_pin(head, head["ContentLength"], if_match, what)
-            return EmptyReader(attributes_of(head))
+            return EmptyReader(attributes_of(head), not_carried_of(head))
         last = offset + length - 1
         with mapped(what):
             answer = self._client.get_object(**arguments, Range=f"bytes={offset}-{last}")
@@ -121,7 +122,8 @@ class S3Store:
         except StoreError:
             answer["Body"].close()
             raise
-        return S3Reader(answer["Body"], length, what, attributes_of(answer))
+        beside = not_carried_of(answer)
+        return S3Reader(answer["Body"], length, what, attributes_of(answer), beside)
 
     def put(
         self,

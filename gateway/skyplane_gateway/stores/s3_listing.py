@@ -9,7 +9,7 @@ from skyplane_gateway.errors import StoreError
 from skyplane_gateway.stores.base import ObjectInfo, PartInfo, UploadInfo
 from skyplane_gateway.stores.crc import from_header
 from skyplane_gateway.stores.s3_errors import mapped
-from skyplane_gateway.stores.s3_requests import etag_of
+from skyplane_gateway.stores.s3_requests import etag_of, not_carried_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -46,6 +46,7 @@ def objects(
                 size_bytes=entry["Size"],
                 etag=etag_of(entry, entry["Size"]),
                 last_modified=entry["LastModified"].timestamp(),
+                not_carried=not_carried_of(entry),
             )
         if not page.get("IsTruncated"):
             return

@@ -19,9 +19,15 @@ class S3Reader:
     """See `Reader`. Holds one connection of the pool until it is read to its end or closed."""
 
     def __init__(
-        self, body: StreamingBody, length: int, what: str, attributes: ObjectAttributes
+        self,
+        body: StreamingBody,
+        length: int,
+        what: str,
+        attributes: ObjectAttributes,
+        not_carried: tuple[str, ...] = (),
     ) -> None:
         self.attributes: ObjectAttributes | None = attributes
+        self.not_carried = not_carried
         self._body = body
         self._left = length
         self._what = what
@@ -64,8 +70,9 @@ class S3Reader:
 class EmptyReader:
     """The reader of a range of no bytes, which HTTP cannot ask for."""
 
-    def __init__(self, attributes: ObjectAttributes) -> None:
+    def __init__(self, attributes: ObjectAttributes, not_carried: tuple[str, ...] = ()) -> None:
         self.attributes: ObjectAttributes | None = attributes
+        self.not_carried = not_carried
 
     def readinto(self, buffer: memoryview) -> int:
         return 0

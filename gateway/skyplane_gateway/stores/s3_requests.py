@@ -10,6 +10,9 @@ from skyplane_gateway.stores.base import Body, ObjectAttributes, ObjectInfo, Par
 from skyplane_gateway.stores.crc import from_header, to_header
 from skyplane_gateway.stores.values import time_pin
 
+#: The storage class of an object that says nothing of one.
+_STANDARD = "STANDARD"
+
 _HEADERS = {
     "content_type": "ContentType",
     "content_encoding": "ContentEncoding",
@@ -83,7 +86,24 @@ def info_of_head(key: str, answer: Mapping[str, Any], *, trusted: bool) -> Objec
         last_modified=answer["LastModified"].timestamp(),
         crc32c=full_checksum(answer) if trusted else None,
         attributes=attributes_of(answer),
+        not_carried=not_carried_of(answer),
     )
+
+
+def not_carried_of(answer: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the answer to a GET or HEAD, or the row of a listing, tells of the object that no
+    write of ours repeats.
+
+    S3 tells the number of tags only to those who may read them.
+    """
+    found = {
+        "tags": int(answer.get("TagCount") or 0) > 0,
+        "storage-class": (answer.get("StorageClass") or _STANDARD) != _STANDARD,
+        "website-redirect": bool(answer.get("WebsiteRedirectLocation")),
+        # botocore leaves the header's own text beside the time that it reads from it.
+        "expires": bool(answer.get("ExpiresString") or answer.get("Expires")),
+    }
+    return tuple(name for name, is_there in found.items() if is_there)
 
 
 def full_checksum(answer: Mapping[str, Any]) -> int | None:

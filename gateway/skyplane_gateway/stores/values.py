@@ -108,6 +108,8 @@ class ObjectInfo:
         crc32c: checksum of the whole body, or None where the store does not give one
             that can be trusted. Listings of S3 never carry it; `head` does.
         attributes: None in listings of stores that do not list them.
+        not_carried: names of what the object has beside and a copy will not have, as far as
+            this answer tells: `tags`, `storage-class`, `website-redirect`, `expires`.
     """
 
     key: str
@@ -116,6 +118,7 @@ class ObjectInfo:
     last_modified: float
     crc32c: int | None = None
     attributes: ObjectAttributes | None = None
+    not_carried: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         attributes = None if self.attributes is None else self.attributes.to_dict()
@@ -126,6 +129,7 @@ class ObjectInfo:
             "last_modified": self.last_modified,
             "crc32c": self.crc32c,
             "attributes": attributes,
+            "not_carried": list(self.not_carried),
         }
 
     @classmethod
@@ -138,6 +142,7 @@ class ObjectInfo:
             last_modified=data["last_modified"],
             crc32c=data.get("crc32c"),
             attributes=None if attributes is None else ObjectAttributes.from_dict(attributes),
+            not_carried=tuple(data.get("not_carried", ())),
         )
 
 

@@ -124,6 +124,16 @@ def add_selection(parser: Parser) -> None:
     group.add_argument(
         "--allow-failed", action="store_true", help="end well although single objects failed"
     )
+    group.add_argument(
+        "--strict-metadata",
+        action="store_true",
+        help="fail objects whose copies would lack tags, storage class, website redirect, Expires",
+    )
+    group.add_argument(
+        "--no-guess-mime-type",
+        action="store_true",
+        help="give copies of files no content type by their names",
+    )
     group.add_argument("--chunk-mib", type=int, default=Limits().chunk_mib, metavar="MIB")
     group.add_argument(
         "--manifest", metavar="PATH", help="path or URL for the list of all objects (Parquet)"
@@ -215,4 +225,6 @@ def job_from(
         volume_gb=volume_gb,
         objects=objects,
         move=getattr(options, "move", False),
+        strict_metadata=options.strict_metadata,
+        guess_mime_type=not options.no_guess_mime_type,
     )

@@ -48,6 +48,8 @@ class JobOptions(TypedDict, total=False):
     volume_gb: float | None
     objects: int | None
     move: bool
+    strict_metadata: bool
+    guess_mime_type: bool
 
 
 def build_skyplane_transfer_asset(

@@ -36,6 +36,7 @@ def materialization_metadata(
         "skyplane/copied_earlier": dg.MetadataValue.int(result.copied_earlier),
         "skyplane/skipped": dg.MetadataValue.int(result.skipped),
         "skyplane/failed": dg.MetadataValue.int(result.failed),
+        "skyplane/metadata_not_carried": dg.MetadataValue.int(result.metadata_not_carried),
         "skyplane/bytes": dg.MetadataValue.int(result.copied_bytes),
         "skyplane/seconds": dg.MetadataValue.float(result.seconds),
         "skyplane/throughput_gbps": dg.MetadataValue.float(result.goodput_gbps),

@@ -50,6 +50,8 @@ class JobArguments(TypedDict, total=False):
     allow_empty: bool
     allow_failed: bool
     move: bool
+    strict_metadata: bool
+    guess_mime_type: bool
     allow_regions: Sequence[str]
     exclude_regions: Sequence[str]
     max_job_usd: Number
@@ -80,7 +82,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         deadline_s: the cheapest plan that is done in so many seconds. Without any of these
             objectives: the cheapest plan at the rate of the direct path.
         recursive, include, exclude, conflict, publish_last, verify, allow_empty,
-            allow_failed, move: see `TransferJob`.
+            allow_failed, move, strict_metadata, guess_mime_type: see `TransferJob`.
         allow_regions, exclude_regions: globs of regions that may and may not carry bytes.
         max_job_usd: the plan of a job that costs more in all is refused, and a transfer that
             has cost so much is stopped; the task fails for good.
@@ -142,6 +144,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
         allow_empty: bool = False,
         allow_failed: bool = False,
         move: bool = False,
+        strict_metadata: bool = False,
+        guess_mime_type: bool = True,
         allow_regions: Sequence[str] = (),
         exclude_regions: Sequence[str] = (),
         max_job_usd: Number = None,
@@ -177,6 +181,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.allow_empty = allow_empty
         self.allow_failed = allow_failed
         self.move = move
+        self.strict_metadata = strict_metadata
+        self.guess_mime_type = guess_mime_type
         self.allow_regions = allow_regions
         self.exclude_regions = exclude_regions
         self.max_job_usd = max_job_usd
@@ -211,6 +217,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
             allow_empty=self.allow_empty,
             allow_failed=self.allow_failed,
             move=self.move,
+            strict_metadata=self.strict_metadata,
+            guess_mime_type=self.guess_mime_type,
             limits=Limits(
                 instance_limit=self.instance_limit,
                 chunk_mib=self.chunk_mib,

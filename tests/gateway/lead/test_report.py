@@ -118,3 +118,15 @@ def test_a_reason_as_long_as_a_book_does_not_stop_the_paging() -> None:
     rows = [row for page in pages(report) for row in page]
     assert [row["source"] for row in rows] == ["a", "b"]
     assert len(rows[0]["reason"]) == 2000
+
+
+def test_what_copies_lack_is_counted_and_named_by_object() -> None:
+    report = Report()
+    report.copied("a", "to/a", 1, 7, 1, not_carried={"tags", "expires"})
+    report.copied("b", "to/b", 1, 7, 1, not_carried=["tags"])
+    report.copied("c", "to/c", 1, 7, 1)
+    assert report.counters.not_carried == 2
+    assert report.counters.not_carried_by_name == {"expires": 1, "tags": 2}
+    (rows,) = pages(report)
+    assert [row.get("not_carried") for row in rows] == [["expires", "tags"], ["tags"], None]
+    report.close()

@@ -381,6 +381,7 @@ class Breaking:
     def __init__(self, reader: Any, left: int) -> None:
         self._reader, self._left = reader, left
         self.attributes = reader.attributes
+        self.not_carried = reader.not_carried
 
     def readinto(self, buffer: memoryview) -> int:
         if self._left == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mimetypes
 import os
 from pathlib import Path
 
@@ -10,8 +11,15 @@ import pytest
 
 from skyplane_gateway import errors
 from skyplane_gateway.protocol.checksum import crc32c
-from skyplane_gateway.stores import ObjectStore, StoreSpec, check_destination_key, open_store
-from skyplane_gateway.stores.base import IF_ABSENT, UNCONDITIONAL, PartInfo
+from skyplane_gateway.stores import (
+    GUESSED_TYPE,
+    ObjectStore,
+    StoreSpec,
+    check_destination_key,
+    open_store,
+)
+from skyplane_gateway.stores.base import IF_ABSENT, UNCONDITIONAL, ObjectAttributes, PartInfo
+from skyplane_gateway.stores.content_types import guessed_type
 from skyplane_gateway.stores.local_errors import translate
 
 
@@ -34,6 +42,52 @@ def part(store: ObjectStore, key: str, upload_id: str, body: bytes, offset: int 
     return store.put_part(
         key, upload_id, 1 + offset // 10, body, offset=offset, crc32c=crc32c(body)
     )
+
+
+# ------------------------------------------------------------------ content types
+
+
+def test_a_source_has_the_content_type_of_its_names(root: Path) -> None:
+    """As `aws s3 cp`: a compressed file has the type of its content, and no encoding."""
+    (root / "sub").mkdir()
+    for name in ("a.csv", "a.csv.gz", "a.html", "data:text,x", "none", "sub/a.unheard-of"):
+        (root / name).write_bytes(b"1")
+    source = open_store(StoreSpec("file", str(root), options=(GUESSED_TYPE,)))
+    found = {}
+    for info in source.list(""):
+        attributes = source.head(info.key).attributes
+        with source.read(info.key, offset=0, length=1, if_match=info.etag) as reader:
+            assert reader.attributes == attributes
+        found[info.key] = attributes
+    assert found == {
+        "a.csv": ObjectAttributes(content_type="text/csv"),
+        "a.csv.gz": ObjectAttributes(content_type="text/csv"),
+        "a.html": ObjectAttributes(content_type="text/html"),
+        "data:text,x": ObjectAttributes(),
+        "none": ObjectAttributes(),
+        "sub/a.unheard-of": ObjectAttributes(),
+    }
+
+
+def test_without_the_option_nothing_is_guessed(store: ObjectStore, root: Path) -> None:
+    (root / "a.csv").write_bytes(b"1")
+    assert store.head("a.csv").attributes is None
+    with store.read("a.csv", offset=0, length=1, if_match=None) as reader:
+        assert reader.attributes is None
+
+
+def test_what_a_machine_knows_of_types_changes_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gateways on different machines would give one name two types."""
+    mimetypes.add_type("text/x-of-this-machine", ".unheard-of")
+    mimetypes.add_type("text/x-of-this-machine", ".csv")
+    monkeypatch.setattr(mimetypes, "inited", False)
+    assert (guessed_type("a.unheard-of"), guessed_type("a.csv")) == (None, "text/csv")
+    mimetypes.init()
+
+
+def test_a_file_store_has_no_other_option(root: Path) -> None:
+    with pytest.raises(errors.ConfigurationInvalid, match="given content_type=text/csv"):
+        open_store(StoreSpec("file", str(root), options=(("content_type", "text/csv"),)))
 
 
 # ------------------------------------------------------------------ listing

@@ -1,0 +1,84 @@
+"""What a store tells of an object beside what is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+from skyplane_gateway.stores import Credentials, StoreSpec, open_store
+from skyplane_gateway.stores.base import ObjectInfo, ObjectStore
+from skyplane_gateway.stores.s3_requests import not_carried_of
+
+CREDENTIALS = Credentials({"access_key_id": "test", "secret_access_key": "test-secret"})
+
+Put = Callable[..., None]
+
+
+@pytest.fixture
+def bucket(moto_url: str) -> Iterator[tuple[ObjectStore, Put]]:
+    """A store, and a way to put objects with what only S3's own API sets."""
+    client = boto3.client(
+        "s3",
+        endpoint_url=moto_url,
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test-secret",
+    )
+    client.create_bucket(Bucket="beside")
+
+    def put(key: str, **more: Any) -> None:
+        client.put_object(Bucket="beside", Key=key, Body=b"abc", **more)
+
+    store = open_store(StoreSpec("s3", "beside", moto_url, "us-east-1"), CREDENTIALS)
+    yield store, put
+    store.close()
+    client.close()
+
+
+def told(store: ObjectStore, key: str) -> tuple[tuple[str, ...], ...]:
+    """What listing, head, a read and a read of nothing tell."""
+    (listed,) = store.list(key)
+    answers = [listed.not_carried, store.head(key).not_carried]
+    for length in (3, 0):
+        with store.read(key, offset=0, length=length, if_match=listed.etag) as reader:
+            answers.append(reader.not_carried)
+    return tuple(answers)
+
+
+def test_s3_tells_what_a_copy_will_lack_without_a_request_of_its_own(
+    bucket: tuple[ObjectStore, Put],
+) -> None:
+    store, put = bucket
+    put("plain", ContentType="text/csv", Metadata={"a": "b"})
+    put("class", StorageClass="STANDARD_IA")
+    put("tagged", Tagging="team=blue&cost=7")
+    put("sends-on", WebsiteRedirectLocation="/elsewhere")
+    assert told(store, "plain") == ((), (), (), ())
+    assert told(store, "class") == (("storage-class",),) * 4
+    listed, _, read, _ = told(store, "tagged")
+    assert (listed, read) == ((), ("tags",))
+    listed, _, read, _ = told(store, "sends-on")
+    assert (listed, read) == ((), ("website-redirect",))
+
+
+@pytest.mark.parametrize(
+    ("answer", "names"),
+    [
+        ({}, ()),
+        ({"StorageClass": "STANDARD", "TagCount": 0}, ()),
+        ({"StorageClass": ""}, ()),
+        ({"StorageClass": "GLACIER_IR", "TagCount": 2}, ("tags", "storage-class")),
+        ({"WebsiteRedirectLocation": "/x"}, ("website-redirect",)),
+        ({"ExpiresString": "0"}, ("expires",)),
+    ],
+)
+def test_headers_by_name(answer: dict[str, Any], names: tuple[str, ...]) -> None:
+    assert not_carried_of(answer) == names
+
+
+def test_it_travels_with_the_rest_of_what_is_known() -> None:
+    info = ObjectInfo("k", 1, "e", 0.0, not_carried=("tags",))
+    assert ObjectInfo.from_dict(info.to_dict()) == info
