@@ -133,8 +133,8 @@ MUTATIONS: Final = (
         "order-without",
         (
             "lead/movers.py",
-            "precondition=row.precondition,\n            )\n            for",
-            ")\n            for",
+            "precondition=row.precondition,\n                strict_metadata",
+            "strict_metadata",
         ),
     ),
     _mutation(
