@@ -1,0 +1,262 @@
+"""How long the command takes for jobs that move next to nothing, beside rclone.
+
+    python -m bench.small_jobs [--json] [--smoke] [--rounds N]
+
+Two servers of versitygw run on this machine. In every round these run in turn: a Python that
+only loads boto3, `cp` of one new object of 1 KiB, `sync` of 2,000 objects that are all there,
+and rclone with the same two jobs (`sync --checksum`, so that it too compares by listings alone).
+Times are those of whole processes, from start to exit, with compiled bytecode in place.
+
+Floors are in starts of that Python, so that a machine under load does not miss them; the goals
+in seconds are those of a quiet machine with 2 processors. rclone is the one on the PATH or in
+GOPATH/bin, else it is built with `go` once and kept in the user's cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import boto3
+from tests.faults import versitygw
+
+from bench.report import Case, finish, spread_of
+
+OBJECTS: Final = 2000
+ROUNDS: Final = 7
+SMOKE_OBJECTS: Final = 20
+
+GOAL_CP_S, GOAL_SYNC_S = 2.3, 1.4
+#: In starts of a Python that loads boto3. With a second of waiting in polls, one in the
+#: teardown and the solver's libraries, `cp` took 12 on a quiet machine, and `sync` 14.
+FLOOR_CP, FLOOR_SYNC = 9.0, 7.0
+
+_RCLONE: Final = "github.com/rclone/rclone@v1.76.0"
+_PUTS_AT_ONCE: Final = 16
+_START: Final = "import boto3; boto3.client('s3', region_name='us-east-1')"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Seconds of each command of one round; None where there is no rclone."""
+
+    start_s: float
+    cp_s: float
+    sync_s: float
+    rclone_cp_s: float | None
+    rclone_sync_s: float | None
+
+
+class Commands:
+    """What takes turns, between two servers that hold the same objects.
+
+    Args:
+        rclone: its binary; None where there is none.
+    """
+
+    def __init__(
+        self, source: versitygw.Server, target: versitygw.Server, folder: Path, rclone: str | None
+    ) -> None:
+        self._source, self._target, self._rclone = source, target, rclone
+        self._numbers = count()
+        self._environment = _environment(source, target, folder)
+
+    def round(self) -> Round:
+        number = next(self._numbers)
+        return Round(
+            start_s=self._seconds([sys.executable, "-c", _START]),
+            cp_s=self._own("cp", "one", f"copied-{number}"),
+            rclone_cp_s=self._other("copyto", "one", f"theirs-{number}"),
+            sync_s=self._own("sync", "many/", "many/"),
+            rclone_sync_s=self._other("sync", "many", "many", "--checksum"),
+        )
+
+    def _own(self, verb: str, source: str, target: str) -> float:
+        ends = [f"s3://source/{source}", f"s3://target/{target}"]
+        servers = ["--src-endpoint", self._source.url, "--dst-endpoint", self._target.url]
+        command = [sys.executable, "-m", "skyplane_orchestration.cli", verb, "-q", *ends, *servers]
+        return self._seconds(command)
+
+    def _other(self, verb: str, source: str, target: str, *more: str) -> float | None:
+        if self._rclone is None:
+            return None
+        ends = [f"near:source/{source}", f"far:target/{target}"]
+        return self._seconds([self._rclone, verb, *ends, "--s3-no-check-bucket", *more])
+
+    def _seconds(self, command: Sequence[str]) -> float:
+        began = time.perf_counter()
+        done = subprocess.run(
+            command, env=self._environment, capture_output=True, text=True, check=False
+        )
+        seconds = time.perf_counter() - began
+        if done.returncode:
+            raise AssertionError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
+        return seconds
+
+
+def _environment(
+    source: versitygw.Server, target: versitygw.Server, folder: Path
+) -> dict[str, str]:
+    """For all commands alike: the servers' keys, and directories of their own."""
+    kept = ("PATH", "LANG", "VIRTUAL_ENV", "PYTHONPATH")
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    for name in ("home", "run"):
+        (folder / name).mkdir()
+    environment |= {
+        "HOME": str(folder / "home"),
+        "XDG_RUNTIME_DIR": str(folder / "run"),
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": source.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": source.secret_access_key,
+    }
+    for name, server in (("NEAR", source), ("FAR", target)):
+        environment |= {
+            f"RCLONE_CONFIG_{name}_TYPE": "s3",
+            f"RCLONE_CONFIG_{name}_PROVIDER": "Other",
+            f"RCLONE_CONFIG_{name}_ENDPOINT": server.url,
+            f"RCLONE_CONFIG_{name}_ACCESS_KEY_ID": server.access_key_id,
+            f"RCLONE_CONFIG_{name}_SECRET_ACCESS_KEY": server.secret_access_key,
+        }
+    return environment
+
+
+def fill(server: versitygw.Server, bucket: str, objects: int) -> None:
+    """One object of 1 KiB, and many of 100 bytes."""
+    client = boto3.client(
+        "s3",
+        endpoint_url=server.url,
+        aws_access_key_id=server.access_key_id,
+        aws_secret_access_key=server.secret_access_key,
+        region_name="us-east-1",
+    )
+    client.create_bucket(Bucket=bucket)
+    client.put_object(Bucket=bucket, Key="one", Body=bytes(1024))
+    with ThreadPoolExecutor(_PUTS_AT_ONCE) as threads:
+        puts = [
+            threads.submit(client.put_object, Bucket=bucket, Key=f"many/{n:05d}", Body=bytes(100))
+            for n in range(objects)
+        ]
+    for put in puts:
+        put.result()
+
+
+def rclone_binary() -> str | None:
+    """Found, or built once; None, and why on stderr, where neither goes."""
+    found = shutil.which("rclone")
+    go = shutil.which("go")
+    if found or go is None:
+        if not found:
+            print("rclone is missing, and there is no go to build it with", file=sys.stderr)
+        return found
+    asked = subprocess.run([go, "env", "GOPATH"], capture_output=True, text=True, check=False)
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    kept = home / "skyplane-orchestration" / "bin"
+    for folder in (Path(asked.stdout.strip()) / "bin", kept):
+        if (folder / "rclone").is_file():
+            return str(folder / "rclone")
+    built = subprocess.run(
+        [go, "install", _RCLONE],
+        env={**os.environ, "GOBIN": str(kept)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if built.returncode:
+        print(f"rclone is missing, and go cannot build it: {built.stderr[-300:]}", file=sys.stderr)
+        return None
+    return str(kept / "rclone")
+
+
+def rounds_of(rounds: int, objects: int, rclone: str | None) -> list[Round]:
+    """So many rounds, after one that warms up caches and does not count."""
+    with ExitStack() as open_:
+        folder = Path(open_.enter_context(tempfile.TemporaryDirectory(prefix="small-jobs-")))
+        servers = {}
+        for bucket in ("source", "target"):
+            (folder / bucket).mkdir()
+            servers[bucket] = open_.enter_context(versitygw.running(folder / bucket))
+            fill(servers[bucket], bucket, objects)
+        commands = Commands(servers["source"], servers["target"], folder, rclone)
+        return [commands.round() for _ in range(rounds + 1)][1:]
+
+
+def cases_of(rounds: Sequence[Round], objects: int) -> list[Case]:
+    """Medians over the rounds; ratios are those within a round."""
+    starts = [row.start_s for row in rounds]
+    copies = [row.cp_s for row in rounds]
+    syncs = [row.sync_s for row in rounds]
+    their_copies = [row.rclone_cp_s for row in rounds if row.rclone_cp_s is not None]
+    their_syncs = [row.rclone_sync_s for row in rounds if row.rclone_sync_s is not None]
+    one, many = "cp of one object of 1 KiB", f"sync of {objects} objects, nothing to do"
+    return [
+        _seconds(one, copies, their_copies, GOAL_CP_S),
+        _seconds(many, syncs, their_syncs, GOAL_SYNC_S),
+        _starts(one, copies, starts, FLOOR_CP),
+        _starts(many, syncs, starts, FLOOR_SYNC),
+        *(
+            Case(name, statistics.median(values), "s", spread=spread_of(values))
+            for name, values in (
+                (f"rclone: {one}", their_copies),
+                (f"rclone: {many}", their_syncs),
+                ("Python that loads boto3", starts),
+            )
+            if values
+        ),
+    ]
+
+
+def _seconds(name: str, values: Sequence[float], theirs: Sequence[float], goal_s: float) -> Case:
+    ratios = [own / other for own, other in zip(values, theirs, strict=bool(theirs))]
+    return Case(
+        name,
+        statistics.median(values),
+        "s",
+        ratio=statistics.median(ratios) if ratios else None,
+        against="rclone" if ratios else "rclone (missing)",
+        goal=goal_s,
+        spread=spread_of(values),
+    )
+
+
+def _starts(name: str, values: Sequence[float], starts: Sequence[float], floor: float) -> Case:
+    counted = [value / start for value, start in zip(values, starts, strict=True)]
+    return Case(
+        f"{name}: of a Python that loads boto3",
+        statistics.median(counted),
+        "x start",
+        floor=floor,
+        spread=spread_of(counted),
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--smoke", action="store_true", help="one round of few objects")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N")
+    options = parser.parse_args(arguments)
+    rounds, objects = (1, SMOKE_OBJECTS) if options.smoke else (options.rounds, OBJECTS)
+    try:
+        made = rounds_of(rounds, objects, rclone_binary())
+    except versitygw.Unavailable as error:
+        print(f"small_jobs is left out: {error}", file=sys.stderr)
+        made = []
+    cases = cases_of(made, objects) if made else []
+    return finish("small_jobs", cases, runs=len(made), as_json=options.json)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
