@@ -94,7 +94,7 @@ def test_what_cannot_be_removed_is_a_failure(
     [
         (["--destination", "ftp://x/"], "scheme"),
         (["--destination", "s3://"], "names no bucket"),
-        (["--destination", "gs://bucket/x"], "no store of kind"),
+        (["--destination", "gs://bucket/x"], "gs:// is not supported yet"),
         (["--destination", "s3://b/", "--dst-credentials", "env:NOTHING"], "NOTHING_ACCESS"),
         (["--orphaned-uploads"], "without --destination"),
         (["--dst-endpoint", "http://x"], "without --destination"),

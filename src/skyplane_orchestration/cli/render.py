@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from skyplane_orchestration.cli.terminal import printable
 from skyplane_orchestration.units import (
     BYTES_PER_GIB,
     BYTES_PER_KIB,
@@ -51,11 +52,16 @@ def usd(amount: float | None) -> str:
     return "?" if amount is None else f"${amount:.4f}" if amount < 1 else f"${amount:.2f}"
 
 
+def plain(text: str) -> Text:
+    """A line without markup, whatever characters its keys hold."""
+    return Text(printable(text))
+
+
 def facts(rows: Iterable[tuple[str, str]]) -> Table:
     """Names and values, without lines."""
     table = Table.grid(padding=(0, 2))
     for name, value in rows:
-        table.add_row(name, escape(value))
+        table.add_row(name, escape(printable(value)))
     return table
 
 
@@ -66,7 +72,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
         name = column.removeprefix(">")
         made.add_column(name, justify="right" if column != name else "left", no_wrap=True)
     for row in rows:
-        made.add_row(*(escape(str(cell)) for cell in row))
+        made.add_row(*(escape(printable(str(cell))) for cell in row))
     return made
 
 
@@ -103,7 +109,7 @@ def plan_parts(plan: TransferPlan) -> tuple[Table | Text, ...]:
         ("region", ">instances", "type"),
         [(tag, group.count, group.type) for tag, group in plan.instances.items()],
     )
-    notes = tuple(Text(f"note: {note}") for note in plan.notes)
+    notes = tuple(plain(f"note: {note}") for note in plan.notes)
     return (facts(rows), Text(), paths, Text(), instances, *notes)
 
 
@@ -122,7 +128,7 @@ def cost_items(cost: PlanCost) -> str:
 
 def sentence_parts(sentences: Sequence[str]) -> tuple[Text, ...]:
     """Sentences below a plan, each on its own line; nothing for none."""
-    return (Text(), *(Text(sentence) for sentence in sentences)) if sentences else ()
+    return (Text(), *(plain(sentence) for sentence in sentences)) if sentences else ()
 
 
 # ---------------------------------------------------------------- objects
@@ -139,9 +145,9 @@ def preview_parts(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
     )
     parts: list[Any] = [shown]
     if len(rows) > SHOWN_ROWS:
-        parts.append(Text(f"... and {len(rows) - SHOWN_ROWS} more (--json lists all)"))
+        parts.append(plain(f"... and {len(rows) - SHOWN_ROWS} more (--json lists all)"))
     parts.append(
-        Text(
+        plain(
             f"{summary['objects']} objects: {summary['copy']} to copy"
             f" ({size(summary['copy_bytes'])}), {summary['skip']} to skip,"
             f" {summary['refuse']} refused; nothing was written"
@@ -154,14 +160,14 @@ def result_parts(result: TransferResult) -> list[Any]:
     """What a transfer prints when it has ended."""
     if not result.used_gateways:
         kept = f"{result.objects} objects stay as they are; no gateways were needed"
-        return [Text(f"nothing to do: {kept} ({duration(result.seconds)})")]
+        return [plain(f"nothing to do: {kept} ({duration(result.seconds)})")]
     parts: list[Any] = [
-        Text(
+        plain(
             f"{result.state}: {result.copied} of {result.objects} objects copied"
             f" ({size(result.copied_bytes)}{earlier(result.copied_earlier)}),"
             f" {result.skipped} skipped, {result.failed} failed"
         ),
-        Text(
+        plain(
             f"{duration(result.seconds)}, {result.goodput_gbps:.3f} Gbit/s"
             f" (planned {result.planned_gbps:.2f}),"
             f" {usd(result.cost.total_usd)} at the plan's prices"
@@ -174,7 +180,7 @@ def result_parts(result: TransferResult) -> list[Any]:
                 [(row.destination, row.code, row.reason) for row in result.failures[:SHOWN_ROWS]],
             )
         )
-    parts += [Text(f"warning: {warning}") for warning in result.warnings]
+    parts += [plain(f"warning: {warning}") for warning in result.warnings]
     if result.manifest_uri:
-        parts.append(Text(f"manifest: {result.manifest_uri}"))
+        parts.append(plain(f"manifest: {result.manifest_uri}"))
     return parts

@@ -18,6 +18,18 @@ _PIPE_WIDTH: Final = 200
 _CLOSED: Final = "the answer could not be written: its stream is closed"
 
 
+def printable(text: str) -> str:
+    """A text whose every character is seen: others would steer the terminal, or end the line.
+
+    Keys and file names may hold any character; such ones are shown as Python escapes them.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
+
+
 class Unwritable(Exception):
     """What was asked for is there, and cannot be handed over; the text says why."""
 
@@ -60,7 +72,7 @@ class Terminal:
     def say(self, text: str) -> None:
         """Progress in words; nothing with --quiet."""
         if not self.is_quiet:
-            sys.stderr.write(f"{text}\n")
+            sys.stderr.write(f"{printable(text)}\n")
             sys.stderr.flush()
 
 
@@ -81,15 +93,23 @@ def complain(text: str) -> None:
     """One line on stderr, where there is one."""
     if sys.stderr is None:
         return
-    line = " ".join(text.split())
+    line = printable(" ".join(text.split()))
     sys.stderr.write(f"skyplane-orch: {line}\n")
     sys.stderr.flush()
+
+
+class _LineFormatter(logging.Formatter):
+    """Lines of a message stay lines; what else is not seen is escaped."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = "\n".join(printable(line) for line in record.message.split("\n"))
+        return super().formatMessage(record)
 
 
 def configure_logging(verbosity: int) -> None:
     """Warnings of this project always; more of it, then of everything, when asked."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("skyplane-orch: %(levelname)s: %(message)s"))
+    handler.setFormatter(_LineFormatter("skyplane-orch: %(levelname)s: %(message)s"))
     own = logging.WARNING if verbosity == 0 else logging.INFO if verbosity == 1 else logging.DEBUG
     logging.basicConfig(level=logging.ERROR if verbosity < 2 else logging.INFO, handlers=[handler])
     for name in ("skyplane_orchestration", "skyplane_gateway"):

@@ -58,13 +58,13 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     if terminal.is_json:
         terminal.write_json(comparison.to_dict())
         return SUCCESS
-    from rich.text import Text
+    from skyplane_orchestration.cli.render import plain
 
     is_wide = terminal.console().width >= _WIDE
     blocks = _WHOLE if is_wide else _APART
     tables = [part for columns in blocks for part in _table(comparison.ways, columns)]
     remarks = _remarks(comparison, with_relays=not is_wide)
-    terminal.answer({}, *tables, *(Text(line) for line in remarks))
+    terminal.answer({}, *tables, *(plain(line) for line in remarks))
     return SUCCESS
 
 

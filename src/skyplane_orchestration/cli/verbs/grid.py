@@ -236,7 +236,7 @@ def _audit_document(audit: Audit) -> dict[str, Any]:
 
 
 def _print_audit(name: Path, audit: Audit, terminal: Terminal) -> None:
-    from rich.text import Text
+    from skyplane_orchestration.cli.render import plain
 
     lines = [f"error: {one.message}" for one in audit.errors[:SHOWN_FINDINGS]]
     lines += [f"warning: {one.message}" for one in audit.warnings[:SHOWN_FINDINGS]]
@@ -246,7 +246,7 @@ def _print_audit(name: Path, audit: Audit, terminal: Terminal) -> None:
     if audit.grid is not None:
         size = len(audit.grid.tags)
         lines.append(f"{name}: valid, {size} regions, {size * (size - 1)} edges")
-    terminal.answer({}, *(Text(line) for line in lines))
+    terminal.answer({}, *(plain(line) for line in lines))
 
 
 def _import(options: argparse.Namespace, terminal: Terminal) -> int:

@@ -100,7 +100,7 @@ def _between_regions(options: argparse.Namespace, client: Client) -> MulticastPl
 def _parts(plan: MulticastPlan) -> list[Table | Text]:
     from rich.text import Text
 
-    from skyplane_orchestration.cli.render import cost_items, duration, facts, table, usd
+    from skyplane_orchestration.cli.render import cost_items, duration, facts, plain, table, usd
 
     rows = [
         ("from", plan.src),
@@ -133,7 +133,7 @@ def _parts(plan: MulticastPlan) -> list[Table | Text]:
         ("region", ">instances", "type"),
         [(tag, group.count, group.type) for tag, group in plan.instances.items()],
     )
-    notes = (Text(f"note: {note}") for note in plan.notes)
+    notes = (plain(f"note: {note}") for note in plan.notes)
     return [facts(rows), Text(), trees, Text(), instances, *notes]
 
 

@@ -90,9 +90,7 @@ def _require_destination(options: argparse.Namespace) -> None:
 
 
 def _print(report: SweepReport, terminal: Terminal) -> None:
-    from rich.text import Text
-
-    from skyplane_orchestration.cli.render import table
+    from skyplane_orchestration.cli.render import plain, table
 
     done = "would be removed" if report.dry_run else "removed"
     rows = [
@@ -100,8 +98,8 @@ def _print(report: SweepReport, terminal: Terminal) -> None:
         for fleet in report.orphans
     ]
     parts = [table(("fleet", "gateways", "why", "outcome"), rows)] if rows else []
-    lines = [Text(line) for place in report.places for line in _lines(place)]
-    terminal.answer({}, *parts, *lines, Text(report.summary))
+    lines = [plain(line) for place in report.places for line in _lines(place)]
+    terminal.answer({}, *parts, *lines, plain(report.summary))
 
 
 def _lines(place: SweptPlace) -> Iterator[str]:

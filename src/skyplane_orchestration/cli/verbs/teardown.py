@@ -31,8 +31,8 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     if terminal.is_json:
         terminal.write_json({"fleet": key, "stopped": list(report.stopped)})
     else:
-        from rich.text import Text
+        from skyplane_orchestration.cli.render import plain
 
         names = ", ".join(report.stopped) or "nothing was running"
-        terminal.answer({}, Text(f"fleet {key}: {len(report.stopped)} gateways ended ({names})"))
+        terminal.answer({}, plain(f"fleet {key}: {len(report.stopped)} gateways ended ({names})"))
     return SUCCESS

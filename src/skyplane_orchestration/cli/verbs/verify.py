@@ -66,9 +66,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _print(report: VerifyReport, terminal: Terminal) -> None:
-    from rich.text import Text
-
-    from skyplane_orchestration.cli.render import SHOWN_ROWS, size, table
+    from skyplane_orchestration.cli.render import SHOWN_ROWS, plain, size, table
 
     shown = report.differences[:SHOWN_ROWS]
     rows = [(row.kind, row.source or row.destination, row.reason) for row in shown]
@@ -81,5 +79,5 @@ def _print(report: VerifyReport, terminal: Terminal) -> None:
     )
     parts = [table(("", "object", "why"), rows)] if rows else []
     left = report.objects - report.equal + (report.extra or 0) - len(shown)
-    more = [Text(f"and {left} more")] if left > 0 else []
-    terminal.answer({}, *parts, *more, Text(summary))
+    more = [plain(f"and {left} more")] if left > 0 else []
+    terminal.answer({}, *parts, *more, plain(summary))
