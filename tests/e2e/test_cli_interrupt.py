@@ -95,14 +95,16 @@ def read_until(process: subprocess.Popen[str], word: str) -> str:
 
 
 def test_an_interrupted_copy_takes_its_fleet_down(copy: Copy) -> None:
-    with copy.started() as process:
+    with copy.started("--json") as process:
         read_until(process, "running:")
         copy.wait_for_open_uploads()
         refuse(copy.gate)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=100)
     assert process.returncode == 130, errors
-    assert output == ""
+    document = json.loads(output)
+    assert document["error"]["code"] == "interrupted"
+    assert document["result"]["state"] == "cancelled"
     assert errors.splitlines()[-1] == "skyplane-orch: interrupted"
     assert "Traceback" not in errors
     assert copy.home.traces() == []
@@ -133,8 +135,9 @@ def test_a_sigterm_while_gateways_start_leaves_nothing(copy: Copy) -> None:
         read_until(process, "plan:")
         copy.home.wait_until(copy.home.gateways, "a gateway")
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=100)
+        output, errors = process.communicate(timeout=100)
     assert process.returncode == 130, errors
+    assert output == ""
     assert "Traceback" not in errors
     assert copy.home.traces() == []
 

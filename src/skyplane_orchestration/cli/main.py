@@ -13,6 +13,7 @@ from typing import Final
 from skyplane_orchestration.cli.arguments import Parser
 from skyplane_orchestration.cli.interrupts import Interrupts
 from skyplane_orchestration.cli.outcome import BAD_INPUT, FAILED, INTERRUPTED, Refused, refusing
+from skyplane_orchestration.cli.so_far import INTERRUPTED_CODE, Interrupted
 from skyplane_orchestration.cli.terminal import (
     Terminal,
     Unwritable,
@@ -66,10 +67,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; its exit code (0, 1, 2 or 130)."""
     with Interrupts() as interrupts:
         try:
-            return _run(arguments)
-        except KeyboardInterrupt:
-            complain("interrupted" if interrupts.count < 3 else "interrupted again; cleanup left")
-            return INTERRUPTED
+            try:
+                return _run(arguments)
+            except KeyboardInterrupt as interrupt:
+                return _say_interrupted(interrupt, interrupts.count, is_json="--json" in arguments)
         except BrokenPipeError:
             # The reader of our stdout (head, less) has seen enough.
             _drop_stdout()
@@ -78,6 +79,20 @@ def main(arguments: Sequence[str]) -> int:
             complain(str(error))
             _drop_stdout()
             return FAILED
+
+
+def _say_interrupted(interrupt: KeyboardInterrupt, count: int, *, is_json: bool) -> int:
+    """One line, and with --json one object, with what was done by then."""
+    message = "interrupted" if count < 3 else "interrupted again; cleanup left"
+    complain(message)
+    if is_json:
+        error = {"code": INTERRUPTED_CODE, "message": message, "is_permanent": False}
+        document: dict[str, object] = {"error": error}
+        result = interrupt.result if isinstance(interrupt, Interrupted) else None
+        if result is not None:
+            document["result"] = result.to_dict()
+        Terminal(is_json=True, is_quiet=False).write_json(document)
+    return INTERRUPTED
 
 
 def _drop_stdout() -> None:

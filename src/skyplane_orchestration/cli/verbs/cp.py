@@ -11,6 +11,7 @@ from skyplane_orchestration.cli.outcome import SUCCESS, Refused, refusing
 from skyplane_orchestration.cli.preflight import check_destination
 from skyplane_orchestration.cli.progress import Progress, progress_on
 from skyplane_orchestration.cli.session import open_client
+from skyplane_orchestration.cli.so_far import SoFar
 from skyplane_orchestration.cli.terminal import Terminal, complain
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -109,12 +110,13 @@ def _regions(options: argparse.Namespace, client: Client) -> Sequence[str]:
 def _copy(
     client: Client, job: TransferJob, plan: TransferPlan, manifest: str | None, progress: Progress
 ) -> TransferResult:
+    so_far = SoFar(job, progress)
     try:
         return client.run(
             job,
             plan=plan,
-            on_fleet=progress.on_fleet,
-            on_status=progress.on_status,
+            on_fleet=so_far.on_fleet,
+            on_status=so_far.on_status,
             manifest=manifest,
         )
     except (ConfigurationInvalid, ForeignHost, NotAuthorised) as error:
@@ -122,9 +124,11 @@ def _copy(
             raise
         # Provisioning found that it cannot be done as asked, and has undone itself.
         raise Refused(error) from error
-    except BaseException:
+    except BaseException as error:
         progress.stop()
         _make_sure_that_it_is_gone(client)
+        if isinstance(error, KeyboardInterrupt):
+            raise so_far.interrupted() from error
         raise
     finally:
         progress.stop()

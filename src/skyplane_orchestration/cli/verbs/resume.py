@@ -11,6 +11,7 @@ from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.outcome import SUCCESS, refusing
 from skyplane_orchestration.cli.progress import progress_on
 from skyplane_orchestration.cli.session import open_client, read_text
+from skyplane_orchestration.cli.so_far import SoFar
 from skyplane_orchestration.cli.terminal import Terminal
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
 
@@ -46,15 +47,19 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         client = open_client(options)
         client.check_place(handle.job.destination)
     progress = progress_on(terminal)
+    so_far = SoFar(handle.job, progress)
     try:
         with refusing(ConfigurationInvalid, ForeignHost, NotAuthorised):
             result = client.resume(
                 handle,
-                on_fleet=progress.on_fleet,
-                on_status=progress.on_status,
+                on_fleet=so_far.on_fleet,
+                on_status=so_far.on_status,
                 manifest=options.manifest,
                 max_job_usd=options.max_job_usd,
             )
+    except KeyboardInterrupt as error:
+        is_up = bool(client.provisioner.find(handle.fleet_key))
+        raise so_far.interrupted(is_left_running=is_up) from error
     finally:
         progress.stop()
     if kept := file_of_handle(options.handle):

@@ -10,6 +10,7 @@ from skyplane_orchestration.cli.outcome import SUCCESS, refusing
 from skyplane_orchestration.cli.preflight import check_destination
 from skyplane_orchestration.cli.progress import progress_on
 from skyplane_orchestration.cli.session import open_client, read_fleet
+from skyplane_orchestration.cli.so_far import SoFar
 from skyplane_orchestration.cli.terminal import Terminal
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
 from skyplane_orchestration.job import Policy
@@ -35,11 +36,14 @@ def add(verbs: arguments.Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    from skyplane_orchestration.survey import require_usable
+
     with refusing():
         fleet = read_fleet(options.fleet)
         # The same fleet and ends give the same transfer, so that a second call joins it.
         client = open_client(options, run=options.run or fleet.key)
         job = arguments.job_from(options, policy=Policy(max_job_usd=options.max_job_usd))
+        require_usable(job, options.manifest)
         check_destination(client, job)
     result = _move(client, job, fleet, options.manifest, terminal)
     if terminal.is_json:
@@ -55,6 +59,7 @@ def _move(
     client: Client, job: TransferJob, fleet: Fleet, manifest: str | None, terminal: Terminal
 ) -> TransferResult:
     progress = progress_on(terminal)
+    so_far = SoFar(job, progress)
     with refusing(ConfigurationInvalid, ForeignHost, NotAuthorised):
         running = fleet, client.submit(job, fleet)
 
@@ -63,14 +68,14 @@ def _move(
         running = fleet, submitted
 
     try:
-        progress.on_fleet(fleet)
+        so_far.on_fleet(fleet)
         return client.wait(
-            job, *running, on_status=progress.on_status, on_submitted=keep, manifest=manifest
+            job, *running, on_status=so_far.on_status, on_submitted=keep, manifest=manifest
         )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         progress.stop()
         client.cancel(*running)
         terminal.say("the transfer is cancelled; the fleet is still up")
-        raise
+        raise so_far.interrupted() from error
     finally:
         progress.stop()
