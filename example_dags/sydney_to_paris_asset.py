@@ -21,6 +21,7 @@ import dagster as dg
 from skyplane_orchestration import Location, MinimizeCost
 from skyplane_orchestration.dagster import (
     SkyplaneResource,
+    build_skyplane_cleanup_sensor,
     build_skyplane_sweep_sensor,
     build_skyplane_transfer_asset,
 )
@@ -57,5 +58,5 @@ defs = dg.Definitions(
     # Where steps run on more than one machine, add the secret that they share:
     # fleet_secret=dg.EnvVar("SKYPLANE_FLEET_SECRET").
     resources={"skyplane": SkyplaneResource(deployment="example")},
-    sensors=[build_skyplane_sweep_sensor()],
+    sensors=[build_skyplane_cleanup_sensor(), build_skyplane_sweep_sensor()],
 )

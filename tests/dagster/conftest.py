@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dagster as dg
@@ -77,10 +78,12 @@ class World:
     Attributes:
         calls: verb and fleet key, transfer destination or identity.
         errors: verb -> errors to raise at its next calls, one each.
+        moved_to: key of the fleet on which a transfer ends, if it is another.
     """
 
     calls: list[tuple[str, Any]] = field(default_factory=list)
     errors: dict[str, list[BaseException]] = field(default_factory=dict)
+    moved_to: str = ""
     sweep: SweepReport = field(default_factory=lambda: SweepReport((), (), dry_run=False))
 
     @property
@@ -127,12 +130,13 @@ class FakeClient:
         on_status: object,
         manifest: str | None,
     ) -> TransferResult:
-        on_submitted(fleet, SubmittedTransfer("ab", 1, "local:here/0", joined=False))
+        where = replace(fleet, key=self._world.moved_to or fleet.key)
+        on_submitted(where, SubmittedTransfer("ab", 1, "local:here/0", joined=False))
         self._world.note("transfer", (fleet.key, job.destination.url, manifest))
         return result_of(job)
 
-    def teardown(self, fleet: Fleet) -> TeardownReport:
-        self._world.note("teardown", fleet.key)
+    def teardown(self, fleet: Fleet | str) -> TeardownReport:
+        self._world.note("teardown", fleet if isinstance(fleet, str) else fleet.key)
         return TeardownReport(("local:here/0",), {"local:here/0": "the end"})
 
     def teardown_after_error(self, fleet: Fleet) -> None:
@@ -172,13 +176,18 @@ class Lab:
         self.world.sweep = SweepReport((SweptFleet("ab", "gone", (), error),), (), dry_run=False)
 
     def materialize(
-        self, asset: dg.AssetsDefinition, partition_key: str | None = None
+        self,
+        asset: dg.AssetsDefinition,
+        partition_key: str | None = None,
+        instance: dg.DagsterInstance | None = None,
+        **resources: Any,
     ) -> dg.ExecuteInProcessResult:
-        with dg.DagsterInstance.ephemeral() as instance:
+        opened = nullcontext(instance) if instance else dg.DagsterInstance.ephemeral()
+        with opened as used:
             return dg.materialize(
                 [asset],
-                resources={"skyplane": self.resource},
-                instance=instance,
+                resources={"skyplane": self.resource, **resources},
+                instance=used,
                 partition_key=partition_key,
                 raise_on_error=False,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,11 @@ import pytest
 from tests.e2e.held_store import refuse
 
 from skyplane_orchestration import Location, MinimizeCost
-from skyplane_orchestration.dagster import SkyplaneResource, build_skyplane_transfer_asset
+from skyplane_orchestration.dagster import (
+    SkyplaneResource,
+    build_skyplane_cleanup_sensor,
+    build_skyplane_transfer_asset,
+)
 from skyplane_orchestration.job import Limits
 
 if TYPE_CHECKING:
@@ -91,29 +96,89 @@ def test_an_asset_is_moved_over_relays_and_nothing_is_left(
     assert private.traces() == []
 
 
-def test_a_transfer_that_fails_is_torn_down_and_the_run_stays_failed(
-    private: Home, servers: tuple[S3Server, S3Server]
+def conflicting_job(ends: str) -> dg.JobDefinition:
+    """Built anew for every execution, as by a process of its own."""
+    here, there = map(Location.from_dict, json.loads(ends))
+    asset = build_skyplane_transfer_asset(
+        "paris", source=here, destination=there, conflict="fail", objective=MinimizeCost(1)
+    )
+    definitions = dg.Definitions(
+        assets=[asset],
+        jobs=[dg.define_asset_job("copy", executor_def=dg.in_process_executor)],
+        resources={"skyplane": SkyplaneResource(lease_s=30)},
+    )
+    return definitions.resolve_job_def("copy")
+
+
+def test_a_failed_transfer_is_torn_down_and_a_re_execution_goes_on_with_it(
+    private: Home, servers: tuple[S3Server, S3Server], tmp_path: Path
 ) -> None:
     here, there = servers
     bucket = here.make_bucket("dagster-fails")
     there.make_bucket(bucket)
-    objects = {"one": b"1", "two": b"2"}
-    here.fill(bucket, "data/", objects)
+    here.fill(bucket, "data/", {"one": b"1", "two": b"2"})
     there.fill(bucket, "copy/", {"one": b"was there before"})
-    result = materialize(asset_of(bucket, servers, conflict="fail"))
-    assert not result.success
-    steps = [event.step_key for event in result.all_events if event.is_step_success]
-    assert [key.rpartition(".")[2] for key in steps if key] == [
-        "plan",
-        "provision",
-        "transfer",
-        "teardown",
-    ]
-    outcome = result.output_for_node("paris.transfer")
-    assert outcome["error"]["code"] == "transfer-failed"
-    assert (outcome["result"]["copied"], outcome["result"]["failed"]) == (1, 1)
-    assert len(result.output_for_node("paris.teardown")["stopped"]) >= 4
-    assert there.digests(bucket, "copy/")["one"] == hashlib.sha256(b"was there before").hexdigest()
+    ends = (
+        Location(f"s3://{bucket}/data/", here.region, here.endpoint),
+        Location(f"s3://{bucket}/copy/", there.region, there.endpoint),
+    )
+    job = dg.build_reconstructable_job(
+        "tests.e2e.test_dagster_runs",
+        "conflicting_job",
+        (json.dumps([end.to_dict() for end in ends]),),
+    )
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
+        first = dg.execute_job(job, instance, raise_on_error=False)
+        assert [event.step_key for event in first.get_step_failure_events()] == ["paris.transfer"]
+        assert (
+            there.digests(bucket, "copy/")["one"] == hashlib.sha256(b"was there before").hexdigest()
+        )
+        assert private.traces() == []
+        there.client().delete_object(Bucket=bucket, Key="copy/one")
+        with dg.execute_job(
+            job,
+            instance,
+            reexecution_options=dg.ReexecutionOptions.from_failure(first.run_id, instance),
+        ) as again:
+            assert again.success
+            result = again.output_for_node("paris.transfer")["result"]
+    # One of the two was copied by the first run, which the journal tells.
+    assert (result["copied"], result["copied_earlier"]) == (2, 1)
+    assert there.digests(bucket, "copy/") == digests({"one": b"1", "two": b"2"})
+    assert private.traces() == []
+
+
+class InterruptedBefore(dg.InMemoryIOManager):
+    """The run is terminated as soon as `provision` has ended."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        if context.name == "fleet":
+            raise dg.DagsterExecutionInterruptedError
+        return super().load_input(context)
+
+
+def test_a_run_terminated_before_its_transfer_leaves_nothing_after_a_sensors_tick(
+    private: Home, servers: tuple[S3Server, S3Server]
+) -> None:
+    here, there = servers
+    bucket = here.make_bucket("dagster-between")
+    there.make_bucket(bucket)
+    here.fill(bucket, "data/", {"one": b"1"})
+    resource = SkyplaneResource()
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = dg.materialize(
+            [asset_of(bucket, servers)],
+            resources={"skyplane": resource, "io_manager": InterruptedBefore()},
+            instance=instance,
+            raise_on_error=False,
+        )
+        assert not result.success
+        assert private.traces() != []
+        with dg.build_sensor_context(instance, resources={"skyplane": resource}) as context:
+            build_skyplane_cleanup_sensor().evaluate_tick(context)
     assert private.traces() == []
 
 

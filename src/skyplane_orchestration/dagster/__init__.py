@@ -15,12 +15,14 @@ except ModuleNotFoundError:
     raise MissingExtra("skyplane_orchestration.dagster", "dagster") from None
 
 from skyplane_orchestration.dagster.asset import JobOptions, build_skyplane_transfer_asset
+from skyplane_orchestration.dagster.cleanup import build_skyplane_cleanup_sensor
 from skyplane_orchestration.dagster.resource import SkyplaneResource
 from skyplane_orchestration.dagster.sensor import build_skyplane_sweep_sensor
 
 __all__ = [
     "JobOptions",
     "SkyplaneResource",
+    "build_skyplane_cleanup_sensor",
     "build_skyplane_sweep_sensor",
     "build_skyplane_transfer_asset",
 ]

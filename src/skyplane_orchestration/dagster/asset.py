@@ -9,6 +9,7 @@ import dagster as dg
 
 from skyplane_orchestration.dagster.steps import (
     TransferSteps,
+    cleanup_hook,
     finish_op,
     plan_op,
     provision_op,
@@ -73,18 +74,17 @@ def build_skyplane_transfer_asset(
 ) -> dg.AssetsDefinition:
     """An asset that is materialized by copying `source` to `destination`.
 
-    Its steps are plan, provision, transfer, teardown and finish. Teardown runs whether the
-    transfer succeeds or fails; a failed transfer fails the run after it. When a run is
-    terminated, the step that is interrupted takes the gateways down; what cannot (a killed
-    process) leaves them to the end of their lease.
+    Its steps are plan, provision, transfer, teardown and finish. When one fails, a hook takes
+    the gateways down in place of `teardown`. When a run is terminated, the step that is
+    interrupted does. Where none can (a killed process, termination between two steps) the
+    sensor of `build_skyplane_cleanup_sensor` does; without it they end with their lease.
+    A re-execution of a run, from its failure or whole, goes on with its transfer.
 
     Args:
         source, destination: URLs, or `Location`s with region, endpoint and credentials. A
             `{partition_key}` in them becomes the key of the partition.
         deps: assets that must be there before.
-        retry_policy: of every step. A retried transfer joins the one that runs. For retries
-            of whole runs set the tag `dagster/retry_strategy` to `ALL_STEPS`: the steps before
-            `finish` have done their work and are not run again otherwise.
+        retry_policy: of every step. A retried transfer joins the one that runs.
         manifest: path or URL where the list of all objects is written (Parquet).
         resource_key: of the `SkyplaneResource`.
         job: the other fields of `TransferJob`, `objective` first.
@@ -132,7 +132,8 @@ def _key_of(dep: dg.AssetKey | dg.AssetsDefinition | dg.AssetSpec | str) -> dg.A
 def _graph(
     steps: TransferSteps, deps: tuple[str, ...], description: str | None
 ) -> dg.GraphDefinition:
-    """The five ops and what each waits for; the assets that come before wait for `plan`."""
+    """The five ops and what each waits for; `plan` waits for the assets that come before."""
+    hooks = {cleanup_hook(steps)}
     ops = {
         "plan": plan_op(steps, {dep: dg.In(dg.Nothing) for dep in deps}),
         "provision": provision_op(steps),
@@ -148,11 +149,10 @@ def _graph(
         node_defs=list(ops.values()),
         dependencies={
             dg.NodeInvocation(ops["plan"].name, alias="plan"): {},
-            dg.NodeInvocation(ops["provision"].name, alias="provision"): {"plan": plan},
-            dg.NodeInvocation(ops["transfer"].name, alias="transfer"): {"fleet": fleet},
-            dg.NodeInvocation(ops["teardown"].name, alias="teardown"): {
-                "fleet": fleet,
-                "outcome": outcome,
+            dg.NodeInvocation(ops["provision"].name, "provision", hook_defs=hooks): {"plan": plan},
+            dg.NodeInvocation(ops["transfer"].name, "transfer", hook_defs=hooks): {"fleet": fleet},
+            dg.NodeInvocation(ops["teardown"].name, "teardown", hook_defs=hooks): {
+                "outcome": outcome
             },
             dg.NodeInvocation(ops["finish"].name, alias="finish"): {
                 "plan": plan,

@@ -23,14 +23,14 @@ def build_skyplane_sweep_sensor(
     orphaned_uploads: bool = False,
     recursive: bool = True,
     minimum_interval_seconds: int | None = None,
-    default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
+    default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING,
 ) -> dg.SensorDefinition:
     """A sensor that sweeps the resource's deployment and launches nothing.
 
     Gateways end by themselves when nobody renews their lease; the sweep removes the records
-    that they leave, and on clouds their instances. At `destinations` it removes what failed
-    transfers left, once nobody may go on with them any more. Its tick fails when something
-    is left.
+    that they leave. `build_skyplane_cleanup_sensor` does not wait for that. At `destinations`
+    it removes what failed transfers left, once nobody may go on with them any more. Its tick
+    fails when something is left.
 
     Args:
         destinations: where transfers write to, or folders above.

@@ -1,11 +1,12 @@
 """The steps of a transfer as ops: plan, provision, transfer, teardown, finish.
 
-What passes between them are small documents. Dagster skips what follows a failed op, so a
-failed transfer is handed on as a document: teardown runs, then `finish` fails the run.
+What passes between them are small documents. Dagster skips what follows a failed op: the
+hook of `cleanup` takes the gateways down then.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
+from skyplane_orchestration.dagster.cleanup import log_teardown, note_fleet
 from skyplane_orchestration.dagster.metadata import materialization_metadata, plan_metadata
 from skyplane_orchestration.errors import SkyplaneError, TransferFailed
 from skyplane_orchestration.fleet import Fleet
@@ -33,9 +35,11 @@ Document = dict[str, Any]
 #: In a URL: replaced by the key of the partition that is materialized.
 PARTITION_KEY: Final = "{partition_key}"
 
+#: Where Dagster notes the partition of a run.
+_PARTITION_TAG: Final = "dagster/partition"
+
 _PROGRESS_EVERY_S: Final = 5.0
 _LOGGED_FAILURES: Final = 20
-_LOGGED_LINES: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class TransferSteps:
     """What the steps of one asset have in common.
 
     Args:
-        key: the asset's; with the run's id it names the fleet.
+        key: the asset's; with the id of the first run it names the fleet.
         job: what to move; its URLs may hold `PARTITION_KEY`.
         manifest: path or URL for the list of all objects; may hold `PARTITION_KEY`.
         resource_key: of the `SkyplaneResource`.
@@ -61,7 +65,7 @@ class TransferSteps:
     ) -> Callable[[Callable[..., Any]], dg.OpDefinition]:
         """The decorator of one step. Names of ops are unique in a code location."""
         decorator: Callable[[Callable[..., Any]], dg.OpDefinition] = dg.op(
-            name="__".join([*self.key.path, step]).replace("-", "_"),
+            name=self.name_of(step),
             ins=dict(ins or {}),
             out=out or dg.Out(dict),
             required_resource_keys={self.resource_key},
@@ -76,18 +80,27 @@ class TransferSteps:
 
         return make
 
-    def client(self, context: dg.OpExecutionContext) -> Client:
+    def name_of(self, part: str) -> str:
+        """Of a step, or of what belongs to the steps."""
+        return "__".join([*self.key.path, part]).replace("-", "_")
+
+    def client(self, resources: object, run: dg.DagsterRun) -> Client:
         """Acts for this asset, run and partition: the same for every step and every try."""
-        resource = getattr(context.resources, self.resource_key)
-        client: Client = resource.client(
-            RunIdentity(
-                deployment=resource.deployment,
-                owner=self.key.to_user_string(),
-                run=context.run_id,
-                group=_partition_key(context),
-            )
-        )
+        resource = getattr(resources, self.resource_key)
+        client: Client = resource.client(self.identity(resource.deployment, run))
         return client
+
+    def client_of(self, context: dg.OpExecutionContext) -> Client:
+        return self.client(context.resources, context.run)
+
+    def identity(self, deployment: str, run: dg.DagsterRun) -> RunIdentity:
+        """The same for a run and for those that execute it again: they go on with its transfer."""
+        return RunIdentity(
+            deployment=deployment,
+            owner=self.key.to_user_string(),
+            run=run.root_run_id or run.run_id,
+            group=run.tags.get(_PARTITION_TAG, ""),
+        )
 
     def job_of(self, context: dg.OpExecutionContext) -> TransferJob:
         """The job of the partition."""
@@ -103,13 +116,6 @@ class TransferSteps:
             return None
         return self.manifest.replace(PARTITION_KEY, _partition_key(context))
 
-    def will_retry(self, context: dg.OpExecutionContext, error: SkyplaneError) -> bool:
-        """Whether Dagster tries this step again when it fails with `error` now."""
-        policy = self.retry_policy
-        if policy is None or error.is_permanent:
-            return False
-        return context.retry_number < policy.max_retries
-
 
 def _partition_key(context: dg.OpExecutionContext) -> str:
     return context.partition_key if context.has_partition_key else ""
@@ -123,11 +129,22 @@ def _in_partition(location: Location, partition: str) -> Location:
 
 def failure_of(error: SkyplaneError) -> dg.Failure:
     """The failure of a step, which Dagster retries only where that can help."""
+    metadata: dict[str, dg.MetadataValue[Any]] = {
+        "skyplane/error": dg.MetadataValue.json(error.to_dict())
+    }
+    result = _result_of(error)
+    if result is not None:
+        metadata["skyplane/result"] = dg.MetadataValue.json(result.to_dict())
     return dg.Failure(
         description=f"{error.code}: {error}",
-        metadata={"skyplane/error": dg.MetadataValue.json(error.to_dict())},
+        metadata=metadata,
         allow_retries=not error.is_permanent,
     )
+
+
+def _result_of(error: SkyplaneError) -> TransferResult | None:
+    result = error.result if isinstance(error, TransferFailed) else None
+    return result if isinstance(result, TransferResult) else None
 
 
 @contextmanager
@@ -145,7 +162,7 @@ def plan_op(steps: TransferSteps, deps: Mapping[str, dg.In]) -> dg.OpDefinition:
     @steps.op("plan", ins=deps)
     def plan(context: dg.OpExecutionContext) -> Document:
         with _failures():
-            client, job = steps.client(context), steps.job_of(context)
+            client, job = steps.client_of(context), steps.job_of(context)
             client.check_destination(job)
             client.check_move(job)
             found = client.plan(job)
@@ -159,8 +176,17 @@ def provision_op(steps: TransferSteps) -> dg.OpDefinition:
     @steps.op("provision", ins={"plan": dg.In(dict)})
     def provision(context: dg.OpExecutionContext, plan: Document) -> Document:
         with _failures():
+            client = steps.client_of(context)
+            note_fleet(context, client)
             # A failure undoes itself before it is raised, an interruption as well.
-            fleet = steps.client(context).provision(TransferPlan.from_dict(plan))
+            fleet = client.provision(TransferPlan.from_dict(plan))
+        context.log.info(
+            "fleet %s: %d gateways up in %.1f s. The sensor of build_skyplane_cleanup_sensor() "
+            "takes them down if this run is terminated; without it they end with their lease",
+            fleet.key,
+            len(fleet.gateways),
+            fleet.provision_s,
+        )
         context.add_output_metadata(
             {
                 "skyplane/fleet": dg.MetadataValue.text(fleet.key),
@@ -176,7 +202,8 @@ def provision_op(steps: TransferSteps) -> dg.OpDefinition:
 def transfer_op(steps: TransferSteps) -> dg.OpDefinition:
     @steps.op("transfer", ins={"fleet": dg.In(dict)})
     def transfer(context: dg.OpExecutionContext, fleet: Document) -> Document:
-        client, built = steps.client(context), Fleet.from_dict(fleet)
+        client, built = steps.client_of(context), Fleet.from_dict(fleet)
+        note_fleet(context, client)
         # It may be brought up again meanwhile, at other addresses.
         fleets = [built]
 
@@ -193,27 +220,23 @@ def transfer_op(steps: TransferSteps) -> dg.OpDefinition:
                 manifest=steps.manifest_of(context),
             )
         except SkyplaneError as error:
-            if steps.will_retry(context, error):
-                raise failure_of(error) from error
-            return _failed(context, error)
-        except BaseException:
-            # The run is terminated, or this is a bug: no later step would take it down.
+            _log_failed(context, error)
+            raise failure_of(error) from error
+        except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt, SystemExit):
+            # The run is terminated: no later step and no hook would take it down.
             client.teardown_after_error(fleets[-1])
             raise
-        return {"error": None, "result": result.to_dict()}
+        return {"fleet": fleets[-1].to_dict(), "result": result.to_dict()}
 
     return transfer
 
 
 def teardown_op(steps: TransferSteps) -> dg.OpDefinition:
-    @steps.op("teardown", ins={"fleet": dg.In(dict), "outcome": dg.In(dict)})
-    def teardown(context: dg.OpExecutionContext, fleet: Document, outcome: Document) -> Document:
+    @steps.op("teardown", ins={"outcome": dg.In(dict)})
+    def teardown(context: dg.OpExecutionContext, outcome: Document) -> Document:
         with _failures():
-            report = steps.client(context).teardown(Fleet.from_dict(fleet))
-        log = context.log.warning if outcome["error"] else context.log.debug
-        for node, tail in sorted(report.log_tails.items()):
-            log("end of the log of %s:\n%s", node, "\n".join(tail.splitlines()[-_LOGGED_LINES:]))
-        context.log.info("%d gateways ended", len(report.stopped))
+            report = steps.client_of(context).teardown(Fleet.from_dict(outcome["fleet"]))
+        log_teardown(context.log, report, logging.DEBUG)
         return {"stopped": list(report.stopped)}
 
     return teardown
@@ -226,14 +249,6 @@ def finish_op(steps: TransferSteps) -> dg.OpDefinition:
     def finish(
         context: dg.OpExecutionContext, plan: Document, outcome: Document, torn_down: Document
     ) -> dg.Output[None]:
-        if outcome["error"]:
-            # This step again would find the same outcome: the whole asset has to run again.
-            error = outcome["error"]
-            raise dg.Failure(
-                description=f"{error['code']}: {error['message']}",
-                metadata={key: dg.MetadataValue.json(value) for key, value in outcome.items()},
-                allow_retries=False,
-            )
         metadata = materialization_metadata(
             steps.job_of(context),
             TransferPlan.from_dict(plan),
@@ -244,6 +259,24 @@ def finish_op(steps: TransferSteps) -> dg.OpDefinition:
     return finish
 
 
+def cleanup_hook(steps: TransferSteps) -> dg.HookDefinition:
+    """Takes the gateways down when a step fails for good, since Dagster skips what follows.
+
+    By key, which needs no document: what a failed transfer has begun stays to go on by.
+    """
+
+    @dg.failure_hook(name=steps.name_of("cleanup"), required_resource_keys={steps.resource_key})
+    def cleanup(context: dg.HookContext) -> None:
+        run = context.instance.get_run_by_id(context.run_id)
+        if run is None:
+            context.log.error("run %s is gone; its gateways end with their lease", context.run_id)
+            return
+        client = steps.client(context.resources, run)
+        log_teardown(context.log, client.teardown(client.identity.fleet_key()), logging.WARNING)
+
+    return cleanup
+
+
 # ---------------------------------------------------------------- what they log
 
 
@@ -252,21 +285,20 @@ def _log_submitted(context: dg.OpExecutionContext, submitted: SubmittedTransfer)
     context.log.info("%s transfer %s at %s", verb, submitted.transfer_key, submitted.lead)
 
 
-def _failed(context: dg.OpExecutionContext, error: SkyplaneError) -> Document:
-    """The outcome that makes `finish` fail, and the failed objects in the log."""
-    context.log.error("%s: %s", error.code, error)
-    result = error.result if isinstance(error, TransferFailed) else None
-    if not isinstance(result, TransferResult):
-        return {"error": error.to_dict(), "result": None}
+def _log_failed(context: dg.OpExecutionContext, error: SkyplaneError) -> None:
+    """Name the objects that failed, and how to go on."""
+    result = _result_of(error)
+    if result is None:
+        return
     for failure in result.failures[:_LOGGED_FAILURES]:
         context.log.error("%s: %s (%s)", failure.source, failure.reason, failure.code)
     if result.resume_handle:
         context.log.info(
-            "transfer %s can be resumed for 24 h: skyplane-orch resume takes the resume_handle "
-            "of its result, in the metadata of the step finish",
+            "a re-execution of this run from its failure goes on with transfer %s, for 24 h; so "
+            "does skyplane-orch resume, with the resume_handle of its result, in the metadata of "
+            "this step (skyplane/result)",
             result.transfer_key,
         )
-    return {"error": error.to_dict(), "result": result.to_dict()}
 
 
 class Progress:
