@@ -71,7 +71,6 @@ def status(state: str = "running", **changes: Any) -> TransferStatus:
         "epoch": 1,
         "state": state,
         "listed": True,
-        "objects": 1,
         "bytes": 1,
         "copied": 1,
         "copied_bytes": 1,
@@ -83,7 +82,9 @@ def status(state: str = "running", **changes: Any) -> TransferStatus:
         "failures": [],
         "open_uploads": [],
     }
-    return TransferStatus.from_document({**document, **changes})
+    document |= changes
+    ended = document["copied"] + document["skipped"] + document["failed"]
+    return TransferStatus.from_document({"objects": ended, **document})
 
 
 @dataclass
@@ -688,8 +689,8 @@ def test_where_nothing_was_begun_there_is_nothing_to_go_on_with(
             client.transfer(JOB, fleet, least_epoch=fields.get("epoch", 1))
         return caught.value.result.resume_handle  # type: ignore[attr-defined,no-any-return]
 
-    assert handle(objects=0) == ""
-    assert handle(objects=0, epoch=2) != "", "an earlier epoch has begun something"
+    assert handle(objects=0, copied=0) == ""
+    assert handle(objects=0, copied=0, epoch=2) != "", "an earlier epoch has begun something"
     assert handle(objects=1) != ""
 
 

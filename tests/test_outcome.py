@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.errors import ConfigurationInvalid, InternalError
 from skyplane_orchestration.fleet import Fleet, GatewayHandle
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.location import Location
@@ -76,7 +76,6 @@ def status(**changes: Any) -> TransferStatus:
         "epoch": 1,
         "state": "succeeded",
         "listed": True,
-        "objects": 3,
         "bytes": 4 * GB,
         "copied": 3,
         "copied_bytes": 4 * GB,
@@ -89,7 +88,9 @@ def status(**changes: Any) -> TransferStatus:
         "open_uploads": [],
         "of_next_year": True,
     }
-    return TransferStatus.from_document({**document, **changes})
+    document |= changes
+    ended = document["copied"] + document["skipped"] + document["failed"]
+    return TransferStatus.from_document({"objects": ended, **document})
 
 
 def failure(number: int, key: str = "p/x", reason: str = "gone") -> dict[str, Any]:
@@ -205,3 +206,22 @@ def test_what_copies_lack_is_counted_and_one_warning_names_it() -> None:
     assert "--strict-metadata" in warning
     assert TransferResult.from_dict(result.to_dict()) == result
     assert result_of(JOB, FLEET, status()).warnings == ()
+
+
+def test_a_result_says_which_objects_are_unfinished() -> None:
+    ended = status(state="failed", objects=9, copied=2, failed=1, unfinished=6)
+    assert result_of(JOB, FLEET, ended).unfinished == 6
+    # A gateway of the release before does not say it.
+    assert status(objects=9).unfinished == 6
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [{"unfinished": 0, "objects": 4}, {"unfinished": 1, "objects": 3}, {"objects": 2}],
+    ids=["lost", "counted twice", "counted twice by one of the release before"],
+)
+def test_a_status_that_does_not_add_up_makes_no_result(counts: dict[str, Any]) -> None:
+    with pytest.raises(InternalError, match="add up"):
+        status(**counts)
+    with pytest.raises(InternalError, match="add up"):
+        result_of(JOB, FLEET, replace(status(), **counts))

@@ -70,7 +70,11 @@ def status(
     epoch: int, seconds: float, delivered: Mapping[int, int], copied: int = 0
 ) -> TransferStatus:
     return replace(
-        empty_status("cd" * 16, epoch), seconds=seconds, delivered_bytes=delivered, copied=copied
+        empty_status("cd" * 16, epoch),
+        seconds=seconds,
+        delivered_bytes=delivered,
+        copied=copied,
+        objects=copied,
     )
 
 

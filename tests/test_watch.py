@@ -79,7 +79,11 @@ NOBODY = FleetView((), (), None, None, 1)
 
 def running(gb: float, epoch: int = 1) -> TransferStatus:
     return replace(
-        empty_status(KEY, epoch), seconds=1.0, delivered_bytes={0: int(gb * GB)}, copied=1
+        empty_status(KEY, epoch),
+        seconds=1.0,
+        delivered_bytes={0: int(gb * GB)},
+        copied=1,
+        objects=1,
     )
 
 

@@ -81,6 +81,7 @@ def transfer_facts(
         "failed": result.failed,
         "metadata_not_carried": result.metadata_not_carried,
         "not_carried_by_name": dict(result.not_carried_by_name),
+        "unfinished": result.unfinished,
         "bytes": result.copied_bytes,
         "seconds": result.seconds,
         "goodput_gbps": result.goodput_gbps,

@@ -9,6 +9,7 @@ from itertools import islice, pairwise
 from typing import Any, Final
 
 from skyplane_gateway.documents import reading
+from skyplane_orchestration.errors import InternalError
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.result import (
@@ -37,6 +38,7 @@ class TransferStatus:
         copied, copied_bytes: durable and verified; of these `copied_earlier` and
             `copied_earlier_bytes` by an earlier epoch, or before the transfer was resumed.
         failures: the failed objects, once the transfer has ended.
+        unfinished: found, and neither copied, skipped nor failed (yet).
         pinned_by_time: those of `copied` whose source has no ETag: their version was told by
             time and size alone.
         error: what the lead says of the whole (`code`, `message`, `is_permanent`).
@@ -64,19 +66,34 @@ class TransferStatus:
     pinned_by_time: int = 0
     not_carried: int = 0
     not_carried_by_name: Mapping[str, int] = field(default_factory=dict)
+    unfinished: int = 0
 
     @property
     def is_running(self) -> bool:
         return self.state == "running"
 
+    def require_counted(self) -> None:
+        """See that every object that was found is in exactly one of the counts.
+
+        Raises:
+            InternalError: it is not, so that nobody takes the result for whole.
+        """
+        ended = self.copied + self.skipped + self.failed
+        if self.unfinished < 0 or self.objects != ended + self.unfinished:
+            raise InternalError(
+                f"of {self.objects} objects {self.copied} were copied, {self.skipped} skipped, "
+                f"{self.failed} failed and {self.unfinished} are unfinished, which does not add "
+                "up; please report this"
+            )
+
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> TransferStatus:
         """Read the control API's document, ignoring what a newer gateway adds.
 
-        Raises ConfigurationInvalid when it is none.
+        Raises ConfigurationInvalid when it is none, InternalError when it does not add up.
         """
         with reading("the status of a transfer"):
-            return cls(
+            status = cls(
                 transfer_key=document["transfer_key"],
                 epoch=document["epoch"],
                 state=document["state"],
@@ -91,6 +108,7 @@ class TransferStatus:
                 pinned_by_time=document.get("pinned_by_time", 0),
                 not_carried=document.get("not_carried", 0),
                 not_carried_by_name=dict(document.get("not_carried_by_name", {})),
+                unfinished=document.get("unfinished", _rest(document)),
                 skipped=document["skipped"],
                 failed=document["failed"],
                 seconds=document["seconds"],
@@ -99,6 +117,14 @@ class TransferStatus:
                 failures=tuple(document["failures"]),
                 open_uploads=tuple(document["open_uploads"]),
             )
+        status.require_counted()
+        return status
+
+
+def _rest(document: Mapping[str, Any]) -> int:
+    """What the status of a gateway of the release before leaves to be reckoned."""
+    ended = document["copied"] + document["skipped"] + document["failed"]
+    return int(document["objects"]) - int(ended)
 
 
 def empty_status(transfer_key: str, epoch: int) -> TransferStatus:
@@ -130,7 +156,11 @@ def result_of(
     manifest_uri: str = "",
     warnings: tuple[str, ...] = (),
 ) -> TransferResult:
-    """The result of a transfer that has ended."""
+    """The result of a transfer that has ended.
+
+    Raises InternalError where an object is in none of its counts, or in two.
+    """
+    status.require_counted()
     error = status.error or {}
     seconds = status.seconds
     state = status.state
@@ -149,6 +179,7 @@ def result_of(
         failed=status.failed,
         copied_bytes=status.copied_bytes,
         copied_earlier=status.copied_earlier,
+        unfinished=status.unfinished,
         seconds=seconds,
         goodput_gbps=_rate_gbps(status.copied_bytes - status.copied_earlier_bytes, seconds),
         planned_gbps=fleet.plan.throughput_gbps,

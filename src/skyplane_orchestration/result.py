@@ -61,6 +61,8 @@ class TransferResult:
     Args:
         objects: objects found under the source.
         copied, skipped, failed: what became of them; `copied` are durable and verified.
+        unfinished: those that are none of that, since the transfer ended before; a resume
+            goes on with them.
         copied_bytes: their size.
         seconds: from submit to the last commit.
         copied_earlier: copied before the transfer was resumed or changed its lead.
@@ -105,6 +107,7 @@ class TransferResult:
     copied_earlier: int = 0
     metadata_not_carried: int = 0
     not_carried_by_name: Mapping[str, int] = field(default_factory=dict)
+    unfinished: int = 0
 
     @property
     def used_gateways(self) -> bool:

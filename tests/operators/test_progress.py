@@ -23,6 +23,7 @@ STATUS = TransferStatus(
     error=None,
     failures=(),
     open_uploads=(),
+    unfinished=4,
 )
 
 

@@ -54,6 +54,11 @@ class Counters:
     not_carried: int = 0
     not_carried_by_name: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def unfinished(self) -> int:
+        """Objects that were found and are neither copied, skipped nor failed (yet)."""
+        return self.found - self.copied - self.skipped - self.failed
+
 
 class Report:
     """Collects the outcome of one transfer."""

@@ -219,6 +219,12 @@ class LeadTransfer:
                 f"there are no objects under {self.spec.source_prefix!r} in "
                 f"{self.spec.source.bucket!r}; check the prefix, or allow an empty source"
             )
+        if counters.unfinished:
+            raise InternalError(
+                f"{counters.found} objects were found, but {counters.copied} copied, "
+                f"{counters.skipped} skipped and {counters.failed} failed: one of them was lost "
+                "or counted twice; please report this with the lead's log"
+            )
         if counters.failed:
             self._fail(ObjectsFailed(self._summary()))
         else:
@@ -399,6 +405,7 @@ class LeadTransfer:
             "copied_earlier_bytes": counters.copied_earlier_bytes,
             "skipped": counters.skipped,
             "failed": counters.failed,
+            "unfinished": counters.unfinished,
             "pinned_by_time": counters.pinned_by_time,
             "not_carried": counters.not_carried,
             "not_carried_by_name": dict(counters.not_carried_by_name),

@@ -38,7 +38,7 @@ def translate(error: OSError, what: str) -> StoreError:
     if number in _DENIED:
         return PermissionDenied(f"{said}; let the gateway's user read or write there")
     if number in _FULL:
-        return StoreError(f"{said}; free some space, then go on", is_permanent=True)
+        return StoreError(f"{said}; free some space, then go on")
     if number in _IN_THE_WAY:
         return InvalidKey(
             f"{said}; a file cannot stand where a directory is needed, nor the other way round"

@@ -38,6 +38,11 @@ def earlier(count: int) -> str:
     return f", {count} of them earlier" if count else ""
 
 
+def unfinished(count: int) -> str:
+    """How many objects the transfer ended before; nothing for none."""
+    return f", {count} unfinished" if count else ""
+
+
 def duration(seconds: float | None) -> str:
     if seconds is None:
         return "?"
@@ -166,6 +171,7 @@ def result_parts(result: TransferResult) -> list[Any]:
             f"{result.state}: {result.copied} of {result.objects} objects copied"
             f" ({size(result.copied_bytes)}{earlier(result.copied_earlier)}),"
             f" {result.skipped} skipped, {result.failed} failed"
+            f"{unfinished(result.unfinished)}"
         ),
         plain(
             f"{duration(result.seconds)}, {result.goodput_gbps:.3f} Gbit/s"

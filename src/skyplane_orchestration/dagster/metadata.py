@@ -37,6 +37,7 @@ def materialization_metadata(
         "skyplane/skipped": dg.MetadataValue.int(result.skipped),
         "skyplane/failed": dg.MetadataValue.int(result.failed),
         "skyplane/metadata_not_carried": dg.MetadataValue.int(result.metadata_not_carried),
+        "skyplane/unfinished": dg.MetadataValue.int(result.unfinished),
         "skyplane/bytes": dg.MetadataValue.int(result.copied_bytes),
         "skyplane/seconds": dg.MetadataValue.float(result.seconds),
         "skyplane/throughput_gbps": dg.MetadataValue.float(result.goodput_gbps),

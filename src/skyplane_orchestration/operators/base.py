@@ -123,6 +123,10 @@ class SkyplaneOperator(BaseOperator):
             self.log.error("%s: %s (%s)", failure.source, failure.reason, failure.code)
         if result.failed > _LOGGED_FAILURES:
             self.log.error("and %d more", result.failed - _LOGGED_FAILURES)
+        if result.unfinished:
+            self.log.error(
+                "%d objects are unfinished: the transfer ended before", result.unfinished
+            )
         if result.resume_handle:
             # The handle is long, and stands in the XCom; a try needs none.
             self.log.info(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +22,9 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
 )
 from skyplane_gateway.protocol.frames import seal_frame
+from skyplane_gateway.selection.select import JOURNAL_FOLDER
 from skyplane_gateway.stores.limited import open_limited
+from skyplane_gateway.stores.local_errors import translate
 
 SMALL = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
 
@@ -60,6 +64,49 @@ async def vanish(fleet: Any, node: str) -> None:
             link._transport.abort()
     gateway.service.routes.close()
     await gateway._runner.cleanup()
+
+
+def test_a_destination_that_is_full_passes_and_loses_no_object_from_the_counts(
+    fleet_of: Any, kit: Any, sabotage: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing can be written, the journal included, until somebody frees some space."""
+    monkeypatch.setattr("skyplane_gateway.lead.journal_keeper._BACKOFF_S", 0.001)
+    is_full, has_ended = threading.Event(), threading.Event()
+    is_full.set()
+
+    def put(original: Any, key: str, *arguments: Any, **more: Any) -> Any:
+        if is_full.is_set() and JOURNAL_FOLDER not in key:
+            has_ended.wait(60)
+        if is_full.is_set() and (JOURNAL_FOLDER not in key or key in written):
+            raise translate(OSError(errno.ENOSPC, "No space left on device"), f"writing {key}")
+        written.add(key)
+        return original(key, *arguments, **more)
+
+    written: set[str] = set()
+
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        objects = {f"o{i}": bytes([i]) * 100 for i in range(6)}
+        kit.fill(source, objects)
+        sabotage(put=put)
+        spec, transfer = kit.copy_spec(source, destination), "77" * 16
+        async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
+            await fleet.attach(transfer, source, destination)
+            await fleet.submit(transfer, spec)
+            status = await fleet.ended(transfer)
+            has_ended.set()
+            assert (status["state"], status["error"]["is_permanent"]) == ("failed", False)
+            assert "No space left" in status["error"]["message"]
+            counts = [status[name] for name in ("objects", "copied", "failed", "unfinished")]
+            assert counts == [6, 0, 0, 6]
+            is_full.clear()
+            await fleet.attach(transfer, source, destination, epoch=2)
+            await fleet.submit(transfer, spec, epoch=2)
+            status = await fleet.ended(transfer)
+            assert (status["error"], status["copied"], status["unfinished"]) == (None, 6, 0)
+            assert kit.content(destination) == objects
+
+    asyncio.run(scenario())
 
 
 PATHS: dict[str, list[tuple[str, ...]]] = {

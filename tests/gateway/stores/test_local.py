@@ -256,8 +256,8 @@ def test_a_version_that_was_replaced_is_not_deleted(store: ObjectStore) -> None:
         (errno.ENOENT, errors.NotFound, True),
         (errno.EACCES, errors.PermissionDenied, True),
         (errno.EROFS, errors.PermissionDenied, True),
-        (errno.ENOSPC, errors.StoreError, True),
-        (errno.EDQUOT, errors.StoreError, True),
+        (errno.ENOSPC, errors.StoreError, False),
+        (errno.EDQUOT, errors.StoreError, False),
         (errno.ENAMETOOLONG, errors.InvalidKey, True),
         (errno.EIO, errors.StoreUnavailable, False),
         (errno.EMFILE, errors.StoreUnavailable, False),
@@ -281,7 +281,7 @@ def test_a_full_disk_leaves_nothing_behind(
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(errors.StoreError, match="space") as caught:
         store.put("k", b"body")
-    assert caught.value.is_permanent
+    assert not caught.value.is_permanent, "somebody may free some space"
     assert list(root.iterdir()) == []
 
 
