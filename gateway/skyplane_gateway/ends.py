@@ -15,6 +15,7 @@ from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.destination import Destination, Verification
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
+    GatewayLost,
     StaleEpoch,
     Throttled,
     UnknownTransfer,
@@ -47,7 +48,7 @@ class Ends:
         send_frame: sends a frame down its route.
         threads: where chunks are read and written.
         is_led: whether this gateway leads the transfer of that key now.
-        why_down: why the route of that number is down; empty while it is not.
+        loss_of: why the route of that number is down; None while it is not.
     """
 
     def __init__(
@@ -58,19 +59,21 @@ class Ends:
         send_frame: SendFrame,
         threads: Executor,
         is_led: Callable[[str], bool],
-        why_down: Callable[[int], str] = lambda number: "",
+        loss_of: Callable[[int], GatewayLost | None] = lambda number: None,
     ) -> None:
         self._config = config
         self._sink = sink
         self._send_frame = send_frame
         self._threads = threads
         self._is_led = is_led
-        self._why_down = why_down
+        self._loss_of = loss_of
         # Verbs of a lead have threads of their own: they wait for a store only, never for
         # another gateway, so no ring of gateways can wait for one another.
         self._verb_threads = ThreadPoolExecutor(config.store_threads, thread_name_prefix="verb")
         # And those that take long have others, so that they hold up none that does not.
         self._long_threads = ThreadPoolExecutor(config.store_threads, thread_name_prefix="long")
+        #: Verbs that wait for a thread, or run.
+        self._verbs: set[asyncio.Future[dict[str, Any]]] = set()
         self.sources: dict[str, SourceTransfer] = {}
         self._source_of_wire_id: dict[bytes, SourceTransfer] = {}
         self.destinations: dict[str, SinkTransfer] = {}
@@ -93,10 +96,10 @@ class Ends:
         if source is not None:
             source.on_receipt(header, sealed)
 
-    def route_is_down(self, number: int, reason: str) -> None:
+    def route_is_down(self, number: int, loss: GatewayLost) -> None:
         """Tell every source that a path of the fleet broke."""
         for source in self.sources.values():
-            source.route_is_down(number, reason)
+            source.route_is_down(number, loss)
 
     # -- attach and release
 
@@ -155,7 +158,7 @@ class Ends:
             send_frame=self._send_frame,
             threads=self._threads,
             readers=self._config.readers,
-            why_down=self._why_down,
+            loss_of=self._loss_of,
             is_throttled=self._is_throttled,
             node=self._config.node,
         )
@@ -299,9 +302,12 @@ class Ends:
         threads, until_s = self._verb_threads, loop.time() + _VERB_WITHIN_S
         if _may_read(verb, arguments):
             threads, until_s = self._long_threads, math.inf
-        return await loop.run_in_executor(
+        running = loop.run_in_executor(
             threads, self._run_verb, key, epoch, verb, arguments, lambda: until_s - loop.time()
         )
+        self._verbs.add(running)
+        running.add_done_callback(self._verbs.discard)
+        return await running
 
     def _sink_side(self, key: str, epoch: int) -> SinkTransfer:
         state = self.destinations.get(key)
@@ -350,11 +356,20 @@ class Ends:
             key: {"epoch": over, "heard": heard} for key, (over, heard) in self._released.items()
         }
 
+    async def finish_verbs(self) -> None:
+        """Wait until no verb runs."""
+        while self._verbs:
+            await asyncio.wait(tuple(self._verbs))
+
     async def close(self) -> None:
         """Let go of everything."""
         for key in {*self.sources, *self.destinations}:
             async with self.lock(key):
                 await self.release_locked(key)
+        self.close_threads()
+
+    def close_threads(self) -> None:
+        """Run no more verbs; those that run are left to themselves."""
         self._verb_threads.shutdown(wait=False, cancel_futures=True)
         self._long_threads.shutdown(wait=False, cancel_futures=True)
 

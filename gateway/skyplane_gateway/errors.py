@@ -184,10 +184,22 @@ class AddressTaken(GatewayUnreachable):
     code = "address-taken"
 
 
+class GatewayDraining(GatewayUnreachable):
+    """A gateway was told to end: it takes nothing new, and is gone soon."""
+
+    code = "gateway-draining"
+
+
 class GatewayLost(GatewayError):
     """A gateway or a path went away while a transfer ran over it."""
 
     code = "gateway-lost"
+
+
+class PathEnded(GatewayLost):
+    """A gateway of the path has left in good order: the path is not built again."""
+
+    code = "path-ended"
 
 
 class NotAuthorised(GatewayError):

@@ -122,11 +122,12 @@ class Listening:
     _keeper: asyncio.Task[None]
 
     async def close(self) -> None:
-        """End in good order, within a bound."""
+        """End in good order, within a bound: 25 s for one that leaves."""
         self._keeper.cancel()
         self._data.close()
+        end = self.service.leave if self.service.is_leaving else self.service.close
         try:
-            await asyncio.wait_for(self.service.close(), _CLOSE_WITHIN_S)
+            await asyncio.wait_for(end(), _CLOSE_WITHIN_S)
         except TimeoutError:
             log.error("the cleanup took longer than %g s and was left", _CLOSE_WITHIN_S)
         await self._door.close()
@@ -169,18 +170,25 @@ async def listen(config: GatewayConfig) -> Listening:
 async def serve(config: GatewayConfig) -> None:
     """Listen, say so in `ready.json`, live until asked to end or the lease runs out."""
     loop = asyncio.get_running_loop()
-    loop.set_default_executor(ThreadPoolExecutor(_CALL_THREADS, thread_name_prefix="call"))
+    calls = ThreadPoolExecutor(_CALL_THREADS, thread_name_prefix="call")
+    loop.set_default_executor(calls)
     gateway = await listen(config)
     for number in (signal.SIGTERM, signal.SIGINT):
         name = signal.Signals(number).name
-        loop.add_signal_handler(number, gateway.service.request_shutdown, name)
+        loop.add_signal_handler(number, gateway.service.request_leave, name)
     announce(config, gateway.control_port, gateway.data_port)
     try:
         await gateway.service.shutdown_requested.wait()
         log.info("ending: %s", gateway.service.shutdown_reason)
     finally:
         await gateway.close()
-        remove_traces(config)
+        # A fleet whose directory is gone counts as torn down, and nobody would bring it up
+        # again for a gateway that a machine has lost.
+        if not gateway.service.is_leaving:
+            remove_traces(config)
+        # `asyncio.run` would wait for calls of other gateways that are still under way.
+        calls.shutdown(wait=False, cancel_futures=True)
+        loop.set_default_executor(ThreadPoolExecutor(1))
 
 
 def announce(config: GatewayConfig, control_port: int, data_port: int) -> None:

@@ -18,6 +18,7 @@ from skyplane_gateway.ends import Ends
 from skyplane_gateway.errors import (
     AddressTaken,
     ConfigurationInvalid,
+    GatewayDraining,
     GatewayLost,
     GatewayUnreachable,
     Overloaded,
@@ -43,6 +44,9 @@ _LOG_TAIL_LIMIT: Final = 1 << 20
 #: Whoever submits waits ten seconds for the answer; gateways that hang take up less.
 _DESCRIBED_WITHIN_S: Final = 5.0
 _RENEWED_WITHIN_S: Final = 2.0
+
+#: A gateway whose machine is wanted back has so long to finish; clouds give 30 s in all.
+_FINISHED_WITHIN_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ class GatewayService:
             send_frame=self.routes.send_frame,
             threads=self._threads,
             is_led=self._is_led,
-            why_down=self.routes.reason_down,
+            loss_of=self.routes.loss,
         )
         self._leads: dict[str, _Led] = {}
         self._keeper = Keeper(
@@ -120,6 +124,9 @@ class GatewayService:
         )
         self._renewals: set[asyncio.Task[None]] = set()
         self._is_draining = False
+        self._is_ending = False
+        #: Told to end by its machine, not by its orchestrator nor its lease.
+        self.is_leaving = False
         self.shutdown_reason = ""
         self.shutdown_requested = asyncio.Event()
 
@@ -132,10 +139,11 @@ class GatewayService:
         self.ends.on_receipt(header, sealed)
 
     def _on_route_down(self, number: int, reason: str) -> None:
-        self.ends.route_is_down(number, reason)
+        loss = self.routes.loss(number, reason) or GatewayLost(reason)
+        self.ends.route_is_down(number, loss)
         self.sink.route_is_down(number)
         for transfer in self._sending_by(number):
-            transfer.route_is_down(number, reason)
+            transfer.route_is_down(number, loss)
 
     def _on_route_up(self, number: int) -> None:
         for transfer in self._sending_by(number):
@@ -220,8 +228,9 @@ class GatewayService:
             _close_all(peers)
             raise
         for row in self.routes.statistics():
-            if row["down"] and row["role"] == "source":
-                transfer.route_is_down(int(row["number"]), str(row["down"]))
+            loss = self.routes.loss(int(row["number"]))
+            if loss is not None and row["role"] == "source":
+                transfer.route_is_down(int(row["number"]), loss)
         await self._renew_fleet()
         if led is not None:
             led.transfer.report.close()
@@ -343,6 +352,23 @@ class GatewayService:
             self.shutdown_reason = reason
             self.shutdown_requested.set()
 
+    def request_leave(self, notice: str) -> None:
+        """End soon because the machine is wanted back: the transfers go on without it."""
+        if not self.shutdown_requested.is_set():
+            self.is_leaving = self._is_ending = True
+            self.request_shutdown(notice)
+
+    def require_in_service(self) -> None:
+        """Raises GatewayDraining: this gateway is ending and takes nothing new."""
+        if self._is_ending:
+            raise self._draining()
+
+    def _draining(self) -> GatewayDraining:
+        return GatewayDraining(
+            f"{self.config.node} is ending ({self.shutdown_reason or 'its process ends'}) and"
+            " takes nothing new; ask another gateway of the fleet"
+        )
+
     async def keep_alive(self) -> None:
         """Renew leases while a led transfer makes progress; end when the lease does."""
         await self._keeper.run()
@@ -362,12 +388,40 @@ class GatewayService:
         nodes = topology.control_addresses if topology is not None else {}
         return [node for node in nodes if node != self.config.node]
 
-    async def close(self) -> None:
-        """Stop what is led, close every connection; whoever submits again goes on."""
+    async def _stop_leading(self) -> None:
         why = GatewayLost(
             f"{self.config.node} was shut down: {self.shutdown_reason or 'its process ends'}"
         )
         await self._end([led for led in self._leads.values() if not led.task.done()], why)
+
+    async def leave(self, *, within_s: float = _FINISHED_WITHIN_S) -> None:
+        """End as `request_leave` asks: finish what is being written, hand back the rest.
+
+        Journals and open uploads stay for whoever goes on, as if this gateway had been killed.
+
+        Args:
+            within_s: what has not finished by then is left.
+        """
+        self._is_ending = True
+        self.sink.hand_back(self._draining())
+        for row in self.routes.statistics():
+            if row["role"] == "source":
+                self.ends.route_is_down(row["number"], GatewayLost(self._draining().message))
+        finishing = [
+            asyncio.create_task(part)
+            for part in (self._stop_leading(), self.sink.drain(), self.ends.finish_verbs())
+        ]
+        _, unfinished = await asyncio.wait(finishing, timeout=within_s)
+        for task in unfinished:
+            task.cancel()
+        self.routes.close()
+        self.ends.close_threads()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def close(self) -> None:
+        """Stop what is led, close every connection; whoever submits again goes on."""
+        await self._stop_leading()
+        self._is_ending = True
         for led in self._leads.values():
             led.transfer.report.close()
         self.ends.end_waits()

@@ -19,6 +19,7 @@ from typing import Final
 from skyplane_gateway.destination import Destination
 from skyplane_gateway.errors import (
     ChecksumMismatch,
+    GatewayDraining,
     InternalError,
     Overloaded,
     SkyplaneError,
@@ -93,6 +94,8 @@ class Sink:
         self._ended: OrderedDict[ChunkId, None] = OrderedDict()
         self._writes: dict[asyncio.Task[None], ChunkId] = {}
         self._parts = WrittenParts()
+        #: Why nothing new is taken; None while it is.
+        self._refusal: GatewayDraining | None = None
         self.held_bytes = 0
 
     # -- transfers
@@ -146,6 +149,9 @@ class Sink:
             message = f"epoch {chunk.epoch} is over, {transfer.epoch} is in charge"
             self._refuse(chunk, transfer.epoch, StaleEpoch(message))
             return
+        if self._refusal is not None:
+            self._refuse(chunk, transfer.epoch, self._refusal)
+            return
         transfer.is_used = True
         try:
             completes = self._add(chunk, header, sealed)
@@ -159,6 +165,14 @@ class Sink:
                 task = asyncio.create_task(self._write(chunk, self._assemblers[chunk], transfer))
                 self._writes[task] = chunk
                 task.add_done_callback(self._writes.pop)
+
+    def hand_back(self, refusal: GatewayDraining) -> None:
+        """Take no new chunk, and refuse those that are not whole: their sources send them
+        elsewhere at once. What is whole is still written."""
+        self._refusal = refusal
+        for chunk in [c for c, assembler in self._assemblers.items() if not assembler.is_complete]:
+            transfer = self._transfers.get(chunk.transfer)
+            self._refuse(chunk, 0 if transfer is None else transfer.epoch, refusal)
 
     def _add(self, chunk: ChunkId, header: FrameHeader, sealed: memoryview) -> bool:
         """Whether this very frame completes its chunk; a late duplicate does not again."""

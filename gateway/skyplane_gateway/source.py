@@ -82,7 +82,7 @@ class SourceTransfer:
         send_frame: sends a frame down its route; raises GatewayLost.
         threads: where the store's blocking calls run.
         readers: chunks to read at the same time.
-        why_down: why the route of that number is down; empty while it is not.
+        loss_of: why the route of that number is down; None while it is not.
         is_throttled: whether a store of this gateway asks for fewer requests.
         node: the gateway's name.
     """
@@ -97,7 +97,7 @@ class SourceTransfer:
         send_frame: SendFrame,
         threads: Executor,
         readers: int,
-        why_down: Callable[[int], str] = lambda number: "",
+        loss_of: Callable[[int], GatewayLost | None] = lambda number: None,
         is_throttled: Callable[[], bool] = lambda: False,
         node: str = "",
     ) -> None:
@@ -110,7 +110,7 @@ class SourceTransfer:
         self._send_frame = send_frame
         self._threads = threads
         self._orders: asyncio.Queue[ChunkOrder] = asyncio.Queue()
-        self._why_down = why_down
+        self._loss_of = loss_of
         self._is_throttled = is_throttled
         self._node = node
         #: (chunk, attempt) of those that the store is asked for at this moment.
@@ -141,9 +141,9 @@ class SourceTransfer:
         identity = (order.chunk, order.attempt)
         if identity not in self._pending and identity not in self._ended:
             self._pending[identity] = order
-            reason = self._why_down(order.route)
-            if reason:
-                self._report(ChunkOutcome.of_failure(order, GatewayLost(reason)))
+            loss = self._loss_of(order.route)
+            if loss is not None:
+                self._report(ChunkOutcome.of_failure(order, loss))
                 return
             self._orders.put_nowait(order)
             self._newest[order.chunk] = max(order.attempt, self._newest.get(order.chunk, 0))
@@ -199,7 +199,7 @@ class SourceTransfer:
             outcome = _outcome_of(sending, receipt)
         self._report(outcome)
 
-    def route_is_down(self, number: int, reason: str) -> None:
+    def route_is_down(self, number: int, loss: GatewayLost) -> None:
         """Everything ordered for that route has lost its way, also what waits to be read.
 
         What is just being read or sent stops at its next piece: the route may stand again
@@ -207,7 +207,7 @@ class SourceTransfer:
         """
         for order in [order for order in self._pending.values() if order.route == number]:
             self._sendings.pop(self._chunk_of(order), None)
-            self._report(ChunkOutcome.of_failure(order, GatewayLost(reason)))
+            self._report(ChunkOutcome.of_failure(order, loss))
 
     async def close(self) -> None:
         """Stop reading, let go of the store, and keep nobody waiting for outcomes."""

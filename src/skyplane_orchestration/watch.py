@@ -13,6 +13,7 @@ from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
     BudgetReached,
     FleetLost,
+    GatewayDraining,
     GatewayLost,
     GatewayUnreachable,
     SkyplaneError,
@@ -254,10 +255,10 @@ class Watch:
             self._moved(tenure)
         try:
             status = self.steering.status(self.submitted)
+        except (GatewayDraining, UnknownTransfer) as error:
+            return Displaced(error.message)
         except GatewayUnreachable as error:
             return Silent(error.message)
-        except UnknownTransfer as error:
-            return Displaced(error.message)
         self._status = status
         self.spending.note(self.fleet, status)
         code = _code_of(status)

@@ -131,6 +131,24 @@ def test_a_gateway_killed_in_mid_transfer(
     kit.ended_well(slow, servers)
 
 
+def test_gateways_told_to_end_in_mid_transfer(
+    kit: ClientKit, slow: TransferJob, gate: FaultProxy, servers: tuple[S3Server, S3Server]
+) -> None:
+    """All at once: as when they are killed, but no deadline (minutes here) has to pass."""
+    client = kit.client()
+    fleet = client.provision(kit.relayed())
+    end = Once(gate, in_full_swing, lambda: kit.terminate(fleet))
+    try:
+        result = client.transfer(slow, fleet, on_status=end)
+        assert end.done
+        assert (result.failed, result.epoch) == (0, 2)
+        assert "the fleet was broken and was brought up again" in result.warnings
+        assert len(kit.home.gateways()) == 3
+    finally:
+        client.teardown(fleet)
+    kit.ended_well(slow, servers)
+
+
 def test_a_lead_killed_beside_another_source(
     kit: ClientKit, slow: TransferJob, gate: FaultProxy, servers: tuple[S3Server, S3Server]
 ) -> None:

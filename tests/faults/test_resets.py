@@ -62,7 +62,7 @@ class Ends:
             send_frame=self.a.send_frame,
             threads=self.threads,
             readers=4,
-            why_down=self.a.reason_down,
+            loss_of=self.a.loss,
         )
         self.sink = Sink(
             capacity_bytes=64 * MIB, send_receipt=self.b.send_receipt, threads=self.threads
@@ -77,7 +77,7 @@ class Ends:
         self.source.on_receipt(header, sealed)
 
     def _lost(self, number: int, reason: str) -> None:
-        self.source.route_is_down(number, reason)
+        self.source.route_is_down(number, GatewayLost(reason))
 
     def _broken(self, number: int, reason: str) -> None:
         self.sink.route_is_down(number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -73,6 +74,21 @@ def test_a_single_gateway_is_connected_with_itself(
     spec = local.spec(KEY, plan=plan_of([(("local:here",), 4.0)], {"local:here": 1}))
     fleet = real.ensure(spec, local.authority(spec))
     assert fleet.sources == fleet.sinks == fleet.gateways
+    assert real.destroy(KEY) == ("local:here/0",)
+    assert local.traces() == []
+
+
+def test_a_gateway_told_to_end_is_no_teardown(
+    local: LocalHarness, real: LocalProvisioner, plan_of: PlanMaker
+) -> None:
+    """A spot notice took the fleet's directory away, and so nobody brought it up again."""
+    spec = local.spec(KEY, plan=plan_of([(("local:here",), 4.0)], {"local:here": 1}))
+    authority = local.authority(spec)
+    (before,) = real.ensure(spec, authority).gateways
+    os.kill(int(before.details["pid"]), signal.SIGTERM)
+    (after,) = real.ensure(replace(spec, must_exist=True), authority).gateways
+    assert after.details["pid"] != before.details["pid"]
+    assert [str(pid) for pid in local.running()] == [after.details["pid"]]
     assert real.destroy(KEY) == ("local:here/0",)
     assert local.traces() == []
 

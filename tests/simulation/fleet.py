@@ -34,6 +34,12 @@ _REGION: Final = "aws:us-east-1"
 _CONNECT_WITHIN_S: Final = 90.0
 _LOOK_S: Final = 0.1
 
+#: A gateway that does not end is killed so much later.
+_KILLED_AFTER_S: Final = 35.0
+
+#: A gateway that has left exits so much later.
+_FLUSHED_WITHIN_S: Final = 1.0
+
 
 @dataclass(slots=True)
 class Gateway:
@@ -127,6 +133,14 @@ class SimFleet:
             keeper.cancel()
             await asyncio.wait({keeper})
             self.network.unlisten(gateway.process)
+            if gateway.service.is_leaving:
+                await gateway.service.leave()
+                self.plane.unserve(gateway.process)
+                # What was closed politely is flushed meanwhile, and calls are answered.
+                await asyncio.sleep(_FLUSHED_WITHIN_S)
+                self.world.note(f"{gateway.process.name} has left")
+                gateway.process.kill()
+                return
             await gateway.service.close()
             self.plane.unserve(gateway.process)
             gateway.has_ended = True
@@ -147,6 +161,12 @@ class SimFleet:
             self.world.note(f"{node} is killed")
             gateway.process.kill()
 
+    def terminate(self, node: str) -> None:
+        """SIGTERM."""
+        self.world.note(f"{node} is told to end")
+        gateway = self.gateways[node]
+        self.world.after(0.0, partial(gateway.service.request_leave, "SIGTERM"), gateway.process)
+
     def stop(self, node: str) -> None:
         """SIGSTOP."""
         self.world.note(f"{node} is stopped")
@@ -158,7 +178,7 @@ class SimFleet:
         self.gateways[node].process.resume()
 
     def ask_to_end(self, gateway: Gateway, reason: str) -> None:
-        """SIGTERM; one that is stopped is woken for it."""
+        """What teardown asks of it; one that is stopped is woken for it."""
         self.world.after(0.0, partial(gateway.service.request_shutdown, reason), gateway.process)
         if gateway.process.is_stopped:
             # It answers what was asked of it meanwhile while it ends; its exit ends the rest.
@@ -214,6 +234,7 @@ class SimProvisioner:
         self.ensured += 1
         if spec.must_exist and not self.fleet.gateways:
             raise FleetLost("there is no such fleet")
+        self._await_leaving()
         self._start_missing()
         while True:
             try:
@@ -225,6 +246,16 @@ class SimProvisioner:
                     raise ProvisionFailed(f"a gateway does not answer: {error}") from error
         self._await_connected()
         return self.document(spec)
+
+    def _await_leaving(self) -> None:
+        """The real one ends who does not answer as a gateway of the fleet."""
+        world = self.fleet.world
+        deadline = world.now + _KILLED_AFTER_S
+        while leaving := [gateway for gateway in self.fleet.alive if gateway.service.is_leaving]:
+            if world.now > deadline:
+                for gateway in leaving:
+                    gateway.process.kill()
+            world.sleep(_LOOK_S)
 
     def _start_missing(self) -> bool:
         """Whether one was missing."""

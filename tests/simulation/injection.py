@@ -26,6 +26,7 @@ from tests.simulation.schedule import (
     Stop,
     Store,
     Storm,
+    Terminate,
     Truncate,
 )
 from tests.simulation.transport import Meddler
@@ -52,7 +53,7 @@ def _happen(scene: Scene, fault: Fault) -> None:
         return
     scene.world.note(f"fault: {fault}")
     match fault:
-        case Kill() | Stop():
+        case Kill() | Terminate() | Stop():
             _to_gateway(scene, fault)
         case KillClient(_, again_s):
             _kill_client(scene, again_s)
@@ -71,7 +72,7 @@ def _happen(scene: Scene, fault: Fault) -> None:
             _to_hop(scene, fault)
 
 
-def _to_gateway(scene: Scene, fault: Kill | Stop) -> None:
+def _to_gateway(scene: Scene, fault: Kill | Terminate | Stop) -> None:
     fleet, world = scene.fleet, scene.world
     node = scene.schedule.nodes[fault.gateway]
     if node not in fleet.gateways or not fleet.gateways[node].is_alive:
@@ -79,6 +80,9 @@ def _to_gateway(scene: Scene, fault: Kill | Stop) -> None:
     if isinstance(fault, Stop):
         fleet.stop(node)
         world.after(fault.for_s, partial(fleet.wake, node))
+        return
+    if isinstance(fault, Terminate):
+        fleet.terminate(node)
         return
     fleet.kill(node)
     if fault.restart_s is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from tests.simulation.buckets import OWN_PREFIX
 from tests.simulation.fleet import Gateway
 from tests.simulation.rules import shown
-from tests.simulation.schedule import Call, Cut, Kill, Schedule, Stop, Store
+from tests.simulation.schedule import Call, Cut, Kill, Schedule, Stop, Store, Terminate
 
 from skyplane_gateway.errors import JournalUnreadable
 from skyplane_gateway.selection import KEEPING_RULES
@@ -233,7 +233,7 @@ _CLEARING: Final = ("abort_upload", "delete", "list", "list_uploads", "read")
 def _may_be_hindered(schedule: Schedule) -> bool:
     """Whether a fault may keep gateways from clearing up, so that the sweep has to."""
     return any(
-        isinstance(fault, Kill | Stop | Cut | Call)
+        isinstance(fault, Kill | Terminate | Stop | Cut | Call)
         or (isinstance(fault, Store) and fault.method in _CLEARING and fault.count >= _PATIENCE)
         or (isinstance(fault, Store) and fault.method in _CLEARING and fault.kind == "denied")
         for fault in schedule.faults

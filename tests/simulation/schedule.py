@@ -26,6 +26,14 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class Terminate:
+    """SIGTERM to a gateway, as its machine sends when it is wanted back."""
+
+    at_s: float
+    gateway: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """SIGSTOP and SIGCONT of a gateway."""
 
@@ -171,6 +179,7 @@ class Cancel:
 
 Fault = (
     Kill
+    | Terminate
     | Appear
     | Cancel
     | Far
@@ -365,7 +374,17 @@ def random_schedule(seed: int, *, most_faults: int = 4) -> Schedule:
     )
     theme = rng.choice(_THEMES)
     faults = tuple(_random_fault(rng, bare, theme) for _ in range(rng.randint(0, most_faults)))
-    return replace(bare, faults=faults)
+    return replace(bare, faults=_with_notice(seed, faults))
+
+
+def _with_notice(seed: int, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    """In one run of three gateways are told to end before they are gone."""
+    if random.Random(f"{seed}/notice").random() >= 1 / 3:
+        return faults
+    return tuple(
+        Terminate(fault.at_s, fault.gateway) if isinstance(fault, Kill) else fault
+        for fault in faults
+    )
 
 
 def _moment(rng: random.Random) -> float:

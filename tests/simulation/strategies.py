@@ -27,6 +27,7 @@ from tests.simulation.schedule import (
     Slow,
     Stop,
     Store,
+    Terminate,
     Truncate,
 )
 
@@ -79,6 +80,7 @@ def _faults(gateways: int, hops: int, objects: int) -> st.SearchStrategy[Fault]:
         st.builds(Cut, _MOMENTS, hop, _LASTING, st.sampled_from(("there", "back", "both"))),
         st.builds(Stop, _MOMENTS, gateway, _LASTING),
         st.builds(Kill, _MOMENTS, gateway, restart),
+        st.builds(Terminate, _MOMENTS, gateway),
         st.builds(KillClient, _MOMENTS, st.sampled_from((0.5, 10.0))),
     )
 

@@ -27,6 +27,7 @@ from tests.simulation.schedule import (
     Slow,
     Stop,
     Store,
+    Terminate,
     Truncate,
 )
 
@@ -48,8 +49,7 @@ def hop(shape: int, origin: str, target: str) -> int:
     return Schedule(0, shape, ()).hops.index((origin, target))
 
 
-@pytest.mark.parametrize("restart_s", [None, 1.0])
-@pytest.mark.parametrize(
+every_role = pytest.mark.parametrize(
     ("shape", "gateway"),
     [
         pytest.param(TWO, R, id="1 relay"),
@@ -60,8 +60,32 @@ def hop(shape: int, origin: str, target: str) -> int:
         pytest.param(ONE, 0, id="3a only lead"),
     ],
 )
+
+
+@pytest.mark.parametrize("restart_s", [None, 1.0])
+@every_role
 def test_a_killed_gateway_is_survived(shape: int, gateway: int, restart_s: float | None) -> None:
     assert run(shape, Kill(0.4, gateway, restart_s)).state == "succeeded"
+
+
+@pytest.mark.parametrize("at_s", [0.25, 0.4, 0.7])
+@every_role
+def test_4a_a_gateway_told_to_end_is_survived(shape: int, gateway: int, at_s: float) -> None:
+    """And known at once: no deadline (10 s, 20 s) has to pass, nor five polls."""
+    outcome = run(shape, Terminate(at_s, gateway))
+    assert outcome.state == "succeeded"
+    assert outcome.inspection.ended_s < 10.0
+
+
+@pytest.mark.parametrize("at_s", [0.25, 0.4, 0.7])
+def test_4a_a_fleet_told_to_end_whole_is_ensured_again(at_s: float) -> None:
+    outcome = run(WIDE, *(Terminate(at_s, gateway) for gateway in range(5)))
+    assert outcome.state == "succeeded"
+
+
+@pytest.mark.parametrize("at_s", [0.25, 0.4, 0.7])
+def test_4a_a_lead_told_to_end_is_succeeded(at_s: float) -> None:
+    assert run(WIDE, Terminate(at_s, A)).state == "succeeded"
 
 
 @pytest.mark.parametrize("at_s", [0.25, 0.4, 0.7])

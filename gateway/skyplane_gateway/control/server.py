@@ -87,7 +87,14 @@ class ControlServer:
                     f"{caller.node or 'the orchestrator'} may not call "
                     f"{request.method} {request.path} on {self._service.config.node}"
                 )
-            return web.json_response(dict(await call(request)))
+            self._service.require_in_service()
+            try:
+                answer = await call(request)
+            except (SkyplaneError, RuntimeError):
+                # What breaks because this gateway ends says nothing of the transfer.
+                self._service.require_in_service()
+                raise
+            return web.json_response(dict(answer))
 
         return handle
 

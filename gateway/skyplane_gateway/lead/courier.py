@@ -18,9 +18,11 @@ from dataclasses import replace
 from typing import Final
 
 from skyplane_gateway.errors import (
+    GatewayDraining,
     GatewayLost,
     GatewayUnreachable,
     Overloaded,
+    PathEnded,
     ReadBackMismatch,
     SkyplaneError,
     StaleEpoch,
@@ -287,6 +289,10 @@ class Courier:
 
     # -- routes
 
+    def route_is_down(self, number: int, loss: GatewayLost) -> None:
+        """A route of the lead's own gateway broke."""
+        self.lose(number, loss.message, refusal=_for_good(loss))
+
     def lose(
         self,
         number: int,
@@ -329,11 +335,12 @@ class Courier:
             self._dispatcher.mark_up(number, on_trial=on_trial)
 
     def _lose_source(self, node: str, error: SkyplaneError) -> None:
-        refusal = error if isinstance(error, UnknownTransfer) else None
+        is_known = isinstance(error, UnknownTransfer | GatewayDraining)
         reason = f"source gateway {node} is lost: {error.message}"
         self.lost_sources[node] = error.message
+        rests = isinstance(error, UnknownTransfer)
         for number in self._dispatcher.beginning_at(node):
-            self.lose(number, reason, rests=refusal is not None, refusal=refusal)
+            self.lose(number, reason, rests=rests, refusal=error if is_known else None)
 
     async def hasten(self) -> None:
         """Take chunks from slow routes once the others are idle; until cancelled.
@@ -417,7 +424,8 @@ class Courier:
                 after, outcomes = await source.outcomes(after, _POLL_WAIT_S)
             except (GatewayUnreachable, UnknownTransfer) as error:
                 failed += 1
-                if failed == _LOST_AFTER_POLLS or isinstance(error, UnknownTransfer):
+                is_said = isinstance(error, UnknownTransfer | GatewayDraining)
+                if failed == _LOST_AFTER_POLLS or is_said:
                     self._lose_source(node, error)
                 # A gateway that was started again counts from one.
                 after = 0
@@ -452,9 +460,9 @@ class Courier:
         number = sending.order.route
         for row in outcome.ranges:
             if isinstance(row.error, GatewayLost):
-                self.lose(number, row.error.message)
+                self.lose(number, row.error.message, refusal=_for_good(row.error))
                 return
-            if isinstance(row.error, UnknownTransfer):
+            if isinstance(row.error, UnknownTransfer | GatewayDraining):
                 self.lose(number, row.error.message, rests=True, refusal=row.error)
                 return
         sending.resolve(outcome, number)
@@ -464,6 +472,11 @@ class Courier:
         self._heard_s[number] = self._progress_s = now_s
         if number in self._rests_since_s:
             self.bring_up(number)
+
+
+def _for_good(loss: GatewayLost) -> PathEnded | None:
+    """That loss if the path is not built again: nothing is to be hoped for."""
+    return loss if isinstance(loss, PathEnded) else None
 
 
 def _goes_again(error: SkyplaneError | None, fruitless: int) -> bool:

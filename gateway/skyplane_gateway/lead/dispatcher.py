@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from skyplane_gateway.config import Route
-from skyplane_gateway.errors import GatewayLost, SkyplaneError
+from skyplane_gateway.errors import GatewayDraining, GatewayLost, PathEnded, SkyplaneError
 
 
 @dataclass(slots=True)
@@ -189,11 +189,14 @@ class Dispatcher:
 
     def stalled(self) -> GatewayLost:
         """What to say when nothing has moved for too long."""
-        paths = "; ".join(
-            f"{self.path(number)}: {reason}" for number, reason in self.reasons_down().items()
-        )
         return GatewayLost(
-            f"nothing has arrived within {self._stall_deadline_s:g} s, by no path ({paths})"
+            f"nothing has arrived within {self._stall_deadline_s:g} s, by no path"
+            f" ({self._paths_down()})"
+        )
+
+    def _paths_down(self) -> str:
+        return "; ".join(
+            f"{self.path(number)}: {reason}" for number, reason in self.reasons_down().items()
         )
 
     def delivered_bytes(self) -> dict[int, int]:
@@ -220,7 +223,14 @@ class Dispatcher:
     def _raise_if_all_refuse(self) -> None:
         refusals = [lane.refusal for lane in self._lanes.values()]
         if all(refusals) and refusals[0] is not None:
-            raise refusals[0]
+            raise self._refused(refusals[0])
+
+    def _refused(self, refusal: SkyplaneError) -> SkyplaneError:
+        """What the first path refuses with, or that all have ended: then the fleet is broken,
+        whatever the lead might hope for."""
+        if isinstance(refusal, PathEnded | GatewayDraining):
+            return GatewayLost(f"no path is left ({self._paths_down()})")
+        return refusal
 
     def _pick(self, length: int, avoid: int | None) -> _Lane | None:
         ready = [lane for lane in self._others(avoid) or self._up() if self._has_room(lane, length)]

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from skyplane_gateway.errors import (
+    GatewayDraining,
     GatewayLost,
     GatewayUnreachable,
     SkyplaneError,
@@ -49,6 +50,8 @@ class Sinks:
         self._answered_s = 0.0
         #: Sinks that did not answer when they were last asked, and what became of it.
         self.lost: dict[str, str] = {}
+        #: Sinks that have said that they are ending.
+        self._leaving: set[str] = set()
         #: Keys for which an upload may have begun that nobody was told of, and when the
         #: first of them was asked for.
         self.doubtful_keys: dict[str, float] = {}
@@ -63,7 +66,7 @@ class Sinks:
             prefer: the sink to ask first; by default they take turns.
 
         Raises:
-            GatewayLost: no sink has answered for the stall deadline.
+            GatewayLost: no sink has answered for the stall deadline, or all are ending.
             UnknownTransfer, StaleEpoch: the sinks do not work for this lead.
             StoreError: as the store says.
         """
@@ -80,6 +83,8 @@ class Sinks:
                         return answer, peer.node
                 if len(refusals) == len(self._peers):
                     raise refusals[0]
+                if len(self._leaving) == len(self._peers):
+                    raise GatewayLost(f"every sink gateway has left ({self._reasons()})")
                 if loop.time() - max(began_s, self._answered_s) >= self._stall_deadline_s:
                     raise self._silence()
                 await asyncio.sleep(pause_s(attempt, self._randomness))
@@ -124,8 +129,11 @@ class Sinks:
             self.lost[peer.node] = error.message
             if isinstance(error, UnknownTransfer):
                 refusals.append(error)
+            if isinstance(error, GatewayDraining):
+                self._leaving.add(peer.node)
             return None
         self.lost.pop(peer.node, None)
+        self._leaving.discard(peer.node)
         return answer
 
     async def _answer(
@@ -136,7 +144,8 @@ class Sinks:
         try:
             answer = await peer.call(verb, arguments)
         except (SkyplaneError, asyncio.CancelledError) as error:
-            if verb == "create" and isinstance(error, _MAYBE_DONE):
+            may_be_done = isinstance(error, _MAYBE_DONE) and not isinstance(error, GatewayDraining)
+            if verb == "create" and may_be_done:
                 self.doubtful_keys.setdefault(arguments["key"], asked_s)
             # A sink that does not work for us is as good as none.
             if isinstance(error, SkyplaneError) and not isinstance(error, _NO_ANSWER):
@@ -155,7 +164,11 @@ class Sinks:
         return sorted(peers, key=lambda peer: (peer.node in self.lost, peer.node != prefer))
 
     def _silence(self) -> GatewayLost:
-        reasons = "; ".join(
+        return GatewayLost(
+            f"no sink has answered within {self._stall_deadline_s:g} s ({self._reasons()})"
+        )
+
+    def _reasons(self) -> str:
+        return "; ".join(
             f"sink gateway {node} is lost: {reason}" for node, reason in self.lost.items()
         )
-        return GatewayLost(f"no sink has answered within {self._stall_deadline_s:g} s ({reasons})")

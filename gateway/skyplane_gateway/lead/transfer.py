@@ -15,6 +15,7 @@ from skyplane_gateway.config import Topology, TransferSpec
 from skyplane_gateway.errors import (
     Cancelled,
     EmptySource,
+    GatewayLost,
     InternalError,
     JournalUnreadable,
     NotFound,
@@ -433,9 +434,9 @@ class LeadTransfer:
         """Whether chunks of this transfer may take that route."""
         return self._dispatcher.knows(number)
 
-    def route_is_down(self, number: int, reason: str) -> None:
+    def route_is_down(self, number: int, loss: GatewayLost) -> None:
         """Told by the service when a path of the fleet broke."""
-        self._courier.lose(number, reason)
+        self._courier.route_is_down(number, loss)
 
     def route_is_up(self, number: int) -> None:
         """Told by the service when a path of the fleet works again."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from skyplane_gateway.config import Topology
-from skyplane_gateway.errors import GatewayLost
+from skyplane_gateway.errors import GatewayLost, PathEnded
 from skyplane_gateway.links.incarnation import Incarnation
 from skyplane_gateway.links.lane import Hop, Lane
 from skyplane_gateway.links.lanes import Lanes, OnDown, OnUp
@@ -205,6 +205,18 @@ class Routes:
         """Why a route is down; empty while it is up, or is being built the first time."""
         lane = self._lanes.get(number)
         return f"{self._node} knows no route {number}" if lane is None else lane.down
+
+    def loss(self, number: int, reason: str = "") -> GatewayLost | None:
+        """A route that is down as an error; None while `reason_down` has nothing to tell.
+
+        Args:
+            reason: why, for who knows already.
+        """
+        lane, reason = self._lanes.get(number), reason or self.reason_down(number)
+        if not reason:
+            return None
+        has_left = lane is not None and lane.is_ended
+        return PathEnded(reason) if has_left else GatewayLost(reason)
 
     def statistics(self) -> list[dict[str, Any]]:
         """Per route: frames and bytes that this gateway sent on (or took in, as a sink)."""
