@@ -44,8 +44,13 @@ _ITS_OWN: Final = 1.25
 _SMALL_CHANGE_USD: Final = 0.005
 #: Rates nearer than this (relative) are one.
 SAME_RATE: Final = 1e-4
-#: By what share a ceiling is raised where the solver, which stays below it, finds nothing.
-_STRETCH: Final = 1e-4
+#: By what shares a ceiling is raised where the solver, which stays below it, may miss a plan
+#: whose price is the ceiling itself.
+_STRETCH: Final = (1e-6, 1e-4)
+#: A fastest plan is looked for no further when its bound is as near as this.
+_NEAR: Final = 1e-3
+#: Share of a ceiling that counts as rounding: one that a plan has printed holds for that plan.
+_ROUNDING: Final = 1e-12
 #: Shares by which a ceiling is lowered when the solver's tolerance oversteps it.
 SHRINK: Final = (0.0, 1e-6, 1e-5, 1e-4)
 
@@ -120,6 +125,11 @@ class Answer:
 
 #: Solves a problem for plans that wait so many seconds.
 Solve = Callable[[PlanProblem, float], Answer | None]
+
+
+def is_within(usd: float, ceiling_usd: float) -> bool:
+    """Whether a price keeps a ceiling."""
+    return usd <= ceiling_usd * (1 + _ROUNDING)
 
 
 def candidate_of(
@@ -285,22 +295,77 @@ def most_gbps_for_price(
     One integer program, since cost <= price x G is linear when G is a variable. The bound in
     the answer is in Gbit/s.
     """
-    price = usd_per_gb_to_usd_per_gbit(usd_per_gb)
-    above = found = fastest(problem, price, proof_s=proof_s) or fastest(
-        problem, price * (1 + _STRETCH), proof_s=proof_s
-    )
-    bound = problem.most_gbps if above is None else above.bound
-    for shrink in SHRINK[1:]:
-        if found is None:
+    look = _UnderPrice(problem, grid, usd_per_gb, bill, proof_s)
+    if not look.at(0.0):
+        for shrink in SHRINK[1:]:
+            if not look.has_overstepped or look.at(-shrink):
+                break
+    for stretch in _STRETCH:
+        if look.is_proven:
             break
-        candidate = candidate_of(grid, found, bill)
-        if candidate.usd_per_gb <= usd_per_gb:
-            return Answer(candidate, max(bound, candidate.gbps))
-        found = fastest(problem, price * (1 - shrink), proof_s=proof_s)
-    least = cheapest(problem, exactly=False, proof_s=0.0)
-    if least is None:
-        return None
-    candidate = candidate_of(grid, least, bill)
-    if candidate.usd_per_gb > usd_per_gb:
-        return None
-    return Answer(candidate, max(bound, candidate.gbps))
+        look.beside(stretch)
+    if look.best is None:
+        look.from_rate(problem.goal_gbps)
+    return None if look.best is None else Answer(look.best, max(look.bound, look.best.gbps))
+
+
+class _UnderPrice:
+    """Looks for the fastest plan under a price, each keeping the fastest so far."""
+
+    def __init__(
+        self,
+        problem: PlanProblem,
+        grid: Grid,
+        usd_per_gb: float,
+        bill: Bill | None,
+        proof_s: float,
+    ) -> None:
+        self._problem = problem
+        self._grid = grid
+        self._usd_per_gb = usd_per_gb
+        self._bill = bill
+        self._proof_s = proof_s
+        self.best: Candidate | None = None
+        self.bound = problem.most_gbps
+        self.has_overstepped = False
+
+    @property
+    def is_proven(self) -> bool:
+        return self.best is not None and self.bound <= self.best.gbps * (1 + _NEAR)
+
+    def at(self, stretch: float) -> bool:
+        """With the ceiling raised by a share; whether what was found keeps it as it is."""
+        found = self._fastest(stretch)
+        return found is not None and self._consider(found)
+
+    def beside(self, stretch: float) -> None:
+        """As `at`; where that oversteps the ceiling, the cheapest plan that is as fast."""
+        found = self._fastest(stretch)
+        if found is not None and not self._consider(found):
+            self.from_rate(found.integers.throughput_gbps * (1 - SAME_RATE / 100))
+
+    def from_rate(self, gbps: float) -> None:
+        """The cheapest plan at any rate from this one up."""
+        if self.best is not None and gbps <= self.best.gbps:
+            return
+        upwards = self._problem.with_goal(gbps, self._problem.most_gbps)
+        found = cheapest(upwards, exactly=False, proof_s=0.0)
+        if found is not None:
+            self._consider(found)
+
+    def _fastest(self, stretch: float) -> Found | None:
+        price = usd_per_gb_to_usd_per_gbit(self._usd_per_gb) * (1 + stretch)
+        found = fastest(self._problem, price, proof_s=self._proof_s)
+        if found is not None and stretch >= 0:
+            self.bound = min(self.bound, found.bound)
+        self.has_overstepped = found is not None
+        return found
+
+    def _consider(self, found: Found) -> bool:
+        """Keep it if it is under the ceiling and faster; whether it is under the ceiling."""
+        candidate = candidate_of(self._grid, found, self._bill)
+        if not is_within(candidate.usd_per_gb, self._usd_per_gb):
+            return False
+        if self.best is None or candidate.gbps > self.best.gbps:
+            self.best = candidate
+        return True

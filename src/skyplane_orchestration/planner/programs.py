@@ -10,6 +10,7 @@ import ctypes
 import os
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,7 +24,9 @@ from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, mi
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.planner.problem import Floats, Mask
 
-_OPTIMAL, _INFEASIBLE = 0, 2
+_OPTIMAL, _OUT_OF_TIME, _INFEASIBLE = 0, 1, 2
+#: The least time limit that is given to a second call.
+_LEAST_S: Final = 0.01
 #: What a debug line of HiGHS begins with.
 _NOISE: Final = b"HighsMipSolverData"
 
@@ -168,13 +171,21 @@ def minimise_within(
 
     Raises SolverFailed when the time passes without any solution.
     """
-    answer = _milp_quietly(
-        cost,
-        constraints=[LinearConstraint(*part) for part in rows],
-        bounds=Bounds(*bounds),
-        integrality=whole.astype(np.int64),
-        options={"mip_rel_gap": relative_gap, "time_limit": time_limit_s, **options},
-    )
+    until = time.monotonic() + time_limit_s
+    presolve = options.get("presolve", True)
+    # HiGHS now and then ends at once with an error, and has an answer with its other presolve.
+    for with_presolve in (presolve, not presolve):
+        left_s = max(until - time.monotonic(), _LEAST_S)
+        given = {"mip_rel_gap": relative_gap, "time_limit": left_s, **options}
+        answer = _milp_quietly(
+            cost,
+            constraints=[LinearConstraint(*part) for part in rows],
+            bounds=Bounds(*bounds),
+            integrality=whole.astype(np.int64),
+            options={**given, "presolve": with_presolve},
+        )
+        if answer.x is not None or answer.status in (_OUT_OF_TIME, _INFEASIBLE):
+            break
     if answer.x is None:
         if answer.status == _INFEASIBLE:
             return None

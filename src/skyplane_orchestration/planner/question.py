@@ -22,7 +22,7 @@ from skyplane_orchestration.planner.limit_names import (
     POLICY_MAX_JOB_USD,
     THROUGHPUT_FLOOR,
 )
-from skyplane_orchestration.planner.objectives import Answer, Bill, Candidate
+from skyplane_orchestration.planner.objectives import Answer, Bill, Candidate, is_within
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search import cheapest, largest_throughput
 from skyplane_orchestration.planner.under_total import most_gbps_for_usd
@@ -91,8 +91,7 @@ class Question:
         if isinstance(objective, MinimizeCost) and (objective.exactly or self.bill is None):
             return self._cheapest_per_gb(objective.exactly)
         least = self._least_usd(objective)
-        if self.max_job_usd is not None and least.candidate.usd > self.max_job_usd:
-            raise explain.too_dear(self.ends, self.max_job_usd, least.candidate.usd, is_policy=True)
+        self._require_may_cost(least.candidate)
         return least, least.candidate.usd
 
     def binding(self, objective: Objective, candidate: Candidate) -> tuple[str, ...]:
@@ -117,6 +116,15 @@ class Question:
             used = candidate.usd_per_gb / (objective.max_usd_per_gb or math.inf)
         return POLICY_MAX_JOB_USD if candidate.usd / self.max_job_usd > used else COST_CEILING
 
+    def _may_cost(self, candidate: Candidate) -> bool:
+        """Whether the policy's most per job allows it."""
+        return self.max_job_usd is None or is_within(candidate.usd, self.max_job_usd)
+
+    def _require_may_cost(self, candidate: Candidate) -> None:
+        """Raises PlanInfeasible."""
+        if self.max_job_usd is not None and not self._may_cost(candidate):
+            raise explain.too_dear(self.ends, self.max_job_usd, candidate.usd, is_policy=True)
+
     # -- the least cost
 
     def _cheapest_per_gb(self, exactly: bool) -> tuple[Answer, float]:
@@ -126,10 +134,9 @@ class Question:
             raise explain.infeasible(self.problem, self.limits, self.grid)
         candidate = objectives.candidate_of(self.grid, found, self.bill)
         bound = usd_per_gbit_to_usd_per_gb(found.bound)
-        if self.max_job_usd is not None and self.bill and candidate.usd > self.max_job_usd:
+        if self.bill and not self._may_cost(candidate):
             candidate = self._least_total_at_goal(self.bill, candidate)
-            if candidate.usd > self.max_job_usd:
-                raise explain.too_dear(self.ends, self.max_job_usd, candidate.usd, is_policy=True)
+            self._require_may_cost(candidate)
         return Answer(candidate, bound), candidate.usd_per_gb
 
     def _least_total_at_goal(self, bill: Bill, otherwise: Candidate) -> Candidate:
@@ -195,10 +202,10 @@ class Question:
             )
             if by_price is None:
                 raise self._dearer_than_price(per_gb)
-            if usd is None or by_price.candidate.usd <= usd:
+            if usd is None or is_within(by_price.candidate.usd, usd):
                 return by_price
         by_total = self._most_gbps_for_usd(usd or math.inf)
-        if by_price is None or by_total.candidate.usd_per_gb <= (per_gb or math.inf):
+        if by_price is None or is_within(by_total.candidate.usd_per_gb, per_gb or math.inf):
             return by_total
         return self._under_both(by_price, by_total, per_gb or math.inf, usd or math.inf)
 
@@ -213,7 +220,7 @@ class Question:
             return found
         # The solver stays a little below a ceiling: at the smallest total it finds nothing.
         least = self._least_usd(MinimizeCost(_ANY_RATE_GBPS))
-        if least.candidate.usd <= usd:
+        if is_within(least.candidate.usd, usd):
             return Answer(least.candidate, self.problem.most_gbps)
         raise explain.too_dear(
             self.ends, usd, least.candidate.usd, is_policy=usd == self.max_job_usd
@@ -234,7 +241,9 @@ class Question:
             found = self._most_gbps_for_usd(narrow)
         except PlanInfeasible:
             least = self._least_usd(MinimizeCost(_ANY_RATE_GBPS))
-            if least.candidate.usd > usd or least.candidate.usd_per_gb > usd_per_gb:
+            if not is_within(least.candidate.usd, usd):
+                raise
+            if not is_within(least.candidate.usd_per_gb, usd_per_gb):
                 raise
             found = least
         return Answer(found.candidate, max(bound, found.candidate.gbps))

@@ -14,11 +14,17 @@ from skyplane_orchestration.planner.objectives import (
     Bill,
     Candidate,
     candidate_of,
+    is_within,
     least_usd,
     rounds,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search import OPTIMAL_GAP, Found, fastest
+
+#: Where the bound is farther than this from the best rate, the interval between is halved, so
+#: many times at most.
+_OPEN: Final = 1e-3
+_HALVINGS: Final = 8
 
 #: A bound that is this many times the best rate is far: a start is looked for, in so many
 #: steps at most, until the rates are as near as _STEEP.
@@ -36,10 +42,11 @@ def most_gbps_for_usd(
     """
     search = _UnderCeiling(problem, bill, usd, wait_s, proof_s)
     search.run()
+    search.halve()
     if search.best is None and search.most_gbps > 0:
         any_rate = problem.with_goal(problem.goal_gbps, max(search.most_gbps, problem.goal_gbps))
         least = least_usd(any_rate, bill, wait_s, proof_s)
-        if least is not None and least.candidate.usd <= usd:
+        if least is not None and is_within(least.candidate.usd, usd):
             search.best = least.candidate
     if search.best is None:
         return None
@@ -83,6 +90,24 @@ class _UnderCeiling:
                 most = self.most_gbps
                 cut = self._climb(most)
                 self._open = [(self._least_gbps, cut), (cut, most)]
+
+    def halve(self) -> None:
+        """Ask for the least total from the middle of what is open upwards.
+
+        That total never falls as the rate rises, and unlike a look under the ceiling it finds
+        a plan whose total is the ceiling itself, such as one that was printed with it.
+        """
+        until_s = time.monotonic() + PATIENCE_S / 2
+        high = self.most_gbps
+        for _ in range(_HALVINGS):
+            low = self._least_gbps
+            if low <= 0 or high <= low * (1 + _OPEN) or time.monotonic() > until_s:
+                break
+            middle = math.sqrt(low * high)
+            upwards = self._problem.with_goal(middle, max(middle, self.most_gbps))
+            least = least_usd(upwards, self._bill, self._wait_s, 0.0)
+            if least is None or not self._keep(least.candidate):
+                high = middle
 
     def _is_reached(self, gbps: float) -> bool:
         return self.best is not None and gbps <= self.best.gbps * (1 + OPTIMAL_GAP)
@@ -146,8 +171,11 @@ class _UnderCeiling:
 
     def _consider(self, found: Found) -> bool:
         """Keep it if it is under the ceiling and faster; whether it is under the ceiling."""
-        candidate = candidate_of(self._bill.grid, found, self._bill, self._wait_s)
-        if candidate.usd > self._usd:
+        return self._keep(candidate_of(self._bill.grid, found, self._bill, self._wait_s))
+
+    def _keep(self, candidate: Candidate) -> bool:
+        """`_consider` for a candidate."""
+        if not is_within(candidate.usd, self._usd):
             return False
         if candidate.gbps > self._least_gbps:
             self.best = candidate
