@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any, Final, NamedTuple
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -32,6 +32,14 @@ _NOISE: Final = b"HighsMipSolverData"
 
 _one_at_a_time = threading.Lock()
 _C_LIBRARY = ctypes.CDLL(None)
+_C_LIBRARY.fdopen.restype = ctypes.c_void_p
+_C_LIBRARY.fflush.argtypes = (ctypes.c_void_p,)
+_C_LIBRARY.fwrite.argtypes = (
+    ctypes.c_char_p,
+    ctypes.c_size_t,
+    ctypes.c_size_t,
+    ctypes.c_void_p,
+)
 
 #: This heuristic of HiGHS takes longer than most of our programs do without it.
 QUICK: Final = {"mip_heuristic_run_feasibility_jump": False}
@@ -207,33 +215,47 @@ def _milp_quietly(cost: Floats, **arguments: Any) -> OptimizeResult:
         return milp(cost, **arguments)
 
 
+class _Aside(NamedTuple):
+    """A stream of C, and the file in memory that it writes to."""
+
+    stream: int
+    descriptor: int
+
+
+@cache
+def _aside() -> _Aside:
+    """Stays open: another thread may be about to print to it."""
+    descriptor = os.memfd_create("highs")
+    return _Aside(_C_LIBRARY.fdopen(descriptor, b"a"), descriptor)
+
+
 @contextmanager
 def _noise_set_aside() -> Iterator[None]:
     """Keeps a debug line of HiGHS, which no option silences, off the standard output.
 
-    It would break `plan --json`. What other threads print meanwhile comes after.
+    It would break `plan --json`. HiGHS prints it with C's `printf`, so C's variable `stdout`
+    names another stream meanwhile. The descriptor 1 is the host's and stays as it is; what C
+    code of another thread prints meanwhile comes after. Where C's library has no such
+    variable (only glibc lets one assign it), the line is printed.
     """
-    with ExitStack() as stack:
-        try:
-            aside = stack.enter_context(tempfile.TemporaryFile())
-            saved = os.dup(1)
-        except OSError:  # a daemon without a standard output has nothing to protect
-            yield
-            return
-        os.dup2(aside.fileno(), 1)
-        try:
-            yield
-        finally:
-            _C_LIBRARY.fflush(None)
-            os.dup2(saved, 1)
-            os.close(saved)
-            _print_again(aside)
+    if not hasattr(_C_LIBRARY, "gnu_get_libc_version"):
+        yield
+        return
+    stdout, aside = ctypes.c_void_p.in_dll(_C_LIBRARY, "stdout"), _aside()
+    printed_to, stdout.value = stdout.value, aside.stream
+    try:
+        yield
+    finally:
+        stdout.value = printed_to
+        _print_again(aside, printed_to)
 
 
-def _print_again(aside: IO[bytes]) -> None:
-    """On the standard output, what was set aside and is not HiGHS's."""
-    aside.seek(0)
-    kept = b"".join(line for line in aside if not line.startswith(_NOISE))
-    with suppress(OSError):  # a full disk or a reader that left: the next to print will see
-        while kept:
-            kept = kept[os.write(1, kept) :]
+def _print_again(aside: _Aside, stream: int | None) -> None:
+    """What was set aside and is not HiGHS's, where it was to go."""
+    _C_LIBRARY.fflush(aside.stream)
+    size_bytes = os.fstat(aside.descriptor).st_size
+    said = os.pread(aside.descriptor, size_bytes, 0).splitlines(keepends=True)
+    os.ftruncate(aside.descriptor, 0)
+    kept = b"".join(line for line in said if not line.startswith(_NOISE))
+    if kept and stream:
+        _C_LIBRARY.fwrite(kept, 1, len(kept), stream)

@@ -24,7 +24,7 @@ from skyplane_orchestration.planner.search import OPTIMAL_GAP, Found, fastest
 #: Where the bound is farther than this from the best rate, the interval between is halved, so
 #: many times at most.
 _OPEN: Final = 1e-3
-_HALVINGS: Final = 8
+_HALVINGS: Final = 12
 
 #: A bound that is this many times the best rate is far: a start is looked for, in so many
 #: steps at most, until the rates are as near as _STEEP.
