@@ -121,7 +121,7 @@ VALUES: dict[str, Any] = {
         warnings=("look",),
     ),
     "gateway configuration": GatewayConfig(
-        "a/0", "ab" * 16, "127.0.0.1", "127.0.0.1", "/run/a", "00" * 32, readers=3
+        "a/0", "ab" * 16, "127.0.0.1", "127.0.0.1", "/run/a", {"b/0": "00" * 32}, readers=3
     ),
     "route": ROUTE,
     "topology": Topology(
@@ -274,5 +274,5 @@ def test_the_configuration_does_not_show_its_key() -> None:
     config = VALUES["gateway configuration"]
     assert "0000" not in repr(config)
     with pytest.raises(ConfigurationInvalid) as caught:
-        dataclasses.replace(config, hello_key_hex="c0ffee" * 4)
+        dataclasses.replace(config, hello_keys_hex={"b": "c0ffee" * 4})
     assert "c0ffee" not in str(caught.value)

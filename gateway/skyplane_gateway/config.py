@@ -39,13 +39,15 @@ _DURATIONS: Final = (
 )
 
 
-def _require_key(text: str) -> None:
+def _require_key(peer: str, text: str) -> None:
     try:
         length = len(bytes.fromhex(text))
     except ValueError:
         length = 0
     if length != _HELLO_KEY_BYTES:
-        raise ConfigurationInvalid(f"hello_key_hex is not the hex of {_HELLO_KEY_BYTES} bytes")
+        raise ConfigurationInvalid(
+            f"hello_keys_hex: that of {peer} is not the hex of {_HELLO_KEY_BYTES} bytes"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ class GatewayConfig:
         control_host, data_host: addresses to listen on; port 0 lets the system choose.
         directory: private directory (mode 0700) of this gateway: configuration,
             certificates, log; removed when the gateway ends.
-        hello_key_hex: 32 bytes that authenticate the hello between gateways.
+        hello_keys_hex: neighbour -> the 32 bytes that this gateway and that neighbour
+            prove themselves with to each other, and that no third one has.
         start_within_s: first lease: time from start to the first renewal.
         lease_s: how long the gateway lives unrenewed after that.
         hard_end_s: the end, whatever happens, counted from start.
@@ -81,7 +84,7 @@ class GatewayConfig:
     control_host: str
     data_host: str
     directory: str
-    hello_key_hex: str = field(repr=False)
+    hello_keys_hex: Mapping[str, str] = field(repr=False, default_factory=dict)
     control_port: int = 0
     data_port: int = 0
     start_within_s: float = 900.0
@@ -125,7 +128,8 @@ class GatewayConfig:
         return decode(cls, data, "the gateway configuration")
 
     def __post_init__(self) -> None:
-        _require_key(self.hello_key_hex)
+        for peer, text in self.hello_keys_hex.items():
+            _require_key(peer, text)
         for name in _DURATIONS:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

@@ -8,6 +8,7 @@ import fcntl
 import json
 import logging
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -80,6 +81,7 @@ def main(arguments: list[str]) -> int:
     except SkyplaneError as error:
         print(f"skyplane-gateway: {error}", file=sys.stderr)  # noqa: T201
         return 2
+    _leave_no_core()
     if options.detach and os.fork() > 0:
         return 0
     if options.detach:
@@ -91,6 +93,11 @@ def main(arguments: list[str]) -> int:
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     asyncio.run(serve(config))
     return 0
+
+
+def _leave_no_core() -> None:
+    """A core file would hold keys, credentials and objects."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def read_config(path: Path, fleet_key: str) -> GatewayConfig:

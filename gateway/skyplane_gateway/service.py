@@ -86,7 +86,8 @@ class GatewayService:
         )
         self._threads = ThreadPoolExecutor(config.store_threads, thread_name_prefix="store")
         fleet = wire_fleet_id(config.fleet_key)
-        identity = Identity(fleet, config.node, bytes.fromhex(config.hello_key_hex))
+        keys = {peer: bytes.fromhex(key) for peer, key in config.hello_keys_hex.items()}
+        identity = Identity(fleet, config.node, keys)
         self.routes = Routes(
             config.node,
             identity,

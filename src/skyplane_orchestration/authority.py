@@ -2,7 +2,7 @@
 
 Provision, transfer, trigger and teardown run on different workers, and nothing secret
 may pass between them. Every worker has the fleet secret; from it and the fleet key each
-derives the same authority key, hello key and sealing keys with HKDF-SHA256 (RFC 5869,
+derives the same authority key, hello keys and sealing keys with HKDF-SHA256 (RFC 5869,
 the fleet key as salt, one info label per purpose). Certificates are minted where they
 are needed and checked against that authority.
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import hashlib
+import json
 import os
 import secrets
 import ssl
@@ -192,10 +193,12 @@ class Authority:
     def __repr__(self) -> str:
         return f"Authority(fleet_key={self.fleet_key!r})"
 
-    @property
-    def hello_key(self) -> bytes:
-        """32 bytes with which gateways of this fleet authenticate their first message."""
-        return self._derive("hello")
+    def hello_key(self, one: str, other: str) -> bytes:
+        """32 bytes with which two neighbours prove to each other which gateways they are.
+
+        The same in either order, and of use to no third gateway.
+        """
+        return self._derive("hello", json.dumps(sorted((one, other))))
 
     def sealing_key(self, transfer_key: str) -> bytes:
         """32 bytes from which the senders of one transfer derive their sealing subkeys."""

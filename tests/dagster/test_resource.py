@@ -40,7 +40,7 @@ def test_the_secret_comes_from_the_environment(
             fleet_secret=dg.EnvVar("TEST_FLEET_SECRET"), run_root=str(tmp_path / "run")
         )
     )
-    ones = [resource.client(IDENTITY).authority("00ff").hello_key for _ in range(2)]
+    ones = [resource.client(IDENTITY).authority("00ff").hello_key("a", "b") for _ in range(2)]
     assert ones[0] == ones[1]
     # Nothing was made in the home of this user: the secret is the one that was given.
     assert list(tmp_path.iterdir()) == []

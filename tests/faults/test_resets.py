@@ -52,8 +52,8 @@ class Ends:
 
     def __post_init__(self) -> None:
         self.receipts: Counter[tuple[int, int]] = Counter()
-        self.a = Routes("a", Identity(FLEET, "a", KEY), _nothing, self._receipt, self._lost)
-        self.b = Routes("b", Identity(FLEET, "b", KEY), self._frame, _nothing, self._broken)
+        self.a = Routes("a", Identity(FLEET, "a", {"b": KEY}), _nothing, self._receipt, self._lost)
+        self.b = Routes("b", Identity(FLEET, "b", {"a": KEY}), self._frame, _nothing, self._broken)
         self.source = SourceTransfer(
             fleet=FLEET,
             transfer=TRANSFER,

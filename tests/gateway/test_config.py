@@ -49,7 +49,7 @@ def config(**settings: Any) -> GatewayConfig:
         "control_host": "127.0.0.1",
         "data_host": "127.0.0.1",
         "directory": "/nowhere",
-        "hello_key_hex": "00" * 32,
+        "hello_keys_hex": {"b": "00" * 32},
         **settings,
     }
     return GatewayConfig(**fields)
@@ -72,8 +72,8 @@ def config(**settings: Any) -> GatewayConfig:
         {"readers": 0},
         {"readers": 2.0},
         {"store_threads": 0},
-        {"hello_key_hex": "00"},
-        {"hello_key_hex": "not hex at all"},
+        {"hello_keys_hex": {"b": "00"}},
+        {"hello_keys_hex": {"b": "not hex at all"}},
     ],
 )
 def test_a_gateway_that_could_do_nothing_is_refused(bad: dict[str, Any]) -> None:

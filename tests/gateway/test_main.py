@@ -25,7 +25,7 @@ def document(directory: Path, **changes: Any) -> dict[str, Any]:
         control_host="127.0.0.1",
         data_host="127.0.0.1",
         directory=str(directory),
-        hello_key_hex="00" * 32,
+        hello_keys_hex={"b/0": "00" * 32},
     )
     return {**config.to_dict(), **changes}
 
@@ -48,7 +48,7 @@ def test_a_configuration_is_read(tmp_path: Path) -> None:
         (json.dumps(document(Path("/x"), readers=0)), "readers must be at least 1"),
         (json.dumps(document(Path("/x"), surprise=1)), "surprise"),
         (json.dumps(document(Path("/x"), fleet_key="cd" * 16)), "is of fleet"),
-        (json.dumps(document(Path("/x"), hello_key_hex="zz")), "hello_key_hex"),
+        (json.dumps(document(Path("/x"), hello_keys_hex={"b/0": "zz"})), "hello_keys_hex"),
         ("\x00\xff", "cannot read"),
     ],
 )

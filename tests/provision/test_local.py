@@ -119,8 +119,26 @@ def test_the_gateway_is_told_what_the_fleet_wants(local: LocalHarness) -> None:
     assert (config.lease_s, config.start_within_s) == (33.0, 44.0)
     assert {name: getattr(config, name) for name in deadlines} == deadlines
     assert 0 < config.hard_end_s <= 5000.0
-    assert bytes.fromhex(config.hello_key_hex) == authority.hello_key
+    # What two gateways share nobody else has: neither a key of the fleet nor one of others.
+    assert config.hello_keys_hex == {
+        f"{region}/{index}": authority.hello_key(relay.node, f"{region}/{index}").hex()
+        for region in (A, C)
+        for index in range(2)
+    }
     assert fleet.gateway(f"{A}/0").control[0] == loopback_address(A)
+
+
+def test_a_gateway_without_a_key_for_its_new_neighbour_is_started_anew(
+    local: LocalHarness, plan_of: PlanMaker
+) -> None:
+    direct = plan_of([((A, C), 4.0)], {A: 1, C: 1})
+    relayed = plan_of([((A, B, C), 4.0)], {A: 1, B: 1, C: 1})
+    spec = local.spec(plan=direct)
+    first = local.provisioner().ensure(spec, local.authority(spec))
+    more = local.provisioner().ensure(replace(spec, plan=relayed), local.authority(spec))
+    assert not {g.fingerprint for g in first.gateways} & {g.fingerprint for g in more.gateways}
+    again = local.provisioner().ensure(replace(spec, plan=relayed), local.authority(spec))
+    assert again.gateways == more.gateways
 
 
 def test_a_gateway_that_is_started_later_ends_with_its_fleet(local: LocalHarness) -> None:
@@ -529,8 +547,8 @@ def test_a_key_that_could_lead_elsewhere_is_refused(local: LocalHarness, key: st
 
 
 def test_options_and_specifications_are_checked(local: LocalHarness) -> None:
-    with pytest.raises(ConfigurationInvalid, match="cannot hold hello_key_hex, speed"):
-        LocalOptions(gateway_settings={"speed": 1, "hello_key_hex": "00"})
+    with pytest.raises(ConfigurationInvalid, match="cannot hold hello_keys_hex, speed"):
+        LocalOptions(gateway_settings={"speed": 1, "hello_keys_hex": {}})
     for useless in ({"stall_deadline_s": 1.0}, {"write_timeout_s": "soon"}):
         with pytest.raises(ConfigurationInvalid, match=next(iter(useless))):
             LocalOptions(gateway_settings=useless)

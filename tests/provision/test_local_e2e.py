@@ -41,7 +41,12 @@ def test_a_fleet_of_real_gateways_lives_is_repaired_and_ends(
     authority = local.authority(spec)
     first = real.ensure(spec, authority)
     for gateway in first.gateways:
-        assert b"do-not-tell" not in Path(f"/proc/{gateway.details['pid']}/environ").read_bytes()
+        process = Path(f"/proc/{gateway.details['pid']}")
+        assert b"do-not-tell" not in (process / "environ").read_bytes()
+        limits = (process / "limits").read_text().splitlines()
+        # A core file would hold keys and credentials.
+        (core,) = (line.split()[-3:-1] for line in limits if line.startswith("Max core"))
+        assert core == ["0", "0"]
         context, uri = authority.client_context(), authority.expected_uri(gateway.node)
         with ControlClient(*gateway.control, context, uri) as session:
             status = session.status()

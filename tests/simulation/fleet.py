@@ -103,7 +103,7 @@ class SimFleet:
             control_host=host,
             data_host=host,
             directory="/nowhere",
-            hello_key_hex="11" * 32,
+            hello_keys_hex={peer: "11" * 32 for peer in self.nodes if peer != node},
             **self.settings,
         )
         set_running(process.loop)

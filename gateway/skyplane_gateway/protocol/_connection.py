@@ -14,6 +14,7 @@ been taken; take them after every `buffer_updated`, and nothing accumulates.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -73,21 +74,22 @@ class Identity:
     Attributes:
         fleet: the fleet's id, 8 bytes.
         node: this gateway's name, unique in the fleet, at most 128 bytes.
-        key: the fleet's hello key, 32 bytes.
+        keys: neighbour -> the hello key that the two share, 32 bytes.
 
     Raises:
-        LocalProtocolError: fleet or key has another length.
+        LocalProtocolError: the fleet or a key has another length.
     """
 
     fleet: bytes
     node: str
-    key: bytes = field(repr=False)
+    keys: Mapping[str, bytes] = field(repr=False)
 
     def __post_init__(self) -> None:
-        if len(self.fleet) != FLEET_BYTES or len(self.key) != KEY_BYTES:
+        lengths = {len(key) for key in self.keys.values()}
+        if len(self.fleet) != FLEET_BYTES or not lengths <= {KEY_BYTES}:
             raise LocalProtocolError(
                 f"a fleet id has {FLEET_BYTES} bytes and a hello key {KEY_BYTES}, "
-                f"not {len(self.fleet)} and {len(self.key)}"
+                f"not {len(self.fleet)} and {sorted(lengths)}"
             )
 
 
@@ -327,7 +329,7 @@ class Connection:
         self._check_announced(hello.fleet, hello.node)
         self._hello = hello
         challenge = Challenge(self._identity.fleet, self._nonce, self._identity.node)
-        key = self._identity.key
+        key = self._key_of(hello.node)
         self._expected_proof = handshake.dialer_proof(key, hello, challenge)
         proof = handshake.acceptor_proof(key, hello, challenge)
         self._move(Step.RECV_HELLO)
@@ -335,14 +337,15 @@ class Connection:
 
     def _handle_challenge(self, challenge: Challenge, proof: bytes) -> None:
         hello = self._hello
-        key = self._identity.key
-        if not handshake.is_proof(handshake.acceptor_proof(key, hello, challenge), proof):
-            raise HelloRefused(
-                f"{challenge.node!r} does not hold this fleet's key; is it of another fleet?"
-            )
         self._check_announced(challenge.fleet, challenge.node)
         if self._expected_peer is not None and challenge.node != self._expected_peer:
             raise HelloRefused(f"dialled {self._expected_peer!r}, but {challenge.node!r} answered")
+        key = self._key_of(challenge.node)
+        if not handshake.is_proof(handshake.acceptor_proof(key, hello, challenge), proof):
+            raise HelloRefused(
+                f"{challenge.node!r} does not hold the key that it shares with "
+                f"{self._identity.node!r}; is it of another fleet?"
+            )
         self._outgoing.append(handshake.pack_proof(handshake.dialer_proof(key, hello, challenge)))
         self._move(Step.RECV_CHALLENGE)
         self._establish(challenge.node, hello.route, peer_is_upstream=hello.side is Side.DOWNSTREAM)
@@ -350,7 +353,9 @@ class Connection:
     def _handle_proof(self, proof: bytes) -> None:
         hello = self._hello
         if not handshake.is_proof(self._expected_proof, proof):
-            raise HelloRefused(f"{hello.node!r} does not hold this fleet's key")
+            raise HelloRefused(
+                f"{hello.node!r} does not hold the key that it shares with {self._identity.node!r}"
+            )
         self._move(Step.RECV_PROOF)
         self._establish(hello.node, hello.route, peer_is_upstream=hello.side is Side.UPSTREAM)
 
@@ -361,6 +366,12 @@ class Connection:
             )
         if node == self._identity.node:
             raise HelloRefused(f"the peer calls itself {node!r}, which is this gateway's own name")
+
+    def _key_of(self, node: str) -> bytes:
+        key = self._identity.keys.get(node)
+        if key is None:
+            raise HelloRefused(f"{node!r} is no neighbour of {self._identity.node!r}")
+        return key
 
     def _establish(self, node: str, route: int, *, peer_is_upstream: bool) -> None:
         self._move(Step.BE_DOWNSTREAM if peer_is_upstream else Step.BE_UPSTREAM)

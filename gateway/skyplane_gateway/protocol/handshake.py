@@ -1,10 +1,11 @@
-"""The hello: both sides prove that they hold the fleet's key, before anything else.
+"""The hello: both sides prove that they hold the key of this pair, before anything else.
 
     HELLO      fleet 8 | nonce 16 | route u16 | side u8 | node       dialer -> acceptor
     CHALLENGE  fleet 8 | nonce 16 | proof 32  | node                 acceptor -> dialer
     PROOF      proof 32                                              dialer -> acceptor
 
-A proof is HMAC-SHA256(key, label || HELLO || CHALLENGE without its proof). The label
+The key is shared by these two gateways and by no other, so a proof tells which node it
+is of. A proof is HMAC-SHA256(key, label || HELLO || CHALLENGE without its proof). The label
 differs by who proves, so no proof can be sent back to its maker; both messages stand
 in it whole, so nothing announced can be altered; each side's nonce makes every proof
 one of its own connection. docs/wire-protocol.md has the argument in full.

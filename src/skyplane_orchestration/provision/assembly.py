@@ -30,7 +30,7 @@ from skyplane_orchestration.provision.rundir import (
     write_document,
     write_private,
 )
-from skyplane_orchestration.provision.topology import build_routes
+from skyplane_orchestration.provision.topology import build_routes, neighbours
 from skyplane_orchestration.timing import timed
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ class Assembly:
         self._directory = directory
         self._authority = authority
         self._site = site
+        self._neighbours: dict[str, frozenset[str]] = {}
         self._deadline = 0.0
         self._sessions: dict[str, ControlSession] = {}
         self._adopted: set[str] = set()
@@ -112,6 +113,8 @@ class Assembly:
 
     def run(self) -> tuple[tuple[GatewayHandle, ...], tuple[Route, ...]]:
         """The gateways, connected, and their routes. On any error the caller calls `undo`."""
+        routes = build_routes(self._spec.plan, self._nodes)
+        self._neighbours = neighbours(routes)
         with self._open:
             self._adopt()
             self._stop_others()
@@ -127,7 +130,6 @@ class Assembly:
                 for node in missing:
                     self._start(node)
                 handles = self._await_ready()
-            routes = build_routes(self._spec.plan, self._nodes)
             with timed("provision: connecting them"):
                 self._connect(handles, routes)
             return tuple(handles[node] for node in self._region_of), routes
@@ -160,6 +162,8 @@ class Assembly:
         config, ports = files.read_config(), files.read_ports()
         if config is None or ports is None:
             return False
+        if not self._neighbours[node] <= set(config.hello_keys_hex):
+            return False  # Made for another plan: it could not prove itself to all of them.
         session = self._session(node, config.control_host, ports[0])
         try:
             session.status()
@@ -212,7 +216,10 @@ class Assembly:
             control_host=address,
             data_host=address,
             directory=str(files.directory),
-            hello_key_hex=self._authority.hello_key.hex(),
+            hello_keys_hex={
+                peer: self._authority.hello_key(node, peer).hex()
+                for peer in sorted(self._neighbours[node])
+            },
             start_within_s=self._spec.start_within_s,
             lease_s=self._spec.lease_s,
             hard_end_s=remaining_s,

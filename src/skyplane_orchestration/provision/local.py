@@ -67,7 +67,7 @@ _OWN_SETTINGS: Final = frozenset(
         "control_host",
         "data_host",
         "directory",
-        "hello_key_hex",
+        "hello_keys_hex",
         "control_port",
         "data_port",
         "start_within_s",
@@ -84,7 +84,6 @@ _ANY_GATEWAY: Final = {
     "control_host": "any",
     "data_host": "any",
     "directory": "any",
-    "hello_key_hex": bytes(32).hex(),
 }
 
 

@@ -10,6 +10,7 @@ when the counts divide each other, and fewer than the sum of the counts when the
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Final
@@ -75,6 +76,16 @@ def build_routes(
     if idle:
         raise ConfigurationInvalid(f"no path of the plan leads through {', '.join(idle)}")
     return tuple(routes)
+
+
+def neighbours(routes: Sequence[Route]) -> dict[str, frozenset[str]]:
+    """Node -> the nodes that it has connections with, for every node of the routes."""
+    found: dict[str, set[str]] = {node: set() for route in routes for node in route.nodes}
+    for route in routes:
+        for one, other in itertools.pairwise(route.nodes):
+            found[one].add(other)
+            found[other].add(one)
+    return {node: frozenset(peers) for node, peers in found.items()}
 
 
 def _pieces(

@@ -31,7 +31,7 @@ class Greeter(asyncio.Protocol):
 
 @pytest.fixture
 def context(tmp_path: Path) -> ssl.SSLContext:
-    config = GatewayConfig("a/0", "ab" * 16, HOST, HOST, str(tmp_path), hello_key_hex="00" * 32)
+    config = GatewayConfig("a/0", "ab" * 16, HOST, HOST, str(tmp_path))
     issued = AUTHORITY.issue(AUTHORITY.expected_uri("a/0"), 3600.0)
     config.certificate_path.write_text(issued.certificate_pem + issued.private_key_pem)
     config.authority_path.write_text(AUTHORITY.ca_certificate_pem(2**31))

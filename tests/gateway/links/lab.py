@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import selectors
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -30,11 +31,19 @@ from skyplane_gateway.protocol import (
 )
 
 FLEET, TRANSFER = bytes(8), bytes(16)
-HELLO_KEY = b"h" * 32
 HOST = "127.0.0.1"
 
 #: What a loopback connection takes at most to bring what was sent, with a margin.
 _PATIENCE_S = 0.001
+
+
+#: Every name that a gateway of these tests has.
+_NAMES = ("a", "b", "c", "d", "r", "s", "nobody")
+
+
+def hello_key(one: str, other: str, secret: str = "ours") -> bytes:
+    """What two gateways share and no third one has."""
+    return hashlib.sha256(repr((secret, sorted((one, other)))).encode()).digest()
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -80,7 +89,7 @@ async def until(condition: Callable[[], object]) -> None:
 class Gateway:
     """One end of links: its routes, a listener, and what it was told."""
 
-    def __init__(self, node: str, hello_key: bytes = HELLO_KEY, **settings: Any) -> None:
+    def __init__(self, node: str, secret: str = "ours", **settings: Any) -> None:
         self.node = node
         self.frames: list[FrameHeader] = []
         self.receipts: list[ReceiptHeader] = []
@@ -90,7 +99,7 @@ class Gateway:
         self.news: list[str] = []
         self.routes = Routes(
             node,
-            Identity(FLEET, node, hello_key),
+            Identity(FLEET, node, {peer: hello_key(node, peer, secret) for peer in _NAMES}),
             lambda header, _: self.frames.append(header),
             lambda header, _: self.receipts.append(header),
             self._went_down,
@@ -206,10 +215,14 @@ async def dial(
     node: str,
     route: int,
     side: Side = Side.UPSTREAM,
-    key: bytes = HELLO_KEY,
+    key: bytes | None = None,
     nonce: bytes = bytes(16),
 ) -> str:
-    """Dial as `node`; why the connection ended, or nothing while it lives."""
+    """Dial as `node`; why the connection ended, or nothing while it lives.
+
+    Args:
+        key: in place of the one that `node` shares with the target.
+    """
     ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     class Owner:
@@ -228,7 +241,7 @@ async def dial(
             ended.set_result(reason)
 
     connection = Connection.dial(
-        Identity(FLEET, node, key),
+        Identity(FLEET, node, {target.node: key or hello_key(node, target.node)}),
         route=route,
         side=side,
         nonce=nonce,

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 from tests.gateway.links.lab import (
-    HELLO_KEY,
     Gateway,
     apply,
     connected,
@@ -17,6 +16,7 @@ from tests.gateway.links.lab import (
     dial,
     fleet_of,
     frame,
+    hello_key,
     receipt_for,
     run_jumping,
     there_and_back,
@@ -85,14 +85,15 @@ def test_an_early_neighbour_that_leaves_again_is_forgotten() -> None:
 @pytest.mark.parametrize(
     ("node", "side", "key"),
     [
-        ("r", Side.UPSTREAM, HELLO_KEY),  # On another route, but not on this one.
-        ("b", Side.UPSTREAM, HELLO_KEY),  # Itself.
-        ("nobody", Side.UPSTREAM, HELLO_KEY),
-        ("a", Side.DOWNSTREAM, HELLO_KEY),  # On the wrong side.
-        ("a", Side.UPSTREAM, b"x" * 32),  # Without the fleet's key.
+        ("r", Side.UPSTREAM, None),  # On another route, but not on this one.
+        ("b", Side.UPSTREAM, None),  # Itself.
+        ("nobody", Side.UPSTREAM, None),
+        ("a", Side.DOWNSTREAM, None),  # On the wrong side.
+        ("a", Side.UPSTREAM, b"x" * 32),  # Without a key of the fleet.
+        ("a", Side.UPSTREAM, hello_key("r", "b")),  # The relay, in the name of the source.
     ],
 )
-def test_a_wrong_neighbour_is_refused(node: str, side: Side, key: bytes) -> None:
+def test_a_wrong_neighbour_is_refused(node: str, side: Side, key: bytes | None) -> None:
     async def scenario() -> None:
         async with fleet_of("a", "r", "b") as fleet:
             wanted = topology(
@@ -226,7 +227,7 @@ def test_a_neighbour_with_another_key_leaves_the_route_down(
 
     async def scenario() -> None:
         async with fleet_of("a") as fleet:
-            fleet["b"] = Gateway("b", hello_key=b"x" * 32)
+            fleet["b"] = Gateway("b", secret="another")
             await fleet["b"].listen()
             apply(fleet, topology(fleet, Route(0, ("a", "b"), (1,), 1.0)), "a")
             await until(lambda: fleet["a"].down)

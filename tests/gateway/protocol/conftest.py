@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import pytest
@@ -27,8 +28,21 @@ from skyplane_gateway.protocol import (
 from skyplane_gateway.protocol.receipt import EntryResult
 
 FLEET = b"fleet-01"
-KEY = bytes(range(32))
 ROUTE = 7
+KEY = bytes(range(32))
+NODES = ("aws:us-east-1/0", "gcp:us-west1/1", "a", "b", "c")
+
+
+def identity_of(node: str) -> Identity:
+    """With a key for each neighbour, the same at both ends and nowhere else."""
+    keys = {peer: _shared(node, peer) for peer in NODES if peer != node}
+    return Identity(FLEET, node, keys)
+
+
+def _shared(one: str, other: str) -> bytes:
+    pair = sorted((one, other))
+    # The first two are those of the worked example.
+    return KEY if pair == sorted(NODES[:2]) else hashlib.sha256(repr(pair).encode()).digest()
 
 
 def events_of(connection: Connection) -> list[Event]:
@@ -43,9 +57,9 @@ class ConnectionPair:
 
     def __init__(self, side: Side = Side.UPSTREAM) -> None:
         self.dialer = Connection.dial(
-            Identity(FLEET, "aws:us-east-1/0", KEY), route=ROUTE, side=side, nonce=b"D" * 16
+            identity_of("aws:us-east-1/0"), route=ROUTE, side=side, nonce=b"D" * 16
         )
-        self.acceptor = Connection.accept(Identity(FLEET, "gcp:us-west1/1", KEY), nonce=b"A" * 16)
+        self.acceptor = Connection.accept(identity_of("gcp:us-west1/1"), nonce=b"A" * 16)
         self.is_dialer_upstream = side is Side.UPSTREAM
 
     @property
@@ -130,4 +144,4 @@ def reference_crc32c() -> Callable[[bytes], int]:
 
 @pytest.fixture
 def identity() -> Callable[[str], Identity]:
-    return lambda node: Identity(FLEET, node, KEY)
+    return identity_of

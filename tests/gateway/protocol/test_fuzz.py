@@ -184,7 +184,7 @@ prefixes = st.builds(
 @given(st.lists(st.one_of(prefixes, st.binary(max_size=120)), max_size=8))
 @settings(max_examples=300)
 def test_arbitrary_bytes(pieces: list[bytes]) -> None:
-    identity = Identity(b"fleet-01", "b", bytes(32))
+    identity = Identity(b"fleet-01", "b", {"a": bytes(32)})
     dialer = Connection.dial(identity, route=7, side=Side.UPSTREAM, nonce=bytes(16))
     for connection in (Connection.accept(identity, nonce=bytes(16)), dialer):
         driver = Driver(connection)
@@ -196,10 +196,10 @@ def test_arbitrary_bytes(pieces: list[bytes]) -> None:
 @given(st.lists(st.one_of(prefixes, st.binary(max_size=120)), max_size=8))
 @settings(max_examples=300)
 def test_arbitrary_bytes_after_the_handshake(pieces: list[bytes]) -> None:
-    identity = Identity(b"fleet-01", "a", bytes(32))
+    identity = Identity(b"fleet-01", "a", {"b": bytes(32)})
     for side in Side:
         dialer = Connection.dial(identity, route=7, side=side, nonce=bytes(16))
-        acceptor = Connection.accept(Identity(b"fleet-01", "b", bytes(32)), nonce=bytes(16))
+        acceptor = Connection.accept(Identity(b"fleet-01", "b", {"a": bytes(32)}), nonce=bytes(16))
         for sender, receiver in ((dialer, acceptor), (acceptor, dialer), (dialer, acceptor)):
             receiver.receive_data(b"".join(sender.data_to_send()))
         assert acceptor.established

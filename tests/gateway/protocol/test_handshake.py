@@ -26,7 +26,9 @@ from skyplane_gateway.protocol import (
 from skyplane_gateway.protocol.handshake import (
     Challenge,
     acceptor_proof,
+    dialer_proof,
     pack_challenge,
+    pack_proof,
     unpack_hello,
 )
 
@@ -73,7 +75,7 @@ def test_either_side_of_a_hop_may_dial(
 def test_dialer_with_another_key_is_refused(identity: MakeIdentity) -> None:
     """Even one that does not care what the acceptor proves."""
     acceptor = Connection.accept(identity("b"), nonce=b"A" * 16)
-    dialer = dial(replace(identity("a"), key=b"W" * 32))
+    dialer = dial(replace(identity("a"), keys={"b": b"W" * 32}))
     deliver(dialer, acceptor)
     acceptor_said = deliver(acceptor, dialer)
     assert isinstance(refusal(dialer), HelloRefused)
@@ -88,7 +90,7 @@ def test_dialer_with_another_key_is_refused(identity: MakeIdentity) -> None:
 
 def test_acceptor_with_another_key_learns_no_proof(identity: MakeIdentity) -> None:
     dialer = dial(identity("a"))
-    acceptor = Connection.accept(replace(identity("b"), key=b"W" * 32), nonce=b"A" * 16)
+    acceptor = Connection.accept(replace(identity("b"), keys={"a": b"W" * 32}), nonce=b"A" * 16)
     deliver(dialer, acceptor)
     deliver(acceptor, dialer)
     assert "key" in refusal(dialer).message
@@ -117,7 +119,7 @@ def test_acceptor_of_another_fleet_or_of_our_name_is_refused(
     dialer = dial(identity("a"))
     challenge = Challenge(fleet, b"A" * 16, node)
     hello = unpack_hello(sent(dialer)[8:])
-    proof = acceptor_proof(identity("a").key, hello, challenge)
+    proof = acceptor_proof(identity("a").keys["b"], hello, challenge)
     dialer.receive_data(pack_challenge(challenge, proof))
     error = refusal(dialer)
     assert isinstance(error, HelloRefused)
@@ -159,6 +161,37 @@ def test_no_announced_byte_can_be_altered_on_the_way_to_the_dialer(
     if dialer.state is not State.CLOSED:
         refusal(dialer)
     assert dialer.established is None
+
+
+def test_a_gateway_cannot_speak_in_the_name_of_another(identity: MakeIdentity) -> None:
+    """A relay has keys of its own with both of its neighbours, and none of theirs."""
+    relay = identity("c")
+    acceptor = Connection.accept(identity("b"), nonce=b"A" * 16)
+    dialer = dial(replace(relay, node="a"))
+    deliver(dialer, acceptor)
+    deliver(acceptor, dialer)
+    refusal(dialer)
+    # Nor does a proof serve that it makes of its own key in the other's name.
+    hello = unpack_hello(sent(dial(replace(relay, node="a")))[8:])
+    proof = dialer_proof(relay.keys["b"], hello, Challenge(b"fleet-01", b"A" * 16, "b"))
+    acceptor.receive_data(pack_proof(proof))
+    assert "'a' does not hold the key" in refusal(acceptor).message
+
+    # The other way round: it answers in the name of a sink.
+    source = dial(identity("a"), expected_peer="b")
+    answering = Connection.accept(replace(relay, node="b"), nonce=b"A" * 16)
+    deliver(source, answering)
+    deliver(answering, source)
+    assert "'b' does not hold the key" in refusal(source).message
+
+
+def test_who_is_no_neighbour_is_refused(identity: MakeIdentity) -> None:
+    acceptor = Connection.accept(identity("b"), nonce=b"A" * 16)
+    dialer = dial(replace(identity("a"), node="x"))
+    deliver(dialer, acceptor)
+    assert "'x' is no neighbour of 'b'" in refusal(acceptor).message
+    deliver(acceptor, dialer)
+    assert dialer.next_event() == GoodbyeReceived(GoodbyeReason.HELLO_REFUSED, "hello refused")
 
 
 def test_own_messages_sent_back_prove_nothing(identity: MakeIdentity) -> None:
@@ -285,7 +318,7 @@ def test_data_behind_a_bad_proof_is_not_looked_at(
     assert isinstance(refusal(acceptor), HelloRefused)
 
 
-@pytest.mark.parametrize("changes", [{"fleet": b"short"}, {"key": b"k" * 31}])
+@pytest.mark.parametrize("changes", [{"fleet": b"short"}, {"keys": {"b": b"k" * 31}}])
 def test_identity_has_exact_sizes(changes: dict[str, Any], identity: MakeIdentity) -> None:
     with pytest.raises(LocalProtocolError, match="a fleet id has 8 bytes and a hello key 32"):
         replace(identity("a"), **changes)
@@ -297,5 +330,6 @@ def test_nonce_has_its_exact_size(identity: MakeIdentity) -> None:
 
 
 def test_key_is_not_shown(identity: MakeIdentity) -> None:
-    assert "\\x01" not in repr(identity("a"))
-    assert "key" not in repr(identity("a"))
+    shown = repr(identity("aws:us-east-1/0"))
+    assert "\\x01" not in shown
+    assert "key" not in shown

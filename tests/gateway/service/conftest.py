@@ -73,7 +73,11 @@ class InProcessFleet:
             control_host=HOST,
             data_host=HOST,
             directory=str(directory),
-            hello_key_hex=self.authority.hello_key.hex(),
+            hello_keys_hex={
+                peer: self.authority.hello_key(node, peer).hex()
+                for peer in self.nodes
+                if peer != node
+            },
             **self.settings,
         )
         issued = self.authority.issue(self.authority.expected_uri(node), 3600.0)

@@ -95,14 +95,14 @@ def test_a_gateway_may_only_do_what_a_lead_needs(fleet_of: Any, kit: Any) -> Non
 
 def test_a_hello_without_the_fleets_key_is_refused(fleet_of: Any, kit: Any) -> None:
     def knock(port: int, key: bytes, fleet_key: str) -> bytes:
-        identity = Identity(bytes.fromhex(fleet_key)[:8], "x", key)
+        identity = Identity(bytes.fromhex(fleet_key)[:8], "a", {"b": key})
         connection = Connection.dial(identity, route=0, side=Side.UPSTREAM, nonce=os.urandom(16))
         with socket.create_connection(("127.0.0.1", port), 10) as raw:
             for buffer in connection.data_to_send():
                 raw.sendall(buffer)
             answer = raw.recv(65536)
             connection.receive_data(answer)
-            with pytest.raises(Exception, match="does not hold this fleet's key"):
+            with pytest.raises(Exception, match="does not hold the key"):
                 connection.next_event()
             # A forged proof is answered by the end of the connection.
             raw.sendall(bytes.fromhex("0300000100000020") + bytes(32))

@@ -157,20 +157,20 @@ def test_no_certificate_at_all(fleet_of: Any, kit: Any, gate: Callable[..., Any]
 def test_the_data_port_takes_nothing_without_this_fleets_key(
     fleet_of: Any, kit: Any, gate: Callable[..., Any]
 ) -> None:
-    """On the wire the place of the certificate is taken by the fleet's key."""
+    """On the wire the place of the certificate is taken by the key of the two neighbours."""
 
     def visit(fleet: Any) -> None:
-        own, wire_id = fleet.authority.hello_key, bytes.fromhex(fleet.key)[:8]
-        others = {
-            "another secret": Identity(
-                wire_id, "a", STRANGERS["another secret"](fleet.key).hello_key
-            ),
-            "another job's key": Identity(
-                wire_id, "a", STRANGERS["another job's fleet"](fleet.key).hello_key
-            ),
-            "another job": Identity(bytes(8), "a", own),
-        }
+        wire_id = bytes.fromhex(fleet.key)[:8]
         for node in ("r", "b"):
+            own = fleet.authority.hello_key("a", node)
+            others = {
+                who: Identity(wire_id, "a", {node: STRANGERS[who](fleet.key).hello_key("a", node)})
+                for who in ("another secret", "another job's fleet")
+            }
+            others["another job"] = Identity(bytes(8), "a", {node: own})
+            # A gateway of the fleet itself, in the name of its neighbour.
+            relays = fleet.authority.hello_key("r", "b")
+            others["another gateway"] = Identity(wire_id, "a", {node: relays})
             port = fleet.gateways[node].data_port
             for who, identity in others.items():
                 answer = knock(port, identity)
