@@ -59,6 +59,7 @@ def result(failures: int = 0) -> TransferResult:
         failures=tuple(FailedObject("s", "d", "c", "r" * 200, 1) for _ in range(failures)),
         manifest_uri="s3://dst/m.parquet",
         warnings=("look",),
+        gateways="local",
     )
 
 
@@ -95,7 +96,8 @@ def test_facts_say_what_moved_at_what_cost_and_how_it_was_planned() -> None:
     facts = transfer_facts(job, PLAN, result())
     assert (facts["objects"], facts["copied"], facts["skipped"], facts["bytes"]) == (4, 3, 1, 1000)
     assert facts["copied_earlier"] == 2
-    assert facts["cost"]["total_usd"] == 6.0
+    assert facts["planned_cost"]["total_usd"] == 6.0
+    assert facts["gateways"] == "local"
     assert facts["relays"] == ["aws:r"]
     assert facts["edges"][0]["planned_gbps"] == 5.0
     assert facts["edges"][0]["sent_bytes"] == 1000

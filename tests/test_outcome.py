@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skyplane_orchestration.errors import ConfigurationInvalid, InternalError
-from skyplane_orchestration.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.fleet import Fleet, GatewayHandle, where_gateways_run
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.location import Location
 from skyplane_orchestration.outcome import TransferStatus, cut, result_of
@@ -115,6 +115,12 @@ def test_planned_against_achieved_per_edge() -> None:
     assert result.edges[0].achieved_gbps == pytest.approx(3.0)
     assert result.goodput_gbps == pytest.approx(4.0)
     assert result.planned_gbps == 6.0
+
+
+def test_the_result_says_who_ran_the_gateways() -> None:
+    assert result_of(JOB, FLEET, status()).gateways == FLEET.provisioner == "local"
+    assert where_gateways_run("") == "no gateways"
+    assert where_gateways_run("aws") == "gateways are run by the provisioner 'aws'"
 
 
 def test_cost_is_what_was_sent_and_how_long_it_took() -> None:

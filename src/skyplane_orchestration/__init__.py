@@ -2,7 +2,7 @@
 
 The public names load when they are first used (PEP 562): importing this package costs
 nothing and loads no cloud SDK, no orchestrator and no solver. Airflow's names are in
-`operators`, `hooks`, `triggers` and `links`, Dagster's in `dagster`.
+`operators` and `hooks`, Dagster's in `dagster`.
 """
 
 from __future__ import annotations

@@ -18,6 +18,17 @@ from skyplane_orchestration.plan import TransferPlan
 SCHEMA_VERSION: Final = 1
 
 
+#: The provisioner whose gateways are processes of the machine that asks for them.
+LOCAL: Final = "local"
+
+
+def where_gateways_run(provisioner: str) -> str:
+    """What a provisioner's gateways are, in words for logs and metadata."""
+    if provisioner == LOCAL:
+        return "gateways are processes of this machine, and all bytes pass through it"
+    return f"gateways are run by the provisioner {provisioner!r}" if provisioner else "no gateways"
+
+
 @dataclass(frozen=True, slots=True)
 class GatewayHandle:
     """One gateway of a fleet.

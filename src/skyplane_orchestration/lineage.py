@@ -1,7 +1,7 @@
-"""What a transfer did, as plain data for asset events, metadata and lineage backends.
+"""What a transfer did, as plain data for asset events and metadata.
 
 Knows no orchestrator: Airflow and Dagster report the same facts. Dataset names follow the
-naming of OpenLineage (openlineage.io/docs/spec/naming, read 2026-11).
+naming of OpenLineage (openlineage.io/docs/spec/naming, read 2026-11); no event is sent there.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _namespace(location: Location) -> str:
 def transfer_facts(
     job: TransferJob, plan: TransferPlan | None, result: TransferResult
 ) -> dict[str, Any]:
-    """Inputs, outputs, volumes, cost, and the plan against what came of it.
+    """Inputs, outputs, volumes, planned cost, and the plan against what came of it.
 
     Plain JSON data of a few kilobytes, whatever the number of objects: bytes are counts,
     rates Gbit/s, prices USD.
@@ -86,7 +86,8 @@ def transfer_facts(
         "seconds": result.seconds,
         "goodput_gbps": result.goodput_gbps,
         "planned_gbps": result.planned_gbps,
-        "cost": {**asdict(result.cost), "total_usd": result.cost.total_usd},
+        "gateways": result.gateways,
+        "planned_cost": {**asdict(result.cost), "total_usd": result.cost.total_usd},
         "planned_usd_per_gb": plan.cost.usd_per_gb if plan else 0.0,
         "instances": _instances(plan),
         "relays": list(plan.relays) if plan else [],

@@ -192,6 +192,7 @@ def result_of(
         warnings=_listed_warnings((*_not_carried(status), *_warnings_of(status), *warnings)),
         metadata_not_carried=status.not_carried,
         not_carried_by_name=status.not_carried_by_name,
+        gateways=fleet.provisioner,
     )
 
 

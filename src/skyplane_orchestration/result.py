@@ -43,7 +43,11 @@ class EdgeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class CostOutcome:
-    """Cost by item in USD: the bytes and seconds that happened, at the plan's prices."""
+    """Planned cost by item in USD: the bytes and seconds that happened, at the plan's prices.
+
+    Nobody has asked a cloud what it bills; for gateways on a machine of one's own it bills
+    no instances.
+    """
 
     egress_usd: float
     instance_usd: float
@@ -72,6 +76,8 @@ class TransferResult:
         failures: the first of the failed objects: at most `MAX_LISTED_FAILURES`, fewer
             where their keys are long.
         error: why the transfer as a whole failed; empty otherwise.
+        gateways: who ran them: `local` for processes of the machine that ran the task, through
+            which all bytes passed; empty where none were needed.
         resume_handle: what a failed transfer leaves to go on by; empty for none.
         manifest_uri: where the whole list of objects was written; empty for nowhere.
         metadata_not_carried: copied objects whose copies lack something that the sources have;
@@ -108,6 +114,7 @@ class TransferResult:
     metadata_not_carried: int = 0
     not_carried_by_name: Mapping[str, int] = field(default_factory=dict)
     unfinished: int = 0
+    gateways: str = ""
 
     @property
     def used_gateways(self) -> bool:

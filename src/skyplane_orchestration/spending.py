@@ -53,9 +53,10 @@ class Spending:
         if self._most_usd is None or spent_usd < self._most_usd:
             return None
         return BudgetReached(
-            f"the transfer has cost {spent_usd:.4g} USD of the {self._most_usd:.4g} USD that it "
-            "may (max_job_usd) and was stopped. What is committed is at the destination; to go on "
-            "with the resume handle may cost as much again, or what its --max-job-usd says"
+            f"the planned cost of the transfer has come to {spent_usd:.4g} USD of the "
+            f"{self._most_usd:.4g} USD that it may cost (max_job_usd), and it was stopped. What is "
+            "committed is at the destination; to go on with the resume handle may cost as much "
+            "again, or what its --max-job-usd says"
         )
 
     def entered_in(self, result: TransferResult) -> TransferResult:

@@ -91,6 +91,7 @@ def test_names_of_objects_are_no_markup() -> None:
         cost=CostOutcome(1.0, 0.5, 0.25),
         failures=(failure,),
         warnings=("an upload [1] stays open",),
+        gateways="local",
     )
     console = Console(file=io.StringIO(), width=200, highlight=False)
     for part in render.result_parts(result):
@@ -101,7 +102,8 @@ def test_names_of_objects_are_no_markup() -> None:
         "[red]no",
         "upload [1]",
         "1 of 2 objects",
-        "$1.75",
+        "planned cost $1.75",
+        "gateways are processes of this machine, and all bytes pass through it",
         "1 of them earlier",
     ):
         assert words in text

@@ -68,6 +68,7 @@ def result_of(job: TransferJob, state: Any = "succeeded") -> TransferResult:
         cost=CostOutcome(0.5, 0.25, 0.125),
         failures=(),
         manifest_uri="file:///manifest",
+        gateways="local",
     )
 
 

@@ -88,8 +88,11 @@ def test_the_materialization_tells_what_was_moved(lab: Lab) -> None:
     assert (told["skyplane/objects"], told["skyplane/bytes"]) == (2, 1000)
     assert told["skyplane/copied_earlier"] == 1
     assert (told["skyplane/seconds"], told["skyplane/throughput_gbps"]) == (2.0, 0.5)
-    assert (told["skyplane/egress_cost_usd"], told["skyplane/vm_cost_usd"]) == (0.5, 0.25)
-    assert told["skyplane/total_cost_usd"] == 0.875
+    assert told["skyplane/planned_egress_cost_usd"] == 0.5
+    assert told["skyplane/planned_vm_cost_usd"] == 0.25
+    assert told["skyplane/planned_cost_usd"] == 0.875
+    assert not [name for name in told if "cost" in name and "planned" not in name]
+    assert told["skyplane/gateways"].startswith("gateways are processes of this machine")
     assert told["skyplane/manifest"] == "file:///manifest"
     assert told["skyplane/plan"]["paths"] == [{"regions": ["local:here"], "flow_gbps": 1.0}]
     assert told["skyplane/facts"]["outputs"][0]["namespace"] == "s3://b"

@@ -77,6 +77,7 @@ def a_result(failed: int = 0) -> TransferResult:
             for number in range(failed)
         ),
         warnings=("an upload stays open",),
+        gateways="local",
     )
 
 

@@ -131,6 +131,18 @@ def test_outlets_get_the_facts(hook: Any, context: Any) -> None:
     facts = context["outlet_events"][asset].extra
     assert facts["bytes"] == 1000
     assert facts["outputs"][0]["namespace"] == "s3://dst"
+    assert facts["gateways"] == "local"
+    assert facts["planned_cost"]["total_usd"] == 6.0
+
+
+def test_the_log_says_that_bytes_pass_through_this_machine_and_what_cost_is(
+    hook: Any, context: Any, task_log: Callable[[], str]
+) -> None:
+    here = "gateways are processes of this machine, and all bytes pass through it"
+    fleet = fleet_document(hook, context)
+    assert f"1 gateways up in 1.5 s; {here}" in task_log()
+    SkyplaneTransferOperator(task_id="transfer", fleet=fleet, **ENDS).execute(context)
+    assert f"planned cost 6.0000 USD; {here}" in task_log()
 
 
 def test_failed_objects_fail_the_task_and_are_named(

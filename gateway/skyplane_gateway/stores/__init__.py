@@ -1,4 +1,4 @@
-"""Object stores behind one protocol (`base.ObjectStore`).
+"""Object stores behind one protocol (`base.ObjectStore`): S3, files, and memory for tests.
 
 `open_store` imports the SDK of the kind it is asked for and no other.
 """

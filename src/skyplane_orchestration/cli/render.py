@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from skyplane_orchestration.cli.terminal import printable
+from skyplane_orchestration.fleet import where_gateways_run
 from skyplane_orchestration.units import (
     BYTES_PER_GIB,
     BYTES_PER_KIB,
@@ -176,8 +177,9 @@ def result_parts(result: TransferResult) -> list[Any]:
         plain(
             f"{duration(result.seconds)}, {result.goodput_gbps:.3f} Gbit/s"
             f" (planned {result.planned_gbps:.2f}),"
-            f" {usd(result.cost.total_usd)} at the plan's prices"
+            f" planned cost {usd(result.cost.total_usd)}"
         ),
+        plain(where_gateways_run(result.gateways)),
     ]
     if result.failures:
         parts.append(

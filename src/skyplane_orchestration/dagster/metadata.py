@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from skyplane_orchestration.fleet import where_gateways_run
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.lineage import transfer_facts
 from skyplane_orchestration.plan import TransferPlan
@@ -28,10 +29,11 @@ def plan_metadata(plan: TransferPlan) -> Metadata:
 def materialization_metadata(
     job: TransferJob, plan: TransferPlan, result: TransferResult
 ) -> Metadata:
-    """Of the asset: where it is, how much was moved, how fast, for how much."""
+    """Of the asset: where it is, how much was moved by what, how fast, at which planned cost."""
     found: dict[str, dg.MetadataValue[Any]] = {
         "dagster/uri": dg.MetadataValue.text(job.destination.url),
         "skyplane/source": dg.MetadataValue.text(job.source.url),
+        "skyplane/gateways": dg.MetadataValue.text(where_gateways_run(result.gateways)),
         "skyplane/objects": dg.MetadataValue.int(result.copied),
         "skyplane/copied_earlier": dg.MetadataValue.int(result.copied_earlier),
         "skyplane/skipped": dg.MetadataValue.int(result.skipped),
@@ -41,9 +43,9 @@ def materialization_metadata(
         "skyplane/bytes": dg.MetadataValue.int(result.copied_bytes),
         "skyplane/seconds": dg.MetadataValue.float(result.seconds),
         "skyplane/throughput_gbps": dg.MetadataValue.float(result.goodput_gbps),
-        "skyplane/egress_cost_usd": dg.MetadataValue.float(result.cost.egress_usd),
-        "skyplane/vm_cost_usd": dg.MetadataValue.float(result.cost.instance_usd),
-        "skyplane/total_cost_usd": dg.MetadataValue.float(result.cost.total_usd),
+        "skyplane/planned_egress_cost_usd": dg.MetadataValue.float(result.cost.egress_usd),
+        "skyplane/planned_vm_cost_usd": dg.MetadataValue.float(result.cost.instance_usd),
+        "skyplane/planned_cost_usd": dg.MetadataValue.float(result.cost.total_usd),
         "skyplane/facts": dg.MetadataValue.json(transfer_facts(job, plan, result)),
         **plan_metadata(plan),
     }

@@ -18,7 +18,7 @@ import dagster as dg
 from skyplane_orchestration.dagster.cleanup import log_teardown, note_fleet
 from skyplane_orchestration.dagster.metadata import materialization_metadata, plan_metadata
 from skyplane_orchestration.errors import SkyplaneError, TransferFailed
-from skyplane_orchestration.fleet import Fleet
+from skyplane_orchestration.fleet import Fleet, where_gateways_run
 from skyplane_orchestration.identity import RunIdentity
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.location import Location
@@ -181,16 +181,18 @@ def provision_op(steps: TransferSteps) -> dg.OpDefinition:
             # A failure undoes itself before it is raised, an interruption as well.
             fleet = client.provision(TransferPlan.from_dict(plan))
         context.log.info(
-            "fleet %s: %d gateways up in %.1f s. The sensor of build_skyplane_cleanup_sensor() "
+            "fleet %s: %d gateways up in %.1f s; %s. The sensor of build_skyplane_cleanup_sensor() "
             "takes them down if this run is terminated; without it they end with their lease",
             fleet.key,
             len(fleet.gateways),
             fleet.provision_s,
+            where_gateways_run(fleet.provisioner),
         )
         context.add_output_metadata(
             {
                 "skyplane/fleet": dg.MetadataValue.text(fleet.key),
-                "skyplane/gateways": dg.MetadataValue.int(len(fleet.gateways)),
+                "skyplane/gateways": dg.MetadataValue.text(where_gateways_run(fleet.provisioner)),
+                "skyplane/gateway_count": dg.MetadataValue.int(len(fleet.gateways)),
                 "skyplane/provision_s": dg.MetadataValue.float(fleet.provision_s),
             }
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from skyplane_orchestration.fleet import where_gateways_run
 from skyplane_orchestration.operators.base import SkyplaneOperator
 from skyplane_orchestration.plan import TransferPlan
 
@@ -35,6 +36,10 @@ class SkyplaneProvisionOperator(SkyplaneOperator):
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         fleet = client.provision(TransferPlan.from_dict(self.plan))
         self.log.info(
-            "fleet %s: %d gateways up in %.1f s", fleet.key, len(fleet.gateways), fleet.provision_s
+            "fleet %s: %d gateways up in %.1f s; %s",
+            fleet.key,
+            len(fleet.gateways),
+            fleet.provision_s,
+            where_gateways_run(fleet.provisioner),
         )
         return fleet.to_dict()

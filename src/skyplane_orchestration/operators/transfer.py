@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
-from skyplane_orchestration.fleet import Fleet
+from skyplane_orchestration.fleet import Fleet, where_gateways_run
 from skyplane_orchestration.lineage import transfer_facts
 from skyplane_orchestration.operators.job_arguments import SkyplaneJobOperator
 from skyplane_orchestration.operators.progress import ProgressLog
@@ -38,8 +38,8 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
             fleet goes on, and a retry joins it: for workers that come and go.
         outlets: assets; each one's event gets the facts of `lineage.transfer_facts`.
 
-    Returns the result, `TransferResult.to_dict()`: counts, bytes, seconds, cost, planned
-    against achieved. When objects failed it is left in XCom under `failed_transfer`, with a
+    Returns the result, `TransferResult.to_dict()`: counts, bytes, seconds, planned cost,
+    planned against achieved. When objects failed it is left in XCom under `failed_transfer`, with a
     resume handle where going on can help.
     """
 
@@ -123,7 +123,7 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
             return
         self.log.info(
             "%d objects copied, %d of them earlier, %d skipped, %d failed; %d bytes in %.1f s, "
-            "%.2f Gbit/s (planned %.2f), %.4f USD",
+            "%.2f Gbit/s (planned %.2f), planned cost %.4f USD; %s",
             result.copied,
             result.copied_earlier,
             result.skipped,
@@ -133,6 +133,7 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
             result.goodput_gbps,
             result.planned_gbps,
             result.cost.total_usd,
+            where_gateways_run(result.gateways),
         )
         if result.moved:
             self.log.info("%d of them were deleted at the source", result.moved)

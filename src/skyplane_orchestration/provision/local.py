@@ -29,7 +29,7 @@ from skyplane_orchestration.errors import (
     SkyplaneError,
     TeardownIncomplete,
 )
-from skyplane_orchestration.fleet import Fleet
+from skyplane_orchestration.fleet import LOCAL, Fleet
 from skyplane_orchestration.provision import processes
 from skyplane_orchestration.provision.assembly import (
     Assembly,
@@ -172,7 +172,7 @@ class LocalProvisioner:
 
     @property
     def name(self) -> str:
-        return "local"
+        return LOCAL
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         began_s = self._clock.monotonic()
