@@ -57,7 +57,7 @@ def test_a_listing_that_was_cut_off_says_so(
 
 def test_nothing_to_copy(folder: Path) -> None:
     nothing = job_of(folder, include=("*.parquet",))
-    with pytest.raises(EmptySource, match="no objects"):
+    with pytest.raises(EmptySource, match="filters leave out all 3 objects"):
         survey.measure(nothing, NONE)
     allowed = job_of(folder, include=("*.parquet",), allow_empty=True)
     assert survey.measure(allowed, NONE).objects == 0

@@ -75,6 +75,13 @@ class NotFound(StoreError):
     is_permanent = True
 
 
+class NotRestored(StoreError):
+    """The object lies in an archive, and cannot be read before it is restored."""
+
+    code = "not-restored"
+    is_permanent = True
+
+
 class PermissionDenied(StoreError):
     """The credentials are good, but do not allow this."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from skyplane_gateway.selection import Selection
 from skyplane_orchestration import survey
+from skyplane_orchestration.absence import saying_which
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.job import NO_LIMITS, Limits, Objective, TransferJob
 from skyplane_orchestration.location import Location
@@ -209,9 +210,13 @@ class Planning:
         """
         from skyplane_orchestration.verification import PARALLEL_READS, verify_job
 
+        with saying_which("source"):
+            source = survey.located(source, self._credentials)
+        with saying_which("destination"):
+            destination = survey.located(destination, self._credentials)
         job = TransferJob(
-            survey.located(source, self._credentials),
-            survey.located(destination, self._credentials),
+            source,
+            destination,
             recursive=recursive,
             include=tuple(include),
             exclude=tuple(exclude),

@@ -24,8 +24,9 @@ from skyplane_gateway.stores import (
     open_store,
     require_kind,
 )
+from skyplane_orchestration.absence import Counted, require_file, require_some, saying_which
 from skyplane_orchestration.credentials import CredentialSources
-from skyplane_orchestration.errors import EmptySource, InvalidLocation
+from skyplane_orchestration.errors import InvalidLocation
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.location import Location
 from skyplane_orchestration.units import bytes_to_gb
@@ -128,10 +129,10 @@ def locate(job: TransferJob, credentials: CredentialSources) -> TransferJob:
         StoreError: a bucket is missing, closed to us, or does not answer.
     """
     require_ends_apart(job)
-    source, destination = (
-        _region_of(job.source, credentials),
-        _region_of(job.destination, credentials),
-    )
+    with saying_which("source"):
+        source = _region_of(job.source, credentials)
+    with saying_which("destination"):
+        destination = _region_of(job.destination, credentials)
     here = "local:this-machine"
     source = source or destination or here
     destination = destination or source
@@ -177,23 +178,17 @@ def measure(job: TransferJob, credentials: CredentialSources) -> Volume:
         StoreError: the source cannot be listed.
     """
     objects = size = 0
+    require_file(job)
     with closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as store:
+        listing = Counted(store.list, "source")
         # Nothing is known of the destination, so the rule for conflicts does not come to bear.
-        rows = select(rule_of(job), store.list, lambda _: iter(()))
+        rows = select(rule_of(job), listing, lambda _: iter(()))
         for row in islice(rows, LISTING_CAP):
             objects += 1
             size += row.source.size_bytes
         is_capped = objects == LISTING_CAP and next(rows, None) is not None
-    _require_some(job, objects)
+        require_some(job, store, selected=objects, listed=listing.count)
     return Volume(objects, size, is_capped)
-
-
-def _require_some(job: TransferJob, objects: int) -> None:
-    if objects == 0 and not job.allow_empty:
-        raise EmptySource(
-            f"there are no objects under {job.source.url!r}; check the prefix, "
-            "or allow an empty source"
-        )
 
 
 def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]:
@@ -203,21 +198,23 @@ def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]
         EmptySource: there is nothing, and the job does not allow that.
         StoreError: an end cannot be listed.
     """
+    require_file(job)
     with (
         closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as source,
         closing(
             open_store(spec_of(job.destination), credentials.resolve(job.destination))
         ) as there,
     ):
+        listing = Counted(source.list, "source")
         rows = list(
             select(
                 rule_of(job),
-                source.list,
-                there.list,
+                listing,
+                Counted(there.list, "destination"),
                 check_key=partial(check_destination_key, job.destination.kind),
             )
         )
-    _require_some(job, len(rows))
+        require_some(job, source, selected=len(rows), listed=listing.count)
     return [_strictly(row) for row in rows] if job.strict_metadata else rows
 
 
@@ -249,7 +246,8 @@ def check_destination(job: TransferJob, credentials: CredentialSources) -> None:
         StoreError: it is closed to us or does not answer.
     """
     require_usable(job)
-    check_place(job.destination, credentials)
+    with saying_which("destination"):
+        check_place(job.destination, credentials)
 
 
 def check_place(location: Location, credentials: CredentialSources) -> None:

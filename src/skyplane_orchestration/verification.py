@@ -10,10 +10,10 @@ from typing import Any, Final, Literal
 from skyplane_gateway.selection import Lister, SelectionRule, candidates, listed_at
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectInfo, ObjectStore
+from skyplane_orchestration.absence import Counted, require_file, require_some
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
-    EmptySource,
     NotFound,
     PreconditionFailed,
     StoreError,
@@ -171,15 +171,13 @@ def verify_job(
     ):
         judge = _Judge(source, destination, listing_only=listing_only)
         tally = _Tally(job, with_extra=with_extra, has_checksums=not listing_only)
-        found = pairs(rule_of(job), source.list, destination.list)
+        require_file(job)
+        listing = Counted(source.list, "source")
+        found = pairs(rule_of(job), listing, Counted(destination.list, "destination"))
         for pair, outcome in side_by_side(found, judge, parallel):
             tally.add(pair, outcome)
-    report = tally.report()
-    if report.objects == 0 and not job.allow_empty:
-        raise EmptySource(
-            f"there are no objects under {job.source.url!r}; check the prefix, "
-            "or allow an empty source"
-        )
+        report = tally.report()
+        require_some(job, source, selected=report.objects, listed=listing.count)
     return report
 
 

@@ -21,6 +21,7 @@ SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
 ENDS = f"{SRC} {DST}"
 ALL = ("plan", "frontier", "compare")
 WITH_GOAL = ("plan", "compare")
+BELOW = ("cp -r", "sync", "verify -r", "cp -r --dry-run")
 MOVING = ("cp -r", "sync", "verify", "cp -r --src-region gcp:us-east1 --dst-region gcp:us-east1")
 
 #: (verbs, arguments, what the line must say); {name} is one of the places below.
@@ -54,7 +55,7 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (ALL, f"{ENDS} --src-region {SRC}", "--src-region"),
     (ALL, f"{ENDS} --dst-endpoint http://127.0.0.1:1", "--dst-endpoint"),
     (ALL, f"ftp://host/x s3://b/ --dst-region {DST}", "scheme"),
-    (("plan", "compare"), f"{{empty}} s3://b/x/ --dst-region {DST}", "no objects under"),
+    (("plan", "compare"), f"{{empty}} s3://b/x/ --dst-region {DST}", "no files below {empty}"),
     *[
         (MOVING, f"{ends}", clue)
         for word, clue in (
@@ -67,6 +68,24 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
         )
         for ends in (f"{{empty}} {word}", f"{word} {{empty}}")
     ],
+    # ---- what is not there, with files
+    (BELOW, "{tree} {tmp}/new --include *.parquet", "the filters leave out all 2 objects under"),
+    (BELOW, "{tree} {tmp}/new --exclude-keys *", "its * also matches slashes"),
+    (("cp", "verify"), "{tree}/a {tmp}/new --include b", "the filters leave out the one object"),
+    (("cp", "verify"), "{missing} {tmp}/new", "there is no file {missing}; check its name"),
+    (("cp", "verify"), "{missing}/ {tmp}/new", "there is no file {missing}/; check its name"),
+    (("cp", "verify"), "{tree}/a/ {tmp}/new", "there is no file {tree}/a/; check its name"),
+    (("cp", "verify"), "{tree} {tmp}/new", "{tree} is a folder; to copy what lies in it, copy rec"),
+    (BELOW, "{missing} {tmp}/new", "there is no folder {missing}"),
+    (BELOW, "{tree}/a {tmp}/new", "{tree}/a is a file and no folder; leave out recursive (-r)"),
+    (BELOW, "{empty} {tmp}/new", "no files below {empty}; --allow-empty makes that a success"),
+    (("cp -r", "sync"), "{tree} {tree}", "{tree} and destination {tree} are the same place"),
+    (("cp -r", "sync"), "{tree} {tree}/x", "{tree}/x lies in the source {tree}, so"),
+    (("cp",), "{tree}/a {tree}/a", "the same object, {tree}/a; choose another destination"),
+    # ---- names of the Python API
+    (("cp -r", "sync"), "{tree} {tmp}/new --chunk-mib 1", ": --chunk-mib must be from 5 to 512"),
+    (WITH_GOAL, f"{ENDS} --max-cost-usd 5", "give --volume-gb, or list"),
+    (WITH_GOAL, f"{ENDS} --max-job-usd 5", ": --max-job-usd needs a volume: give --volume-gb"),
     # ---- numbers
     *[
         (ALL, f"{ENDS} {option}={bad}", option)
@@ -147,6 +166,9 @@ def places(tmp_path: Path) -> Iterator[dict[str, str]]:
     (tmp_path / "unclassed" / "regions.csv").write_text(
         f"region,price_class\n{SRC},NOSUCH\n{DST},NOSUCH\n"
     )
+    (tmp_path / "tree" / "sub").mkdir(parents=True)
+    for name in ("a", "sub/b"):
+        (tmp_path / "tree" / name).write_bytes(b"x")
     before = sorted(tmp_path.rglob("*"))
     yield {"tmp": str(tmp_path), **{path.name: str(path) for path in tmp_path.iterdir()}} | {
         "missing": str(tmp_path / "missing")
@@ -164,7 +186,7 @@ def test_bad_input_is_refused_in_one_line(
     assert (code, said.out) == (2, ""), said.err
     assert said.err.count("\n") == 1, said.err
     assert said.err.startswith("skyplane-orch: ")
-    assert clue in said.err
+    assert clue.format(**places) in said.err
     assert "Traceback" not in said.err
     assert main([*words, "--json"]) == 2
     twice = capsys.readouterr()

@@ -74,7 +74,7 @@ def test_the_most_that_a_job_may_cost_and_the_time_to_prove(answer: Answer) -> N
     items = ("egress_usd", "instance_usd", "boot_usd", "minimum_billing_usd")
     assert cost["total_usd"] == pytest.approx(sum(cost[name] for name in items))
     error = answer(*common, "--max-job-usd", "1", code=2)["error"]
-    assert "policy max_job_usd is 1, the cheapest costs" in error["message"]
+    assert "--max-job-usd is 1, the cheapest costs" in error["message"]
     needs = answer("plan", SRC, DST, "--max-job-usd", "1", code=2)["error"]
     assert needs["code"] == "configuration-invalid"
     assert "needs a volume" in needs["message"]

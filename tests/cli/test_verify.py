@@ -55,8 +55,8 @@ def test_bad_input(places: tuple[str, str], capsys: pytest.CaptureFixture[str]) 
         port = listener.getsockname()[1]
     nowhere = ["s3://b/x/", "--dst-endpoint", f"http://127.0.0.1:{port}"]
     for arguments, words in (
-        (["-r", f"{places[0]}/none", places[1]], "no objects"),
-        ([f"{places[0]}/none", places[1]], "no object"),
+        (["-r", f"{places[0]}/none", places[1]], "no folder"),
+        ([f"{places[0]}/none", places[1]], "no file"),
         (["-r", "ftp://x", places[1]], "scheme"),
         (["-r", *places, "--parallel", "0"], "--parallel"),
         (["-r", places[0], *nowhere], "b"),

@@ -216,9 +216,10 @@ class LeadTransfer:
                 await asyncio.gather(work, *duties, return_exceptions=True)
         counters = self.report.counters
         if counters.found == 0 and not (self.spec.allow_empty or keeper.is_complete):
+            what = "prefix and filters" if self.spec.include or self.spec.exclude else "prefix"
             raise EmptySource(
-                f"there are no objects under {self.spec.source_prefix!r} in "
-                f"{self.spec.source.bucket!r}; check the prefix, or allow an empty source"
+                f"there are no objects to copy under {self.spec.source_prefix!r} in "
+                f"{self.spec.source.bucket!r}; check the {what}, or allow an empty source"
             )
         if counters.unfinished:
             raise InternalError(

@@ -34,17 +34,30 @@ def require_apart(
         target = map_key(source_prefix, source_prefix, destination_prefix, recursive=False)
         if _place(source, source_prefix) == _place(destination, target):
             raise ConfigurationInvalid(
-                f"source and destination are the same object, {source_prefix!r}; "
+                f"source and destination are the same object, {_name(source, source_prefix)}; "
                 "choose another destination"
             )
         return
     above = _folder_place(source, source_prefix)
     below = _folder_place(destination, destination_prefix)
+    here, there = _name(source, source_prefix), _name(destination, destination_prefix)
+    if below == above:
+        raise ConfigurationInvalid(
+            f"source {here} and destination {there} are the same place; choose another destination"
+        )
     if below.startswith(above):
         raise ConfigurationInvalid(
-            f"the destination {destination_prefix!r} lies in the source {source_prefix!r} of the "
-            "same bucket, so the copy would copy itself; choose a destination beside it"
+            f"the destination {there} lies in the source {here}, so the copy would copy itself; "
+            "choose a destination beside it"
         )
+
+
+def _name(spec: StoreSpec, prefix: str) -> str:
+    """A place as its user writes it."""
+    if spec.kind == "file":
+        return f"{spec.bucket.rstrip('/')}/{prefix}"
+    scheme = {"gcs": "gs", "azure": "az"}.get(spec.kind, spec.kind)
+    return f"{scheme}://{spec.bucket}/{prefix}"
 
 
 def _same_store(one: StoreSpec, other: StoreSpec) -> bool:

@@ -134,11 +134,16 @@ def listed_at(rule: SelectionRule, key: str) -> str:
 def _single(rule: SelectionRule, list_source: Lister) -> Iterator[tuple[ObjectInfo, str]]:
     """One object is the first that a listing by its whole key can give."""
     wanted = rule.source_prefix
-    source = next(list_source(wanted), None) if wanted not in ("", "/") else None
-    if source is None:
+    if wanted in ("", "/"):
+        raise NotFound("no object is named; to copy the whole bucket, copy recursively (-r)")
+    source = next(list_source(wanted), None)
+    if source is None or source.key != wanted:
+        folder = folder_of(wanted)
+        if next(list_source(folder), None) is None:
+            raise NotFound(f"there is no object {wanted!r} at the source; check its name")
         raise NotFound(
-            f"there is no object {wanted!r} at the source; to copy what lies below it, "
-            "copy recursively"
+            f"there is no object {wanted!r} at the source; to copy what lies below {folder!r}, "
+            "copy recursively (-r)"
         )
     if rule.takes(source.key[source.key.rstrip("/").rfind("/") + 1 :]):
         yield source, map_key(wanted, source.key, rule.destination_prefix, recursive=False)

@@ -206,6 +206,8 @@ def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> st
     Raises:
         NotFound: no such bucket; other leaves of StoreError as usual.
     """
+    at = f" at {spec.endpoint_url}" if spec.endpoint_url else ""
+    what = f"asking for the region of s3://{spec.bucket}{at}"
     client = open_client(spec, credentials)
     try:
         answer = client.head_bucket(Bucket=spec.bucket)
@@ -213,9 +215,9 @@ def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> st
     except ClientError as error:
         headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
         if status_of(error) == 404 or "x-amz-bucket-region" not in headers:
-            raise translate(error, f"asking for the region of bucket {spec.bucket!r}") from error
+            raise translate(error, what) from error
     except BotoCoreError as error:
-        raise translate(error, f"asking for the region of bucket {spec.bucket!r}") from error
+        raise translate(error, what) from error
     finally:
         client.close()
     return headers.get("x-amz-bucket-region")

@@ -28,6 +28,7 @@ from skyplane_gateway.errors import (
     ConfigurationInvalid,
     InvalidKey,
     NotFound,
+    NotRestored,
     PermissionDenied,
     PreconditionFailed,
     SkyplaneError,
@@ -38,7 +39,7 @@ from skyplane_gateway.errors import (
 )
 
 _NOT_FOUND = {"NoSuchBucket", "NoSuchKey", "NoSuchUpload", "NoSuchVersion", "NotFound"}
-_DENIED = {"AccessDenied", "AllAccessDisabled", "AccountProblem", "InvalidObjectState"}
+_DENIED = {"AccessDenied", "AllAccessDisabled", "AccountProblem"}
 _UNAUTHENTICATED = {
     "AuthorizationHeaderMalformed",
     "ExpiredToken",
@@ -171,6 +172,11 @@ def _by_code(code: str, said: str) -> StoreError | None:
         return NotFound(f"{said}; check the name, or it was deleted meanwhile")
     if code in _DENIED:
         return PermissionDenied(f"{said}; grant these credentials the permission for it")
+    if code == "InvalidObjectState":
+        return NotRestored(
+            f"{said}; the object is archived (Glacier, Deep Archive or an archive tier): restore "
+            "it (aws s3api restore-object), then copy again"
+        )
     if code in _UNAUTHENTICATED:
         return Unauthenticated(
             f"{said}; the store does not accept these credentials: renew or correct them"

@@ -12,6 +12,7 @@ from typing import Final
 
 from skyplane_orchestration.cli.arguments import Parser
 from skyplane_orchestration.cli.interrupts import Interrupts
+from skyplane_orchestration.cli.option_names import with_option_names
 from skyplane_orchestration.cli.outcome import BAD_INPUT, FAILED, INTERRUPTED, Refused, refusing
 from skyplane_orchestration.cli.so_far import INTERRUPTED_CODE, Interrupted
 from skyplane_orchestration.cli.terminal import (
@@ -116,13 +117,14 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _report(error: SkyplaneError, terminal: Terminal, code: int) -> int:
-    complain(str(error))
+    message = with_option_names(str(error))
+    complain(message)
     result = getattr(error, "result", None)
     handle = getattr(result, "resume_handle", "")
     if handle and not terminal.is_json:
         _say_how_to_resume(handle)
     if terminal.is_json:
-        document: dict[str, object] = {"error": error.to_dict()}
+        document: dict[str, object] = {"error": {**error.to_dict(), "message": message}}
         if result is not None:
             document["result"] = result.to_dict()
         terminal.write_json(document)

@@ -25,8 +25,19 @@ FINE = [("a", "ab"), ("a/", "ab/"), ("a/x/", "a/"), ("a/x", ""), ("ab", "a")]
 
 @pytest.mark.parametrize(("source", "destination"), REFUSED)
 def test_into_its_own_source(source: str, destination: str) -> None:
-    with pytest.raises(ConfigurationInvalid, match="same bucket"):
+    with pytest.raises(ConfigurationInvalid, match=r"s3://b/.*(lies in the source|same place)"):
         require_apart(S3, source, S3, destination, recursive=True)
+
+
+def test_places_are_named_as_their_user_writes_them() -> None:
+    says = r"destination s3://b/copy lies in the source s3://b/,"
+    with pytest.raises(ConfigurationInvalid, match=says):
+        require_apart(S3, "", S3, "copy", recursive=True)
+    with pytest.raises(ConfigurationInvalid, match=r"s3://b/ and destination s3://b/ are the same"):
+        require_apart(S3, "", S3, "", recursive=True)
+    files = StoreSpec("file", "/")
+    with pytest.raises(ConfigurationInvalid, match="the same object, /no/where"):
+        require_apart(files, "no/where", files, "no/where", recursive=False)
 
 
 @pytest.mark.parametrize(("source", "destination"), FINE)

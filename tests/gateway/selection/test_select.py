@@ -120,9 +120,18 @@ def test_one_object_goes_where_the_key_rule_says(prefix: str, target: str, key: 
     assert row.precondition == Precondition(if_match=f"etag-of-{key}")
 
 
-@pytest.mark.parametrize("prefix", ["a", "a/none", "", "/"])
-def test_one_object_that_is_not_there(prefix: str) -> None:
-    with pytest.raises(NotFound, match="recursively"):
+@pytest.mark.parametrize(
+    ("prefix", "says"),
+    [
+        ("a", "what lies below 'a/', copy recursively"),
+        ("a/", "what lies below 'a/', copy recursively"),
+        ("a/none", "no object 'a/none' at the source; check its name"),
+        ("", "whole bucket, copy recursively"),
+        ("/", "whole bucket, copy recursively"),
+    ],
+)
+def test_one_object_that_is_not_there(prefix: str, says: str) -> None:
+    with pytest.raises(NotFound, match=says):
         run(SelectionRule(prefix, "b", recursive=False), Listing("a/k", "ab"), Listing())
 
 

@@ -52,6 +52,7 @@ def page(keys: list[str], *, token: str = "", truncated: bool = False, count: in
         (400, "KeyTooLongError", errors.InvalidKey, True),
         (400, "EntityTooSmall", errors.StoreError, True),
         (403, "AccessDenied", errors.PermissionDenied, True),
+        (403, "InvalidObjectState", errors.NotRestored, True),
         (403, "InvalidAccessKeyId", errors.Unauthenticated, True),
         (403, "SignatureDoesNotMatch", errors.Unauthenticated, True),
         (403, "SomethingNew", errors.PermissionDenied, True),
