@@ -29,6 +29,12 @@ MAX_CONNECTIONS: Final = 64
 
 _HELLO_KEY_BYTES: Final = 32
 
+#: Requests to object stores at the same time.
+DEFAULT_STORE_THREADS: Final = 16
+
+#: Listeners, calls of other gateways and of orchestrators, journal, reports, log.
+_FILES_OF_ANY_GATEWAY: Final = 48
+
 _DURATIONS: Final = (
     "start_within_s",
     "lease_s",
@@ -92,7 +98,7 @@ class GatewayConfig:
     hard_end_s: float = 24 * 3600.0
     assembly_mib: int = 256
     readers: int = 8
-    store_threads: int = 16
+    store_threads: int = DEFAULT_STORE_THREADS
     ack_deadline_s: float = 120.0
     stall_deadline_s: float | None = None
     write_timeout_s: float = 60.0
@@ -143,6 +149,17 @@ class GatewayConfig:
             count = getattr(self, name)
             if not isinstance(count, int) or count < 1:
                 raise ConfigurationInvalid(f"{name} must be at least 1 and whole, not {count!r}")
+
+
+def files_needed(connections: int, store_threads: int) -> int:
+    """Files and sockets that a gateway must be able to open.
+
+    Args:
+        connections: data connections with all of its neighbours.
+        store_threads: see `GatewayConfig`; there are three pools of as many.
+    """
+    # Half of what it may open is for connections that have proven nothing; see `strangers`.
+    return 2 * (_FILES_OF_ANY_GATEWAY + 3 * store_threads + connections)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def main(arguments: list[str]) -> int:
     except SkyplaneError as error:
         print(f"skyplane-gateway: {error}", file=sys.stderr)  # noqa: T201
         return 2
-    _leave_no_core()
+    _set_limits()
     if options.detach and os.fork() > 0:
         return 0
     if options.detach:
@@ -95,9 +95,11 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _leave_no_core() -> None:
-    """A core file would hold keys, credentials and objects."""
+def _set_limits() -> None:
+    """No core file, which would hold keys, credentials and objects; all files it may open."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
 
 def read_config(path: Path, fleet_key: str) -> GatewayConfig:

@@ -39,7 +39,7 @@ from skyplane_orchestration.units import SECONDS_PER_HOUR
 MINIMUM_SECRET_BYTES: Final = 32
 
 #: Certificates begin this much in the past, because clocks of machines differ.
-BACKDATE_S: Final = 300.0
+BACKDATE_S: Final = SECONDS_PER_HOUR
 
 #: Life of an orchestrator's own certificate: longer than a fleet's default hard end.
 CLIENT_VALIDITY_S: Final = 48.0 * SECONDS_PER_HOUR

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import resource
 import signal
 import ssl
 import stat
@@ -126,6 +127,19 @@ def test_the_gateway_is_told_what_the_fleet_wants(local: LocalHarness) -> None:
         for index in range(2)
     }
     assert fleet.gateway(f"{A}/0").control[0] == loopback_address(A)
+
+
+def test_too_few_open_files_are_named_before_anything_is_started(
+    local: LocalHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 256))
+    spec = local.spec()  # Two gateways with 64 connections to each side, of a relay.
+    with pytest.raises(ConfigurationInvalid, match=r"needs \d+ open files.*256.*`ulimit -n \d+`"):
+        local.provisioner().ensure(spec, local.authority(spec))
+    assert local.traces() == []
+    # What a gateway may raise by itself is enough.
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 20_000))
+    local.provisioner().ensure(spec, local.authority(spec))
 
 
 def test_a_gateway_without_a_key_for_its_new_neighbour_is_started_anew(

@@ -47,6 +47,8 @@ def test_a_fleet_of_real_gateways_lives_is_repaired_and_ends(
         # A core file would hold keys and credentials.
         (core,) = (line.split()[-3:-1] for line in limits if line.startswith("Max core"))
         assert core == ["0", "0"]
+        (files,) = (line.split()[-3:-1] for line in limits if line.startswith("Max open files"))
+        assert files[0] == files[1]
         context, uri = authority.client_context(), authority.expected_uri(gateway.node)
         with ControlClient(*gateway.control, context, uri) as session:
             status = session.status()

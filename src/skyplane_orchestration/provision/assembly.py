@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from skyplane_gateway.config import GatewayConfig, Route, Topology
+from skyplane_gateway.config import DEFAULT_STORE_THREADS, GatewayConfig, Route, Topology
 from skyplane_orchestration.errors import (
     GatewayError,
     NotAuthorised,
@@ -30,7 +30,7 @@ from skyplane_orchestration.provision.rundir import (
     write_document,
     write_private,
 )
-from skyplane_orchestration.provision.topology import build_routes, neighbours
+from skyplane_orchestration.provision.topology import build_routes, connections_of, neighbours
 from skyplane_orchestration.timing import timed
 
 if TYPE_CHECKING:
@@ -115,6 +115,8 @@ class Assembly:
         """The gateways, connected, and their routes. On any error the caller calls `undo`."""
         routes = build_routes(self._spec.plan, self._nodes)
         self._neighbours = neighbours(routes)
+        store_threads = self._site.settings.get("store_threads", DEFAULT_STORE_THREADS)
+        launch.require_open_files(max(connections_of(routes).values()), store_threads)
         with self._open:
             self._adopt()
             self._stop_others()

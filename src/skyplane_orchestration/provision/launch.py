@@ -7,12 +7,15 @@ own session, no inherited descriptor and no inherited environment.
 from __future__ import annotations
 
 import os
+import resource
 import site
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from skyplane_gateway.config import files_needed
+from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.rundir import GatewayFiles
 
 #: What any process needs to run at all, or to be measured while it does.
@@ -62,6 +65,26 @@ def gateway_environment(
     # Without it packages installed with `pip --user` would be looked for in the new home.
     scrubbed["PYTHONUSERBASE"] = site.getuserbase()
     return scrubbed
+
+
+def require_open_files(connections: int, store_threads: int) -> None:
+    """See that a gateway will be able to open what it needs; it raises its own soft limit.
+
+    Args:
+        connections: data connections of the gateway that has most.
+        store_threads: requests to stores at the same time.
+
+    Raises ConfigurationInvalid when the hard limit of this process is lower.
+    """
+    needed = files_needed(connections, store_threads)
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise ConfigurationInvalid(
+            f"a gateway of this plan needs {needed} open files, and this process may have"
+            f" {limit} (`ulimit -Hn`); run it with a hard limit of at least {needed}: `ulimit -n"
+            f" {needed}` as root, `nofile` in /etc/security/limits.conf, LimitNOFILE= of a systemd"
+            " unit, or --ulimit of a container"
+        )
 
 
 def start(

@@ -88,6 +88,16 @@ def neighbours(routes: Sequence[Route]) -> dict[str, frozenset[str]]:
     return {node: frozenset(peers) for node, peers in found.items()}
 
 
+def connections_of(routes: Sequence[Route]) -> dict[str, int]:
+    """Node -> data connections with all of its neighbours, for every node of the routes."""
+    found = {node: 0 for route in routes for node in route.nodes}
+    for route in routes:
+        for hop, count in zip(itertools.pairwise(route.nodes), route.connections, strict=True):
+            for node in hop:
+                found[node] += count
+    return found
+
+
 def _pieces(
     path: PlanPath, nodes_by_region: Mapping[str, Sequence[str]]
 ) -> list[tuple[tuple[str, ...], Fraction]]:
