@@ -37,6 +37,7 @@ class TransferStatus:
         objects, size_bytes: found so far; final once `listed`.
         copied, copied_bytes: durable and verified; of these `copied_earlier` and
             `copied_earlier_bytes` by an earlier epoch, or before the transfer was resumed.
+        skipped_bytes, failed_bytes: of the objects that are not to be copied, or could not be.
         failures: the failed objects, once the transfer has ended.
         unfinished: found, and neither copied, skipped nor failed (yet).
         pinned_by_time: those of `copied` whose source has no ETag: their version was told by
@@ -63,6 +64,8 @@ class TransferStatus:
     open_uploads: tuple[Mapping[str, str], ...]
     copied_earlier: int = 0
     copied_earlier_bytes: int = 0
+    skipped_bytes: int = 0
+    failed_bytes: int = 0
     pinned_by_time: int = 0
     not_carried: int = 0
     not_carried_by_name: Mapping[str, int] = field(default_factory=dict)
@@ -105,6 +108,8 @@ class TransferStatus:
                 # A gateway of the release before does not know of them.
                 copied_earlier=document.get("copied_earlier", 0),
                 copied_earlier_bytes=document.get("copied_earlier_bytes", 0),
+                skipped_bytes=document.get("skipped_bytes", 0),
+                failed_bytes=document.get("failed_bytes", 0),
                 pinned_by_time=document.get("pinned_by_time", 0),
                 not_carried=document.get("not_carried", 0),
                 not_carried_by_name=dict(document.get("not_carried_by_name", {})),

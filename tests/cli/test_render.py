@@ -37,31 +37,19 @@ STATUS = TransferStatus.from_document(
 )
 
 
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB")]
-)
-def test_sizes(count: int, text: str) -> None:
-    assert render.size(count) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(None, "?"), (1.25, "1.2 s"), (61, "1 min 1 s"), (7320, "2 h 2 min")]
-)
-def test_durations(seconds: float | None, text: str) -> None:
-    assert render.duration(seconds) == text
-
-
 def test_a_log_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     now = [0.0]
     lines = Lines(Terminal(is_json=False, is_quiet=False), clock=lambda: now[0])
     for now[0] in (0.0, 1.0, 9.0, 10.0, 11.0):
         lines.on_status(STATUS)
-    ended = replace(STATUS, state="succeeded", listed=True, copied=4, copied_bytes=4096)
+    ended = replace(
+        STATUS, state="succeeded", listed=True, copied=4, copied_bytes=4096, unfinished=0
+    )
     lines.on_status(replace(ended, copied_earlier=3))
     assert capsys.readouterr().err.splitlines() == [
-        "running: 1 of 4 objects, 1.0 KiB of 4.0 KiB so far",
-        "running: 1 of 4 objects, 1.0 KiB of 4.0 KiB so far",
-        "succeeded: 4 of 4 objects, 3 of them earlier, 4.0 KiB of 4.0 KiB",
+        "running: 1.0 KiB of 4.0 KiB so far, 1 of 4 objects, 1.0 KiB/s",
+        "running: 1.0 KiB of 4.0 KiB so far, 1 of 4 objects",
+        "succeeded: 4.0 KiB of 4.0 KiB, 4 of 4 objects, 3 of them earlier, 4.0 KiB/s",
     ]
 
 

@@ -385,3 +385,14 @@ def test_one_task_that_has_nothing_to_do_says_so_and_needs_no_fleet(
     facts = context["outlet_events"][asset].extra
     assert (facts["copied"], facts["grid"], facts["instances"]) == (0, None, {})
     assert "nothing to do: 30 objects stay as they are" in task_log()
+
+
+@pytest.mark.parametrize("kind", [SkyplanePlanOperator, SkyplaneTransferOperator])
+def test_the_first_line_of_a_log_names_both_ends(
+    hook: Any, context: Any, task_log: Callable[[], str], kind: type[SkyplaneOperator]
+) -> None:
+    kind(task_id="t", **ENDS).execute(context)
+    said = task_log()
+    before, found, _ = said.partition("copying s3://src/ to s3://dst/")
+    assert found
+    assert "Gbit/s" not in before

@@ -48,7 +48,9 @@ class Counters:
     copied_earlier: int = 0
     copied_earlier_bytes: int = 0
     skipped: int = 0
+    skipped_bytes: int = 0
     failed: int = 0
+    failed_bytes: int = 0
     pinned_by_time: int = 0
     requests: int = 0
     not_carried: int = 0
@@ -112,12 +114,14 @@ class Report:
 
     def skipped(self, source: str, destination: str, size_bytes: int, reason: str) -> None:
         self.counters.skipped += 1
+        self.counters.skipped_bytes += size_bytes
         self._add("skipped", source, destination, size_bytes, 0, reason=reason)
 
     def failed(
         self, source: str, destination: str, size_bytes: int, error: SkyplaneError, attempts: int
     ) -> None:
         self.counters.failed += 1
+        self.counters.failed_bytes += size_bytes
         row = self._add(
             "failed",
             source,

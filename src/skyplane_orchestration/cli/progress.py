@@ -5,16 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from skyplane_orchestration.cli.terminal import Terminal
+from skyplane_orchestration.progress import Meter, ProgressLog
 
 if TYPE_CHECKING:
     from skyplane_orchestration.fleet import Fleet
     from skyplane_orchestration.outcome import TransferStatus
-
-#: Seconds between two lines of a log.
-_EVERY_S: Final = 10.0
 
 
 class Progress(Protocol):
@@ -44,24 +42,12 @@ def _fleet_line(fleet: Fleet) -> str:
     )
 
 
-def _status_line(status: TransferStatus) -> str:
-    from skyplane_orchestration.cli.render import earlier, size
-
-    more = "" if status.listed else " so far"
-    return (
-        f"{status.state}: {status.copied} of {status.objects} objects"
-        f"{earlier(status.copied_earlier)},"
-        f" {size(status.copied_bytes)} of {size(status.size_bytes)}{more}"
-    )
-
-
 class Lines:
-    """One line per stage, then one every ten seconds."""
+    """One line per stage, then those of `ProgressLog`."""
 
     def __init__(self, terminal: Terminal, clock: Callable[[], float] = time.monotonic) -> None:
         self._terminal = terminal
-        self._clock = clock
-        self._next_s: float | None = None
+        self._log = ProgressLog(terminal.say, clock)
         self.has_fleet = False
 
     def on_fleet(self, fleet: Fleet) -> None:
@@ -69,10 +55,7 @@ class Lines:
         self._terminal.say(_fleet_line(fleet))
 
     def on_status(self, status: TransferStatus) -> None:
-        now = self._clock()
-        if self._next_s is None or now >= self._next_s or not status.is_running:
-            self._next_s = now + _EVERY_S
-            self._terminal.say(_status_line(status))
+        self._log(status)
 
     def stop(self) -> None:
         pass
@@ -102,6 +85,7 @@ class Bar:
             transient=True,
         )
         self._task = self._bar.add_task("starting", total=None)
+        self._meter = Meter()
         self.has_fleet = False
 
     def on_fleet(self, fleet: Fleet) -> None:
@@ -110,11 +94,12 @@ class Bar:
         self._bar.start()
 
     def on_status(self, status: TransferStatus) -> None:
+        reading = self._meter.read(status)
         self._bar.update(
             self._task,
             description=f"{status.copied}/{status.objects} objects",
-            completed=status.copied_bytes,
-            total=status.size_bytes if status.listed else None,
+            completed=reading.done_bytes,
+            total=reading.total_bytes if status.listed else None,
         )
 
     def stop(self) -> None:

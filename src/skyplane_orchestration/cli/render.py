@@ -11,12 +11,7 @@ from rich.text import Text
 
 from skyplane_orchestration.cli.terminal import printable
 from skyplane_orchestration.fleet import where_gateways_run
-from skyplane_orchestration.units import (
-    BYTES_PER_GIB,
-    BYTES_PER_KIB,
-    BYTES_PER_MIB,
-    SECONDS_PER_MINUTE,
-)
+from skyplane_orchestration.wording import duration, size
 
 if TYPE_CHECKING:
     from skyplane_orchestration.plan import PlanCost, TransferPlan
@@ -24,14 +19,6 @@ if TYPE_CHECKING:
 
 #: Rows of a dry run and failures of a result that a person is shown; JSON has all.
 SHOWN_ROWS: Final = 20
-
-
-def size(count_bytes: float) -> str:
-    """Bytes in the largest binary unit that leaves at least one."""
-    for unit, factor in (("GiB", BYTES_PER_GIB), ("MiB", BYTES_PER_MIB), ("KiB", BYTES_PER_KIB)):
-        if count_bytes >= factor:
-            return f"{count_bytes / factor:.1f} {unit}"
-    return f"{count_bytes:.0f} B"
 
 
 def earlier(count: int) -> str:
@@ -42,16 +29,6 @@ def earlier(count: int) -> str:
 def unfinished(count: int) -> str:
     """How many objects the transfer ended before; nothing for none."""
     return f", {count} unfinished" if count else ""
-
-
-def duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "?"
-    if seconds < SECONDS_PER_MINUTE:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), SECONDS_PER_MINUTE)
-    hours, minutes = divmod(minutes, SECONDS_PER_MINUTE)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def usd(amount: float | None) -> str:

@@ -7,7 +7,6 @@ hook of `cleanup` takes the gateways down then.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,11 +22,11 @@ from skyplane_orchestration.identity import RunIdentity
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.location import Location
 from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.progress import ProgressLog, heading
 from skyplane_orchestration.result import TransferResult
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
-    from skyplane_orchestration.outcome import TransferStatus
     from skyplane_orchestration.steering import SubmittedTransfer
 
 Document = dict[str, Any]
@@ -38,7 +37,6 @@ PARTITION_KEY: Final = "{partition_key}"
 #: Where Dagster notes the partition of a run.
 _PARTITION_TAG: Final = "dagster/partition"
 
-_PROGRESS_EVERY_S: Final = 5.0
 _LOGGED_FAILURES: Final = 20
 
 
@@ -163,6 +161,7 @@ def plan_op(steps: TransferSteps, deps: Mapping[str, dg.In]) -> dg.OpDefinition:
     def plan(context: dg.OpExecutionContext) -> Document:
         with _failures():
             client, job = steps.client_of(context), steps.job_of(context)
+            context.log.info(heading(job))
             client.check_destination(job)
             client.check_move(job)
             found = client.plan(job)
@@ -206,6 +205,8 @@ def transfer_op(steps: TransferSteps) -> dg.OpDefinition:
     def transfer(context: dg.OpExecutionContext, fleet: Document) -> Document:
         client, built = steps.client_of(context), Fleet.from_dict(fleet)
         note_fleet(context, client)
+        job = steps.job_of(context)
+        context.log.info(heading(job))
         # It may be brought up again meanwhile, at other addresses.
         fleets = [built]
 
@@ -215,10 +216,10 @@ def transfer_op(steps: TransferSteps) -> dg.OpDefinition:
 
         try:
             result = client.transfer(
-                steps.job_of(context),
+                job,
                 built,
                 on_submitted=on_submitted,
-                on_status=Progress(context),
+                on_status=ProgressLog(context.log.info),
                 manifest=steps.manifest_of(context),
             )
         except SkyplaneError as error:
@@ -300,29 +301,4 @@ def _log_failed(context: dg.OpExecutionContext, error: SkyplaneError) -> None:
             "does skyplane-orch resume, with the resume_handle of its result, in the metadata of "
             "this step (skyplane/result)",
             result.transfer_key,
-        )
-
-
-class Progress:
-    """Logs how far a transfer is, every few seconds."""
-
-    def __init__(
-        self, context: dg.OpExecutionContext, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._log = context.log
-        self._clock = clock
-        self._next_s = clock() + _PROGRESS_EVERY_S
-
-    def __call__(self, status: TransferStatus) -> None:
-        if self._clock() < self._next_s:
-            return
-        self._next_s = self._clock() + _PROGRESS_EVERY_S
-        self._log.info(
-            "%d of %d%s objects, %d of %d bytes, %d failed",
-            status.copied,
-            status.objects,
-            "" if status.listed else " or more",
-            status.copied_bytes,
-            status.size_bytes,
-            status.failed,
         )

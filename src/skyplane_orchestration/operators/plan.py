@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.operators.job_arguments import SkyplaneJobOperator
+from skyplane_orchestration.progress import heading
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -22,6 +23,7 @@ class SkyplanePlanOperator(SkyplaneJobOperator):
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         job = self.transfer_job()
+        self.log.info("%s", heading(job))
         client.check_destination(job)
         client.check_move(job)
         plan = client.plan(job)

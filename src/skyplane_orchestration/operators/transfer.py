@@ -9,7 +9,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.fleet import Fleet, where_gateways_run
 from skyplane_orchestration.lineage import transfer_facts
 from skyplane_orchestration.operators.job_arguments import SkyplaneJobOperator
-from skyplane_orchestration.operators.progress import ProgressLog
+from skyplane_orchestration.progress import ProgressLog, heading
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -68,6 +68,7 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         job = self.transfer_job()
+        self.log.info("%s", heading(job))
         fleet, result = self._run(client, job) if self._is_one_task else self._move(client, job)
         facts = transfer_facts(job, fleet.plan if fleet else None, result)
         for outlet in self.outlets:

@@ -107,6 +107,7 @@ def test_counters_and_listed_failures() -> None:
         1,
         60,
     )
+    assert (counters.skipped_bytes, counters.failed_bytes) == (5, 300)
     assert len(report.failures) == 50
     assert report.failures[0]["code"] == "not-found"
 

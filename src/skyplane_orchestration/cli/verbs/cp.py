@@ -20,6 +20,7 @@ from skyplane_orchestration.errors import (
     SkyplaneError,
 )
 from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.progress import heading
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -69,6 +70,8 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     if result is None:
         with refusing():
             plan = client.plan(job, proof_s=options.prove_s)
+        # Here, since a refusal is one line.
+        terminal.say(heading(job))
         terminal.say(
             f"plan: {plan.throughput_gbps:.2f} Gbit/s over {len(plan.paths)} paths,"
             f" {plan.cost.usd_per_gb:.4f} USD per GB"

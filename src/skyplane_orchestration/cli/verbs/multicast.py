@@ -100,7 +100,8 @@ def _between_regions(options: argparse.Namespace, client: Client) -> MulticastPl
 def _parts(plan: MulticastPlan) -> list[Table | Text]:
     from rich.text import Text
 
-    from skyplane_orchestration.cli.render import cost_items, duration, facts, plain, table, usd
+    from skyplane_orchestration.cli.render import cost_items, facts, plain, table, usd
+    from skyplane_orchestration.wording import duration
 
     rows = [
         ("from", plan.src),

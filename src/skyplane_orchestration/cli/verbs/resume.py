@@ -14,8 +14,10 @@ from skyplane_orchestration.cli.session import open_client, read_text
 from skyplane_orchestration.cli.so_far import SoFar
 from skyplane_orchestration.cli.terminal import Terminal
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
+from skyplane_orchestration.progress import heading
 
 if TYPE_CHECKING:
+    from skyplane_orchestration.fleet import Fleet
     from skyplane_orchestration.resuming import ResumeHandle
 
 
@@ -48,11 +50,16 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         client.check_place(handle.job.destination)
     progress = progress_on(terminal)
     so_far = SoFar(handle.job, progress)
+
+    def on_fleet(fleet: Fleet) -> None:
+        terminal.say(heading(handle.job))
+        so_far.on_fleet(fleet)
+
     try:
         with refusing(ConfigurationInvalid, ForeignHost, NotAuthorised):
             result = client.resume(
                 handle,
-                on_fleet=so_far.on_fleet,
+                on_fleet=on_fleet,
                 on_status=so_far.on_status,
                 manifest=options.manifest,
                 max_job_usd=options.max_job_usd,

@@ -43,7 +43,8 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _print(gateways: dict[str, Any], terminal: Terminal) -> None:
-    from skyplane_orchestration.cli.render import duration, size, table
+    from skyplane_orchestration.cli.render import table
+    from skyplane_orchestration.wording import duration, size
 
     rows: list[tuple[str, ...]] = []
     led: list[tuple[str, ...]] = []

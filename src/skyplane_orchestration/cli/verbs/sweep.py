@@ -107,7 +107,7 @@ def _lines(place: SweptPlace) -> Iterator[str]:
 
     Whole lines and no table, which would cut names short.
     """
-    from skyplane_orchestration.cli.render import duration
+    from skyplane_orchestration.wording import duration
 
     for row in place.transfers:
         why = f": {row.reason}" if row.reason else ""

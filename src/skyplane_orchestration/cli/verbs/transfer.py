@@ -14,6 +14,7 @@ from skyplane_orchestration.cli.so_far import SoFar
 from skyplane_orchestration.cli.terminal import Terminal
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
 from skyplane_orchestration.job import Policy
+from skyplane_orchestration.progress import heading
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -68,6 +69,7 @@ def _move(
         running = fleet, submitted
 
     try:
+        terminal.say(heading(job))
         so_far.on_fleet(fleet)
         return client.wait(
             job, *running, on_status=so_far.on_status, on_submitted=keep, manifest=manifest

@@ -66,7 +66,8 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _print(report: VerifyReport, terminal: Terminal) -> None:
-    from skyplane_orchestration.cli.render import SHOWN_ROWS, plain, size, table
+    from skyplane_orchestration.cli.render import SHOWN_ROWS, plain, table
+    from skyplane_orchestration.wording import size
 
     shown = report.differences[:SHOWN_ROWS]
     rows = [(row.kind, row.source or row.destination, row.reason) for row in shown]
