@@ -38,7 +38,7 @@ def result_lines(plan: TransferPlan, result: TransferResult) -> Iterator[str]:
     )
     cost = result.cost
     yield (
-        f"  at the plan's prices {cost.total_usd:.4f} USD: egress {cost.egress_usd:.4f}, "
+        f"  planned cost {cost.total_usd:.4f} USD: egress {cost.egress_usd:.4f}, "
         f"instances {cost.instance_usd:.4f}, requests {cost.request_usd:.4f}"
     )
     yield f"  {'edge':<40} {'planned':>17} {'achieved':>17}"

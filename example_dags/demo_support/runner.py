@@ -115,7 +115,10 @@ def _report(outcome: Outcome, site: DemoSite, picture: Path) -> list[str]:
     for line in (*plan_lines(plan, direct), f"  picture: {picture}", *result_lines(plan, result)):
         print(line)
     share = relayed_share(outcome.transfer, site.source.region, site.destination.region)
-    print(f"  {outcome.gateways} gateways, {share:.0%} of the bytes came through relays")
+    print(
+        f"  {outcome.gateways} gateways, all of them processes of this machine; "
+        f"{share:.0%} of the bytes came through relays"
+    )
     if share <= _LEAST_RELAYED:
         problems.append(f"only {share:.0%} of the bytes came through relays")
     if outcome.gateways < _LEAST_GATEWAYS:
