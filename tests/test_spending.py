@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skyplane_gateway.lead.totals import SentRow, Totals
 from skyplane_orchestration.fleet import Fleet, GatewayHandle
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.location import Location
@@ -22,6 +23,7 @@ from skyplane_orchestration.plan import (
     SolverReport,
     TransferPlan,
 )
+from skyplane_orchestration.result import TransferResult
 from skyplane_orchestration.spending import Spending
 
 A, R, B = "aws:us-east-1", "azure:eastus", "gcp:europe-west4"
@@ -110,6 +112,72 @@ def test_of_one_epoch_it_is_the_result_s_own() -> None:
     spending.note(FLEET, last)
     assert spending.entered_in(result) == result
     assert result.cost.total_usd > 0
+
+
+def test_a_second_try_tells_of_the_whole_and_of_itself() -> None:
+    """It told the bytes of the whole, and the seconds, rate and cost of the retry alone."""
+    earlier = Totals(40.0, (SentRow(A, B, 6 * GB), SentRow(A, R, 1 * GB), SentRow(R, B, 1 * GB)))
+    last = replace(
+        status(2, 10.0, {0: 2 * GB, 1: 1 * GB}, copied=10),
+        copied_bytes=10 * GB,
+        copied_earlier=7,
+        copied_earlier_bytes=7 * GB,
+        earlier=earlier,
+    )
+    spending = Spending(None)
+    # Its lead has not read the journal yet.
+    spending.note(FLEET, status(2, 0.1, {}))
+    spending.note(FLEET, last)
+    result = spending.entered_in(result_of(JOB, FLEET, last))
+    assert (result.copied, result.copied_bytes, result.seconds) == (10, 10 * GB, 50.0)
+    assert result.goodput_gbps == pytest.approx(8 * 10 / 50)
+    assert {(e.src, e.dst): e.sent_bytes for e in result.edges} == {
+        (A, B): 8 * GB,
+        (A, R): 2 * GB,
+        (R, B): 2 * GB,
+    }
+    assert result.edges[0].achieved_gbps == pytest.approx(8 * 8 / 50)
+    assert result.cost.egress_usd == pytest.approx(8 * 0.09 + 2 * (0.02 + 0.05))
+    # The fleet of this try came up in 100 s; how long the others' took, nobody knows.
+    assert result.cost.instance_usd == pytest.approx(0.0003 * (100 + 10 + 40))
+    assert result.cost.request_usd == 0.05
+    own = result.this_try
+    assert (own.copied, own.copied_bytes, own.seconds) == (3, 3 * GB, 10.0)
+    assert own.goodput_gbps == pytest.approx(8 * 3 / 10)
+    assert own.cost.egress_usd == pytest.approx(2 * 0.09 + (0.02 + 0.05))
+    assert own.cost.instance_usd == pytest.approx(0.0003 * 110)
+    assert own.cost == spending.cost, "a budget is for one try"
+    assert result.warnings == ()
+    assert TransferResult.from_dict(result.to_dict()) == result
+
+
+def test_a_change_of_lead_makes_no_second_try() -> None:
+    """What the new lead finds in the journal is of this try, and counted already."""
+    spending = Spending(None)
+    spending.note(FLEET, replace(status(1, 40.0, {0: 4 * GB}, copied=4), copied_bytes=4 * GB))
+    last = replace(
+        status(2, 10.0, {0: 2 * GB}, copied=6),
+        copied_bytes=6 * GB,
+        copied_earlier=4,
+        copied_earlier_bytes=4 * GB,
+        earlier=Totals(39.5, (SentRow(A, B, 4 * GB),)),
+    )
+    spending.note(FLEET, last)
+    result = spending.entered_in(result_of(JOB, FLEET, last))
+    assert (result.seconds, result.edges[0].sent_bytes) == (50.0, 6 * GB)
+    assert result.goodput_gbps == pytest.approx(8 * 6 / 50)
+    own = result.this_try
+    assert (own.copied, own.copied_bytes, own.seconds, own.cost) == (6, 6 * GB, 50.0, result.cost)
+
+
+def test_earlier_bytes_that_this_plan_has_no_price_for_are_told() -> None:
+    last = replace(status(2, 10.0, {}), earlier=Totals(5.0, (SentRow(B, A, 70), SentRow(A, B, GB))))
+    spending = Spending(None)
+    spending.note(FLEET, last)
+    result = spending.entered_in(result_of(JOB, FLEET, last))
+    assert result.cost.egress_usd == pytest.approx(0.09)
+    (warning,) = result.warnings
+    assert "70 bytes" in warning
 
 
 def test_what_is_reached_is_enough() -> None:

@@ -88,6 +88,7 @@ def transfer_facts(
         "planned_gbps": result.planned_gbps,
         "gateways": result.gateways,
         "planned_cost": {**asdict(result.cost), "total_usd": result.cost.total_usd},
+        "this_try": this_try_facts(result),
         "planned_usd_per_gb": plan.cost.usd_per_gb if plan else 0.0,
         "instances": _instances(plan),
         "relays": list(plan.relays) if plan else [],
@@ -96,6 +97,13 @@ def transfer_facts(
         "manifest_uri": result.manifest_uri,
         "warnings": list(result.warnings),
     }
+
+
+def this_try_facts(result: TransferResult) -> dict[str, Any]:
+    """What this try did of the whole; the cost is named as that of the whole is."""
+    own = asdict(result.this_try)
+    planned_cost = {**own.pop("cost"), "total_usd": result.this_try.cost.total_usd}
+    return {**own, "planned_cost": planned_cost}
 
 
 def _instances(plan: TransferPlan | None) -> dict[str, int]:

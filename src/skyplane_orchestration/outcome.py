@@ -9,6 +9,7 @@ from itertools import islice, pairwise
 from typing import Any, Final
 
 from skyplane_gateway.documents import reading
+from skyplane_gateway.lead.totals import Totals
 from skyplane_orchestration.errors import InternalError
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.job import TransferJob
@@ -20,6 +21,7 @@ from skyplane_orchestration.result import (
     FailedObject,
     TransferResult,
     TransferState,
+    TryOutcome,
 )
 from skyplane_orchestration.units import bytes_to_gb, gbps_of, usd_per_hour_to_usd_per_s
 
@@ -45,6 +47,7 @@ class TransferStatus:
         error: what the lead says of the whole (`code`, `message`, `is_permanent`).
         delivered_bytes: route number -> payload with a receipt.
         not_carried, not_carried_by_name: see `TransferResult.metadata_not_carried`.
+        earlier: what the epochs before this one have sent, and how long they worked.
     """
 
     transfer_key: str
@@ -70,6 +73,7 @@ class TransferStatus:
     not_carried: int = 0
     not_carried_by_name: Mapping[str, int] = field(default_factory=dict)
     unfinished: int = 0
+    earlier: Totals = field(default_factory=Totals)
 
     @property
     def is_running(self) -> bool:
@@ -114,6 +118,7 @@ class TransferStatus:
                 not_carried=document.get("not_carried", 0),
                 not_carried_by_name=dict(document.get("not_carried_by_name", {})),
                 unfinished=document.get("unfinished", _rest(document)),
+                earlier=Totals.from_dict(document.get("earlier", {})),
                 skipped=document["skipped"],
                 failed=document["failed"],
                 seconds=document["seconds"],
@@ -161,7 +166,8 @@ def result_of(
     manifest_uri: str = "",
     warnings: tuple[str, ...] = (),
 ) -> TransferResult:
-    """The result of a transfer that has ended.
+    """The result of a transfer that has ended, as far as its last epoch goes: `Spending` knows
+    of the others.
 
     Raises InternalError where an object is in none of its counts, or in two.
     """
@@ -172,6 +178,9 @@ def result_of(
     if state == "failed" and job.allow_failed and error.get("code") == "objects-failed":
         state = "succeeded"
     edges = edge_outcomes(fleet, status.delivered_bytes, seconds)
+    cost = cost_of(fleet, status, fleet.provision_s)
+    own_bytes = status.copied_bytes - status.copied_earlier_bytes
+    goodput_gbps = rate_gbps(own_bytes, seconds)
     return TransferResult(
         transfer_key=status.transfer_key,
         epoch=status.epoch,
@@ -186,10 +195,17 @@ def result_of(
         copied_earlier=status.copied_earlier,
         unfinished=status.unfinished,
         seconds=seconds,
-        goodput_gbps=_rate_gbps(status.copied_bytes - status.copied_earlier_bytes, seconds),
+        goodput_gbps=goodput_gbps,
         planned_gbps=fleet.plan.throughput_gbps,
         edges=edges,
-        cost=cost_of(fleet, status, fleet.provision_s),
+        cost=cost,
+        this_try=TryOutcome(
+            copied=status.copied - status.copied_earlier,
+            copied_bytes=own_bytes,
+            seconds=seconds,
+            goodput_gbps=goodput_gbps,
+            cost=cost,
+        ),
         failures=listed_failures(job, status.failures),
         error=cut(str(error.get("message", "")), _ERROR_BYTES),
         error_code=str(error.get("code", "")),
@@ -275,7 +291,7 @@ def edge_outcomes(
             src=edge.src,
             dst=edge.dst,
             planned_gbps=edge.flow_gbps,
-            achieved_gbps=_rate_gbps(size, seconds),
+            achieved_gbps=rate_gbps(size, seconds),
             sent_bytes=size,
         )
         for edge in fleet.plan.edges
@@ -283,8 +299,34 @@ def edge_outcomes(
     )
 
 
-def _rate_gbps(size_bytes: int, seconds: float) -> float:
+def rate_gbps(size_bytes: int, seconds: float) -> float:
     return gbps_of(size_bytes, seconds) if seconds > 0 else 0.0
+
+
+def earlier_cost(fleet: Fleet, totals: Totals) -> tuple[CostOutcome, int]:
+    """What earlier tries have cost, at the prices and with the instances of this try's plan.
+
+    Journals tell neither prices nor fleets. The time in which earlier fleets came up is not in
+    it, nor are requests: the plan has one sum of them, for the whole job.
+
+    Returns:
+        The cost, and the bytes of hops that this plan does not have, which are not in it.
+    """
+    prices = {(edge.src, edge.dst): edge.usd_per_gb for edge in fleet.plan.edges}
+    known = [row for row in totals.sent if (row.src, row.dst) in prices]
+    cost = CostOutcome(
+        egress_usd=sum(bytes_to_gb(row.size_bytes) * prices[row.src, row.dst] for row in known),
+        instance_usd=_usd_per_s(fleet) * totals.seconds,
+        request_usd=0.0,
+    )
+    return cost, sum(row.size_bytes for row in totals.sent) - sum(row.size_bytes for row in known)
+
+
+def _usd_per_s(fleet: Fleet) -> float:
+    return sum(
+        group.count * usd_per_hour_to_usd_per_s(group.usd_per_hour)
+        for group in fleet.plan.instances.values()
+    )
 
 
 def cost_of(fleet: Fleet, status: TransferStatus, up_s: float) -> CostOutcome:
@@ -296,12 +338,8 @@ def cost_of(fleet: Fleet, status: TransferStatus, up_s: float) -> CostOutcome:
     plan = fleet.plan
     edges = edge_outcomes(fleet, status.delivered_bytes, status.seconds)
     prices = {(edge.src, edge.dst): edge.usd_per_gb for edge in plan.edges}
-    per_second = sum(
-        group.count * usd_per_hour_to_usd_per_s(group.usd_per_hour)
-        for group in plan.instances.values()
-    )
     return CostOutcome(
         egress_usd=sum(bytes_to_gb(edge.sent_bytes) * prices[edge.src, edge.dst] for edge in edges),
-        instance_usd=per_second * (status.seconds + up_s),
+        instance_usd=_usd_per_s(fleet) * (status.seconds + up_s),
         request_usd=(plan.cost.request_usd or 0.0) if status.copied else 0.0,
     )

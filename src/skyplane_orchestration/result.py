@@ -58,6 +58,25 @@ class CostOutcome:
         return self.egress_usd + self.instance_usd + self.request_usd
 
 
+#: What costs nothing.
+NO_COST: Final = CostOutcome(egress_usd=0.0, instance_usd=0.0, request_usd=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TryOutcome:
+    """What one try of a transfer did, of the whole that its result tells of.
+
+    A try is one call that submits, joins or resumes the transfer, with all the leads that it
+    saw. An epoch that it joined counts from its beginning.
+    """
+
+    copied: int = 0
+    copied_bytes: int = 0
+    seconds: float = 0.0
+    goodput_gbps: float = 0.0
+    cost: CostOutcome = NO_COST
+
+
 @dataclass(frozen=True, slots=True)
 class TransferResult:
     """One transfer, ended (or, in a status call, as far as it is).
@@ -68,10 +87,12 @@ class TransferResult:
         unfinished: those that are none of that, since the transfer ended before; a resume
             goes on with them.
         copied_bytes: their size.
-        seconds: from submit to the last commit.
+        seconds: time in which a lead worked, of all tries: each from its submit to its end.
+            Pauses between tries are not in it.
         copied_earlier: copied before the transfer was resumed or changed its lead.
-        goodput_gbps: verified payload at the destination over `seconds`, without what was
-            copied earlier.
+        goodput_gbps: verified payload at the destination over `seconds`.
+        edges, cost: of all tries, like `copied_bytes` and `seconds`.
+        this_try: what this try did.
         planned_gbps: what the plan promised.
         failures: the first of the failed objects: at most `MAX_LISTED_FAILURES`, fewer
             where their keys are long.
@@ -115,6 +136,7 @@ class TransferResult:
     not_carried_by_name: Mapping[str, int] = field(default_factory=dict)
     unfinished: int = 0
     gateways: str = ""
+    this_try: TryOutcome = TryOutcome()
 
     @property
     def used_gateways(self) -> bool:
@@ -131,13 +153,21 @@ class TransferResult:
         for name in ("edges", "failures", "warnings"):
             document[name] = list(document[name])
         document["cost"]["total_usd"] = self.cost.total_usd
+        document["this_try"]["cost"]["total_usd"] = self.this_try.cost.total_usd
         return {"schema_version": SCHEMA_VERSION, **document}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TransferResult:
         """Raises ConfigurationInvalid for another schema version or a broken document."""
         document = dict(as_mapping(data, "a transfer result"))
-        cost = as_mapping(document.get("cost"), "a transfer result: cost")
-        # A sum, written for readers; it is added up again here.
-        document["cost"] = {name: cost[name] for name in cost if name != "total_usd"}
+        document["cost"] = _items(document.get("cost"), "cost")
+        if "this_try" in document:
+            own = as_mapping(document["this_try"], "a transfer result: this_try")
+            document["this_try"] = {**own, "cost": _items(own.get("cost"), "this_try: cost")}
         return decode(cls, document, "a transfer result", version=SCHEMA_VERSION)
+
+
+def _items(cost: object, name: str) -> dict[str, Any]:
+    """A cost without its sum, which is written for readers and added up again here."""
+    found = as_mapping(cost, f"a transfer result: {name}")
+    return {item: found[item] for item in found if item != "total_usd"}

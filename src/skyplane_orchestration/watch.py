@@ -290,10 +290,7 @@ class Watch:
         before = self.submitted
         self.submitted = replace(before, epoch=tenure.epoch, lead=tenure.lead)
         instead = "again" if tenure.lead == before.lead else f"in place of {before.lead}"
-        text = (
-            f"{tenure.lead} leads {instead}, in epoch {tenure.epoch}; but for the cost, the "
-            "figures of this result are of that epoch"
-        )
+        text = f"{tenure.lead} leads {instead}, in epoch {tenure.epoch}"
         log.warning("transfer %s: %s", before.transfer_key, text)
         self.warnings.append(text)
         if self._on_submitted is not None:

@@ -16,12 +16,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.documents import as_mapping, decode
 from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.lead.totals import Totals
 from skyplane_gateway.protocol.buffers import Buffer
 from skyplane_gateway.protocol.checksum import crc32c
 from skyplane_gateway.selection.keys import folder_of
@@ -206,6 +207,7 @@ class Journal:
         failed: keys that failed, as many as there was room for; `failed_count` is all.
         is_complete: every object that an epoch of this rule listed is at the destination, and
             none has been listed since: who finds the source empty now knows why.
+        totals: of all epochs of this rule, this one included.
     """
 
     transfer_key: str
@@ -224,6 +226,7 @@ class Journal:
     failed: tuple[FailedRow, ...] = ()
     failed_count: int = 0
     is_complete: bool = False
+    totals: Totals = field(default_factory=Totals)
 
     def __post_init__(self) -> None:
         _ensure_transfer_key(self.transfer_key)
@@ -254,6 +257,7 @@ class Journal:
             "failed": [row.to_dict() for row in self.failed],
             "failed_count": self.failed_count,
             "is_complete": self.is_complete,
+            "totals": self.totals.to_dict(),
         }
 
     @classmethod

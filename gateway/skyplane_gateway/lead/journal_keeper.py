@@ -23,6 +23,7 @@ from skyplane_gateway.errors import (
 )
 from skyplane_gateway.lead.journal import DoneRow, Journal, LostRow, UploadRow
 from skyplane_gateway.lead.ledger import Ledger
+from skyplane_gateway.lead.totals import Totals
 
 log = logging.getLogger(__name__)
 
@@ -138,6 +139,7 @@ class JournalKeeper:
         identity: transfer key, epoch, rule and chunk bytes; `writer` must be this
             process's own (a random text).
         inherited: the newest journal of the same rule; its rows live on in ours.
+        totals: of all epochs until now.
         interval_s: see `INTERVAL_S`.
         heartbeat_s: see `HEARTBEAT_S`.
         randomness: of the pauses between attempts; the system's by default.
@@ -150,6 +152,7 @@ class JournalKeeper:
         identity: Journal,
         inherited: Journal | None,
         *,
+        totals: Callable[[], Totals] = Totals,
         interval_s: float = INTERVAL_S,
         heartbeat_s: float = HEARTBEAT_S,
         randomness: random.Random | None = None,
@@ -157,6 +160,7 @@ class JournalKeeper:
         self._call = call
         self._randomness = randomness or random.SystemRandom()
         self._folder = folder
+        self._totals = totals
         self._identity = identity
         self._interval_s = interval_s
         self._heartbeat_s = heartbeat_s
@@ -225,6 +229,10 @@ class JournalKeeper:
 
     def failed(self, key: str, code: str) -> None:
         self._ledger.failed(key, code)
+        self._touch()
+
+    def moved(self) -> None:
+        self._ledger.moved()
         self._touch()
 
     @property
@@ -305,7 +313,7 @@ class JournalKeeper:
             self._timer.cancel()
             self._timer = None
         self._sequence += 1
-        journal = self._ledger.journal(self._sequence)
+        journal = replace(self._ledger.journal(self._sequence), totals=self._totals())
         answer = await self._patiently(
             "write_journal",
             {"folder": self._folder, "journal": journal.to_dict(), "if_match": self._etag},

@@ -231,6 +231,10 @@ class Ledger:
         self.revision += 1
         self._is_complete = is_complete
 
+    def moved(self) -> None:
+        """Much was sent, although no key has come further; the journal tells of that too."""
+        self.revision += 1
+
     # -- the journal
 
     def journal(self, sequence: int) -> Journal:

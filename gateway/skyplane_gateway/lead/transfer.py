@@ -35,6 +35,7 @@ from skyplane_gateway.lead.report import Report
 from skyplane_gateway.lead.resume import Doubt, Past, keeps_unseen
 from skyplane_gateway.lead.sinks import Sinks
 from skyplane_gateway.lead.source_calls import SourceCalls
+from skyplane_gateway.lead.totals import SentRow, Totals, sent_over
 from skyplane_gateway.lead.work import Work
 from skyplane_gateway.stores.base import ObjectStore, StoreCapabilities
 from skyplane_gateway.stores.limited import is_throttling
@@ -42,6 +43,10 @@ from skyplane_gateway.stores.limited import is_throttling
 log = logging.getLogger(__name__)
 
 TransferState = Literal["running", "succeeded", "failed", "cancelled"]
+
+#: So often the journal is written where bytes move and no object ends: what a lead that is
+#: lost has sent since is in nobody's totals.
+_TOTALS_S: Final = 60.0
 
 #: How long a transfer that breaks off waits for its journal to be written once more.
 _LAST_WRITE_S: Final = 5.0
@@ -142,6 +147,9 @@ class LeadTransfer:
         self._stopped: SkyplaneError | None = None
         self._work: Work | None = None
         self._was_listed = False
+        self._routes = topology.routes
+        #: Of the epochs before.
+        self._earlier = Totals()
 
     def stop(self, why: SkyplaneError) -> None:
         """Said before the task of `run` is cancelled: end as failed, with that error, and
@@ -199,6 +207,7 @@ class LeadTransfer:
         duties.append(asyncio.create_task(self._courier.hasten()))
         duties.append(asyncio.create_task(self._source.watch(self.progress)))
         duties.append(asyncio.create_task(keeper.run()))
+        duties.append(asyncio.create_task(self._note_totals(keeper)))
         work = asyncio.create_task(self._move(objects, keeper))
         try:
             done, _ = await asyncio.wait({work, *duties}, return_when=asyncio.FIRST_COMPLETED)
@@ -285,6 +294,7 @@ class LeadTransfer:
 
     async def _write_last(self, keeper: JournalKeeper) -> None:
         """Write the journal once more, for whoever goes on with the transfer."""
+        keeper.moved()
         last = asyncio.create_task(keeper.flush())
         try:
             await asyncio.wait({last}, timeout=_LAST_WRITE_S)
@@ -323,8 +333,15 @@ class LeadTransfer:
             began_unix_s=self._now(),
         )
         self._keeper = JournalKeeper(
-            self._verb, self._folder, identity, past.journal, randomness=self._randomness
+            self._verb,
+            self._folder,
+            identity,
+            past.journal,
+            totals=self._totals,
+            randomness=self._randomness,
         )
+        if past.journal is not None:
+            self._earlier = past.journal.totals
         recovery = Recovery(
             Past(past.journal, doubt), self._verb, self._source, self._keeper.place()
         )
@@ -371,6 +388,28 @@ class LeadTransfer:
 
     # -- what others may know
 
+    def _totals(self) -> Totals:
+        """Of all epochs until now."""
+        counters = self.report.counters
+        end = self._clock() if self._ended is None else self._ended
+        own = Totals(
+            seconds=end - self._started,
+            sent=sent_over(self._routes, self._dispatcher.delivered_bytes()),
+            not_carried=counters.not_carried,
+            not_carried_by_name=counters.not_carried_by_name,
+        )
+        return self._earlier.plus(own)
+
+    async def _note_totals(self, keeper: JournalKeeper) -> None:
+        """Have the journal written while a large object moves and nothing else happens."""
+        noted: tuple[SentRow, ...] = ()
+        while True:
+            await asyncio.sleep(_TOTALS_S)
+            sent = self._totals().sent
+            if sent != noted:
+                noted = sent
+                keeper.moved()
+
     def progress(self) -> tuple[float, ...]:
         """A value that changes while the transfer moves.
 
@@ -394,6 +433,7 @@ class LeadTransfer:
     def status(self) -> dict[str, Any]:
         counters = self.report.counters
         end = self._clock() if self._ended is None else self._ended
+        totals = self._totals()
         return {
             "transfer_key": self.transfer_key,
             "epoch": self.epoch,
@@ -411,9 +451,10 @@ class LeadTransfer:
             "failed_bytes": counters.failed_bytes,
             "unfinished": counters.unfinished,
             "pinned_by_time": counters.pinned_by_time,
-            "not_carried": counters.not_carried,
-            "not_carried_by_name": dict(counters.not_carried_by_name),
+            "not_carried": totals.not_carried,
+            "not_carried_by_name": dict(totals.not_carried_by_name),
             "seconds": end - self._started,
+            "earlier": self._earlier.to_dict(),
             "sendings": self._courier.sendings,
             "resent": self._courier.resent,
             "routes_down": {

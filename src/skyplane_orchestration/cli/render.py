@@ -158,6 +158,14 @@ def result_parts(result: TransferResult) -> list[Any]:
         ),
         plain(where_gateways_run(result.gateways)),
     ]
+    own = result.this_try
+    if own.seconds < result.seconds:
+        parts.append(
+            Text(
+                f"this try: {own.copied} objects ({size(own.copied_bytes)}) in"
+                f" {duration(own.seconds)}, {usd(own.cost.total_usd)}"
+            )
+        )
     if result.failures:
         parts.append(
             table(

@@ -9,7 +9,7 @@ import dagster as dg
 
 from skyplane_orchestration.fleet import where_gateways_run
 from skyplane_orchestration.job import TransferJob
-from skyplane_orchestration.lineage import transfer_facts
+from skyplane_orchestration.lineage import this_try_facts, transfer_facts
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.result import TransferResult
 
@@ -46,6 +46,7 @@ def materialization_metadata(
         "skyplane/planned_egress_cost_usd": dg.MetadataValue.float(result.cost.egress_usd),
         "skyplane/planned_vm_cost_usd": dg.MetadataValue.float(result.cost.instance_usd),
         "skyplane/planned_cost_usd": dg.MetadataValue.float(result.cost.total_usd),
+        "skyplane/this_try": dg.MetadataValue.json(this_try_facts(result)),
         "skyplane/facts": dg.MetadataValue.json(transfer_facts(job, plan, result)),
         **plan_metadata(plan),
     }

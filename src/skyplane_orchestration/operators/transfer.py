@@ -136,6 +136,15 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
             result.cost.total_usd,
             where_gateways_run(result.gateways),
         )
+        own = result.this_try
+        if own.seconds < result.seconds:
+            self.log.info(
+                "of that in this try: %d objects, %d bytes in %.1f s, %.4f USD",
+                own.copied,
+                own.copied_bytes,
+                own.seconds,
+                own.cost.total_usd,
+            )
         if result.moved:
             self.log.info("%d of them were deleted at the source", result.moved)
         for warning in result.warnings:

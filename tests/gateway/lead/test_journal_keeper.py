@@ -11,6 +11,7 @@ from skyplane_gateway.errors import GatewayError, StaleEpoch, StoreUnavailable
 from skyplane_gateway.lead import journal_keeper
 from skyplane_gateway.lead.journal import DoneRow, Journal, LostRow, UploadRow
 from skyplane_gateway.lead.journal_keeper import JournalKeeper, inheritance, take_over
+from skyplane_gateway.lead.totals import SentRow, Totals
 
 KEY = "ab" * 16
 IDENTITY = Journal(KEY, 2, "r", 1, writer="w")
@@ -328,3 +329,19 @@ def test_nothing_is_written_before_a_heartbeat_is_over() -> None:
 
     asyncio.run(scenario())
     assert journal_keeper.HEARTBEAT_S <= 3600
+
+
+def test_what_was_sent_is_written_with_whatever_is_and_on_its_own() -> None:
+    async def scenario() -> None:
+        totals = Totals(seconds=1.0)
+        async with Kept(interval_s=0.0, totals=lambda: totals) as kept:
+            kept.keeper.listed("a")
+            await kept.keeper.flush()
+            assert kept.shelf.written[-1].totals == totals
+            totals = Totals(2.0, (SentRow("a", "b", 7),))
+            kept.keeper.moved()
+            kept.shelf.arrived.clear()
+            await kept.shelf.arrived.wait()
+            assert kept.shelf.written[-1].totals == totals
+
+    asyncio.run(scenario())

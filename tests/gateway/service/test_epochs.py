@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,9 +23,11 @@ from skyplane_gateway.lead.journal import (
     rule_digest,
 )
 from skyplane_gateway.lead.peers import RemoteSource
+from skyplane_gateway.lead.totals import SentRow, Totals
 from skyplane_gateway.selection.select import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.limited import open_limited
+from skyplane_gateway.stores.memory import _buckets
 
 SMALL = {"assembly_mib": 32, "readers": 8, "store_threads": 24}
 KEY = "ab" * 16
@@ -346,4 +349,78 @@ def test_an_end_that_slept_through_a_change_of_lead_does_no_harm(fleet_of: Any, 
                 await asyncio.to_thread(asking.store_verb, KEY, 1, "head", verb)
             asking.close()
 
+    asyncio.run(scenario())
+
+
+def test_a_new_epoch_knows_what_those_before_it_have_come_to(fleet_of: Any, kit: Any) -> None:
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        kit.fill(source, {f"o{i}": bytes(MIB) for i in range(4)})
+        objects = _buckets[source.bucket].objects
+        info = replace(objects["o1"].info, not_carried=("tags",))
+        objects["o1"] = replace(objects["o1"], info=info)
+        there = kit.fill(destination, {"o2": b"a stranger's"})
+        spec = kit.copy_spec(source, destination, chunk_bytes=MIB, conflict="fail")
+        async with fleet_of(kit.route(0, "a", "r", "b"), **SMALL) as fleet:
+            statuses = []
+            for epoch in (1, 2, 3):
+                await fleet.attach(KEY, source, destination, epoch=epoch)
+                await fleet.submit(KEY, spec, epoch=epoch)
+                statuses.append(await fleet.ended(KEY))
+                if epoch == 2:
+                    there.delete("o2")
+            first, second, third = statuses
+            assert [status["copied"] for status in statuses] == [3, 3, 4]
+            assert [status["copied_earlier"] for status in statuses] == [0, 3, 3]
+            assert first["earlier"] == Totals().to_dict()
+            sent = [
+                {"src": "a", "dst": "r", "size_bytes": 3 * MIB},
+                {"src": "r", "dst": "b", "size_bytes": 3 * MIB},
+            ]
+            assert second["earlier"]["sent"] == third["earlier"]["sent"] == sent
+            assert second["delivered_bytes"] == {"0": 0}
+            assert 0 < second["earlier"]["seconds"] < third["earlier"]["seconds"]
+            assert second["earlier"]["seconds"] <= first["seconds"]
+            for status in statuses:
+                assert (status["not_carried"], status["not_carried_by_name"]) == (1, {"tags": 1})
+
+    asyncio.run(scenario())
+
+
+def test_the_journal_tells_of_bytes_inside_a_large_object(
+    fleet_of: Any, kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lead that is lost there has sent much, and no object has ended since."""
+    held = threading.Event()
+
+    class Held:
+        def __init__(self, store: Any) -> None:
+            self._store = store
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._store, name)
+
+        def put_part(self, key: str, upload_id: str, number: int, *rest: Any, **more: Any) -> Any:
+            if number == 4:
+                held.wait(60)
+            return self._store.put_part(key, upload_id, number, *rest, **more)
+
+    async def scenario() -> None:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        kit.fill(source, {"large": bytes(4 * MIB)})
+        async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
+            await fleet.attach(KEY, source, destination)
+            await fleet.submit(KEY, kit.copy_spec(source, destination, chunk_bytes=MIB))
+            sent = (SentRow("a", "b", 3 * MIB),)
+            await fleet.until(
+                lambda: any(row.totals.sent == sent for row in kit.journals(destination))
+            )
+            held.set()
+            assert (await fleet.ended(KEY))["state"] == "succeeded"
+
+    monkeypatch.setattr("skyplane_gateway.lead.transfer._TOTALS_S", 0.01)
+    monkeypatch.setattr(
+        "skyplane_gateway.ends.open_limited",
+        lambda spec, credentials=None: Held(open_limited(spec, credentials)),
+    )
     asyncio.run(scenario())
