@@ -102,6 +102,8 @@ def test_home_is_expanded_and_a_folder_stays_a_folder(monkeypatch: pytest.Monkey
         ("file://relative/path", "absolute path"),
         ("", "write . for the current folder"),
         ("-", "write ./- for a file"),
+        ("s3://minio:9000/bucket/key", "'minio:9000' in .* is no name of a bucket"),
+        ("s3://two words/key", "is no name of a bucket"),
         ("a:dst", "write ./a:dst for a file"),
         ("minio:bucket/key", "write ./minio:bucket/key for a file, or s3://"),
         ("C:\\data", "write ./"),

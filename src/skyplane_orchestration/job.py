@@ -193,7 +193,8 @@ class TransferJob:
         objective: None asks for the cheapest plan at the rate of the direct path
             with one instance at each end.
         recursive: the source is a prefix; without it, one object.
-        include, exclude: globs on the key below the source prefix; exclude wins.
+        include, exclude: globs that match the whole key below the source prefix, `*` across
+            slashes too; exclude wins. docs/cli.md compares them with other tools' globs.
         conflict: what to do with an object that is already there.
         publish_last: further globs of objects that are written after all others.
         verify: see `Verification`.

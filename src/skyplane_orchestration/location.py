@@ -9,6 +9,7 @@ ordinary URL and is decoded once.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,6 +23,9 @@ _AZURE_HOST_SUFFIX: Final = ".blob.core.windows.net"
 
 #: URL scheme -> the kind of store behind it, as `skyplane_gateway.stores` names it.
 _STORE_KINDS: Final = {"s3": "s3", "gs": "gcs", "az": "azure", "file": "file"}
+
+#: What S3 and its SDKs take for a bucket: a name, or the ARN of an access point.
+_BUCKET: Final = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:.*")
 
 #: Schemes of other tools for the same stores.
 _SAME_STORE: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
@@ -77,7 +81,8 @@ class Location:
             _require_no_secret("the endpoint", endpoint.netloc)
             if endpoint.scheme not in ("http", "https") or not endpoint.hostname:
                 raise InvalidLocation(
-                    f"endpoint {self.endpoint_url!r} is not an http:// or https:// address"
+                    f"endpoint {self.endpoint_url!r} is not an http:// or https:// address, such "
+                    "as http://127.0.0.1:9000"
                 )
 
     def __hash__(self) -> int:
@@ -198,6 +203,10 @@ def _split(url: str) -> tuple[str, str, str]:
         return kind, f"{bucket}/{container}", key
     if not bucket:
         raise InvalidLocation(f"{url!r} names no bucket")
+    if kind == "s3" and not _BUCKET.fullmatch(bucket):
+        raise InvalidLocation(
+            f"{bucket!r} in {url!r} is no name of a bucket; an endpoint is given apart"
+        )
     return kind, bucket, key
 
 

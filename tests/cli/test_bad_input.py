@@ -86,6 +86,15 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (("cp -r", "sync"), "{tree} {tmp}/new --chunk-mib 1", ": --chunk-mib must be from 5 to 512"),
     (WITH_GOAL, f"{ENDS} --max-cost-usd 5", "give --volume-gb, or list"),
     (WITH_GOAL, f"{ENDS} --max-job-usd 5", ": --max-job-usd needs a volume: give --volume-gb"),
+    # ---- options of other tools, and of other verbs
+    (("cp -r", "sync"), "{tree} {tmp}/new --delete", "--delete (see skyplane-orch "),
+    (("cp",), "{tree} {tmp}/new -R", "unrecognized arguments: -R; did you mean -r? (see"),
+    (("cp -r",), "{tree} {tmp}/new --dryrun", "did you mean --dry-run? (see skyplane-orch cp"),
+    (("cp -r", "sync"), "{tree} {tmp}/new --region aws:us-east-1", "did you mean --src-region?"),
+    (("cp", "verify"), "{tree} {tmp}/new more", "unrecognized arguments: more"),
+    (("grid show",), "shipped --colour", "(see skyplane-orch grid show --help)"),
+    (("cp -r", "sync"), "{tree} {tmp}/new --chunk-mib 8MB", "'8MB' is not a whole number"),
+    (("cp -r",), "{tree} s3://b/ --dst-endpoint host:9000", "such as http://127.0.0.1:9000"),
     # ---- numbers
     *[
         (ALL, f"{ENDS} {option}={bad}", option)

@@ -46,6 +46,39 @@ def test_help_of_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"skyplane-orch {verb}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("skyplane-orch res", {"resume "}),
+        ("skyplane-orch cp --dry", {"--dry-run "}),
+        (
+            "skyplane-orch sync a b --conflict replace-if-",
+            {"replace-if-newer", "replace-if-different"},
+        ),
+    ],
+)
+def test_the_shell_is_told_what_may_come_next(line: str, offered: set[str], tmp_path: Path) -> None:
+    answer = tmp_path / "answer"
+    asked = {
+        **os.environ,
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+        "_ARGCOMPLETE_IFS": "\n",
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+    }
+    code = "from skyplane_orchestration.cli.main import entry_point; entry_point()"
+    done = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(answer.read_text().split("\n")) == offered
+    # Without the package there is nothing to offer, and no traceback in the middle of a line.
+    lacking = f"import sys; sys.modules['argcomplete'] = None; {code}"
+    done = subprocess.run(
+        [sys.executable, "-c", lacking], env=asked, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+
+
 def test_nothing_heavy_is_loaded_to_parse_a_command() -> None:
     code = (
         "import sys\n"

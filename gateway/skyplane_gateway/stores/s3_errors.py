@@ -123,7 +123,8 @@ def translate(error: ClientError | BotoCoreError, what: str) -> SkyplaneError:
         return _from_answer(error, what)
     if isinstance(error, _NO_CREDENTIALS):
         return Unauthenticated(
-            f"{what}: there are no usable credentials; give some for this location"
+            f"{what}: there are no usable credentials; set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or give this location a profile or a connection"
         )
     if isinstance(error, ProfileNotFound):
         return ConfigurationInvalid(f"{what}: there is no such credentials profile; check its name")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, Final, NoReturn, get_args
 
-from skyplane_orchestration.cli.option_values import number_above_zero, pair
+from skyplane_orchestration.cli.option_values import number_above_zero, pair, whole_number_from
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.job import (
     ConflictRule,
@@ -23,12 +25,29 @@ from skyplane_orchestration.location import Location
 Subparsers = Any
 
 
+#: How alike two options are where one may be meant by the other.
+_ALIKE: Final = 0.8
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that raises ConfigurationInvalid instead of printing its usage."""
 
     def __init__(self, **options: Any) -> None:
         # An abbreviation that works today is ambiguous with the next option.
         super().__init__(**{"allow_abbrev": False, **options})
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Refuse what is not known here: the parser of the whole command names no verb's help."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            near = difflib.get_close_matches(
+                unknown[0].partition("=")[0].lower(), self._option_string_actions, 1, _ALIKE
+            )
+            hint = f"; did you mean {near[0]}?" if near else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         raise ConfigurationInvalid(f"{message} (see {self.prog} --help)")
@@ -92,10 +111,19 @@ def add_keys(parser: Parser, verb: str) -> argparse._ArgumentGroup:
         help=f"SRC is a prefix: {verb} what lies below it",
     )
     group.add_argument(
-        "--include", action="append", default=[], metavar="GLOB", help=f"{verb} these keys alone"
+        "--include",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help=f"{verb} these alone; GLOB has to match the whole key below SRC, and * also matches"
+        " slashes: *.csv takes a.csv and x/a.csv, a.csv only the first (may be repeated)",
     )
     group.add_argument(
-        "--exclude-keys", action="append", default=[], metavar="GLOB", help="leave out these keys"
+        "--exclude-keys",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="leave these out, whatever --include says; GLOB as there (may be repeated)",
     )
     return group
 
@@ -134,7 +162,13 @@ def add_selection(parser: Parser) -> None:
         action="store_true",
         help="give copies of files no content type by their names",
     )
-    group.add_argument("--chunk-mib", type=int, default=Limits().chunk_mib, metavar="MIB")
+    group.add_argument(
+        "--chunk-mib",
+        type=whole_number_from(1),
+        default=Limits().chunk_mib,
+        metavar="MIB",
+        help="size of a chunk, and of an uploaded part, from 5 to 512 (default: %(default)s)",
+    )
     group.add_argument(
         "--manifest", metavar="PATH", help="path or URL for the list of all objects (Parquet)"
     )

@@ -46,7 +46,18 @@ _EPILOGUE: Final = (
 
 
 def entry_point() -> None:
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
     sys.exit(main(sys.argv[1:]))
+
+
+def _complete() -> None:
+    """Tell the shell what may come next, where argcomplete is installed; does not return then."""
+    try:
+        import argcomplete
+    except ModuleNotFoundError:
+        sys.exit(FAILED)
+    argcomplete.autocomplete(build_parser())
 
 
 def build_parser() -> Parser:

@@ -135,6 +135,29 @@ def test_one_object_that_is_not_there(prefix: str, says: str) -> None:
         run(SelectionRule(prefix, "b", recursive=False), Listing("a/k", "ab"), Listing())
 
 
+@pytest.mark.parametrize(
+    ("include", "exclude", "taken"),
+    [
+        (("*.csv",), (), ["a.csv", "x/a.csv", "x/y/a.csv"]),
+        (("a.csv",), (), ["a.csv"]),
+        (("a.csv", "*/a.csv"), (), ["a.csv", "x/a.csv", "x/y/a.csv"]),
+        (("x/*.csv",), ("x/*/*",), ["x/a.csv"]),
+        (("x/*",), (), ["x/a.csv", "x/y/a.csv"]),
+        (("x?a.csv",), (), ["x/a.csv"]),
+        (("[!a]*",), (), ["x/a.csv", "x/y/a.csv"]),
+        (("/x/*",), (), []),
+        (("{a,b}.csv",), (), []),
+        (("A.csv",), (), []),
+        ((), ("*.csv",), []),
+    ],
+)
+def test_globs_are_as_the_page_of_the_command_says(
+    include: tuple[str, ...], exclude: tuple[str, ...], taken: list[str]
+) -> None:
+    rule = SelectionRule("in/", "", include=include, exclude=exclude)
+    assert [key for key in ("a.csv", "x/a.csv", "x/y/a.csv") if rule.takes(key)] == taken
+
+
 def test_filters_apply_to_one_object_too() -> None:
     rule = SelectionRule("a/k.csv", "b/", recursive=False, exclude=("k.*",))
     assert run(rule, Listing("a/k.csv"), Listing()) == []
