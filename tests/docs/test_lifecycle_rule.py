@@ -26,6 +26,7 @@ def configuration() -> Any:
 def test_s3_takes_it(configuration: Any) -> None:
     model = botocore.session.get_session().get_service_model("s3")
     shape = model.operation_model("PutBucketLifecycleConfiguration").input_shape
+    assert shape is not None
     request = {"Bucket": "b", "LifecycleConfiguration": configuration}
     assert ParamValidator().validate(request, shape).generate_report() == ""
 
