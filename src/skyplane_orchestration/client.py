@@ -388,8 +388,7 @@ class Client(Planning):
             return None
         from skyplane_orchestration.unchanged import result_if_unchanged
 
-        with timed("comparison of both ends"):
-            return result_if_unchanged(job, self.transfer_key(job), self._credentials)
+        return result_if_unchanged(job, self.transfer_key(job), self._credentials)
 
     def run(
         self,

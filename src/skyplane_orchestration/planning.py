@@ -164,7 +164,8 @@ class Planning:
         Raises:
             StoreError: it is missing, closed to us, or does not answer.
         """
-        survey.check_destination(job, self._credentials)
+        with timed("check of the destination"):
+            survey.check_destination(job, self._credentials)
 
     def check_move(self, job: TransferJob) -> None:
         """See that a move may delete at its source; nothing to do for a copy.

@@ -22,6 +22,7 @@ from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.result import CostOutcome, TransferResult
 from skyplane_orchestration.steering import newest_journal
 from skyplane_orchestration.survey import require_ends_apart, rule_of, spec_of
+from skyplane_orchestration.timing import timed
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,8 @@ def result_if_unchanged(
         return None
     began_s = time.monotonic()
     try:
-        kept = _kept_objects(job, transfer_key, credentials)
+        with timed("comparison of both ends"):
+            kept = _kept_objects(job, transfer_key, credentials)
     except _TooMany:
         log.info("more than %d keys to compare; the gateways compare them", MOST_KEYS)
         return None

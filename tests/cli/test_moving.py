@@ -144,3 +144,21 @@ def test_a_fleet_of_another_machine_is_bad_input_and_a_lost_one_is_not() -> None
         move(FakeClient(ForeignHost("elsewhere")))
     with pytest.raises(FleetLost):
         move(FakeClient(FleetLost("gone")))
+
+
+def test_v_says_where_the_seconds_go(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for end in ("in", "out"):
+        (tmp_path / end).mkdir()
+        (tmp_path / end / "a").write_bytes(b"the same")
+    monkeypatch.setattr("skyplane_orchestration.cli.main.configure_logging", lambda _: None)
+    caplog.set_level("INFO", "skyplane_orchestration")
+    assert main(["sync", "--conflict", "skip", f"{tmp_path}/in", f"{tmp_path}/out", "-v"]) == 0
+    stages = [record.getMessage().partition(" took ")[0] for record in caplog.records]
+    assert stages == [
+        "start of the command",
+        "check of the destination",
+        "comparison of both ends",
+        "the command after its start",
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -22,6 +23,9 @@ from skyplane_orchestration.cli.terminal import (
     configure_logging,
 )
 from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.timing import timed
+
+log = logging.getLogger(__name__)
 
 _VERBS: Final = (
     "plan",
@@ -119,7 +123,9 @@ def _run(arguments: Sequence[str]) -> int:
         with refusing():
             options = build_parser().parse_args(arguments)
         configure_logging(options.verbose)
-        code: int = options.run_verb(options, Terminal.of(options))
+        log.info("start of the command took %.2f s of processor time", time.process_time())
+        with timed("the command after its start"):
+            code: int = options.run_verb(options, Terminal.of(options))
     except Refused as refused:
         return _report(refused.error, terminal, BAD_INPUT)
     except SkyplaneError as error:
