@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from skyplane_orchestration.wording import duration, size
+from skyplane_orchestration.wording import duration, rate, size, volume
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,27 @@ def test_sizes(count: int, text: str) -> None:
 )
 def test_durations(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("gb", "text"),
+    [
+        (5e4, "50 TB"),
+        (70.0, "70 GB"),
+        (999.9, "999.9 GB"),
+        (1234.5678, "1.235 TB"),
+        (2.5e6, "2.5 PB"),
+        (0.25, "250 MB"),
+        (1.5e-6, "1.5 kB"),
+        (3e-9, "3 B"),
+    ],
+)
+def test_a_volume_has_the_unit_that_fits(gb: float, text: str) -> None:
+    assert volume(gb) == text
+
+
+@pytest.mark.parametrize(
+    ("gbps", "text"), [(4.236, "4.24"), (0.104, "0.10"), (0.0042, "0.0042"), (0.01, "0.01")]
+)
+def test_no_rate_is_shown_as_nothing(gbps: float, text: str) -> None:
+    assert rate(gbps) == text

@@ -1,4 +1,4 @@
-"""Sizes and durations as a person reads them."""
+"""Sizes, rates and durations as a person reads them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from skyplane_orchestration.units import (
     BYTES_PER_KIB,
     BYTES_PER_MIB,
     SECONDS_PER_MINUTE,
+    gb_to_bytes,
 )
 
 
@@ -16,6 +17,20 @@ def size(count_bytes: float) -> str:
         if count_bytes >= factor:
             return f"{count_bytes / factor:.1f} {unit}"
     return f"{count_bytes:.0f} B"
+
+
+def volume(gb: float) -> str:
+    """GB (1e9 B) in the largest decimal unit that leaves at least one, four digits."""
+    count = gb_to_bytes(gb)
+    for unit, zeros in (("PB", 15), ("TB", 12), ("GB", 9), ("MB", 6), ("kB", 3)):
+        if count >= 10**zeros:
+            return f"{count / 10**zeros:.4g} {unit}"
+    return f"{count} B"
+
+
+def rate(gbps: float) -> str:
+    """Gbit/s with two places, and two digits of what these would show as nothing."""
+    return f"{gbps:.2f}" if gbps >= 0.1 else f"{gbps:.2g}"
 
 
 def duration(seconds: float | None) -> str:

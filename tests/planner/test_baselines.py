@@ -174,3 +174,20 @@ def test_without_a_chosen_type_the_first_that_the_quota_allows_is_taken(shipped:
             *pair,
             limits=Limits(vcpu_quota={"aws": 2}, instance_types={"aws": "c6in.xlarge"}),
         )
+
+
+@pytest.mark.parametrize("named", [{}, {"aws": "m5.8xlarge"}])
+def test_all_ways_have_the_instance_types_of_the_plan(shipped: Grid, named: dict[str, str]) -> None:
+    pair = ("aws:us-east-1", "gcp:europe-west3")
+    limits = Limits(instance_types=named)
+    goal = default_objective(shipped, *pair, limits)
+    types = {
+        tag: group.type
+        for tag, group in plan(shipped, *pair, goal, limits=limits).instances.items()
+    }
+    assert types[pair[0]] == named.get("aws", "c7gn.large")
+    for other in (
+        direct(shipped, *pair, limits=limits),
+        multicast_plan(shipped, pair[0], [pair[1]], goal, limits=limits),
+    ):
+        assert {tag: group.type for tag, group in other.instances.items()} == types

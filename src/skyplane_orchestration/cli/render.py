@@ -11,7 +11,7 @@ from rich.text import Text
 
 from skyplane_orchestration.cli.terminal import printable
 from skyplane_orchestration.fleet import where_gateways_run
-from skyplane_orchestration.wording import duration, size
+from skyplane_orchestration.wording import duration, rate, size, volume
 
 if TYPE_CHECKING:
     from skyplane_orchestration.plan import PlanCost, TransferPlan
@@ -73,7 +73,7 @@ def plan_parts(plan: TransferPlan) -> tuple[Table | Text, ...]:
     ]
     if plan.volume_gb is not None:
         rows += [
-            ("volume", f"{plan.volume_gb:.4g} GB"),
+            ("volume", volume(plan.volume_gb)),
             ("time", f"{duration(plan.transfer_s)}, after {duration(plan.provision_s)} to start"),
             ("cost", cost_items(cost)),
         ]
@@ -86,7 +86,7 @@ def plan_parts(plan: TransferPlan) -> tuple[Table | Text, ...]:
     )
     paths = table(
         ("path", ">Gbit/s"),
-        [(" -> ".join(path.regions), f"{path.flow_gbps:.2f}") for path in plan.paths],
+        [(" -> ".join(path.regions), rate(path.flow_gbps)) for path in plan.paths],
     )
     instances = table(
         ("region", ">instances", "type"),

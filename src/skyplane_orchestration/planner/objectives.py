@@ -140,7 +140,13 @@ def candidate_of(
     Args:
         wait_s: what it is taken to wait for its gateways; None for what it does wait.
     """
-    overlay = decode(found.integers)
+    return priced(grid, decode(found.integers), bill, wait_s)
+
+
+def priced(
+    grid: Grid, overlay: Overlay, bill: Bill | None, wait_s: float | None = None
+) -> Candidate:
+    """An overlay and what it costs; see `candidate_of`."""
     cost = costs.itemised(
         costs.egress_usd_per_gb(grid, overlay),
         overlay,

@@ -52,8 +52,10 @@ def write_limit_gbps(grid: Grid, dst: str, limits: Limits) -> float | None:
 
 
 def chosen_type(grid: Grid, tag: str, limits: Limits) -> InstanceType:
-    """The type that the job names for the region's cloud, else the grid's first of that cloud
-    of which the quotas allow one instance.
+    """The type that the job names for the region's cloud, else one that a plan would take too.
+
+    That is the cheapest that does as much as the grid's first of that cloud: of both, the
+    quotas allow an instance, and of the cheapest as many.
 
     Raises GridInvalid for a cloud or a type that the grid does not have.
     """
@@ -61,8 +63,25 @@ def chosen_type(grid: Grid, tag: str, limits: Limits) -> InstanceType:
     default = grid.instance_type(cloud, limits.instance_types.get(cloud))
     if cloud in limits.instance_types:
         return default
-    kinds = (kind for kind in grid.types if kind.cloud == cloud)
-    return next((k for k in kinds if quota_of(grid, tag, k, limits).instances), default)
+    quotas = {
+        kind: quota_of(grid, tag, kind, limits).instances
+        for kind in grid.types
+        if kind.cloud == cloud
+    }
+    first = next((kind for kind in quotas if quotas[kind]), default)
+    no_worse = [kind for kind in quotas if _does_as_much(kind, first)]
+    return min(
+        (kind for kind in no_worse if quotas[kind] >= quotas[first]),
+        key=lambda kind: kind.usd_per_hour,
+    )
+
+
+def _does_as_much(kind: InstanceType, other: InstanceType) -> bool:
+    return (
+        kind.egress_gbps >= other.egress_gbps
+        and kind.ingress_gbps >= other.ingress_gbps
+        and kind.connection_limit >= other.connection_limit
+    )
 
 
 def types_by_cloud(

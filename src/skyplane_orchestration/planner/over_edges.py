@@ -14,6 +14,7 @@ from skyplane_orchestration.planner.objectives import Bill
 from skyplane_orchestration.planner.problem import build_problem
 from skyplane_orchestration.planner.question import Question, least_gbps
 from skyplane_orchestration.planner.search import OPTIMAL_GAP, relative_gap
+from skyplane_orchestration.planner.thin_paths import without_thin_paths
 
 
 def plan_over_edges(
@@ -37,8 +38,9 @@ def plan_over_edges(
         policy=policy,
     )
     question = Question(grid, problem, bill, limits, policy.max_job_usd, proof_s)
-    answer, value = question.answer(objective)
-    candidate = answer.candidate
+    answer = question.answer(objective)
+    candidate = without_thin_paths(question, objective, answer.candidate)
+    value = question.value_of(objective, candidate)
     is_rate = isinstance(objective, MaximizeThroughput)
     gap = max(0.0, answer.bound / value - 1) if is_rate else relative_gap(value, answer.bound)
     made = assemble(

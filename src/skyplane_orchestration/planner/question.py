@@ -80,19 +80,26 @@ class Question:
     def ends(self) -> tuple[str, str]:
         return self.problem.tags[self.problem.src], self.problem.tags[self.problem.dst]
 
-    def answer(self, objective: Objective) -> tuple[Answer, float]:
-        """The answer, and its candidate's value in the unit of the bound.
+    def answer(self, objective: Objective) -> Answer:
+        """The best plan that was found; its bound is in the unit of `value_of`.
 
         Raises PlanInfeasible.
         """
         if isinstance(objective, MaximizeThroughput):
-            fastest = self._fastest(objective)
-            return fastest, fastest.candidate.gbps
+            return self._fastest(objective)
         if isinstance(objective, MinimizeCost) and (objective.exactly or self.bill is None):
             return self._cheapest_per_gb(objective.exactly)
         least = self._least_usd(objective)
         self._require_may_cost(least.candidate)
-        return least, least.candidate.usd
+        return least
+
+    def value_of(self, objective: Objective, candidate: Candidate) -> float:
+        """What the objective counts: Gbit/s, USD per GB (4a), or USD of the job."""
+        if isinstance(objective, MaximizeThroughput):
+            return candidate.gbps
+        if isinstance(objective, MinimizeCost) and (objective.exactly or self.bill is None):
+            return candidate.usd_per_gb
+        return candidate.usd
 
     def binding(self, objective: Objective, candidate: Candidate) -> tuple[str, ...]:
         """Names of what stops the plan from being better."""
@@ -116,28 +123,28 @@ class Question:
             used = candidate.usd_per_gb / (objective.max_usd_per_gb or math.inf)
         return POLICY_MAX_JOB_USD if candidate.usd / self.max_job_usd > used else COST_CEILING
 
-    def _may_cost(self, candidate: Candidate) -> bool:
+    def may_cost(self, candidate: Candidate) -> bool:
         """Whether the policy's most per job allows it."""
         return self.max_job_usd is None or is_within(candidate.usd, self.max_job_usd)
 
     def _require_may_cost(self, candidate: Candidate) -> None:
         """Raises PlanInfeasible."""
-        if self.max_job_usd is not None and not self._may_cost(candidate):
+        if self.max_job_usd is not None and not self.may_cost(candidate):
             raise explain.too_dear(self.ends, self.max_job_usd, candidate.usd, is_policy=True)
 
     # -- the least cost
 
-    def _cheapest_per_gb(self, exactly: bool) -> tuple[Answer, float]:
+    def _cheapest_per_gb(self, exactly: bool) -> Answer:
         """By (4a), without boot; a plan that the policy finds too dear by its total."""
         found = cheapest(self.problem, exactly=exactly, proof_s=self.proof_s)
         if found is None:
             raise explain.infeasible(self.problem, self.limits, self.grid)
         candidate = objectives.candidate_of(self.grid, found, self.bill)
         bound = usd_per_gbit_to_usd_per_gb(found.bound)
-        if self.bill and not self._may_cost(candidate):
+        if self.bill and not self.may_cost(candidate):
             candidate = self._least_total_at_goal(self.bill, candidate)
             self._require_may_cost(candidate)
-        return Answer(candidate, bound), candidate.usd_per_gb
+        return Answer(candidate, bound)
 
     def _least_total_at_goal(self, bill: Bill, otherwise: Candidate) -> Candidate:
         def solve(problem: PlanProblem, wait_s: float) -> Answer | None:

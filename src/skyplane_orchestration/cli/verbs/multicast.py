@@ -101,7 +101,7 @@ def _parts(plan: MulticastPlan) -> list[Table | Text]:
     from rich.text import Text
 
     from skyplane_orchestration.cli.render import cost_items, facts, plain, table, usd
-    from skyplane_orchestration.wording import duration
+    from skyplane_orchestration.wording import duration, rate, volume
 
     rows = [
         ("from", plan.src),
@@ -112,7 +112,7 @@ def _parts(plan: MulticastPlan) -> list[Table | Text]:
     ]
     if plan.volume_gb is not None:
         rows += [
-            ("volume", f"{plan.volume_gb:.4g} GB"),
+            ("volume", volume(plan.volume_gb)),
             ("time", f"{duration(plan.transfer_s)}, after {duration(plan.provision_s)} to start"),
             ("cost", cost_items(plan.cost)),
         ]
@@ -125,7 +125,7 @@ def _parts(plan: MulticastPlan) -> list[Table | Text]:
     trees = table(
         ("tree", ">Gbit/s", "edge"),
         [
-            (f"{number}" if first else "", f"{tree.flow_gbps:.2f}" if first else "", edge)
+            (f"{number}" if first else "", rate(tree.flow_gbps) if first else "", edge)
             for number, tree in enumerate(plan.trees, 1)
             for first, edge in _edges(tree.edges)
         ],

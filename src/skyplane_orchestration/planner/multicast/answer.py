@@ -69,7 +69,7 @@ def multicast_plan(
         destinations: 1 to 8 region tags.
         volume_gb: GB (1e9 bytes) of source data; needed for whatever counts USD or seconds.
         objects: number of objects, for the price of requests.
-        limits: what may be used; each cloud has one type, the named or the grid's default.
+        limits: what may be used; each cloud has one type, the named one or `chosen_type`.
         policy: regions that may relay, and the most a job may cost.
         proof_s: a tenth of the seconds in which another round to improve the plan may begin;
             0 takes the first.

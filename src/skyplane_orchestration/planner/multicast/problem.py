@@ -131,7 +131,7 @@ def build_multicast_problem(
 ) -> MulticastProblem:
     """The problem of one source and several destinations on one grid.
 
-    Each cloud has one instance type, the chosen or the grid's first. The stores at the ends
+    Each region has one instance type (`chosen_type`). The stores at the ends
     cap the rate: a byte is read once, and written once at every destination.
 
     Raises UnknownRegion, ConfigurationInvalid for destinations that are none, twice there,
