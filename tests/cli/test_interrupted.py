@@ -20,7 +20,7 @@ from skyplane_orchestration.provision.base import FoundGateway
 from skyplane_orchestration.provision.local import LocalProvisioner
 from skyplane_orchestration.resuming import ResumeHandle
 
-SEEN = replace(empty_status("ab" * 16, 1), objects=5, copied=3, copied_bytes=300)
+SEEN = replace(empty_status("ab" * 16, 1), objects=5, copied=3, copied_bytes=300, unfinished=2)
 
 Interrupt = Callable[..., None]
 
@@ -88,7 +88,7 @@ def test_a_resume_on_a_fleet_that_stays_up_leaves_its_transfer_running(
 def test_what_had_ended_before_is_told_as_it_ended(
     handle: ResumeHandle, interrupt: Interrupt, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    interrupt(replace(SEEN, state="succeeded", copied=5))
+    interrupt(replace(SEEN, state="succeeded", copied=5, unfinished=0))
     job = handle.job
     assert main(["cp", "-r", job.source.url, job.destination.url, "--json"]) == 130
     document = json.loads(capsys.readouterr().out)
