@@ -1,5 +1,7 @@
 """What the README shows is run as it stands: the DAG, the asset and the commands.
 
+How to install is run by tests/packaging/test_extras.py.
+
 A block counts when a comment directly before it says so, such as `<!-- test: dag -->`.
 All run in processes of their own against one S3 server of this test, which holds every
 bucket that the block names; the first bucket is filled, the second must end up equal.
@@ -145,7 +147,7 @@ def the_only(blocks: dict[str, list[str]], name: str) -> str:
 
 
 def test_every_kind_of_block_is_there(blocks: dict[str, list[str]]) -> None:
-    assert blocks.keys() == {"commands", "python", "dag", "asset"}
+    assert blocks.keys() == {"install", "cp", "commands", "python", "dag", "asset"}
 
 
 def test_it_says_in_five_lines_what_it_is(repository: Path) -> None:
@@ -155,7 +157,12 @@ def test_it_says_in_five_lines_what_it_is(repository: Path) -> None:
 
 def test_snippets_are_as_short_as_promised(blocks: dict[str, list[str]]) -> None:
     lengths = {name: len(the_only(blocks, name).splitlines()) for name in blocks}
-    assert lengths == {"commands": 2, "python": 5, "dag": 10, "asset": 10}
+    shortest = {"install": 3, "cp": 2, "commands": 2, "python": 5, "dag": 10, "asset": 10}
+    assert lengths == shortest
+
+
+def test_it_is_read_in_one_go(repository: Path) -> None:
+    assert len((repository / "README.md").read_text().splitlines()) < 100
 
 
 def test_dag(
@@ -188,6 +195,14 @@ def test_python(
     said = run([sys.executable, "-c", text], environment, tmp_path)
     buckets.assert_copied()
     assert said.startswith(f"{len(CONTENT)} objects,")
+
+
+def test_cp(blocks: dict[str, list[str]], environment: dict[str, str], tmp_path: Path) -> None:
+    environment = {**environment, "XDG_RUNTIME_DIR": str(tmp_path)}
+    text = the_only(blocks, "cp")
+    said = run(["bash", "-euo", "pipefail", "-c", text], environment, tmp_path)
+    assert said.splitlines()[-1] == "hello"
+    assert (tmp_path / "to" / "hello.txt").read_text() == "hello\n"
 
 
 def test_commands(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from pathlib import Path
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
-from tests.packaging.environments import install, make_environment
+from tests.packaging.environments import UV, install, make_environment, skip_without_an_index
 
 PLAN = """
 from skyplane_orchestration import Client, Location, MinimizeCost, TransferJob
@@ -210,5 +211,42 @@ def test_gateway_copies_files(with_extra: WithExtra) -> None:
 
 def test_readme_says_what_each_extra_promises(repository: Path) -> None:
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
-    table = re.findall(r"^\| `(\w+)` \|", (repository / "README.md").read_text(), re.MULTILINE)
-    assert table == [name for name in project["optional-dependencies"] if name != "dev"]
+    (said,) = re.findall(r"Extras:\n(.*?)\n\n", (repository / "README.md").read_text(), re.DOTALL)
+    named = re.findall(r"`(\w+)`:", said)
+    assert named == [name for name in project["optional-dependencies"] if name != "dev"]
+
+
+#: Stands in for pip: the wheel is the one of this test, and packages come from a warm cache.
+PIP = """
+pip() {
+    if test "$1" = wheel; then mkdir dist && cp "$WHEEL" dist/
+    else uv pip install --quiet --reinstall-package skyplane-orchestration \\
+        --python "$PYTHON" "${@:2}"
+    fi
+}
+"""
+
+
+def test_readme_says_how_to_install(
+    repository: Path, wheel: Path, tracked_files: list[str], tmp_path: Path
+) -> None:
+    """From a checkout and from a built wheel, line by line."""
+    readme = (repository / "README.md").read_text()
+    (block,) = re.findall(r"<!-- test: install -->\n```bash\n(.*?)^```$", readme, re.S | re.M)
+    tree = tmp_path / "tree"
+    for name in tracked_files:
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(repository / name, tree / name)
+    python = make_environment(tmp_path / "venv")
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(UV.parent), os.environ["PATH"]]),
+        "UV_SYSTEM_CERTS": "1",
+        "WHEEL": str(wheel),
+        "PYTHON": str(python),
+    }
+    command = ["bash", "-euo", "pipefail", "-c", PIP + block]
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
+    skip_without_an_index(done.stderr)
+    succeeded(done)
+    succeeded(Installed(python, tmp_path).command("--version"))
