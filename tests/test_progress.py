@@ -104,7 +104,8 @@ def test_a_new_lead_counts_from_its_own_beginning(clock: Clock) -> None:
 
 
 def test_an_object_that_was_delivered_twice_is_there_once(clock: Clock) -> None:
-    assert Meter(clock).read(delivered(410)).done_bytes == 400 * MIB
+    reading = Meter(clock).read(delivered(410, seconds=1.0))
+    assert (reading.done_bytes, reading.left_s) == (400 * MIB, None)
 
 
 def test_a_log_has_the_first_line_some_and_the_last(clock: Clock) -> None:

@@ -62,7 +62,8 @@ class Meter:
         total = max(status.size_bytes - status.skipped_bytes - status.failed_bytes, 0)
         done = min(own + status.copied_earlier_bytes, total)
         rate = self._rate(own, status)
-        is_known = status.listed and status.is_running and rate > 0
+        # What is all delivered waits for its commit, and nobody can tell how long.
+        is_known = status.listed and status.is_running and rate > 0 and done < total
         return Reading(done, total, rate, (total - done) / rate if is_known else None)
 
     def _rate(self, own: int, status: TransferStatus) -> float:
