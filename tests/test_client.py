@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,8 @@ class Script:
     found: tuple[FoundGateway, ...] = ()
     recorded: Fleet | None = None
     keys: list[tuple[str, int]] = field(default_factory=list)
+    followers: list[int] = field(default_factory=list)
+    is_in_use: bool = False
 
     def do(self, what: str, *more: Any) -> None:
         self.done.append((what, *more) if more else what)
@@ -209,6 +212,12 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
         def log_tails(self) -> dict[str, str]:
             return {f"{A}/0": "all is well", f"{B}/0": "Traceback (most recent call last): boom"}
 
+        def followers(self, submitted: SubmittedTransfer) -> int:
+            return made.followers.pop(0) if made.followers else 0
+
+        def is_in_use(self) -> bool:
+            return made.is_in_use
+
         def wind_up(self) -> dict[str, str]:
             made.do("wind_up")
             return {f"{A}/0": "from the gateway"}
@@ -254,6 +263,44 @@ def test_one_call_does_it_all_in_order(client: Client, script: Script) -> None:
         "destroy",
     ]
     assert fleets[0].key == client.identity.fleet_key()
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed"])
+def test_others_hear_of_the_end_before_the_fleet_goes_down(
+    client: Client, script: Script, state: str
+) -> None:
+    script.statuses = [status(state, error={"code": "store-error", "message": "lost"})]
+    script.followers = [2, 1, 0]
+    with suppress(TransferFailed):
+        client.run(JOB, plan=PLAN)
+    assert script.slept == [0.25, 0.25]
+    assert names(script)[-2:] == ["wind_up", "destroy"]
+
+
+def test_others_that_hear_nothing_do_not_keep_the_fleet_up(client: Client, script: Script) -> None:
+    script.followers = [1] * 1000
+    client.run(JOB, plan=PLAN)
+    assert sum(script.slept) == pytest.approx(10.0)
+    assert names(script)[-1] == "destroy"
+
+
+def test_a_fleet_that_another_call_uses_is_left_to_it(client: Client, script: Script) -> None:
+    script.is_in_use = True
+    assert client.run(JOB, plan=PLAN).succeeded
+    assert "destroy" not in names(script)
+
+
+def test_an_interruption_while_others_hear_of_the_end_takes_the_fleet_down(
+    script: Script,
+) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    client, script.followers = client_of(script), [1]
+    client._sleep = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        client.run(JOB, plan=PLAN)
+    assert names(script)[-1] == "destroy"
 
 
 @pytest.fixture

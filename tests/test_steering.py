@@ -19,6 +19,7 @@ from skyplane_orchestration.errors import (
     NotFound,
     PermissionDenied,
     SkyplaneError,
+    UnknownTransfer,
 )
 from skyplane_orchestration.failover import FleetView, Submit, Tenure
 from skyplane_orchestration.fleet import Fleet, GatewayHandle
@@ -83,6 +84,7 @@ class FakeControl:
         self.released: dict[str, Any] = {}
         self.errors: dict[str, SkyplaneError] = {}
         self.clears = True
+        self.followers = 0
 
     def _say(self, verb: str, *more: Any) -> None:
         self.calls.append((self.node, verb, *more))
@@ -117,6 +119,10 @@ class FakeControl:
 
     def shutdown(self) -> None:
         self._say("shutdown")
+
+    def transfer_status(self, key: str, *, renew: bool = True) -> dict[str, Any]:
+        self._say("follow" if renew else "followers", key)
+        return {"followers": self.followers}
 
     def report(self, key: str, *, offset: int = 0) -> dict[str, Any]:
         self._say("report", offset)
@@ -213,7 +219,36 @@ def test_what_runs_is_joined_and_not_disturbed() -> None:
     sessions = FakeSessions("ab", "cb")
     sessions.gateways["c"].leading[KEY] = {"epoch": 4, "state": "running"}
     assert submit(sessions) == SubmittedTransfer(KEY, 4, "c", joined=True)
-    assert {call[1] for call in sessions.calls} == {"status"}
+    assert {call[1] for call in sessions.calls} == {"status", "follow"}
+
+
+def test_what_is_taken_down_while_it_is_joined_is_a_fleet_that_is_gone() -> None:
+    sessions = FakeSessions("ab", "cb")
+    sessions.gateways["c"].leading[KEY] = {"epoch": 4, "state": "running"}
+    sessions.gateways["c"].errors["follow"] = GatewayUnreachable("gone")
+    with pytest.raises(FleetLost, match="gone"):
+        submit(sessions)
+    sessions.gateways["c"].errors["follow"] = UnknownTransfer("it was started anew")
+    assert submit(sessions).lead == "c"
+
+
+def test_who_follows_a_transfer() -> None:
+    """Nobody, where its lead does not tell."""
+    sessions = FakeSessions("ab")
+    sessions.gateways["a"].followers = 2
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    submitted = SubmittedTransfer(KEY, 4, "a", joined=True)
+    assert steering.followers(submitted) == 2
+    sessions.gateways["a"].errors["followers"] = GatewayUnreachable("gone")
+    assert steering.followers(submitted) == 0
+
+
+@pytest.mark.parametrize(("state", "is_in_use"), [("running", True), ("succeeded", False)])
+def test_a_fleet_is_in_use_while_a_transfer_runs_on_it(state: str, is_in_use: bool) -> None:
+    sessions = FakeSessions("ab")
+    sessions.gateways["b"].errors["status"] = GatewayUnreachable("gone")
+    sessions.gateways["a"].leading[KEY] = {"epoch": 2, "state": state}
+    assert Steering(sessions).is_in_use() == is_in_use  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -388,7 +423,7 @@ def test_whose_journal_is_seen_before_its_lead_is_joined(tmp_path: Path) -> None
     steering = Steering(sessions)  # type: ignore[arg-type]
     submitted = steering.submit(KEY, job, CredentialSources())
     assert submitted == SubmittedTransfer(KEY, 1, "a", joined=True)
-    assert {call[1] for call in sessions.calls} == {"status"}
+    assert {call[1] for call in sessions.calls} == {"status", "follow"}
 
 
 def test_a_cancel_goes_to_the_lead_first_and_then_to_the_other_ends() -> None:
@@ -445,7 +480,8 @@ def test_winding_up_cancels_what_runs_and_leaves_nobody_out() -> None:
     tails = Steering(sessions).wind_up()  # type: ignore[arg-type]
     assert tails == {"a": "log of a", "b": "log of b"}
     assert [call[0] for call in sessions.calls if call[1] == "cancel"] == ["a", "b"]
-    assert {call[0] for call in sessions.calls if call[1] == "shutdown"} == {"a", "b"}
+    # Whoever ends them holds the fleet's lock, so that nobody adopts one that is ending.
+    assert not [call for call in sessions.calls if call[1] == "shutdown"]
 
 
 def test_winding_up_cancels_what_is_led_by_nobody_who_answers() -> None:

@@ -25,6 +25,7 @@ from skyplane_gateway.errors import (
     SkyplaneError,
     UnknownTransfer,
 )
+from skyplane_gateway.followers import Followers
 from skyplane_gateway.keeper import Keeper
 from skyplane_gateway.lead.local_peers import LocalSink, LocalSource
 from skyplane_gateway.lead.peers import RemoteSink, RemoteSource, SinkPeer, SourcePeer
@@ -114,6 +115,7 @@ class GatewayService:
             loss_of=self.routes.loss,
         )
         self._leads: dict[str, _Led] = {}
+        self.followers = Followers(clock)
         self._keeper = Keeper(
             self.lease,
             lease_s=config.lease_s,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -48,6 +49,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _POLL_S: Final = 1.0
+
+#: Before a call takes its fleet down, others that follow its transfer have so long to hear of
+#: its end: so many looks, and the pause between two.
+_LOOKS_FOR_OTHERS: Final = 40
+_LOOK_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,7 @@ class Client(Planning):
         self.identity = identity or RunIdentity("local", "python", uuid.uuid4().hex)
         self._provisioner = provisioner
         self._secret = secret
+        self._session = secrets.token_hex(8)
         self._times = times or FleetTimes()
         self._poll_s = poll_s
         self._sleep = sleep
@@ -174,7 +181,7 @@ class Client(Planning):
             known = fleet
         ended: dict[str, str] = {}
         if known is not None:
-            with timed("teardown: asking the gateways to end"), self._steering(known) as steering:
+            with timed("teardown: cancelling and logs"), self._steering(known) as steering:
                 ended = steering.wind_up()
         tails = dict(ended)
         for node, tail in self.provisioner.log_tails(key).items():
@@ -329,7 +336,7 @@ class Client(Planning):
 
     @contextmanager
     def _steering(self, fleet: Fleet) -> Iterator[Steering]:
-        with FleetSessions(fleet, self.authority(fleet.key)) as sessions:
+        with FleetSessions(fleet, self.authority(fleet.key), name=self._session) as sessions:
             yield Steering(sessions)
 
     def transfer(
@@ -475,13 +482,36 @@ class Client(Planning):
         try:
             yield where
         except SkyplaneError:
-            self.teardown_after_error(where.fleet)
+            if self._is_last(where):
+                self.teardown_after_error(where.fleet)
             raise
         except BaseException:
             self.teardown_after_error(where.fleet)
             clear_interrupted(job, where, self._credentials)
             raise
-        self.teardown(where.fleet)
+        if self._is_last(where):
+            self.teardown(where.fleet)
+
+    def _is_last(self, where: Whereabouts) -> bool:
+        """Whether the fleet may go down. One that others use is left to them.
+
+        Other calls of the same transfer have a few seconds to hear of its end.
+        """
+        if where.submitted is None or not where.has_ended:
+            return True
+        try:
+            with self._steering(where.fleet) as steering:
+                for _ in range(_LOOKS_FOR_OTHERS):
+                    if not steering.followers(where.submitted):
+                        break
+                    self._sleep(_LOOK_S)
+                is_in_use = steering.is_in_use()
+        except BaseException:
+            self.teardown_after_error(where.fleet)
+            raise
+        if is_in_use:
+            log.warning("fleet %s stays up: another call uses it, and ends it", where.fleet.key)
+        return not is_in_use
 
     def teardown_after_error(self, fleet: Fleet) -> None:
         """Take down without hiding the error that is on its way."""

@@ -31,11 +31,15 @@ class FleetSessions:
         fleet: whose gateways.
         authority: proves to them that the caller may steer the fleet.
         timeout_s: longest wait for an ordinary answer.
+        name: tells the caller apart from others that follow the same transfer.
     """
 
-    def __init__(self, fleet: Fleet, authority: Authority, *, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, fleet: Fleet, authority: Authority, *, timeout_s: float = 10.0, name: str = ""
+    ) -> None:
         self._authority = authority
         self._timeout_s = timeout_s
+        self._name = name
         self._context: ssl.SSLContext | None = None
         self._clients: dict[str, ControlClient] = {}
         self.fleet = fleet
@@ -51,6 +55,7 @@ class FleetSessions:
                 self._authority.expected_uri(handle.node),
                 self._timeout_s,
                 if_stranger=AddressTaken,
+                session=self._name,
             )
             self._clients[handle.node] = client
         return client

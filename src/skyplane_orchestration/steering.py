@@ -23,6 +23,7 @@ from skyplane_orchestration.errors import (
     GatewayUnreachable,
     NotAuthorised,
     SkyplaneError,
+    UnknownTransfer,
 )
 from skyplane_orchestration.failover import FleetView, Submit, Tenure
 from skyplane_orchestration.fleet import GatewayHandle
@@ -100,8 +101,7 @@ class Steering:
                 # Of a fleet that is gone, or of somebody who was quicker than this look.
                 view, silent = self._look(transfer_key)
         if view.to_join is not None:
-            tenure = view.to_join
-            return SubmittedTransfer(transfer_key, tenure.epoch, tenure.lead, joined=True)
+            return self._join(transfer_key, view.to_join)
         if silent is not None:
             raise _lost(silent) from silent
         epoch = max(view.epoch, least_epoch, newest + 1)
@@ -109,6 +109,21 @@ class Steering:
         return self.take_over(
             transfer_key, job, credentials, Submit(first, view.sources, view.sinks)
         )
+
+    def _join(self, transfer_key: str, tenure: Tenure) -> SubmittedTransfer:
+        """Follow that lead from now on, so that nobody takes the fleet down meanwhile.
+
+        Raises:
+            FleetLost: somebody just has.
+        """
+        joined = SubmittedTransfer(transfer_key, tenure.epoch, tenure.lead, joined=True)
+        try:
+            self._sessions.of(self._fleet.gateway(tenure.lead)).transfer_status(transfer_key)
+        except GatewayUnreachable as error:
+            raise _lost(error) from error
+        except UnknownTransfer:
+            log.info("%s does not know transfer %s any more", tenure.lead, transfer_key)
+        return joined
 
     def take_over(
         self,
@@ -210,6 +225,25 @@ class Steering:
         self._is_known = True
         return TransferStatus.from_document(document)
 
+    def followers(self, submitted: SubmittedTransfer) -> int:
+        """Follow the transfer no longer; how many others still do, as far as anybody knows."""
+        lead = self._sessions.of(self._fleet.gateway(submitted.lead))
+        try:
+            document = lead.transfer_status(submitted.transfer_key, renew=False)
+        except SkyplaneError as error:
+            log.info("%s does not tell who follows the transfer: %s", submitted.lead, error)
+            return 0
+        # A gateway of the release before does not tell.
+        return int(document.get("followers", 0))
+
+    def is_in_use(self) -> bool:
+        """Whether a transfer runs on the fleet."""
+        answers, _ = self._sessions.each_that_answers(
+            self._fleet.gateways, lambda _, client: client.status()
+        )
+        rows = (row for document in answers.values() for row in document["leading"].values())
+        return any(row["state"] == "running" for row in rows)
+
     def report_rows(self, submitted: SubmittedTransfer) -> Iterator[dict[str, Any]]:
         """One row per object, in the order in which they ended."""
         lead = self._sessions.of(self._fleet.gateway(submitted.lead))
@@ -293,7 +327,10 @@ class Steering:
         return tails
 
     def wind_up(self) -> dict[str, str]:
-        """Cancel what has not ended, fetch log tails, ask every gateway to end.
+        """Cancel what has not ended, fetch log tails.
+
+        The gateways are not asked to end: whoever provisions them ends them, and nobody else
+        brings the fleet up between.
 
         Where nobody who answers leads a transfer, its ends abort and remove what they know of.
 
@@ -307,14 +344,8 @@ class Steering:
         ends = [handle for handle in self._ends if handle.node in answers]
         for key, lead in unended(answers).items():
             self._cancel(key, lead, ends)
-
-        def end(_: GatewayHandle, client: ControlClient) -> str:
-            tail = client.log_tail()
-            client.shutdown()
-            return tail
-
         handles = [self._fleet.gateway(node) for node in answers]
-        tails, _ = self._sessions.each_that_answers(handles, end)
+        tails, _ = self._sessions.each_that_answers(handles, lambda _, client: client.log_tail())
         return tails
 
 

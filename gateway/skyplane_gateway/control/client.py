@@ -94,6 +94,7 @@ class ControlClient:
         if_stranger: what it is called when whoever answers is not proved to be that gateway:
             `NotAuthorised`, unless the caller knows the fleet, so that it cannot be a mistake
             of its own: then the gateway is gone, `AddressTaken`.
+        session: tells the caller apart from others that follow the same transfer.
 
     Raises (every method):
         GatewayUnreachable: no connection, no answer, or the connection broke.
@@ -110,6 +111,7 @@ class ControlClient:
         timeout_s: float = 10.0,
         *,
         if_stranger: type[GatewayError] = NotAuthorised,
+        session: str = "",
     ) -> None:
         self.host = host
         self.port = port
@@ -117,6 +119,7 @@ class ControlClient:
         self._expected_uri = expected_uri
         self._timeout_s = timeout_s
         self._if_stranger = if_stranger
+        self._session = session
         self._idle: list[_Connection] = []
         self._is_closed = False
         self._lock = threading.Lock()
@@ -176,12 +179,18 @@ class ControlClient:
         return self._call("POST", _transfer_path(transfer_key), body, timeout_s=60.0)
 
     def transfer_status(self, transfer_key: str, *, renew: bool = True) -> dict[str, Any]:
-        """The small status document; also renews the lead's lease."""
-        return self._call("GET", _transfer_path(transfer_key) + f"?renew={int(renew)}")
+        """The small status document; also renews the lead's lease.
+
+        Args:
+            renew: False for who does not follow the transfer, or no longer.
+        """
+        query = f"?renew={int(renew)}&session={self._session}"
+        return self._call("GET", _transfer_path(transfer_key) + query)
 
     def report(self, transfer_key: str, *, offset: int = 0) -> dict[str, Any]:
         """A page of the per-object report: `rows`, `next_offset`, `complete`."""
-        return self._call("GET", _transfer_path(transfer_key, "report") + f"?offset={offset}")
+        query = f"?offset={offset}&session={self._session}"
+        return self._call("GET", _transfer_path(transfer_key, "report") + query)
 
     def cancel(self, transfer_key: str) -> None:
         """Stop the transfer and abort what it began. Idempotent."""

@@ -154,15 +154,20 @@ class ControlServer:
         return await self._service.submit(_key(request), epoch=int(body["epoch"]), spec=spec)
 
     async def _transfer_status(self, request: web.Request) -> Answer:
-        lead = self._service.lead(_key(request))
+        key, session = _key(request), request.query.get("session", "")
+        lead = self._service.lead(key)
         if _number(request, "renew", 0):
             self._service.lease.renew()
-        return lead.status()
+            self._service.followers.note(key, session)
+        else:
+            self._service.followers.forget(key, session)
+        return {**lead.status(), "followers": self._service.followers.count(key)}
 
     async def _report(self, request: web.Request) -> Answer:
         lead = self._service.lead(_key(request))
         # Nobody polls any more, and a report may have very many pages.
         self._service.lease.renew()
+        self._service.followers.note(_key(request), request.query.get("session", ""))
         return lead.report.page(_number(request, "offset", 0))
 
     async def _cancel(self, request: web.Request) -> Answer:

@@ -1,0 +1,42 @@
+"""Who follows the transfers that a gateway leads: the orchestrators that poll them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Final
+
+#: An orchestrator that has not polled for so long is gone; it polls every second.
+FOLLOWS_FOR_S: Final = 5.0
+
+
+class Followers:
+    """Sessions of orchestrators by transfer, each with the time of its last poll.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._seen_s: defaultdict[str, dict[str, float]] = defaultdict(dict)
+
+    def note(self, transfer: str, session: str) -> None:
+        """The session polls; an empty one is of a caller that has no name."""
+        self._forget_silent(transfer)
+        if session:
+            self._seen_s[transfer][session] = self._clock()
+
+    def forget(self, transfer: str, session: str) -> None:
+        """The session has heard all that it wants to know."""
+        self._seen_s[transfer].pop(session, None)
+
+    def count(self, transfer: str) -> int:
+        """How many follow it now."""
+        self._forget_silent(transfer)
+        return len(self._seen_s[transfer])
+
+    def _forget_silent(self, transfer: str) -> None:
+        since_s = self._clock() - FOLLOWS_FOR_S
+        seen_s = self._seen_s[transfer]
+        self._seen_s[transfer] = {one: at_s for one, at_s in seen_s.items() if at_s > since_s}
