@@ -132,6 +132,12 @@ def test_a_line_says_what_else_there_is(clock: Clock) -> None:
     assert lines == [f"running: 0 B of 400.0 MiB so far, {ends}"]
 
 
+def test_a_line_before_the_first_object_says_that_the_source_is_listed() -> None:
+    lines: list[str] = []
+    ProgressLog(lines.append)(changed(objects=0, size_bytes=0, listed=False))
+    assert lines == ["running: listing the source"]
+
+
 def test_the_last_line_says_what_was_not_done(clock: Clock) -> None:
     lines: list[str] = []
     ProgressLog(lines.append, clock)(changed(state="failed", copied=3, failed=1))

@@ -118,6 +118,8 @@ class ProgressLog:
 
 def line_of(status: TransferStatus, reading: Reading) -> str:
     """One line: bytes, objects, rate and time left."""
+    if status.is_running and not status.objects:
+        return "running: listing the source"
     more = "" if status.listed else " so far"
     parts = [
         f"{size(reading.done_bytes)} of {size(reading.total_bytes)}{more}",
