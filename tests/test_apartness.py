@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.lead.journal import Journal, encode_journal
-from skyplane_gateway.stores.base import ObjectInfo, ObjectStore
+from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, Wants
 from skyplane_gateway.stores.local import LocalStore
 from skyplane_gateway.stores.memory import MemoryStore, create_bucket
 from skyplane_gateway.stores.values import StoreSpec
@@ -118,7 +118,9 @@ def test_a_source_of_which_one_folder_may_be_read(
     seen: list[MemoryStore] = []
 
     class Half(MemoryStore):
-        def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        def list(
+            self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
+        ) -> Iterator[ObjectInfo]:
             seen.append(self)
             if prefix.startswith(closed):
                 raise PermissionDenied("s3:ListBucket")

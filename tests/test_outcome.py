@@ -231,3 +231,12 @@ def test_a_status_that_does_not_add_up_makes_no_result(counts: dict[str, Any]) -
         status(**counts)
     with pytest.raises(InternalError, match="add up"):
         result_of(JOB, FLEET, replace(status(), **counts))
+
+
+def test_keys_that_are_kept_for_journals_are_counted_and_one_is_named() -> None:
+    """They were left out in silence."""
+    result = result_of(JOB, FLEET, status(reserved=3, first_reserved="p/.skyplane/jobs/k/1"))
+    assert result.reserved == 3
+    (warning,) = result.warnings
+    assert "3 objects" in warning
+    assert "'s3://src/p/.skyplane/jobs/k/1'" in warning

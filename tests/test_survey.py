@@ -239,7 +239,7 @@ def test_a_dry_run_refuses_what_a_strict_transfer_would(monkeypatch: pytest.Monk
     ]
     there = stores.open_store(StoreSpec("memory", "there"))
     there.put("y/kept", b"1")
-    monkeypatch.setattr(cold, "list", lambda prefix: iter(rows))
+    monkeypatch.setattr(cold, "list", lambda prefix, **_: iter(rows))
     monkeypatch.setattr(
         survey, "open_store", lambda spec, _: cold if spec.bucket == "cold" else there
     )

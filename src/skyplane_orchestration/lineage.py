@@ -79,6 +79,7 @@ def transfer_facts(
         "copied_earlier": result.copied_earlier,
         "skipped": result.skipped,
         "failed": result.failed,
+        "reserved": result.reserved,
         "metadata_not_carried": result.metadata_not_carried,
         "not_carried_by_name": dict(result.not_carried_by_name),
         "unfinished": result.unfinished,

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from skyplane_gateway.documents import reading
 from skyplane_gateway.lead.totals import Totals
+from skyplane_gateway.selection.select import JOURNAL_FOLDER
 from skyplane_orchestration.errors import InternalError
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.job import TransferJob
@@ -47,6 +48,7 @@ class TransferStatus:
         error: what the lead says of the whole (`code`, `message`, `is_permanent`).
         delivered_bytes: route number -> payload with a receipt.
         not_carried, not_carried_by_name: see `TransferResult.metadata_not_carried`.
+        reserved, first_reserved: see `TransferResult.reserved`, and the first such key.
         earlier: what the epochs before this one have sent, and how long they worked.
     """
 
@@ -73,6 +75,8 @@ class TransferStatus:
     not_carried: int = 0
     not_carried_by_name: Mapping[str, int] = field(default_factory=dict)
     unfinished: int = 0
+    reserved: int = 0
+    first_reserved: str = ""
     earlier: Totals = field(default_factory=Totals)
 
     @property
@@ -118,6 +122,8 @@ class TransferStatus:
                 not_carried=document.get("not_carried", 0),
                 not_carried_by_name=dict(document.get("not_carried_by_name", {})),
                 unfinished=document.get("unfinished", _rest(document)),
+                reserved=document.get("reserved", 0),
+                first_reserved=document.get("first_reserved", ""),
                 earlier=Totals.from_dict(document.get("earlier", {})),
                 skipped=document["skipped"],
                 failed=document["failed"],
@@ -210,7 +216,10 @@ def result_of(
         error=cut(str(error.get("message", "")), _ERROR_BYTES),
         error_code=str(error.get("code", "")),
         manifest_uri=manifest_uri,
-        warnings=_listed_warnings((*_not_carried(status), *_warnings_of(status), *warnings)),
+        warnings=_listed_warnings(
+            (*_not_carried(status), *_reserved(job, status), *_warnings_of(status), *warnings)
+        ),
+        reserved=status.reserved,
         metadata_not_carried=status.not_carried,
         not_carried_by_name=status.not_carried_by_name,
         gateways=fleet.provisioner,
@@ -244,6 +253,16 @@ def _warnings_of(status: TransferStatus) -> tuple[str, ...]:
     return (
         f"{status.pinned_by_time} of the copied objects have no ETag at the source: their version "
         "was told by time and size, and a change within one second that keeps the size is not seen",
+    )
+
+
+def _reserved(job: TransferJob, status: TransferStatus) -> tuple[str, ...]:
+    if not status.reserved:
+        return ()
+    return (
+        f"{status.reserved} objects at the source were left out, such as "
+        f"{job.source.url_of(status.first_reserved)!r}: keys with {JOURNAL_FOLDER} are kept for "
+        "journals of transfers",
     )
 
 

@@ -101,6 +101,8 @@ class TransferResult:
             which all bytes passed; empty where none were needed.
         resume_handle: what a failed transfer leaves to go on by; empty for none.
         manifest_uri: where the whole list of objects was written; empty for nowhere.
+        reserved: objects at the source whose keys are kept for journals (`.skyplane/jobs/`).
+            They are left out, and in no other count.
         metadata_not_carried: copied objects whose copies lack something that the sources have;
             the manifest says of each what.
         not_carried_by_name: `tags`, `storage-class`, `website-redirect` or `expires` -> how
@@ -132,6 +134,7 @@ class TransferResult:
     warnings: tuple[str, ...] = ()
     moved: int = 0
     copied_earlier: int = 0
+    reserved: int = 0
     metadata_not_carried: int = 0
     not_carried_by_name: Mapping[str, int] = field(default_factory=dict)
     unfinished: int = 0

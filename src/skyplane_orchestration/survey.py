@@ -180,7 +180,7 @@ def measure(job: TransferJob, credentials: CredentialSources) -> Volume:
     objects = size = 0
     require_file(job)
     with closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as store:
-        listing = Counted(store.list, "source")
+        listing = Counted(partial(store.list, wants=rule_of(job).wants), "source")
         # Nothing is known of the destination, so the rule for conflicts does not come to bear.
         rows = select(rule_of(job), listing, lambda _: iter(()))
         for row in islice(rows, LISTING_CAP):
@@ -205,7 +205,7 @@ def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]
             open_store(spec_of(job.destination), credentials.resolve(job.destination))
         ) as there,
     ):
-        listing = Counted(source.list, "source")
+        listing = Counted(partial(source.list, wants=rule_of(job).wants), "source")
         rows = list(
             select(
                 rule_of(job),

@@ -15,7 +15,7 @@ from typing import Final
 
 from skyplane_gateway.selection import KEEPING_RULES, Lister, Selection, select
 from skyplane_gateway.stores import check_destination_key, open_store
-from skyplane_gateway.stores.base import ObjectInfo, ObjectStore
+from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, Wants
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.job import TransferJob
@@ -40,9 +40,9 @@ class _Counted:
     def __init__(self, most: int) -> None:
         self._left = most
 
-    def of(self, store: ObjectStore) -> Lister:
+    def of(self, store: ObjectStore, wants: Wants | None = None) -> Lister:
         def listed(prefix: str) -> Iterator[ObjectInfo]:
-            for row in store.list(prefix):
+            for row in store.list(prefix, wants=wants):
                 if not self._left:
                     raise _TooMany
                 self._left -= 1
@@ -118,7 +118,7 @@ def _rows(job: TransferJob, source: ObjectStore, there: ObjectStore) -> Iterator
     counted = _Counted(MOST_KEYS)
     return select(
         rule_of(job),
-        counted.of(source),
+        counted.of(source, rule_of(job).wants),
         counted.of(there),
         check_key=partial(check_destination_key, job.destination.kind),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Literal
 
 from skyplane_gateway.selection import Lister, SelectionRule, candidates, listed_at
@@ -172,8 +173,9 @@ def verify_job(
         judge = _Judge(source, destination, listing_only=listing_only)
         tally = _Tally(job, with_extra=with_extra, has_checksums=not listing_only)
         require_file(job)
-        listing = Counted(source.list, "source")
-        found = pairs(rule_of(job), listing, Counted(destination.list, "destination"))
+        rule = rule_of(job)
+        listing = Counted(partial(source.list, wants=rule.wants), "source")
+        found = pairs(rule, listing, Counted(destination.list, "destination"))
         for pair, outcome in side_by_side(found, judge, parallel):
             tally.add(pair, outcome)
         report = tally.report()

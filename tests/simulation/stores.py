@@ -34,6 +34,7 @@ from skyplane_gateway.stores.base import (
     StoreCapabilities,
     StoreSpec,
     UploadInfo,
+    Wants,
 )
 from skyplane_gateway.stores.limited import LimitedStore
 from skyplane_gateway.stores.limiter import AdaptiveLimiter
@@ -109,7 +110,9 @@ class FaultyStore:
     def check(self, prefix: str = "") -> None:
         self._request("check", prefix, lambda _: self._store.check(prefix))
 
-    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+    def list(
+        self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
+    ) -> Iterator[ObjectInfo]:
         while True:
             page = self._request("list", prefix, partial(self._page, prefix, start_after))
             yield from page

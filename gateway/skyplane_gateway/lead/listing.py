@@ -18,6 +18,7 @@ from skyplane_gateway.selection import (
     SelectionRule,
     candidates,
     decide,
+    is_reserved,
     listed_at,
 )
 from skyplane_gateway.stores.base import ObjectInfo
@@ -51,6 +52,8 @@ class Listing:
     Attributes:
         looked_at: objects of the source that were listed, those that the filters leave out
             among them.
+        reserved, first_reserved: how many of them have keys that are kept for journals, and the
+            first such key. They are left out, like what the filters leave out.
     """
 
     def __init__(
@@ -68,6 +71,8 @@ class Listing:
         self._check_key = check_key
         self._in_thread = in_thread
         self.looked_at = 0
+        self.reserved = 0
+        self.first_reserved = ""
 
     async def selections(self) -> AsyncGenerator[Selection, None]:
         """One row for every source object that the filters let through, in key order.
@@ -92,6 +97,9 @@ class Listing:
     def _counted(self, prefix: str) -> Iterator[ObjectInfo]:
         for row in self._list_source(prefix):
             self.looked_at += 1
+            if self._rule.recursive and is_reserved(row.key):
+                self.reserved += 1
+                self.first_reserved = self.first_reserved or row.key
             yield row
 
 

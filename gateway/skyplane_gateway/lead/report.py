@@ -37,6 +37,7 @@ class Counters:
         copied_earlier: those of `copied` that an earlier epoch did.
         pinned_by_time: those of `copied` whose source has no ETag, so that its version was
             told by time and size alone.
+        reserved, first_reserved: see `Listing`; none of `found`.
         not_carried: objects whose copies of this epoch lack something of the source's.
         not_carried_by_name: what they lack (see `ObjectInfo.not_carried`) -> how many lack it.
     """
@@ -53,6 +54,8 @@ class Counters:
     failed_bytes: int = 0
     pinned_by_time: int = 0
     requests: int = 0
+    reserved: int = 0
+    first_reserved: str = ""
     not_carried: int = 0
     not_carried_by_name: dict[str, int] = field(default_factory=dict)
 

@@ -451,6 +451,8 @@ class LeadTransfer:
             "failed_bytes": counters.failed_bytes,
             "unfinished": counters.unfinished,
             "pinned_by_time": counters.pinned_by_time,
+            "reserved": counters.reserved,
+            "first_reserved": counters.first_reserved,
             "not_carried": totals.not_carried,
             "not_carried_by_name": dict(totals.not_carried_by_name),
             "seconds": end - self._started,

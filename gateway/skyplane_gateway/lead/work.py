@@ -71,7 +71,7 @@ class Work:
         )
         self._listing = Listing(
             rule,
-            list_source=source.store.list,
+            list_source=partial(source.store.list, wants=rule.wants),
             fetch_page=self._fetch_page,
             check_key=partial(check_destination_key, spec.destination.kind),
             in_thread=source.run,
@@ -190,9 +190,12 @@ class Work:
             raise failures.exceptions[0] from None
 
     async def _selections(self) -> AsyncGenerator[Selection, None]:
+        counters = self._report.counters
         async with aclosing(self._listing.selections()) as rows:
             async for row in rows:
                 yield row
+        counters.reserved = self._listing.reserved
+        counters.first_reserved = self._listing.first_reserved
         self.is_listed = True
 
     async def _fetch_page(

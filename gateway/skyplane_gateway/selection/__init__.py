@@ -20,6 +20,7 @@ from skyplane_gateway.selection.select import (
     SelectionRule,
     candidates,
     decide,
+    is_reserved,
     listed_at,
     select,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "candidates",
     "decide",
     "is_published_last",
+    "is_reserved",
     "listed_at",
     "map_key",
     "not_carried",

@@ -28,6 +28,11 @@ Lister = Callable[[str], Iterator[ObjectInfo]]
 KeyCheck = Callable[[str, int], None]
 
 
+def is_reserved(key: str) -> bool:
+    """Whether a key is kept for journals of this project, at whatever depth."""
+    return f"/{JOURNAL_FOLDER}" in f"/{key}"
+
+
 @dataclass(frozen=True, slots=True)
 class SelectionRule:
     """Which objects, to where, and what if they are there.
@@ -56,6 +61,17 @@ class SelectionRule:
             raise ConfigurationInvalid(
                 f"unknown conflict rule {self.conflict!r}; use one of {', '.join(CONFLICT_RULES)}"
             )
+
+    def wants(self, key: str) -> bool:
+        """Whether the filters let the object of that source key through; where the key ends in
+        a slash, any object that begins with it. For `ObjectStore.list`."""
+        if not self.recursive:
+            return True
+        name = key.removeprefix(folder_of(self.source_prefix))
+        if not key.endswith("/"):
+            return self.takes(name)
+        # What `a/*` matches at `a/` it matches at all that lies below.
+        return not any(glob.endswith("*") and fnmatchcase(name, glob) for glob in self.exclude)
 
     def takes(self, name: str) -> bool:
         """Whether the filters let an object of this name (below the source folder) through."""
@@ -120,7 +136,7 @@ def candidates(rule: SelectionRule, list_source: Lister) -> Iterator[tuple[Objec
     folder = folder_of(rule.source_prefix)
     for source in list_source(folder):
         name = source.key.removeprefix(folder)
-        if f"/{JOURNAL_FOLDER}" in f"/{source.key}" or not rule.takes(name):
+        if is_reserved(source.key) or not rule.takes(name):
             continue
         key = map_key(rule.source_prefix, source.key, rule.destination_prefix, recursive=True)
         yield source, key
@@ -177,6 +193,9 @@ def decide(
 
     if key == "":
         return outcome("skip", "it marks the source folder itself, which has no name over there")
+    if is_reserved(key):
+        reason = f"keys with {JOURNAL_FOLDER} are kept for journals; choose another destination"
+        return Selection(source, key, None, "refuse", reason, UNCONDITIONAL)
     if check_key is not None:
         try:
             check_key(key, source.size_bytes)

@@ -20,7 +20,7 @@ Common to all methods:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -53,8 +53,13 @@ __all__ = [
     "StoreCapabilities",
     "StoreSpec",
     "UploadInfo",
+    "Wants",
     "read_object",
 ]
+
+
+#: Whether a caller wants a key; of one that ends in a slash, anything that begins with it.
+Wants = Callable[[str], bool]
 
 
 class Reader(Protocol):
@@ -107,14 +112,17 @@ class ObjectStore(Protocol):
             StoreUnavailable: the endpoint does not answer.
         """
 
-    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+    def list(
+        self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
+    ) -> Iterator[ObjectInfo]:
         """Every object whose key starts with `prefix`, ascending by the key's UTF-8 bytes.
 
         `prefix` is text, not a folder: `a` finds `a`, `a/b` and `ab`. `start_after` skips
         keys up to and including it; with it a broken listing can be taken up again. One
         call per 1000 keys (S3), made lazily while the iterator is consumed, so an error
-        can come after some keys. It never ends early in silence: a repeated or missing
-        continuation token and keys out of order raise `StoreError`.
+        can come after some keys. What a file store cannot read or name is an error too, unless
+        `wants` says that the caller would leave it out. It never ends early in silence: a
+        repeated or missing continuation token and keys out of order raise `StoreError`.
         """
 
     def head(self, key: str) -> ObjectInfo:

@@ -39,6 +39,7 @@ from skyplane_gateway.stores.base import (
     StoreCapabilities,
     StoreSpec,
     UploadInfo,
+    Wants,
     read_object,
 )
 from skyplane_gateway.stores.limited_reader import LimitedReader, PlacedReader
@@ -157,12 +158,14 @@ class LimitedStore:
     def check(self, prefix: str = "") -> None:
         self._patiently(lambda: self._store.check(prefix))
 
-    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+    def list(
+        self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
+    ) -> Iterator[ObjectInfo]:
         """As `ObjectStore.list`; what fails in transit goes on after the last key."""
         trials = self._trials()
         last = start_after
         while True:
-            rows = self._store.list(prefix, start_after=last)
+            rows = self._store.list(prefix, start_after=last, wants=wants)
             try:
                 for row in self._paged(rows, trials):
                     last = row.key

@@ -39,6 +39,7 @@ from skyplane_gateway.stores.base import (
     StoreCapabilities,
     StoreSpec,
     UploadInfo,
+    Wants,
 )
 from skyplane_gateway.stores.content_types import GUESSED_TYPE, guessed_type
 from skyplane_gateway.stores.crc import crc32c_of_file, verify
@@ -78,8 +79,10 @@ class LocalStore:
         with mapped(f"listing {self._root}"), os.scandir(self._root) as entries:
             next(entries, None)
 
-    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        return walk(self._root, prefix, start_after)
+    def list(
+        self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
+    ) -> Iterator[ObjectInfo]:
+        return walk(self._root, prefix, start_after, wants or _everything)
 
     def head(self, key: str) -> ObjectInfo:
         path = path_of(self._root, key)
@@ -260,6 +263,10 @@ class LocalReader:
 
     def _changed(self) -> PreconditionFailed:
         return PreconditionFailed(f"{self._what}: the file was changed; list it again")
+
+
+def _everything(key: str) -> bool:
+    return True
 
 
 def _status(path: Path, key: str) -> os.stat_result:

@@ -11,14 +11,16 @@ written through one must be found by the next listing.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey, StoreError
-from skyplane_gateway.stores.base import ObjectInfo
+from skyplane_gateway.stores.base import ObjectInfo, Wants
 from skyplane_gateway.stores.local_errors import mapped
 
 logger = logging.getLogger(__name__)
@@ -82,68 +84,91 @@ def info_of(key: str, status: os.stat_result) -> ObjectInfo:
     return ObjectInfo(key, size, etag_of(status), status.st_mtime)
 
 
-def walk(root: Path, prefix: str, start_after: str | None) -> Iterator[ObjectInfo]:
+def walk(root: Path, prefix: str, start_after: str | None, wants: Wants) -> Iterator[ObjectInfo]:
     """Files under `root` whose key starts with `prefix`, ascending by the key's UTF-8 bytes.
 
     Raises:
-        StoreError: a directory cannot be read, or a name is not UTF-8: leaving it out
-            would be a silently short listing.
+        StoreError: a directory cannot be read, or a name is not UTF-8, and `wants` does not
+            say that it is to be left out: else the listing would be short in silence.
     """
     folder, _, _ = prefix.rpartition("/")
     base = folder + "/" if folder else ""
     if any(segment in ("", ".", "..") for segment in folder.split("/") if folder):
         return
     if (root / folder).is_dir():
-        yield from _walk(root, base, prefix, start_after)
+        yield from _walk(root, base, prefix, start_after, wants)
 
 
-def _walk(root: Path, base: str, prefix: str, start_after: str | None) -> Iterator[ObjectInfo]:
+def _walk(
+    root: Path, base: str, prefix: str, start_after: str | None, wants: Wants
+) -> Iterator[ObjectInfo]:
     """Names compare as whole keys do when a directory's counts with its slash.
 
     What lies before `start_after` is dropped before it is sorted, and its directories are
     not read: a listing that is taken up again by the page costs little more than one.
     """
 
-    def is_wanted(key: str) -> bool:
+    def is_asked_for(key: str) -> bool:
         if not (key.startswith(prefix) or (prefix.startswith(key) and key.endswith("/"))):
             return False
         is_after = start_after is None or key > start_after
         return is_after or (key.endswith("/") and str(start_after).startswith(key))
 
-    with mapped(f"listing {root / base}"):
+    entries: list[tuple[str, os.DirEntry[str]]] = []
+    with _excused(base, root / base, wants):
         entries = sorted(
-            (item for item in _entries(root / base) if is_wanted(base + item[0])),
+            (item for item in _entries(root / base) if is_asked_for(base + item[0])),
             key=lambda item: item[0],
         )
     for name, entry in entries:
-        key = base + name
-        if name.endswith("/"):
-            with mapped(f"looking at {entry.path}"):
-                is_endless = leads_back(Path(entry.path))
-            if is_endless:
-                logger.warning("left out of the listing, it leads back above: %s", entry.path)
+        key, is_to_be_read, found = base + name, False, None
+        with _excused(key, Path(entry.path), wants):
+            _require_text(entry)
+            if name.endswith("/"):
+                is_to_be_read = not _is_endless(entry)
             else:
-                yield from _walk(root, key, prefix, start_after)
-        else:
-            found = _file(key, entry)
-            if found is not None:
-                yield found
+                found = _file(key, entry)
+        if is_to_be_read:
+            yield from _walk(root, key, prefix, start_after, wants)
+        elif found is not None:
+            yield found
 
 
 def _entries(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith(TEMPORARY):
-                continue
-            try:
-                entry.name.encode()
-            except UnicodeEncodeError as error:
-                raise StoreError(
-                    f"the name {entry.name!r} in {folder} is not UTF-8, so no store can hold it; "
-                    "rename it or leave its directory out",
-                    is_permanent=True,
-                ) from error
-            yield entry.name + "/" if _is_folder(entry) else entry.name, entry
+            if not entry.name.startswith(TEMPORARY):
+                yield entry.name + "/" if _is_folder(entry) else entry.name, entry
+
+
+@contextmanager
+def _excused(key: str, path: Path, wants: Wants) -> Iterator[None]:
+    """What goes wrong inside is no harm where nobody wants the key."""
+    try:
+        with mapped(f"listing {os.fspath(path)!r}"):
+            yield
+    except StoreError as error:
+        if key == "" or wants(key):
+            raise
+        logger.warning("left out of the listing, as the filters say: %s", error.message)
+
+
+def _require_text(entry: os.DirEntry[str]) -> None:
+    try:
+        entry.name.encode()
+    except UnicodeEncodeError as error:
+        raise StoreError(
+            f"the name of {entry.path!r} is not UTF-8, so no store can hold it; "
+            "rename it or leave it out by a filter",
+            is_permanent=True,
+        ) from error
+
+
+def _is_endless(entry: os.DirEntry[str]) -> bool:
+    is_endless = leads_back(Path(entry.path))
+    if is_endless:
+        logger.warning("left out of the listing, it leads back above: %s", entry.path)
+    return is_endless
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -173,8 +198,10 @@ def _file(key: str, entry: os.DirEntry[str]) -> ObjectInfo | None:
         logger.warning("left out of the listing, it cannot be read: %s", entry.path)
         return None
     except OSError as error:
-        with mapped(f"looking at {entry.path}"):
-            raise error
+        if error.errno != errno.ELOOP:
+            raise
+        logger.warning("left out of the listing, its links lead in a circle: %s", entry.path)
+        return None
     if not stat.S_ISREG(status.st_mode):
         logger.warning("left out of the listing, not a regular file: %s", entry.path)
         return None

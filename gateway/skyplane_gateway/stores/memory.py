@@ -33,6 +33,7 @@ from skyplane_gateway.stores.base import (
     StoreCapabilities,
     StoreSpec,
     UploadInfo,
+    Wants,
 )
 from skyplane_gateway.stores.crc import crc32c_of, verify
 from skyplane_gateway.stores.keys import check_key
@@ -108,7 +109,9 @@ class MemoryStore:
     def check(self, prefix: str = "") -> None:
         _ = self._bucket
 
-    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+    def list(
+        self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
+    ) -> Iterator[ObjectInfo]:
         bucket = self._bucket
         with bucket.lock:
             keys = sorted(key for key in bucket.objects if key.startswith(prefix))

@@ -38,6 +38,7 @@ from skyplane_gateway.stores.base import (
     StoreCapabilities,
     StoreSpec,
     UploadInfo,
+    Wants,
 )
 from skyplane_gateway.stores.crc import to_header
 from skyplane_gateway.stores.keys import check_key
@@ -94,7 +95,9 @@ class S3Store:
         with mapped(self._what("listing", prefix)):
             self._client.list_objects_v2(Bucket=self.spec.bucket, Prefix=prefix, MaxKeys=1)
 
-    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+    def list(
+        self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
+    ) -> Iterator[ObjectInfo]:
         what = self._what("listing", prefix)
         return s3_listing.objects(self._client, self.spec.bucket, prefix, start_after, what)
 

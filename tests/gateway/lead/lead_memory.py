@@ -35,7 +35,7 @@ from skyplane_gateway.lead.peers import SinkPeer
 from skyplane_gateway.lead.transfer import Crew, LeadTransfer
 from skyplane_gateway.orders import ChunkOrder, ChunkOutcome, RangeOutcome
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, StoreSpec
+from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, StoreSpec, Wants
 from skyplane_gateway.stores.memory import create_bucket
 
 TRANSFER: Final = "ab" * 16
@@ -73,7 +73,9 @@ class MadeUpStore:
         self._modified_s = modified_s
         self.is_listed = False
 
-    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+    def list(
+        self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
+    ) -> Iterator[ObjectInfo]:
         if ".skyplane" in prefix:
             yield from self._kept.list(prefix, start_after=start_after)
             return

@@ -99,6 +99,14 @@ def test_our_own_journals_are_not_data() -> None:
     assert run(SelectionRule("", "b"), source, Listing()) == []
 
 
+def test_nothing_is_written_among_journals() -> None:
+    """A sweep would judge it as one."""
+    rule = SelectionRule("a", "b/.skyplane/jobs")
+    (row,) = run(rule, Listing("a/x"), Listing("b/.skyplane/jobs/x"))
+    assert (row.action, row.destination_key) == ("refuse", "b/.skyplane/jobs/x")
+    assert "choose another destination" in row.reason
+
+
 def test_the_marker_of_the_folder_itself() -> None:
     (row,) = run(SelectionRule("a/", ""), Listing("a/"), Listing())
     assert row.action == "skip"

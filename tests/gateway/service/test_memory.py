@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, StoreSpec
+from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, StoreSpec, Wants
 from skyplane_gateway.stores.crc import crc32c_of
 from skyplane_gateway.stores.limited import open_limited
 from skyplane_gateway.stores.memory import MemoryReader
@@ -33,7 +33,9 @@ class _MadeUp:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+    def list(
+        self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
+    ) -> Iterator[ObjectInfo]:
         if not self._is_source or ".skyplane" in prefix:
             yield from self._store.list(prefix, start_after=start_after)
             return

@@ -470,7 +470,9 @@ def test_a_listing_goes_on_after_the_last_key(
     found = world.inner.list
     breaks = [1200, 0, 700]
 
-    def breaking(prefix: str, *, start_after: str | None = None) -> Iterator[Any]:
+    def breaking(
+        prefix: str, *, start_after: str | None = None, wants: Any = None
+    ) -> Iterator[Any]:
         left = breaks.pop(0) if breaks else 10_000
         for row in found(prefix, start_after=start_after):
             if left == 0:
@@ -485,7 +487,7 @@ def test_a_listing_goes_on_after_the_last_key(
 def test_a_listing_that_cannot_be_relied_on_is_not_mended(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(prefix: str, *, start_after: str | None = None) -> Iterator[Any]:
+    def broken(prefix: str, *, start_after: str | None = None, wants: Any = None) -> Iterator[Any]:
         yield from world.inner.list_uploads("")
         raise errors.StoreError("a repeated token")
 

@@ -6,11 +6,13 @@ import errno
 import mimetypes
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from skyplane_gateway import errors
 from skyplane_gateway.protocol.checksum import crc32c
+from skyplane_gateway.selection import SelectionRule
 from skyplane_gateway.stores import (
     GUESSED_TYPE,
     ObjectStore,
@@ -104,9 +106,19 @@ def test_links_are_followed_and_what_leads_nowhere_is_left_out(
     os.mkfifo(root / "pipe")
     assert keys(store) == ["alias", "real-2/file", "real/file"]
     assert store.head("alias").size_bytes == 4
+
+
+def test_links_in_a_circle_are_left_out_with_a_warning(
+    store: ObjectStore, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The whole listing failed."""
+    (root / "file").write_bytes(b"")
     (root / "itself").symlink_to(root / "itself")
-    with pytest.raises(errors.StoreError, match="itself"):
-        keys(store)
+    (root / "there").symlink_to(root / "back")
+    (root / "back").symlink_to(root / "there")
+    assert keys(store) == ["file"]
+    for name in ("itself", "there", "back"):
+        assert f"circle: {root / name}" in caplog.text
 
 
 def test_what_is_written_through_a_linked_folder_is_listed(
@@ -154,8 +166,77 @@ def test_unfinished_files_and_empty_directories_are_not_objects(
 
 def test_a_name_that_is_not_utf8_stops_the_listing(store: ObjectStore, root: Path) -> None:
     (root / os.fsdecode(b"bad-\xff")).write_bytes(b"")
+    (root / "good").write_bytes(b"")
     with pytest.raises(errors.StoreError, match="not UTF-8"):
         keys(store)
+    assert keys(store, "good") == ["good"], "it is not asked for"
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_listed"),
+    [
+        ({"exclude": ("bad*",)}, True),
+        ({"exclude": ("*\udcff*",)}, True),
+        ({"include": ("good",)}, True),
+        ({"exclude": ("bad", "other*")}, False),
+        ({}, False),
+    ],
+)
+def test_what_cannot_be_named_can_be_excluded(
+    store: ObjectStore,
+    root: Path,
+    caplog: pytest.LogCaptureFixture,
+    rule: dict[str, tuple[str, ...]],
+    is_listed: bool,
+) -> None:
+    (root / "in").mkdir()
+    (root / "in" / os.fsdecode(b"bad-\xff")).write_bytes(b"")
+    (root / "in" / "good").write_bytes(b"")
+    wants = SelectionRule("in", "", **rule).wants  # type: ignore[arg-type]
+    if not is_listed:
+        with pytest.raises(errors.StoreError, match="not UTF-8"):
+            list(store.list("in/", wants=wants))
+        return
+    assert [info.key for info in store.list("in/", wants=wants)] == ["in/good"]
+    assert "left out of the listing, as the filters say" in caplog.text
+    caplog.text.encode()
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_listed"),
+    [
+        ({"exclude": ("shut/*",)}, True),
+        ({"exclude": ("shut*",)}, True),
+        # They may leave something of it that is wanted.
+        ({"exclude": ("shut/*.csv",)}, False),
+        ({"include": ("good",)}, False),
+        ({}, False),
+    ],
+)
+def test_a_folder_that_nobody_may_read_can_be_excluded(
+    store: ObjectStore,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rule: dict[str, tuple[str, ...]],
+    is_listed: bool,
+) -> None:
+    """Tests may run as root, who reads everything."""
+    scandir = os.scandir
+
+    def guarded(folder: Path) -> Any:
+        if Path(folder).name == "shut":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    (root / "in" / "shut").mkdir(parents=True)
+    (root / "in" / "good").write_bytes(b"")
+    wants = SelectionRule("in", "", **rule).wants  # type: ignore[arg-type]
+    if not is_listed:
+        with pytest.raises(errors.PermissionDenied, match="shut"):
+            list(store.list("in/", wants=wants))
+        return
+    assert [info.key for info in store.list("in/", wants=wants)] == ["in/good"]
 
 
 def test_a_single_file_is_listed_by_its_exact_key(store: ObjectStore, root: Path) -> None:
