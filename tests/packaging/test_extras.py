@@ -138,10 +138,10 @@ def succeeded(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def assert_names(extra: str, done: subprocess.CompletedProcess[str]) -> None:
-    """Refused in one line that names the extra; the plan may have been announced before."""
-    *before, line = done.stderr.splitlines()
+    """Refused in one line that names the extra; ends and plan may have been told before."""
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
-    assert all(text.startswith("plan: ") for text in before), done.stderr
+    assert "Traceback" not in done.stderr
+    (line,) = (text for text in done.stderr.splitlines() if text.startswith("skyplane-orch: "))
     assert line.endswith(f"pip install 'skyplane-orchestration[{extra}]'")
 
 
