@@ -85,6 +85,7 @@ class FakeControl:
         self.errors: dict[str, SkyplaneError] = {}
         self.clears = True
         self.followers = 0
+        self.needs_credentials: dict[str, list[str]] = {}
 
     def _say(self, verb: str, *more: Any) -> None:
         self.calls.append((self.node, verb, *more))
@@ -97,7 +98,11 @@ class FakeControl:
             "leading": self.leading,
             "attached": self.attached,
             "released": self.released,
+            "needs_credentials": self.needs_credentials,
         }
+
+    def renew_credentials(self, key: str, *, epoch: int, side: str, credentials: Any) -> None:
+        self._say("renew credentials", side, epoch, dict(credentials))
 
     def attach(self, key: str, *, epoch: int, side: str, **_: Any) -> None:
         self._say("attach", side, epoch)
@@ -567,3 +572,26 @@ def test_one_error_among_answers() -> None:
         pytest.raises(RuntimeError),
     ):
         sessions.each_that_answers(fleet.gateways, defect)
+
+
+def test_fresh_credentials_go_to_the_ends_that_need_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are resolved anew, and an end that is gone keeps nobody else from them."""
+    sessions = FakeSessions("arb", "crd")
+    for node, sides in (("a", ["source"]), ("b", ["sink"]), ("d", ["sink"])):
+        sessions.gateways[node].needs_credentials = {KEY: sides}
+    sessions.gateways["b"].errors["renew credentials"] = GatewayUnreachable("gone")
+    job = TransferJob(
+        Location("/data/in/", credential_ref="env:SRC"),
+        Location("/data/out/", credential_ref="env:DST"),
+    )
+    for prefix in ("SRC", "DST"):
+        monkeypatch.setenv(f"{prefix}_ACCESS_KEY_ID", f"fresh {prefix}")
+        monkeypatch.setenv(f"{prefix}_SECRET_ACCESS_KEY", "s")
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    submitted = SubmittedTransfer(KEY, 3, "a", joined=False)
+    steering.renew_credentials(submitted, job, CredentialSources())
+    assert [(*call[:4], call[4]["access_key_id"]) for call in sessions.calls if len(call) == 5] == [
+        ("a", "renew credentials", "source", 3, "fresh SRC"),
+        ("b", "renew credentials", "sink", 3, "fresh DST"),
+        ("d", "renew credentials", "sink", 3, "fresh DST"),
+    ]

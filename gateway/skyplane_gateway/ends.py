@@ -132,6 +132,7 @@ class Ends:
         is_taken = False
         try:
             await loop.run_in_executor(self._verb_threads, _check, opened)
+            opened.wait_for_credentials()
             async with self.lock(key):
                 if side == "source":
                     is_taken = await self._attach_source(key, epoch, opened)
@@ -192,6 +193,33 @@ class Ends:
         former = self._stores.get((key, side))
         self._stores[key, side] = store
         return former
+
+    async def renew_credentials(
+        self, key: str, *, epoch: int, side: str, credentials: Credentials
+    ) -> dict[str, Any]:
+        """Give an end that is attached fresh credentials; what waits for them goes on.
+
+        Raises:
+            UnknownTransfer: no such end is attached here.
+            StaleEpoch: a newer epoch is in charge here.
+            ConfigurationInvalid: the store cannot be opened with them.
+        """
+        async with self.lock(key):
+            ends: Mapping[str, SourceTransfer | SinkTransfer]
+            ends = self.sources if side == "source" else self.destinations
+            store, end = self._stores.get((key, side)), ends.get(key)
+            if store is None or end is None:
+                raise UnknownTransfer(f"{self._config.node} is no {side} of transfer {key}")
+            if epoch < end.epoch:
+                raise _stale(epoch, end.epoch)
+            await asyncio.to_thread(store.renew_credentials, credentials)
+        return {}
+
+    def needs_credentials(self, key: str) -> list[str]:
+        """The sides of a transfer here whose credentials have expired, or soon will."""
+        sides = ("source", "sink")
+        stores = ((side, self._stores.get((key, side))) for side in sides)
+        return [side for side, store in stores if store is not None and store.needs_credentials]
 
     async def release(self, key: str, epoch: int, journals_in: str | None = None) -> bool:
         """Forget a transfer's stores and credentials; abort uploads still open here that no

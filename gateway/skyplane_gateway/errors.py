@@ -13,7 +13,7 @@ Errors cross processes as the three plain values of `to_dict`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class SkyplaneError(Exception):
@@ -96,6 +96,12 @@ class Unauthenticated(StoreError):
     is_permanent = True
 
 
+class CredentialsExpired(StoreError):
+    """The credentials were good, and are not any more: fresh ones mend it."""
+
+    code = "credentials-expired"
+
+
 class PreconditionFailed(StoreError):
     """If-Match, If-None-Match or a pinned version no longer holds."""
 
@@ -154,6 +160,10 @@ class StoreUnavailable(StoreError):
     """The endpoint cannot be reached, timed out or answered 5xx."""
 
     code = "store-unavailable"
+
+
+#: A gateway has waited for these to pass already, for as long as anybody does.
+WAITED_FOR: Final = (Throttled, CredentialsExpired)
 
 
 class InvalidKey(StoreError):

@@ -449,6 +449,11 @@ class GatewayService:
             "routes": self.routes.statistics(),
             "leading": {key: led.transfer.status() for key, led in self._leads.items()},
             "attached": self.ends.attached(),
+            "needs_credentials": {
+                key: sides
+                for key in self.ends.attached()
+                if (sides := self.ends.needs_credentials(key))
+            },
             "released": self.ends.released(),
         }
 

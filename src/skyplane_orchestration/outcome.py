@@ -42,6 +42,8 @@ class TransferStatus:
             `copied_earlier_bytes` by an earlier epoch, or before the transfer was resumed.
         skipped_bytes, failed_bytes: of the objects that are not to be copied, or could not be.
         failures: the failed objects, once the transfer has ended.
+        needs_credentials: sides of the lead's own gateway (`source`, `sink`) whose credentials
+            have expired, or soon will.
         unfinished: found, and neither copied, skipped nor failed (yet).
         pinned_by_time: those of `copied` whose source has no ETag: their version was told by
             time and size alone.
@@ -78,6 +80,7 @@ class TransferStatus:
     reserved: int = 0
     first_reserved: str = ""
     earlier: Totals = field(default_factory=Totals)
+    needs_credentials: tuple[str, ...] = ()
 
     @property
     def is_running(self) -> bool:
@@ -125,6 +128,7 @@ class TransferStatus:
                 reserved=document.get("reserved", 0),
                 first_reserved=document.get("first_reserved", ""),
                 earlier=Totals.from_dict(document.get("earlier", {})),
+                needs_credentials=tuple(document.get("needs_credentials", ())),
                 skipped=document["skipped"],
                 failed=document["failed"],
                 seconds=document["seconds"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -318,6 +318,43 @@ class Steering:
                         f"the upload {upload['upload_id']} of {upload['key']!r} stays open: {error}"
                     )
         return tuple(warnings)
+
+    def renew_credentials(
+        self, submitted: SubmittedTransfer, job: TransferJob, credentials: CredentialSources
+    ) -> None:
+        """Hand fresh credentials to the ends that need them; best effort."""
+        answers, _ = self._sessions.each_that_answers(self._ends, lambda _, client: client.status())
+        key = submitted.transfer_key
+        for side, location in (("source", job.source), ("sink", job.destination)):
+            nodes = [
+                self._fleet.gateway(node)
+                for node, document in answers.items()
+                if side in document.get("needs_credentials", {}).get(key, ())
+            ]
+            if nodes:
+                fresh = self._hand_over(side, nodes, submitted, credentials.resolve(location))
+                log.info("fresh credentials of the %s went to %d gateways", side, fresh)
+
+    def _hand_over(
+        self,
+        side: str,
+        handles: Sequence[GatewayHandle],
+        submitted: SubmittedTransfer,
+        fresh: Credentials | None,
+    ) -> int:
+        """To how many gateways the credentials went."""
+        if fresh is None:
+            return 0
+
+        def renew(_: GatewayHandle, client: ControlClient) -> None:
+            client.renew_credentials(
+                submitted.transfer_key, epoch=submitted.epoch, side=side, credentials=fresh
+            )
+
+        answers, errors = self._sessions.each_that_answers(handles, renew)
+        for node, error in errors.items():
+            log.warning("%s takes no fresh credentials: %s", node, error)
+        return len(answers)
 
     def log_tails(self) -> dict[str, str]:
         """Node -> the end of its log, of those that answer."""

@@ -4,6 +4,7 @@ it when it has cost what it may."""
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
@@ -45,6 +46,7 @@ from skyplane_orchestration.failover import (
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.outcome import TransferStatus, empty_status
+from skyplane_orchestration.renewing import RenewalWatch
 from skyplane_orchestration.spending import Spending
 from skyplane_orchestration.steering import Steering, SubmittedTransfer
 
@@ -108,13 +110,15 @@ class Hands:
         ensure: brings a fleet up again unless it was torn down meanwhile; raises
             SkyplaneError. None where the caller's fleet is not to be touched.
         pause: waits until the next poll; told whether the last one had an answer.
-        credentials: for ends that are attached anew.
+        credentials: for ends that are attached anew, or whose credentials end.
+        now: monotonic seconds.
     """
 
     open: Callable[[Fleet], AbstractContextManager[Steering]]
     ensure: Callable[[Fleet], Fleet] | None
     pause: Callable[[bool], None]
     credentials: CredentialSources
+    now: Callable[[], float] = time.monotonic
 
 
 class Pauses:
@@ -176,6 +180,7 @@ class Watch:
             Tenure(submitted.lead, submitted.epoch), may_ensure=hands.ensure is not None
         )
         self._status = empty_status(submitted.transfer_key, submitted.epoch)
+        self._renewal = RenewalWatch(self._renew_credentials, hands.now)
         self._open = ExitStack()
 
     def __enter__(self) -> Watch:
@@ -274,7 +279,11 @@ class Watch:
         self._excess = self._excess or self.spending.excess()
         if self._excess is not None and not self._stop(self._excess):
             return Silent("it does not answer")
+        self._renewal.poll(status)
         return Answered(status.epoch, _has_progress(status))
+
+    def _renew_credentials(self) -> None:
+        self.steering.renew_credentials(self.submitted, self._job, self._hands.credentials)
 
     def _stop(self, excess: BudgetReached) -> bool:
         """Have the lead stop; whether it has heard it."""

@@ -160,7 +160,7 @@ class FaultProxy:
             return False
         if head.target.startswith(_CONTROL):
             return await self._control(head, reader, writer)
-        rule = self.schedule.due(head.method, head.target)
+        rule = self.schedule.due(head.method, head.target, head.headers)
         exchange = Exchange(head.method, head.target, rule.action if rule else None)
         self.log.exchanges.append(exchange)
         incoming = _Incoming(head, reader, exchange)

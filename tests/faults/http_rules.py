@@ -28,6 +28,7 @@ ACTIONS: Final = (
     "reset",  # as drop-reply, with RST in place of FIN
 )
 
+EXPIRED: Final = b"<Error><Code>ExpiredToken</Code><Message>m</Message></Error>"
 SLOW_DOWN: Final = b"<Error><Code>SlowDown</Code><Message>m</Message></Error>"
 INTERNAL_ERROR: Final = b"<Error><Code>InternalError</Code><Message>m</Message></Error>"
 
@@ -40,6 +41,7 @@ class Rule:
         action: one of `ACTIONS`.
         method: regular expression that the whole method fits.
         target: regular expression found in the request's target (path and query, as sent).
+        header: regular expression found in a line `Name: value` of the request's head.
         nth: the first of the fitting requests that is harmed, from 1.
         times: how many are harmed from there on; 0 for all.
         forward: `answer` only once the store has carried the request out.
@@ -48,6 +50,7 @@ class Rule:
     action: str
     method: str = ".*"
     target: str = ""
+    header: str = ""
     nth: int = 1
     times: int = 1
     status: int = 503
@@ -63,8 +66,15 @@ class Rule:
         if self.action not in ACTIONS:
             raise ValueError(f"there is no action {self.action!r}; choose one of {ACTIONS}")
 
-    def fits(self, method: str, target: str) -> bool:
-        return bool(re.fullmatch(self.method, method) and re.search(self.target, target))
+    def fits(
+        self, method: str, target: str, headers: Sequence[tuple[str, str]] | None = None
+    ) -> bool:
+        """Whether a request is of those that are harmed; its head counts where it is given."""
+        if not (re.fullmatch(self.method, method) and re.search(self.target, target)):
+            return False
+        lines = (f"{name}: {value}" for name, value in headers or ())
+        is_open = headers is None or not self.header
+        return is_open or any(re.search(self.header, line, re.IGNORECASE) for line in lines)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -97,13 +107,13 @@ class Schedule:
             self.rules.clear()
             self._met.clear()
 
-    def due(self, method: str, target: str) -> Rule | None:
+    def due(self, method: str, target: str, headers: Sequence[tuple[str, str]] = ()) -> Rule | None:
         """The rule for this request, which is counted by every rule that it fits."""
         chosen: Rule | None = None
         with self._lock:
             self._met.extend([0] * (len(self.rules) - len(self._met)))
             for index, rule in enumerate(self.rules):
-                if not rule.fits(method, target):
+                if not rule.fits(method, target, headers):
                     continue
                 self._met[index] += 1
                 past = self._met[index] - rule.nth

@@ -172,6 +172,13 @@ class ControlClient:
         }
         return self._call("POST", _transfer_path(transfer_key, "attach"), body, timeout_s=60.0)
 
+    def renew_credentials(
+        self, transfer_key: str, *, epoch: int, side: str, credentials: Credentials
+    ) -> None:
+        """Give an end that is attached fresh credentials, in the epoch in which it is."""
+        body = {"epoch": epoch, "side": side, "credentials": credentials.to_dict()}
+        self._call("POST", _transfer_path(transfer_key, "credentials"), body)
+
     def submit(self, transfer_key: str, *, epoch: int, spec: TransferSpec) -> dict[str, Any]:
         """Ask the gateway to lead; joins the transfer when it runs already."""
         body = {"epoch": epoch, "spec": spec.to_dict()}

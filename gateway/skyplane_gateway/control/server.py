@@ -58,6 +58,7 @@ class ControlServer:
                 web.post(transfer, orchestrator(self._submit)),
                 web.get(transfer, orchestrator(self._transfer_status)),
                 web.post(transfer + "/attach", orchestrator(self._attach)),
+                web.post(transfer + "/credentials", orchestrator(self._credentials)),
                 web.get(transfer + "/report", orchestrator(self._report)),
                 web.post(transfer + "/cancel", orchestrator(self._cancel)),
                 web.post(transfer + "/stop", orchestrator(self._stop)),
@@ -148,6 +149,15 @@ class ControlServer:
             verify=body.get("verify", "stored"),
         )
 
+    async def _credentials(self, request: web.Request) -> Answer:
+        body = await _body(request)
+        return await self._service.ends.renew_credentials(
+            _key(request),
+            epoch=int(body["epoch"]),
+            side=body["side"],
+            credentials=Credentials.from_dict(body["credentials"]),
+        )
+
     async def _submit(self, request: web.Request) -> Answer:
         body = await _body(request)
         spec = TransferSpec.from_dict(body["spec"])
@@ -161,7 +171,11 @@ class ControlServer:
             self._service.followers.note(key, session)
         else:
             self._service.followers.forget(key, session)
-        return {**lead.status(), "followers": self._service.followers.count(key)}
+        return {
+            **lead.status(),
+            "followers": self._service.followers.count(key),
+            "needs_credentials": self._service.ends.needs_credentials(key),
+        }
 
     async def _report(self, request: web.Request) -> Answer:
         lead = self._service.lead(_key(request))

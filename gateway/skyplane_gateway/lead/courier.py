@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Final
 
 from skyplane_gateway.errors import (
+    WAITED_FOR,
     GatewayDraining,
     GatewayLost,
     GatewayUnreachable,
@@ -26,7 +27,6 @@ from skyplane_gateway.errors import (
     ReadBackMismatch,
     SkyplaneError,
     StaleEpoch,
-    Throttled,
     UnknownTransfer,
 )
 from skyplane_gateway.lead.dispatcher import Dispatcher
@@ -480,6 +480,6 @@ def _for_good(loss: GatewayLost) -> PathEnded | None:
 
 
 def _goes_again(error: SkyplaneError | None, fruitless: int) -> bool:
-    if isinstance(error, Throttled):
+    if isinstance(error, WAITED_FOR):
         return False  # The store that said so has been waited for, for as long as it is.
     return error is not None and not error.is_permanent and fruitless < MAX_ATTEMPTS

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from skyplane_gateway.errors import (
+    WAITED_FOR,
     GatewayError,
     GatewayUnreachable,
     SkyplaneError,
     StoreError,
-    Throttled,
 )
 from skyplane_gateway.lead.journal import DoneRow, Journal, LostRow, UploadRow
 from skyplane_gateway.lead.ledger import Ledger
@@ -345,7 +345,7 @@ class JournalKeeper:
                 return await self._call(verb, arguments)
             except (StoreError, GatewayUnreachable) as error:
                 # A sink's patience with a store that throttles is all that there is.
-                is_final = error.is_permanent or isinstance(error, Throttled)
+                is_final = error.is_permanent or isinstance(error, WAITED_FOR)
                 if is_final or attempt == MAX_ATTEMPTS:
                     raise
                 log.info("%s goes again: %s", verb, error)

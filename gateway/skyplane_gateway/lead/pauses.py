@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
-from skyplane_gateway.errors import StoreError, Throttled
+from skyplane_gateway.errors import WAITED_FOR, StoreError
 from skyplane_gateway.stores.patience import Patience
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ async def patiently(
     """What the call returns; called again with pauses while the store may yet do it.
 
     Throttling is certain to pass, and is waited out for `THROTTLED_WITHIN_S` from the first
-    call; other failures are borne `MAX_ATTEMPTS` times.
+    call, as are credentials that have expired; other failures are borne `MAX_ATTEMPTS` times.
 
     Raises:
         StoreError: it is permanent, or the patience is at its end.
@@ -67,7 +67,7 @@ def _may_pass(error: BaseException) -> bool:
 
 
 class _Patience:
-    """When to stop; throttling does not use up the attempts of other failures."""
+    """When to stop; what a gateway waits for uses up no attempts of other failures."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -76,7 +76,7 @@ class _Patience:
 
     def __call__(self, state: RetryCallState) -> bool:
         error = state.outcome.exception() if state.outcome is not None else None
-        if isinstance(error, Throttled):
+        if isinstance(error, WAITED_FOR):
             return self._clock() - self._began_s >= THROTTLED_WITHIN_S
         self._failures += 1
         return self._failures >= MAX_ATTEMPTS

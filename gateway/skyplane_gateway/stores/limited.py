@@ -19,6 +19,8 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from skyplane_gateway.errors import (
+    WAITED_FOR,
+    CredentialsExpired,
     NotFound,
     PreconditionFailed,
     StoreError,
@@ -45,6 +47,7 @@ from skyplane_gateway.stores.base import (
 from skyplane_gateway.stores.limited_reader import LimitedReader, PlacedReader
 from skyplane_gateway.stores.limiter import AdaptiveLimiter, Clock, Pause, Permit, limiter_of
 from skyplane_gateway.stores.patience import Patience, Trials
+from skyplane_gateway.stores.renewal import Renewal
 
 _T = TypeVar("_T")
 
@@ -66,11 +69,13 @@ def open_limited(spec: StoreSpec, credentials: Credentials | None = None) -> Lim
         # The SDK's own attempts know neither the limiter nor Retry-After.
         options = {"attempts": "1", **dict(spec.options)}
         inner = replace(spec, options=tuple(sorted(options.items())))
-    return LimitedStore(open_store(inner, credentials), limiter_of(spec), spec=spec)
+    renewal = Renewal(lambda fresh: open_store(inner, fresh), credentials)
+    return LimitedStore(renewal.store, limiter_of(spec), spec=spec, renewal=renewal)
 
 
 def is_throttling(store: ObjectStore) -> bool:
-    """Whether requests to that store may be waiting because it asked for fewer."""
+    """Whether requests to that store may be waiting because it asked for fewer, or for
+    credentials that have expired."""
     return isinstance(store, LimitedStore) and store.is_throttling
 
 
@@ -84,6 +89,8 @@ class LimitedStore:
         store: what is asked.
         limiter: the bucket's.
         spec: what to show as one's own; the store's where not given.
+        renewal: holds the store and opens it anew with fresh credentials; where not given,
+            it has none that could end.
         clock: monotonic seconds.
         pause: waits.
         fraction: random numbers from 0 to 1.
@@ -95,12 +102,13 @@ class LimitedStore:
         limiter: AdaptiveLimiter,
         *,
         spec: StoreSpec | None = None,
+        renewal: Renewal | None = None,
         patience: Patience | None = None,
         clock: Clock = time.monotonic,
         pause: Pause = threading.Event.wait,
         fraction: Callable[[], float] = random.random,
     ) -> None:
-        self._store = store
+        self._renewal = renewal or Renewal(lambda _: store, None)
         self._limiter = limiter
         self._spec = spec or store.spec
         self._ended = threading.Event()
@@ -119,16 +127,40 @@ class LimitedStore:
         return self._store.capabilities
 
     @property
+    def _store(self) -> ObjectStore:
+        return self._renewal.store
+
+    @property
     def is_throttling(self) -> bool:
-        """Requests may be waiting because the bucket asked for fewer."""
-        return self._limiter.is_throttling
+        """Requests may be waiting because the bucket asked for fewer, or for credentials."""
+        return self._limiter.is_throttling or self._renewal.is_refused
+
+    # -- fresh credentials
+
+    @property
+    def needs_credentials(self) -> bool:
+        """Those that were handed over have expired, or soon will."""
+        return self._renewal.is_needed
+
+    def wait_for_credentials(self) -> None:
+        """From now on a request whose credentials have expired waits for fresh ones."""
+        self._renewal.begin_to_wait()
+
+    def renew_credentials(self, credentials: Credentials) -> None:
+        """Ask with these from now on, what waits included.
+
+        Raises:
+            ConfigurationInvalid: the store cannot be opened with them.
+        """
+        self._renewal.replace(credentials)
 
     # -- an end to patience
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """What this thread asks meanwhile waits for a store that throttles no longer than
-        that altogether; then it raises `Throttled`."""
+        """What this thread asks meanwhile waits for a store that throttles, or for
+        credentials, no longer than that altogether; then it raises `Throttled` or
+        `CredentialsExpired`."""
         token = _UNTIL_S.set(self._clock() + seconds)
         try:
             yield
@@ -151,7 +183,7 @@ class LimitedStore:
         waits."""
         self.cancel()
         self.reopen(0.0)
-        self._store.close()
+        self._renewal.close()
 
     # -- `ObjectStore`
 
@@ -165,11 +197,14 @@ class LimitedStore:
         trials = self._trials()
         last = start_after
         while True:
+            generation = self._renewal.generation
             rows = self._store.list(prefix, start_after=last, wants=wants)
             try:
                 for row in self._paged(rows, trials):
                     last = row.key
                     yield row
+            except CredentialsExpired as error:
+                self._renew(generation, error, trials)
             except (Throttled, StoreUnavailable) as error:
                 trials.wait(error)
             else:
@@ -258,11 +293,14 @@ class LimitedStore:
         trials = self._trials()
         told: set[UploadInfo] = set()
         while True:
+            generation = self._renewal.generation
             try:
                 for row in self._paged(self._store.list_uploads(prefix), trials):
                     if row not in told:
                         told.add(row)
                         yield row
+            except CredentialsExpired as error:
+                self._renew(generation, error, trials)
             except (Throttled, StoreUnavailable) as error:
                 trials.wait(error)
             else:
@@ -292,11 +330,18 @@ class LimitedStore:
     ) -> _T:
         trials = self._trials()
         while True:
+            generation = self._renewal.generation
             try:
                 with self._place(trials):
                     return call()
+            except CredentialsExpired as error:
+                self._renew(generation, error, trials)
             except may_repeat as error:
                 trials.wait(error)
+
+    def _renew(self, generation: int, error: CredentialsExpired, trials: Trials) -> None:
+        """Wait until there are newer credentials than those of that generation."""
+        self._renewal.wait(generation, error, trials.ended, trials.until_s)
 
     def _paged(self, rows: Iterator[_T], trials: Trials) -> Iterator[_T]:
         """The rows, fetched a page at a time, each page in its place."""
@@ -311,7 +356,17 @@ class LimitedStore:
     def _open(
         self, trials: Trials, key: str, offset: int, length: int, if_match: str | None
     ) -> Reader:
-        """One attempt; it keeps its place until the reader is closed."""
+        """One attempt with good credentials; it keeps its place until the reader is closed."""
+        while True:
+            generation = self._renewal.generation
+            try:
+                return self._open_once(trials, key, offset, length, if_match)
+            except CredentialsExpired as error:
+                self._renew(generation, error, trials)
+
+    def _open_once(
+        self, trials: Trials, key: str, offset: int, length: int, if_match: str | None
+    ) -> Reader:
         permit = self._limiter.acquire(trials.ended, trials.left_s)
         try:
             with self._judged(permit):
@@ -343,6 +398,7 @@ class LimitedStore:
                 self._limiter.succeeded()  # It has answered.
             raise
         self._limiter.succeeded()
+        self._renewal.accepted()
 
 
 def _find(store: ObjectStore, key: str, data: Body) -> ObjectInfo | None:
@@ -351,7 +407,7 @@ def _find(store: ObjectStore, key: str, data: Body) -> ObjectInfo | None:
         info, body = read_object(store, key, max_bytes=len(data))
     except (NotFound, PreconditionFailed):
         return None
-    except (Throttled, StoreUnavailable):
+    except (*WAITED_FOR, StoreUnavailable):
         raise
     except StoreError:
         # Longer than what was sent, or not ours to read.

@@ -68,6 +68,11 @@ class Trials:
         self._throttled_since_s = 0.0
 
     @property
+    def until_s(self) -> float:
+        """By then this call ends, whatever it waits for."""
+        return self._until_s
+
+    @property
     def left_s(self) -> float:
         """How much longer this call waits for a store that throttles."""
         now_s = self._clock()

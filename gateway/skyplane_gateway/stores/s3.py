@@ -17,12 +17,12 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from skyplane_gateway.errors import (
+    WAITED_FOR,
     NotFound,
     PreconditionFailed,
     SkyplaneError,
     StoreError,
     StoreUnavailable,
-    Throttled,
 )
 from skyplane_gateway.stores import s3_listing
 from skyplane_gateway.stores.base import (
@@ -113,7 +113,7 @@ class S3Store:
             arguments["IfMatch"] = if_match
         if length == 0:
             with mapped(what):
-                head = self._client.head_object(**arguments)
+                head = self._head_object(**arguments)
             _require_pin(head, head["ContentLength"], if_match, what)
             return EmptyReader(attributes_of(head), not_carried_of(head))
         last = offset + length - 1
@@ -280,7 +280,16 @@ class S3Store:
 
     def _head(self, key: str, *, with_checksum: bool) -> dict[str, Any]:
         mode: dict[str, Any] = {"ChecksumMode": "ENABLED"} if with_checksum else {}
-        return dict(self._client.head_object(Bucket=self.spec.bucket, Key=key, **mode))
+        return self._head_object(Bucket=self.spec.bucket, Key=key, **mode)
+
+    def _head_object(self, **arguments: Any) -> dict[str, Any]:
+        try:
+            return dict(self._client.head_object(**arguments))
+        except ClientError as error:
+            if code_of(error) == "400":
+                # An answer to HEAD has no body, and so no code: this asks for the reason.
+                self._client.list_objects_v2(Bucket=self.spec.bucket, MaxKeys=1)
+            raise
 
     def _sendable_fence(self, key: str, fence: Precondition, what: str) -> Precondition:
         """The precondition as the store can be sent it. 1 call for a `time_pin`, else none.
@@ -345,7 +354,7 @@ class S3Store:
     def _raise_passing(self, error: ClientError | BotoCoreError, key: str) -> None:
         """A look that failed in transit decides nothing, least of all a refusal."""
         failure = translate(error, self._what("looking at", key))
-        if isinstance(failure, Throttled | StoreUnavailable):
+        if isinstance(failure, (*WAITED_FOR, StoreUnavailable)):
             raise failure from error
 
     def _confirmed(self, key: str, etag: str, size_bytes: int, what: str) -> ObjectInfo:

@@ -26,6 +26,7 @@ from botocore.exceptions import (
 from skyplane_gateway.errors import (
     ChecksumMismatch,
     ConfigurationInvalid,
+    CredentialsExpired,
     InvalidKey,
     NotFound,
     NotRestored,
@@ -42,18 +43,17 @@ _NOT_FOUND = {"NoSuchBucket", "NoSuchKey", "NoSuchUpload", "NoSuchVersion", "Not
 _DENIED = {"AccessDenied", "AllAccessDisabled", "AccountProblem"}
 _UNAUTHENTICATED = {
     "AuthorizationHeaderMalformed",
-    "ExpiredToken",
-    "ExpiredTokenException",
     "InvalidAccessKeyId",
     "InvalidClientTokenId",
     "InvalidToken",
     "NotSignedUp",
-    "RequestExpired",
     "RequestTimeTooSkewed",
     "SignatureDoesNotMatch",
-    "TokenRefreshRequired",
     "XAdminUserNotFound",  # versitygw's name for an unknown access key
 }
+#: Of credentials that were good. `InvalidToken` is not among them: S3 says so of one that
+#: is malformed or of another service.
+_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 _THROTTLED = {
     "BandwidthLimitExceeded",
     "RequestLimitExceeded",
@@ -177,6 +177,10 @@ def _by_code(code: str, said: str) -> StoreError | None:
         return NotRestored(
             f"{said}; the object is archived (Glacier, Deep Archive or an archive tier): restore "
             "it (aws s3api restore-object), then copy again"
+        )
+    if code in _EXPIRED:
+        return CredentialsExpired(
+            f"{said}; these credentials were good and have expired: renew them, then go on"
         )
     if code in _UNAUTHENTICATED:
         return Unauthenticated(

@@ -46,7 +46,9 @@ def page(keys: list[str], *, token: str = "", truncated: bool = False, count: in
 @pytest.mark.parametrize(
     ("status", "code", "kind", "is_permanent"),
     [
-        (400, "ExpiredToken", errors.Unauthenticated, True),
+        (400, "ExpiredToken", errors.CredentialsExpired, False),
+        (400, "TokenRefreshRequired", errors.CredentialsExpired, False),
+        (400, "InvalidToken", errors.Unauthenticated, True),
         (400, "BadDigest", errors.ChecksumMismatch, False),
         (400, "InvalidPart", errors.ChecksumMismatch, False),
         (400, "KeyTooLongError", errors.InvalidKey, True),
@@ -102,6 +104,19 @@ def test_throttling_is_tried_three_times_with_the_whole_body(
     replies = [*[reply(503, failure("SlowDown"))] * 2, reply(200, headers={"ETag": ETAG})]
     assert scripted.open(*replies).put("k", kind(BODY)).etag == ETAG
     assert [request.body for request in scripted.requests] == [BODY] * 3
+
+
+def test_a_head_that_says_no_more_than_400_is_asked_for_its_reason(
+    scripted: Any, reply: Any
+) -> None:
+    # The SDK itself asks for the bucket's region first.
+    store = scripted.open(reply(400), reply(400), reply(400, failure("ExpiredToken")))
+    with pytest.raises(errors.CredentialsExpired):
+        store.head("k")
+    store = scripted.open(reply(400), reply(400), reply(200, page([])))
+    with pytest.raises(errors.StoreError) as caught:
+        store.head("k")
+    assert caught.value.is_permanent
 
 
 def test_nobody_at_the_endpoint() -> None:

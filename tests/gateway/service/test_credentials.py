@@ -1,0 +1,198 @@
+"""Credentials that expire while a transfer runs, between S3 servers that tell by the key."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from tests.faults import moto_server
+from tests.faults.http_proxy import FaultProxy, running
+from tests.faults.http_rules import EXPIRED, Rule
+
+from skyplane_gateway.config import MIB
+from skyplane_gateway.errors import UnknownTransfer
+from skyplane_gateway.stores import Credentials, open_store
+from skyplane_gateway.stores.base import StoreSpec, read_object
+
+PART = 5 * MIB
+FLEET = {"assembly_mib": 64, "readers": 3, "store_threads": 4}
+BODIES = {"small": b"small", "whole": os.urandom(PART), "parts": os.urandom(2 * PART + 1)}
+KEY = "77" * 16
+
+
+@dataclass(frozen=True)
+class Place:
+    """Source and destination, each behind a proxy of its own."""
+
+    proxies: dict[str, FaultProxy]
+    specs: dict[str, StoreSpec]
+    direct: dict[str, StoreSpec]
+
+    def expire(self, side: str, key: str, *, after: int) -> None:
+        """From that request on the side's store takes the credentials for expired."""
+        self.proxies[side].schedule.add(
+            Rule(
+                "answer",
+                header=f"^authorization: .*Credential={key}/",
+                status=400,
+                body=EXPIRED,
+                nth=after,
+                times=0,
+            )
+        )
+
+
+def credentials(key: str) -> Credentials:
+    return Credentials({"access_key_id": key, "secret_access_key": "s"})
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """Its address; it takes any key for good."""
+    moto_server.tell_when_uploads_began()
+    made = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    made.start()
+    host, port = made.get_host_and_port()
+    yield f"http://{host}:{port}"
+    made.stop()
+
+
+@pytest.fixture
+def place(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "direct")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    client = boto3.client("s3", endpoint_url=server, region_name="us-east-1")
+    with running(server) as before_source, running(server) as before_sink:
+        made = Place({"source": before_source, "sink": before_sink}, {}, {})
+        for side, proxy in made.proxies.items():
+            bucket = f"b-{uuid.uuid4().hex[:12]}"
+            client.create_bucket(Bucket=bucket)
+            made.direct[side] = StoreSpec("s3", bucket, server, "us-east-1")
+            made.specs[side] = replace(made.direct[side], endpoint_url=proxy.url)
+        for key, body in BODIES.items():
+            client.put_object(Bucket=made.direct["source"].bucket, Key=key, Body=body)
+        yield made
+    client.close()
+
+
+def copied(place: Place) -> dict[str, bytes]:
+    store = open_store(place.direct["sink"])
+    keys = [row.key for row in store.list("")]
+    found = {key: read_object(store, key, max_bytes=64 * MIB)[1] for key in keys}
+    assert list(store.list_uploads("")) == []
+    store.close()
+    return found
+
+
+def refused(place: Place, side: str) -> int:
+    return sum(row.fault is not None for row in place.proxies[side].log.exchanges)
+
+
+async def attach(fleet: Any, place: Place, given: Credentials | None) -> None:
+    topology = fleet.topology()
+    for side, nodes in (("source", topology.sources), ("sink", topology.sinks)):
+        for node in nodes:
+            await asyncio.to_thread(
+                fleet.client(node).attach,
+                KEY,
+                epoch=1,
+                side=side,
+                store=place.specs[side],
+                credentials=given,
+                verify="stored",
+            )
+
+
+@pytest.mark.parametrize("after", [2, 4])
+@pytest.mark.parametrize("side", ["source", "sink"])
+def test_fresh_ones_that_are_handed_over_let_it_go_on(
+    side: str, after: int, place: Place, fleet_of: Any, kit: Any
+) -> None:
+    async def scenario() -> None:
+        spec = kit.copy_spec(place.specs["source"], place.specs["sink"], chunk_bytes=PART)
+        async with fleet_of(kit.route(0, "a", "r", "b"), **FLEET) as fleet:
+            node = "a" if side == "source" else "b"
+            client = fleet.client(node)
+            await attach(fleet, place, credentials("old"))
+            place.expire(side, "old", after=after)
+            await fleet.submit(KEY, spec)
+            await fleet.until(lambda: refused(place, side) > 0)
+            ends = fleet.service(node).ends
+            await fleet.until(lambda: ends.needs_credentials(KEY) == [side])
+            assert (await asyncio.to_thread(client.status))["needs_credentials"] == {KEY: [side]}
+            if side == "source":
+                document = await asyncio.to_thread(client.transfer_status, KEY)
+                assert (document["state"], document["needs_credentials"]) == ("running", [side])
+            await asyncio.to_thread(
+                client.renew_credentials,
+                KEY,
+                epoch=1,
+                side=side,
+                credentials=credentials("new"),
+            )
+            status = await fleet.ended(KEY)
+            assert (status["error"], status["copied"], status["failed"]) == (None, 3, 0)
+            assert ends.needs_credentials(KEY) == []
+            await fleet.heard(KEY, spec)
+        assert copied(place) == BODIES
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("side", ["source", "sink"])
+def test_the_platforms_own_are_asked_for_by_the_gateway(
+    side: str, place: Place, fleet_of: Any, kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "old")
+
+    async def scenario() -> None:
+        spec = kit.copy_spec(place.specs["source"], place.specs["sink"], chunk_bytes=PART)
+        async with fleet_of(kit.route(0, "a", "r", "b"), **FLEET) as fleet:
+            await attach(fleet, place, None)
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", "new")
+            place.expire(side, "old", after=4)
+            await fleet.submit(KEY, spec)
+            status = await fleet.ended(KEY)
+            assert (status["error"], status["copied"], status["failed"]) == (None, 3, 0)
+            assert refused(place, side) > 0
+            await fleet.heard(KEY, spec)
+        assert copied(place) == BODIES
+
+    asyncio.run(scenario())
+
+
+def test_without_fresh_ones_it_fails_and_can_be_gone_on_with(
+    place: Place, fleet_of: Any, kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "skyplane_gateway.stores.limited.LimitedStore.wait_for_credentials",
+        lambda store: store._renewal.begin_to_wait(0.5),
+    )
+    monkeypatch.setattr("skyplane_gateway.lead.pauses.THROTTLED_WITHIN_S", 0.5)
+
+    async def scenario() -> None:
+        spec = kit.copy_spec(place.specs["source"], place.specs["sink"], chunk_bytes=PART)
+        async with fleet_of(kit.route(0, "a", "b"), **FLEET) as fleet:
+            await attach(fleet, place, credentials("old"))
+            place.expire("sink", "old", after=6)
+            await fleet.submit(KEY, spec)
+            status = await fleet.ended(KEY)
+            assert status["state"] == "failed"
+            assert status["error"]["is_permanent"] is False
+            with pytest.raises(UnknownTransfer):
+                await asyncio.to_thread(
+                    fleet.client("b").renew_credentials,
+                    "78" * 16,
+                    epoch=1,
+                    side="sink",
+                    credentials=credentials("new"),
+                )
+
+    asyncio.run(scenario())
