@@ -45,16 +45,19 @@ class MissingExtra(ConfigurationInvalid, ImportError):
     """A package is not installed that one of the distribution's extras brings.
 
     Also an ImportError, for those who try an import and do without.
-
-    Args:
-        what: what cannot be done or used without it.
-        extra: name of the extra.
     """
 
     code = "missing-extra"
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(
+    @classmethod
+    def of(cls, what: str, extra: str) -> MissingExtra:
+        """The error that names the extra.
+
+        Args:
+            what: what cannot be done or used without it.
+            extra: name of the extra.
+        """
+        return cls(
             f"{what} needs the extra {extra!r}: pip install 'skyplane-orchestration[{extra}]'"
         )
 

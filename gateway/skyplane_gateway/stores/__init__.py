@@ -104,4 +104,4 @@ def _module(kind: str) -> Any:
     except ModuleNotFoundError as error:
         if kind not in _EXTRAS:
             raise
-        raise MissingExtra(f"the store {kind!r}", _EXTRAS[kind]) from error
+        raise MissingExtra.of(f"the store {kind!r}", _EXTRAS[kind]) from error

@@ -12,7 +12,7 @@ from skyplane_orchestration.errors import MissingExtra
 try:
     import dagster  # noqa: F401
 except ModuleNotFoundError:
-    raise MissingExtra("skyplane_orchestration.dagster", "dagster") from None
+    raise MissingExtra.of("skyplane_orchestration.dagster", "dagster") from None
 
 from skyplane_orchestration.dagster.asset import JobOptions, build_skyplane_transfer_asset
 from skyplane_orchestration.dagster.cleanup import build_skyplane_cleanup_sensor

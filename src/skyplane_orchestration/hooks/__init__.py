@@ -7,4 +7,4 @@ from skyplane_orchestration.errors import MissingExtra
 try:
     import airflow.providers.common.compat.sdk  # noqa: F401
 except ModuleNotFoundError:
-    raise MissingExtra("skyplane_orchestration.hooks", "airflow") from None
+    raise MissingExtra.of("skyplane_orchestration.hooks", "airflow") from None

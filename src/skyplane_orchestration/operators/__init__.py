@@ -10,7 +10,7 @@ from skyplane_orchestration.errors import MissingExtra
 try:
     import airflow.providers.common.compat.sdk  # noqa: F401
 except ModuleNotFoundError:
-    raise MissingExtra("skyplane_orchestration.operators", "airflow") from None
+    raise MissingExtra.of("skyplane_orchestration.operators", "airflow") from None
 
 from skyplane_orchestration.operators.group import skyplane_transfer_group
 from skyplane_orchestration.operators.plan import SkyplanePlanOperator

@@ -270,7 +270,7 @@ class LocalProvisioner:
         options = self.options
         is_own = not options.command and options.python == sys.executable
         if is_own and importlib.util.find_spec("aiohttp") is None:
-            raise MissingExtra("a gateway on this machine", "gateway")
+            raise MissingExtra.of("a gateway on this machine", "gateway")
 
     def _settle(self, directory: FleetDirectory, spec: FleetSpec) -> FleetMeta:
         """The record of the fleet that is there, or of a new one."""

@@ -95,7 +95,7 @@ def _is_installed(module: str) -> bool:
 def _gateway() -> Check:
     if _is_installed("aiohttp"):
         return Check("gateway", "ok", "this machine can run gateways")
-    return Check("gateway", "warn", str(MissingExtra("a gateway on this machine", "gateway")))
+    return Check("gateway", "warn", str(MissingExtra.of("a gateway on this machine", "gateway")))
 
 
 def _extras() -> Iterator[Check]:
@@ -103,7 +103,7 @@ def _extras() -> Iterator[Check]:
         if _is_installed(module):
             yield Check(f"extra {extra}", "ok", f"{module} is installed")
         else:
-            yield Check(f"extra {extra}", "warn", str(MissingExtra(module, extra)))
+            yield Check(f"extra {extra}", "warn", str(MissingExtra.of(module, extra)))
 
 
 def _secret() -> Check:
