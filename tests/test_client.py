@@ -19,6 +19,7 @@ from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     FleetLost,
     ForeignHost,
+    GatewayDraining,
     GatewayUnreachable,
     ProvisionFailed,
     SkyplaneError,
@@ -215,8 +216,8 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
         def followers(self, submitted: SubmittedTransfer) -> int:
             return made.followers.pop(0) if made.followers else 0
 
-        def is_in_use(self) -> bool:
-            return made.is_in_use
+        def retire(self) -> bool:
+            return not made.is_in_use
 
         def wind_up(self) -> dict[str, str]:
             made.do("wind_up")
@@ -282,6 +283,19 @@ def test_others_that_hear_nothing_do_not_keep_the_fleet_up(client: Client, scrip
     client.run(JOB, plan=PLAN)
     assert sum(script.slept) == pytest.approx(10.0)
     assert names(script)[-1] == "destroy"
+
+
+def test_a_fleet_that_is_about_to_go_down_is_waited_for_and_built_anew(
+    client: Client, script: Script
+) -> None:
+    """What is built before that would go down with it."""
+    lost = FleetLost("it takes no new transfer")
+    lost.__cause__ = GatewayDraining("it takes no new transfer")
+    script.submits = [lost]
+    script.found = (FoundGateway(node=f"{A}/0", details={"pid": "7"}),)
+    assert client.run(JOB, plan=PLAN).succeeded
+    assert sum(script.slept) == pytest.approx(10.0)
+    assert names(script).count("ensure") == 2
 
 
 def test_a_fleet_that_another_call_uses_is_left_to_it(client: Client, script: Script) -> None:

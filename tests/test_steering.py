@@ -86,6 +86,7 @@ class FakeControl:
         self.clears = True
         self.followers = 0
         self.needs_credentials: dict[str, list[str]] = {}
+        self.drains = True
 
     def _say(self, verb: str, *more: Any) -> None:
         self.calls.append((self.node, verb, *more))
@@ -128,6 +129,10 @@ class FakeControl:
     def transfer_status(self, key: str, *, renew: bool = True) -> dict[str, Any]:
         self._say("follow" if renew else "followers", key)
         return {"followers": self.followers}
+
+    def drain(self, *, unless_leading: bool = False) -> bool:
+        self._say("drain", unless_leading)
+        return self.drains
 
     def report(self, key: str, *, offset: int = 0) -> dict[str, Any]:
         self._say("report", offset)
@@ -248,12 +253,21 @@ def test_who_follows_a_transfer() -> None:
     assert steering.followers(submitted) == 0
 
 
-@pytest.mark.parametrize(("state", "is_in_use"), [("running", True), ("succeeded", False)])
-def test_a_fleet_is_in_use_while_a_transfer_runs_on_it(state: str, is_in_use: bool) -> None:
+@pytest.mark.parametrize(
+    ("state", "drains", "may_go"),
+    [("running", True, False), ("succeeded", True, True), ("succeeded", False, False)],
+)
+def test_a_fleet_retires_unless_a_transfer_runs_on_it(
+    state: str, drains: bool, may_go: bool
+) -> None:
+    """Also one that has begun since the look."""
     sessions = FakeSessions("ab")
     sessions.gateways["b"].errors["status"] = GatewayUnreachable("gone")
     sessions.gateways["a"].leading[KEY] = {"epoch": 2, "state": state}
-    assert Steering(sessions).is_in_use() == is_in_use  # type: ignore[arg-type]
+    sessions.gateways["a"].drains = drains
+    assert Steering(sessions).retire() == may_go  # type: ignore[arg-type]
+    drained = [call for call in sessions.calls if call[1] == "drain"]
+    assert drained == ([] if state == "running" else [("a", "drain", True)])
 
 
 @pytest.mark.parametrize(

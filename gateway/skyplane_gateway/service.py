@@ -21,7 +21,6 @@ from skyplane_gateway.errors import (
     GatewayDraining,
     GatewayLost,
     GatewayUnreachable,
-    Overloaded,
     SkyplaneError,
     UnknownTransfer,
 )
@@ -192,7 +191,7 @@ class GatewayService:
         Raises:
             UnknownTransfer: this end was not attached before.
             GatewayLost: no path of the fleet is up, or no sink answers.
-            Overloaded: the gateway is draining.
+            GatewayDraining: the gateway takes no new transfer.
         """
         async with self.ends.lock(key):
             return await self._submit(key, epoch, spec)
@@ -201,8 +200,7 @@ class GatewayService:
         led = self._leads.get(key)
         if led is not None and (not led.task.done() or led.transfer.epoch >= epoch):
             return {"joined": True, "epoch": led.transfer.epoch}
-        if self._is_draining:
-            raise Overloaded(f"{self.config.node} is draining and takes no new transfer")
+        self._require_open()
         topology = self._usable_topology()
         self.ends.source(key, epoch)
         sources, sinks = self._peers(key, epoch, topology)
@@ -235,6 +233,11 @@ class GatewayService:
             if loss is not None and row["role"] == "source":
                 transfer.route_is_down(int(row["number"]), loss)
         await self._renew_fleet()
+        try:
+            self._require_open()
+        except GatewayDraining:
+            _close_all(peers)
+            raise
         if led is not None:
             led.transfer.report.close()
         task = asyncio.create_task(transfer.run())
@@ -345,9 +348,19 @@ class GatewayService:
 
     # -- life and death
 
-    def drain(self) -> None:
-        """Take no new transfer."""
-        self._is_draining = True
+    def drain(self, *, unless_leading: bool = False) -> bool:
+        """Take no new transfer; whether it is so.
+
+        Args:
+            unless_leading: go on as before while a transfer is led here.
+        """
+        if not (unless_leading and any(not led.task.done() for led in self._leads.values())):
+            self._is_draining = True
+        return self._is_draining
+
+    def _require_open(self) -> None:
+        if self._is_draining:
+            raise GatewayDraining(f"{self.config.node} is draining and takes no new transfer")
 
     def request_shutdown(self, reason: str) -> None:
         """End soon; the first reason is the one that is logged."""

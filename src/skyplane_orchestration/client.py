@@ -26,7 +26,7 @@ from skyplane_orchestration.conclusion import (
     with_handle,
 )
 from skyplane_orchestration.credentials import CredentialSources
-from skyplane_orchestration.errors import FleetLost, SkyplaneError
+from skyplane_orchestration.errors import FleetLost, GatewayDraining, SkyplaneError
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.identity import RunIdentity
 from skyplane_orchestration.job import TransferJob
@@ -367,6 +367,8 @@ class Client(Planning):
             submitted = submit(fleet)
         except FleetLost as error:
             log.warning("%s; building the fleet once more", error)
+            if isinstance(error.__cause__, GatewayDraining):
+                self._await_end_of(fleet)
             fleet = self._ensure(fleet.key, fleet.plan, fleet.generation, fleet.deployment)
             submitted = submit(fleet)
         if on_submitted is not None:
@@ -379,6 +381,15 @@ class Client(Planning):
             on_submitted=on_submitted,
             manifest=manifest,
         )
+
+    def _await_end_of(self, fleet: Fleet) -> None:
+        """Wait, within a bound, until somebody has taken a fleet down: what is built before
+        that would go down with it."""
+        before = self.provisioner.find(fleet.key)
+        for _ in range(_LOOKS_FOR_OTHERS):
+            if self.provisioner.find(fleet.key) != before or not before:
+                return
+            self._sleep(_LOOK_S)
 
     def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
         """Stop a transfer and abort what it has begun. Idempotent."""
@@ -505,13 +516,13 @@ class Client(Planning):
                     if not steering.followers(where.submitted):
                         break
                     self._sleep(_LOOK_S)
-                is_in_use = steering.is_in_use()
+                is_last = steering.retire()
         except BaseException:
             self.teardown_after_error(where.fleet)
             raise
-        if is_in_use:
+        if not is_last:
             log.warning("fleet %s stays up: another call uses it, and ends it", where.fleet.key)
-        return not is_in_use
+        return is_last
 
     def teardown_after_error(self, fleet: Fleet) -> None:
         """Take down without hiding the error that is on its way."""

@@ -236,13 +236,19 @@ class Steering:
         # A gateway of the release before does not tell.
         return int(document.get("followers", 0))
 
-    def is_in_use(self) -> bool:
-        """Whether a transfer runs on the fleet."""
+    def retire(self) -> bool:
+        """Have the fleet take no new transfer; whether it may go down: none runs there."""
         answers, _ = self._sessions.each_that_answers(
             self._fleet.gateways, lambda _, client: client.status()
         )
         rows = (row for document in answers.values() for row in document["leading"].values())
-        return any(row["state"] == "running" for row in rows)
+        if any(row["state"] == "running" for row in rows):
+            return False
+        # One may begin between the look and this.
+        drained, _ = self._sessions.each_that_answers(
+            self._fleet.sources, lambda _, client: client.drain(unless_leading=True)
+        )
+        return all(drained.values())
 
     def report_rows(self, submitted: SubmittedTransfer) -> Iterator[dict[str, Any]]:
         """One row per object, in the order in which they ended."""

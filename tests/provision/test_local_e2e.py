@@ -93,8 +93,14 @@ def test_a_gateway_told_to_end_is_no_teardown(
     authority = local.authority(spec)
     (before,) = real.ensure(spec, authority).gateways
     os.kill(int(before.details["pid"]), signal.SIGTERM)
-    (after,) = real.ensure(replace(spec, must_exist=True), authority).gateways
-    assert after.details["pid"] != before.details["pid"]
+    (second,) = real.ensure(replace(spec, must_exist=True), authority).gateways
+    assert second.details["pid"] != before.details["pid"]
+    # Nor is one adopted that takes no new transfer.
+    context, uri = authority.client_context(), authority.expected_uri(second.node)
+    with ControlClient(*second.control, context, uri) as session:
+        assert session.drain(unless_leading=True)
+    (after,) = real.ensure(spec, authority).gateways
+    assert after.details["pid"] != second.details["pid"]
     assert [str(pid) for pid in local.running()] == [after.details["pid"]]
     assert real.destroy(KEY) == ("local:here/0",)
     assert local.traces() == []

@@ -138,9 +138,14 @@ class ControlClient:
         """Renew the lease, for the configured time when None."""
         self._call("POST", "/v1/renew", {"lease_s": lease_s})
 
-    def drain(self) -> None:
-        """Refuse new transfers from now on."""
-        self._call("POST", "/v1/drain", {})
+    def drain(self, *, unless_leading: bool = False) -> bool:
+        """Refuse new transfers from now on; whether it is so.
+
+        Args:
+            unless_leading: not while the gateway leads one.
+        """
+        body = {"unless_leading": unless_leading}
+        return bool(self._call("POST", "/v1/drain", body).get("draining", True))
 
     def shutdown(self) -> None:
         """Cancel what runs, abort open uploads, end. Returns before the process is gone."""

@@ -128,8 +128,8 @@ class ControlServer:
         return {}
 
     async def _drain(self, request: web.Request) -> Answer:
-        self._service.drain()
-        return {}
+        unless_leading = bool((await _body(request)).get("unless_leading", False))
+        return {"draining": self._service.drain(unless_leading=unless_leading)}
 
     async def _shutdown(self, request: web.Request) -> Answer:
         self._service.request_shutdown("asked to by the orchestrator")

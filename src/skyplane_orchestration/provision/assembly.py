@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from skyplane_gateway.config import DEFAULT_STORE_THREADS, GatewayConfig, Route, Topology
 from skyplane_orchestration.errors import (
+    GatewayDraining,
     GatewayError,
     NotAuthorised,
     ProvisionFailed,
@@ -170,7 +171,9 @@ class Assembly:
             return False  # Made for another plan: it could not prove itself to all of them.
         session = self._session(node, config.control_host, ports[0])
         try:
-            session.status()
+            if session.status().get("state") == "draining":
+                # Somebody means to take the fleet down, or has died over it.
+                raise GatewayDraining(f"{node} takes no new transfer")
             # It may have waited for its transfer already; the wait begins anew.
             session.renew(self._spec.start_within_s)
         except NotAuthorised:
