@@ -9,14 +9,16 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeVar, get_args
 
 from skyplane_gateway.config import GatewayConfig
+from skyplane_gateway.control.client import verb_limit_s
 from skyplane_gateway.destination import Destination, Verification
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
     GatewayLost,
     StaleEpoch,
+    StoreUnavailable,
     Throttled,
     UnknownTransfer,
 )
@@ -29,11 +31,18 @@ from skyplane_gateway.stores.limited import LimitedStore, open_limited
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 #: So long a verb waits for a store that throttles, its turn included; then the lead is told,
 #: and asks again. Well within the time that a lead waits for the answer, so that a gateway
 #: that is patient is not taken for one that is gone.
 _VERB_WITHIN_S: Final = 20.0
 
+#: A caller is told so much before it gives up that the store does not answer.
+_CALLER_GIVES_UP_S: Final = 5.0
+
+#: The first look at a store; whoever attaches it waits for a minute.
+_CHECKED_WITHIN_S: Final = 50.0
 
 #: What is left of a transfer that ends is cleared up within that time, or by the sweep.
 _CLEARED_WITHIN_S: Final = 10.0
@@ -131,7 +140,8 @@ class Ends:
         loop = asyncio.get_running_loop()
         is_taken = False
         try:
-            await loop.run_in_executor(self._verb_threads, _check, opened)
+            check = loop.run_in_executor(self._verb_threads, _check, opened)
+            await _answered(check, _CHECKED_WITHIN_S, store.place)
             opened.wait_for_credentials()
             async with self.lock(key):
                 if side == "source":
@@ -311,11 +321,13 @@ class Ends:
 
         `describe` and `waiting` ask no store and are answered at once, whatever else waits
         here: what the destination can do, and which chunks are here whole but not written
-        yet, because a store throttles.
+        yet, because a store throttles, or for whatever reason since `for_s` seconds.
 
         Raises:
             UnknownTransfer, StaleEpoch.
             Throttled: the store has done so all the time; to be asked again.
+            StoreUnavailable: the store has not answered; a caller would soon give up, and
+                take this gateway for lost.
             StoreError: as the store says.
         """
         if verb == "describe":
@@ -324,8 +336,10 @@ class Ends:
             return {"capabilities": capabilities, "capacity_bytes": self._sink.capacity_bytes}
         if verb == "waiting":
             self._sink_side(key, epoch)
-            held = self._sink.writing(wire_transfer_id(key), epoch) if self._is_throttled() else ()
+            for_s = 0.0 if self._is_throttled() else float(arguments.get("for_s", math.inf))
+            held = self._sink.writing(wire_transfer_id(key), epoch, for_s)
             return {"chunks": [list(identity) for identity in held]}
+        store = self._sink_side(key, epoch).destination.store.spec
         loop = asyncio.get_running_loop()
         threads, until_s = self._verb_threads, loop.time() + _VERB_WITHIN_S
         if _may_read(verb, arguments):
@@ -335,7 +349,8 @@ class Ends:
         )
         self._verbs.add(running)
         running.add_done_callback(self._verbs.discard)
-        return await running
+        limit_s = verb_limit_s(verb, arguments) - _CALLER_GIVES_UP_S
+        return await _answered(running, limit_s, f"{store.place} to {verb!r}")
 
     def _sink_side(self, key: str, epoch: int) -> SinkTransfer:
         state = self.destinations.get(key)
@@ -400,6 +415,24 @@ class Ends:
         """Run no more verbs; those that run are left to themselves."""
         self._verb_threads.shutdown(wait=False, cancel_futures=True)
         self._long_threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def _answered(running: asyncio.Future[T], limit_s: float, what: str) -> T:
+    """What comes of a call that asks a store, if it comes in time.
+
+    Raises:
+        StoreUnavailable: it does not; its thread is left to itself.
+    """
+    try:
+        async with asyncio.timeout(limit_s) as timeout:
+            return await running
+    except TimeoutError as error:
+        if not timeout.expired():
+            raise
+        raise StoreUnavailable(
+            f"no answer of the store {what} within {limit_s:g} s; see that it can be reached, "
+            "then try again"
+        ) from error
 
 
 def _check(store: LimitedStore) -> None:

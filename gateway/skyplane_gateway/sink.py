@@ -92,7 +92,8 @@ class Sink:
         self._transfers: dict[bytes, SinkTransfer] = {}
         self._assemblers: dict[ChunkId, ChunkAssembler] = {}
         self._ended: OrderedDict[ChunkId, None] = OrderedDict()
-        self._writes: dict[asyncio.Task[None], ChunkId] = {}
+        #: What is being written, and since when it is here whole, by the loop's clock.
+        self._writes: dict[asyncio.Task[None], tuple[ChunkId, float]] = {}
         self._parts = WrittenParts()
         #: Why nothing new is taken; None while it is.
         self._refusal: GatewayDraining | None = None
@@ -107,7 +108,7 @@ class Sink:
     async def detach(self, transfer: bytes) -> None:
         """Forget a transfer; returns once nothing is written for it any more."""
         self._transfers.pop(transfer, None)
-        writes = [task for task, chunk in self._writes.items() if chunk.transfer == transfer]
+        writes = [task for task, (chunk, _) in self._writes.items() if chunk.transfer == transfer]
         if writes:
             await asyncio.wait(writes)
         for chunk in [chunk for chunk in self._assemblers if chunk.transfer == transfer]:
@@ -117,12 +118,13 @@ class Sink:
         for chunk in [chunk for chunk in self._ended if chunk.transfer == transfer]:
             del self._ended[chunk]
 
-    def writing(self, transfer: bytes, epoch: int) -> list[tuple[int, int]]:
-        """(chunk, attempt) of what has arrived whole and is not written yet."""
+    def writing(self, transfer: bytes, epoch: int, for_s: float = 0.0) -> list[tuple[int, int]]:
+        """(chunk, attempt) of what has been here whole for so long and is not written yet."""
+        until_s = asyncio.get_running_loop().time() - for_s
         return [
             (chunk.chunk, chunk.attempt)
-            for chunk in self._writes.values()
-            if (chunk.transfer, chunk.epoch) == (transfer, epoch)
+            for chunk, since_s in self._writes.values()
+            if (chunk.transfer, chunk.epoch) == (transfer, epoch) and since_s <= until_s
         ]
 
     def route_is_down(self, number: int) -> None:
@@ -163,7 +165,7 @@ class Sink:
         else:
             if completes:
                 task = asyncio.create_task(self._write(chunk, self._assemblers[chunk], transfer))
-                self._writes[task] = chunk
+                self._writes[task] = chunk, asyncio.get_running_loop().time()
                 task.add_done_callback(self._writes.pop)
 
     def hand_back(self, refusal: GatewayDraining) -> None:

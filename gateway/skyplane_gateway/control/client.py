@@ -54,6 +54,15 @@ _READ_BACK_BYTES_PER_S: Final = 10e6
 _POOL_SIZE: Final = 8
 
 
+def verb_limit_s(verb: str, arguments: Mapping[str, Any]) -> float:
+    """How long a lead waits for a sink's answer to a verb on the destination, in seconds."""
+    if verb == "complete" or (verb == "head" and arguments.get("checksum", False)):
+        # It may read the object, which takes as long as that is large.
+        size_bytes: int = arguments["size_bytes"]
+        return max(_COMPLETE_S, size_bytes / _READ_BACK_BYTES_PER_S)
+    return _VERB_S
+
+
 class _Connection(http.client.HTTPSConnection):
     """An HTTPS connection that compares the peer's URI name instead of its host name."""
 
@@ -253,10 +262,7 @@ class ControlClient:
     ) -> dict[str, Any]:
         """Run a verb on the destination, at a sink (see `Destination.run`)."""
         body = {"epoch": epoch, "verb": verb, "arguments": dict(arguments)}
-        limit_s = _VERB_S
-        if verb == "complete" or (verb == "head" and arguments.get("checksum", False)):
-            # It may read the object, which takes as long as that is large.
-            limit_s = max(_COMPLETE_S, arguments["size_bytes"] / _READ_BACK_BYTES_PER_S)
+        limit_s = verb_limit_s(verb, arguments)
         return self._call("POST", _transfer_path(transfer_key, "store"), body, timeout_s=limit_s)
 
     # -- plumbing

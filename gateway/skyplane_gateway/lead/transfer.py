@@ -33,6 +33,7 @@ from skyplane_gateway.lead.peers import SinkPeer, SourcePeer
 from skyplane_gateway.lead.recovery import Recovery
 from skyplane_gateway.lead.report import Report
 from skyplane_gateway.lead.resume import Doubt, Past, keeps_unseen
+from skyplane_gateway.lead.silence import behind
 from skyplane_gateway.lead.sinks import Sinks
 from skyplane_gateway.lead.source_calls import SourceCalls
 from skyplane_gateway.lead.totals import SentRow, Totals, sent_over
@@ -115,6 +116,7 @@ class LeadTransfer:
         self._ended: float | None = None
         if stall_deadline_s is None:
             stall_deadline_s = 2 * ack_deadline_s
+        self._ack_deadline_s = ack_deadline_s
         self._dispatcher = Dispatcher(topology.routes, crew.sink_capacity_bytes, stall_deadline_s)
         self._sinks = Sinks(crew.sinks, stall_deadline_s=stall_deadline_s, randomness=randomness)
         self._courier = Courier(
@@ -159,7 +161,7 @@ class LeadTransfer:
     async def run(self) -> None:
         """Run to the end; never raises for what becomes of the transfer itself."""
         try:
-            await self._run()
+            await self._run_or_explain()
         except SkyplaneError as error:
             self._fail(error)
         except asyncio.CancelledError:
@@ -196,6 +198,13 @@ class LeadTransfer:
     @property
     def _is_listed(self) -> bool:
         return self._was_listed or (self._work is not None and self._work.is_listed)
+
+    async def _run_or_explain(self) -> None:
+        try:
+            await self._run()
+        except GatewayLost as loss:
+            sinks, silent_s = self._crew.sinks, self._ack_deadline_s
+            raise await behind(loss, sinks, self.spec.destination, silent_s) from loss
 
     async def _run(self) -> None:
         keeper, objects = await self._take_over()

@@ -233,6 +233,12 @@ class StoreSpec:
     region: str | None = None
     options: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def place(self) -> str:
+        """For messages: kind and bucket, and the endpoint where there is one."""
+        at = f" at {self.endpoint_url}" if self.endpoint_url else ""
+        return f"{self.kind}://{self.bucket}{at}"
+
     def option(self, name: str, default: str = "") -> str:
         return dict(self.options).get(name, default)
 
