@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -108,6 +109,47 @@ def test_what_the_solver_prints_does_not_reach_the_standard_output(
         captured = capfd.readouterr()
         assert captured.out == "from C\nafter\n"
         assert captured.err == ""
+
+
+def test_a_python_that_was_built_for_an_old_c_library_has_plans(
+    triangle: Grid, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Such a one, as of uv or conda, has no `os.memfd_create`."""
+    monkeypatch.delattr(os, "memfd_create")
+    programs._aside.cache_clear()
+    problem = at(triangle, 1.0)
+    assert solve_integers(problem, cost_per_second(problem)) is not None
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_process_that_is_forked_meanwhile_can_plan_and_print(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    library = ctypes.CDLL(None)
+    library.fflush(None)
+    is_solving, may_end = threading.Event(), threading.Event()
+
+    def solve_slowly() -> None:
+        with programs._one_at_a_time, programs._noise_set_aside():
+            is_solving.set()
+            may_end.wait()
+
+    with ThreadPoolExecutor() as others:
+        solving = others.submit(solve_slowly)
+        is_solving.wait()
+        child = os.fork()
+        if child == 0:
+            library.puts(b"from the child")
+            library.fflush(None)
+            os._exit(0 if programs._one_at_a_time.acquire(blocking=False) else 1)
+        _, status = os.waitpid(child, 0)
+        said = capfd.readouterr().out
+        may_end.set()
+        solving.result()
+    assert (status, said) == (0, "from the child\n")
+    library.puts(b"after")
+    library.fflush(None)
+    assert capfd.readouterr().out == "after\n"
 
 
 def test_only_some_connections_may_be_counted(triangle: Grid) -> None:

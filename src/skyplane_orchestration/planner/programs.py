@@ -40,6 +40,7 @@ _C_LIBRARY.fwrite.argtypes = (
     ctypes.c_size_t,
     ctypes.c_void_p,
 )
+_MFD_CLOEXEC: Final = 1
 
 #: This heuristic of HiGHS takes longer than most of our programs do without it.
 QUICK: Final = {"mip_heuristic_run_feasibility_jump": False}
@@ -223,10 +224,21 @@ class _Aside(NamedTuple):
 
 
 @cache
-def _aside() -> _Aside:
-    """Stays open: another thread may be about to print to it."""
-    descriptor = os.memfd_create("highs")
-    return _Aside(_C_LIBRARY.fdopen(descriptor, b"a"), descriptor)
+def _aside() -> _Aside | None:
+    """Stays open: another thread may be about to print to it. None where there can be none.
+
+    Python's own `memfd_create` is missing where Python was built for an older glibc than runs,
+    as the ones of uv and conda were.
+    """
+    # Only glibc lets one assign its `stdout`.
+    if not all(hasattr(_C_LIBRARY, name) for name in ("gnu_get_libc_version", "memfd_create")):
+        return None
+    descriptor = _C_LIBRARY.memfd_create(b"highs", _MFD_CLOEXEC)
+    return None if descriptor < 0 else _Aside(_C_LIBRARY.fdopen(descriptor, b"a"), descriptor)
+
+
+#: C's `stdout` while another stream has its name.
+_printed_to: list[int | None] = []
 
 
 @contextmanager
@@ -235,19 +247,34 @@ def _noise_set_aside() -> Iterator[None]:
 
     It would break `plan --json`. HiGHS prints it with C's `printf`, so C's variable `stdout`
     names another stream meanwhile. The descriptor 1 is the host's and stays as it is; what C
-    code of another thread prints meanwhile comes after. Where C's library has no such
-    variable (only glibc lets one assign it), the line is printed.
+    code of another thread prints meanwhile comes after. Without a stream to name instead, the
+    line is printed.
     """
-    if not hasattr(_C_LIBRARY, "gnu_get_libc_version"):
+    aside = _aside()
+    if aside is None:
         yield
         return
-    stdout, aside = ctypes.c_void_p.in_dll(_C_LIBRARY, "stdout"), _aside()
-    printed_to, stdout.value = stdout.value, aside.stream
+    stdout = ctypes.c_void_p.in_dll(_C_LIBRARY, "stdout")
+    _printed_to.append(stdout.value)
+    stdout.value = aside.stream
     try:
         yield
     finally:
-        stdout.value = printed_to
-        _print_again(aside, printed_to)
+        stdout.value = _printed_to[-1]
+        _print_again(aside, _printed_to.pop())
+
+
+def _begin_anew() -> None:
+    """A forked process has no thread that would give back the lock and C's `stdout`."""
+    global _one_at_a_time
+    _one_at_a_time = threading.Lock()
+    if _printed_to:
+        ctypes.c_void_p.in_dll(_C_LIBRARY, "stdout").value = _printed_to.pop()
+    # The file in memory is the parent's.
+    _aside.cache_clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _print_again(aside: _Aside, stream: int | None) -> None:
