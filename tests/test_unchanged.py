@@ -154,3 +154,14 @@ def test_it_agrees_with_the_preview(ends: Path) -> None:
         (ends / "out/b.csv").write_bytes(change)
         actions = {row.action for row in survey.preview(job_of(ends), NONE)}
         assert (result_if_unchanged(job_of(ends), KEY, NONE) is not None) == (actions == {"skip"})
+
+
+def test_keys_that_are_kept_for_journals_are_counted_and_named_as_by_a_lead(ends: Path) -> None:
+    stray = ends / "in" / journal_key("", OTHER, 1)
+    stray.parent.mkdir(parents=True)
+    stray.write_bytes(b"{}")
+    result = result_if_unchanged(job_of(ends), KEY, NONE)
+    assert result is not None
+    assert (result.objects, result.reserved) == (3, 1)
+    [warning] = result.warnings
+    assert str(stray) in warning

@@ -221,7 +221,12 @@ def result_of(
         error_code=str(error.get("code", "")),
         manifest_uri=manifest_uri,
         warnings=_listed_warnings(
-            (*_not_carried(status), *_reserved(job, status), *_warnings_of(status), *warnings)
+            (
+                *_not_carried(status),
+                *reserved_warnings(job, status.reserved, status.first_reserved),
+                *_warnings_of(status),
+                *warnings,
+            )
         ),
         reserved=status.reserved,
         metadata_not_carried=status.not_carried,
@@ -260,12 +265,13 @@ def _warnings_of(status: TransferStatus) -> tuple[str, ...]:
     )
 
 
-def _reserved(job: TransferJob, status: TransferStatus) -> tuple[str, ...]:
-    if not status.reserved:
+def reserved_warnings(job: TransferJob, count: int, first: str) -> tuple[str, ...]:
+    """A warning that names source keys kept for journals, if there are any (see `Listing`)."""
+    if not count:
         return ()
     return (
-        f"{status.reserved} objects at the source were left out, such as "
-        f"{job.source.url_of(status.first_reserved)!r}: keys with {JOURNAL_FOLDER} are kept for "
+        f"{count} objects at the source were left out, such as "
+        f"{job.source.url_of(first)!r}: keys with {JOURNAL_FOLDER} are kept for "
         "journals of transfers",
     )
 

@@ -13,12 +13,20 @@ from contextlib import closing
 from functools import partial
 from typing import Final
 
-from skyplane_gateway.selection import KEEPING_RULES, Lister, Selection, select
+from skyplane_gateway.selection import (
+    KEEPING_RULES,
+    Lister,
+    Selection,
+    SelectionRule,
+    is_reserved,
+    select,
+)
 from skyplane_gateway.stores import check_destination_key, open_store
 from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, Wants
 from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.outcome import reserved_warnings
 from skyplane_orchestration.result import CostOutcome, TransferResult
 from skyplane_orchestration.steering import newest_journal
 from skyplane_orchestration.survey import require_ends_apart, rule_of, spec_of
@@ -35,10 +43,16 @@ class _TooMany(Exception):
 
 
 class _Counted:
-    """Listings that end with `_TooMany` once they have given so many keys together."""
+    """Listings that end with `_TooMany` once they have given so many keys together.
+
+    Attributes:
+        reserved, first_reserved: as of `skyplane_gateway.lead.listing.Listing`.
+    """
 
     def __init__(self, most: int) -> None:
         self._left = most
+        self.reserved = 0
+        self.first_reserved = ""
 
     def of(self, store: ObjectStore, wants: Wants | None = None) -> Lister:
         def listed(prefix: str) -> Iterator[ObjectInfo]:
@@ -46,6 +60,18 @@ class _Counted:
                 if not self._left:
                     raise _TooMany
                 self._left -= 1
+                yield row
+
+        return listed
+
+    def of_source(self, store: ObjectStore, rule: SelectionRule) -> Lister:
+        """The same, counting what is left out since its key is kept for journals."""
+
+        def listed(prefix: str) -> Iterator[ObjectInfo]:
+            for row in self.of(store, rule.wants)(prefix):
+                if rule.recursive and is_reserved(row.key):
+                    self.reserved += 1
+                    self.first_reserved = self.first_reserved or row.key
                 yield row
 
         return listed
@@ -62,9 +88,10 @@ def result_if_unchanged(
     if job.move or job.conflict not in KEEPING_RULES:
         return None
     began_s = time.monotonic()
+    counted = _Counted(MOST_KEYS)
     try:
         with timed("comparison of both ends"):
-            kept = _kept_objects(job, transfer_key, credentials)
+            kept = _kept_objects(job, transfer_key, credentials, counted)
     except _TooMany:
         log.info("more than %d keys to compare; the gateways compare them", MOST_KEYS)
         return None
@@ -91,11 +118,13 @@ def result_if_unchanged(
         edges=(),
         cost=CostOutcome(egress_usd=0.0, instance_usd=0.0, request_usd=0.0),
         failures=(),
+        warnings=reserved_warnings(job, counted.reserved, counted.first_reserved),
+        reserved=counted.reserved,
     )
 
 
 def _kept_objects(
-    job: TransferJob, transfer_key: str, credentials: CredentialSources
+    job: TransferJob, transfer_key: str, credentials: CredentialSources, counted: _Counted
 ) -> int | None:
     """How many objects there are if all stay as they are; None if not, or nobody can tell."""
     require_ends_apart(job)
@@ -106,7 +135,7 @@ def _kept_objects(
         ) as there,
     ):
         kept = 0
-        for row in _rows(job, source, there):
+        for row in _rows(job, source, there, counted):
             if row.action != "skip":
                 return None
             kept += 1
@@ -114,11 +143,13 @@ def _kept_objects(
         return None if newest_journal(there, job, transfer_key) else kept
 
 
-def _rows(job: TransferJob, source: ObjectStore, there: ObjectStore) -> Iterator[Selection]:
-    counted = _Counted(MOST_KEYS)
+def _rows(
+    job: TransferJob, source: ObjectStore, there: ObjectStore, counted: _Counted
+) -> Iterator[Selection]:
+    rule = rule_of(job)
     return select(
-        rule_of(job),
-        counted.of(source, rule_of(job).wants),
+        rule,
+        counted.of_source(source, rule),
         counted.of(there),
         check_key=partial(check_destination_key, job.destination.kind),
     )
