@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -169,3 +170,48 @@ def test_a_handle_that_has_served_is_forgotten(
     assert main(["resume", name, "--json"]) == 0
     assert given == [handle]
     assert list(handle_folder().iterdir()) == []
+
+
+def test_a_handle_that_has_served_and_cannot_be_removed_spoils_no_success(
+    state: Path, handle: ResumeHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = keep_handle(handle.to_text(), time.time())
+
+    def refuse(path: Path, **_: Any) -> None:
+        raise PermissionError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Client, "resume", lambda *_, **__: SimpleNamespace(to_dict=dict))
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert main(["resume", name, "--json"]) == 0
+
+
+def test_a_file_that_another_command_removes_meanwhile_stops_no_handle(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (handle_folder() / "0123abcd").parent.mkdir(parents=True)
+    (handle_folder() / "0123abcd").symlink_to("gone")
+    name = keep_handle("new", time.time())
+    assert (handle_folder() / name).read_text() == "new\n"
+
+
+@pytest.mark.parametrize("given", ["x" + PREFIX + "a" * 1400, "01234567/../../secret", "0" * 8])
+def test_what_is_neither_an_id_nor_a_handle_nor_a_file_is_one_line(
+    state: Path, given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["resume", given]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_id_in_a_folder_that_cannot_be_read_is_one_line(
+    state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looked_at = os.stat
+
+    def closed(path: Any, **more: Any) -> os.stat_result:
+        if str(path).startswith(str(state)):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return looked_at(path, **more)
+
+    monkeypatch.setattr(os, "stat", closed)
+    assert main(["resume", "01234567"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -33,8 +34,10 @@ def keep_handle(word: str, now_unix_s: float) -> str:
     folder = handle_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in folder.iterdir():
-        if _ID.fullmatch(path.name) and now_unix_s - path.stat().st_mtime > RESUME_TTL_S:
-            path.unlink(missing_ok=True)
+        # Another command may remove it at the same time; whatever stays is no harm.
+        with suppress(OSError):
+            if _ID.fullmatch(path.name) and now_unix_s - path.stat().st_mtime > RESUME_TTL_S:
+                path.unlink()
     name = hashlib.sha256(word.encode()).hexdigest()[:8]
     file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(file, "w", encoding="utf-8") as stream:
@@ -45,4 +48,12 @@ def keep_handle(word: str, now_unix_s: float) -> str:
 def file_of_handle(name: str) -> Path | None:
     """The file of an id; None where the text is none or nothing is kept under it."""
     path = handle_folder() / name
-    return path if _ID.fullmatch(name) and path.is_file() else None
+    # `Path.is_file` raises where the folder cannot be read.
+    return path if _ID.fullmatch(name) and os.path.isfile(path) else None  # noqa: PTH113
+
+
+def forget_handle(name: str) -> None:
+    """Remove the file of an id that has served, if it is one; it runs out anyway."""
+    if kept := file_of_handle(name):
+        with suppress(OSError):
+            kept.unlink()

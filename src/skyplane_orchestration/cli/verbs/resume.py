@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
 from skyplane_orchestration.cli import arguments
@@ -40,7 +40,7 @@ def add(verbs: arguments.Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    from skyplane_orchestration.cli.handles import file_of_handle
+    from skyplane_orchestration.cli.handles import forget_handle
     from skyplane_orchestration.resuming import ResumeHandle
 
     with refusing():
@@ -69,8 +69,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         raise so_far.interrupted(is_left_running=is_up) from error
     finally:
         progress.stop()
-    if kept := file_of_handle(options.handle):
-        kept.unlink(missing_ok=True)
+    forget_handle(options.handle)
     if terminal.is_json:
         terminal.write_json(result.to_dict())
     else:
@@ -103,7 +102,8 @@ def _text_of(given: str) -> str:
             "resume handle, or a file with that"
         )
     kept = file_of_handle(given)
-    if kept is None and given != "-" and not Path(given).exists():
+    # `Path.exists` raises for a text that is too long for a name, such as a damaged handle.
+    if kept is None and given != "-" and not os.path.exists(given):  # noqa: PTH110
         raise ConfigurationInvalid(
             f"{given[:80]!r} is no id in {handle_folder()}, no resume handle and no file; "
             "ids are kept for 24 h on the machine where the transfer failed"
