@@ -11,7 +11,9 @@ from skyplane_orchestration.job import Limits, MaximizeThroughput, MinimizeCost,
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.planner import plan
 from skyplane_orchestration.planner.check import violations
-from skyplane_orchestration.planner.thin_paths import LEAST_SHARE
+from skyplane_orchestration.planner.decode import Overlay
+from skyplane_orchestration.planner.problem import build_problem
+from skyplane_orchestration.planner.thin_paths import LEAST_SHARE, _filled, _fits
 
 if TYPE_CHECKING:
     from tests.planner.conftest import GridOf
@@ -57,6 +59,24 @@ def test_the_last_cent_of_a_ceiling_buys_no_relay(grid: Grid) -> None:
     assert made.throughput_gbps == pytest.approx(4.0)
     assert made.relays == ()
     assert made.solver.bound >= made.throughput_gbps
+
+
+def test_a_path_gives_no_more_than_it_has(grid: Grid) -> None:
+    """A whole connection of the relay carries more than both paths together."""
+    kind = grid.instance_type("aws")
+    paths = {(S, T): 0.05, (S, R, T): 0.0004}
+    flows = {(S, T): 0.05, (S, R): 0.0004, (R, T): 0.0004}
+    ends = (S, R, T)
+    overlay = Overlay(
+        0.0504,
+        paths,
+        flows,
+        dict.fromkeys(flows, 1),
+        dict.fromkeys(ends, 1),
+        dict.fromkeys(ends, kind),
+    )
+    problem = build_problem(grid, S, T, goal_gbps=0.05, limits=ONE_EACH)
+    assert not _fits(_filled(problem, overlay, whole=True))
 
 
 def test_a_relay_that_is_worth_its_price_stays(grid: Grid) -> None:

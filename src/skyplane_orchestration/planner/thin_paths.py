@@ -116,7 +116,9 @@ def _filled(problem: PlanProblem, overlay: Overlay, *, whole: bool) -> Overlay:
 
 
 def _fits(overlay: Overlay) -> bool:
-    """(4f) to (4i) with the instances that the overlay has."""
+    """(4f) to (4i) with the instances that the overlay has, and no path gives more than it has."""
+    if min(overlay.paths.values()) <= 0:
+        return False
     for tag, count in overlay.instances.items():
         kind = overlay.types[tag]
         for position, most_gbps in ((0, kind.egress_gbps), (1, kind.ingress_gbps)):
