@@ -5,6 +5,7 @@ import pickle
 import socket
 import ssl
 import stat
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -210,6 +211,19 @@ def test_the_client_certificate_never_touches_the_disk(
     Authority(SECRET, "f1").client_context()
     assert [path.startswith("/memfd:") for path in paths] == [True]
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_python_without_files_in_memory_leaves_no_file_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.delattr(os, "memfd_create")
+    client = Authority(SECRET, "f1").client_context()
+    assert not list(folder.iterdir())
+    answer, request = shake_hands(client, server_context(Authority(SECRET, "f1"), tmp_path))
+    assert (answer, request) == (b"pong", b"ping")
 
 
 @pytest.mark.parametrize("text", ["", "short", "x" * 31])

@@ -19,11 +19,12 @@ import os
 import secrets
 import ssl
 import stat
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -306,13 +307,22 @@ class Authority:
 
 
 def _load_from_memory(context: ssl.SSLContext, own: IssuedCertificate) -> None:
-    # The ssl module reads certificates from named files only. An anonymous one in
-    # memory has a name under /proc and leaves nothing behind, not even on a crash.
-    descriptor = os.memfd_create("skyplane-client", os.MFD_CLOEXEC)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+    # The ssl module reads certificates from named files only. An anonymous one has a name
+    # under /proc and leaves nothing behind, not even on a crash.
+    with _anonymous_file() as file:
         file.write(own.certificate_pem + own.private_key_pem)
         file.flush()
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+
+
+def _anonymous_file() -> IO[str]:
+    """An empty file without a name: in memory where Python can, else private on the disk.
+
+    A Python that was built for a glibc before 2.27, such as conda's, has no `memfd_create`.
+    """
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("skyplane-client", os.MFD_CLOEXEC), "w", encoding="ascii")
+    return tempfile.TemporaryFile("w", encoding="ascii")
 
 
 def _utc(unix_s: float) -> dt.datetime:
