@@ -405,6 +405,8 @@ class GatewayService:
         return [node for node in nodes if node != self.config.node]
 
     async def _stop_leading(self) -> None:
+        # A submit that is under way would begin a transfer that nobody stops.
+        self._is_draining = True
         why = GatewayLost(
             f"{self.config.node} was shut down: {self.shutdown_reason or 'its process ends'}"
         )

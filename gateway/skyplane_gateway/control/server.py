@@ -19,6 +19,7 @@ from skyplane_gateway.errors import (
     NotAuthorised,
     SkyplaneError,
     Stopped,
+    StoreUnavailable,
 )
 from skyplane_gateway.orders import ChunkOrder
 from skyplane_gateway.service import GatewayService
@@ -91,6 +92,9 @@ class ControlServer:
             self._service.require_in_service()
             try:
                 answer = await call(request)
+            except StoreUnavailable:
+                # The store may have done it: whoever asked has to look for that.
+                raise
             except (SkyplaneError, RuntimeError):
                 # What breaks because this gateway ends says nothing of the transfer.
                 self._service.require_in_service()

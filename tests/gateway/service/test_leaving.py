@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from skyplane_gateway.config import MIB
-from skyplane_gateway.errors import GatewayDraining
+from skyplane_gateway.ends import Ends
+from skyplane_gateway.errors import GatewayDraining, StoreUnavailable, UnknownTransfer
+from skyplane_gateway.stores.limited import open_limited
 
 CHUNK = MIB
 SETTINGS = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
@@ -156,5 +159,95 @@ def test_what_cannot_be_finished_is_left(fleet_of: Any, kit: Any, gate: Callable
             held.open()
             assert (await fleet.ended(KEY))["state"] == "succeeded"
         assert kit.content(destination) == BODIES
+
+    asyncio.run(scenario())
+
+
+def test_a_transfer_is_not_begun_by_a_gateway_that_was_told_to_end_meanwhile(
+    fleet_of: Any, kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would stop it: it would end as cancelled, and take its journal along."""
+    asked, answer = asyncio.Event(), asyncio.Event()
+    store_verb = Ends.store_verb
+
+    async def answers_late(ends: Ends, key: str, epoch: int, verb: str, arguments: Any) -> Any:
+        asked.set()
+        await answer.wait()
+        return await store_verb(ends, key, epoch, verb, arguments)
+
+    async def scenario() -> None:
+        async with fleet_of(kit.route(0, "a", "b"), **SETTINGS) as fleet:
+            source, destination = kit.memory_spec(), kit.memory_spec()
+            kit.fill(source, {"k": b"v"})
+            await fleet.attach(KEY, source, destination)
+            monkeypatch.setattr(Ends, "store_verb", answers_late)
+            submitting = asyncio.create_task(fleet.submit(KEY, kit.copy_spec(source, destination)))
+            await asked.wait()
+            fleet.service("a").request_leave("SIGTERM")
+            await fleet.service("a").leave()
+            answer.set()
+            with pytest.raises(GatewayDraining, match="takes no"):
+                await submitting
+            with pytest.raises(UnknownTransfer):
+                fleet.service("a").lead(KEY)
+
+    asyncio.run(scenario())
+
+
+class _Lost:
+    def __init__(self) -> None:
+        self.at_sink: int | None = None
+        self.go_on = threading.Event()
+
+
+class _LosesTheFirstAnswer:
+    """A store of one sink: it begins an upload, and nobody hears of that."""
+
+    def __init__(self, store: Any, lost: _Lost, number: int) -> None:
+        self._store = store
+        self._lost = lost
+        self._number = number
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def create_upload(self, *arguments: Any, **more: Any) -> Any:
+        made = self._store.create_upload(*arguments, **more)
+        if self._lost.at_sink is None:
+            self._lost.at_sink = self._number
+            self._lost.go_on.wait(60)
+            raise StoreUnavailable("the connection broke before the answer")
+        return made
+
+
+def test_an_upload_that_a_leaving_sink_may_have_begun_is_looked_for(
+    fleet_of: Any, kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, destination = kit.memory_spec(), kit.memory_spec()
+    kit.fill(source, {"large": b"x" * (5 * MIB)})
+    lost, opened = _Lost(), []
+
+    def open_watched(spec: Any, credentials: Any = None) -> Any:
+        store = open_limited(spec, credentials)
+        if spec != destination:
+            return store
+        opened.append(_LosesTheFirstAnswer(store, lost, len(opened)))
+        return opened[-1]
+
+    monkeypatch.setattr("skyplane_gateway.ends.open_limited", open_watched)
+
+    async def scenario() -> None:
+        routes = (kit.route(0, "a", "b"), kit.route(1, "a", "d"))
+        async with fleet_of(*routes, **SETTINGS) as fleet:
+            await fleet.attach(KEY, source, destination)
+            await fleet.submit(KEY, kit.copy_spec(source, destination, chunk_bytes=CHUNK))
+            await fleet.until(lambda: lost.at_sink is not None)
+            doomed = fleet.topology().sinks[lost.at_sink]
+            leaving = asyncio.create_task(leave(fleet, doomed))
+            await asyncio.sleep(0)
+            lost.go_on.set()
+            await leaving
+            assert (await fleet.ended(KEY))["state"] == "succeeded"
+        assert kit.uploads(destination) == []
 
     asyncio.run(scenario())
