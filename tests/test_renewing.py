@@ -21,12 +21,16 @@ def test_it_looks_at_once_when_the_lead_asks_and_else_now_and_then() -> None:
     assert looks == [30.0, 40.0, 70.0]
 
 
-def test_what_cannot_be_renewed_now_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", [ConfigurationInvalid, ConnectionError])
+def test_what_cannot_be_renewed_now_is_tried_again(
+    kind: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A resolver may ask another service, which raises errors of its own."""
     now_s, looks = 0.0, list[float]()
 
     def renew() -> None:
         looks.append(now_s)
-        raise ConfigurationInvalid("there is no connection 'conn'")
+        raise kind("there is no connection 'conn'")
 
     watch = RenewalWatch(renew, lambda: now_s)
     for second in range(40):

@@ -41,3 +41,5 @@ class RenewalWatch:
             self._renew()
         except SkyplaneError as error:
             log.warning("there are no fresh credentials to hand over: %s", error)
+        except Exception:  # It comes from where the orchestrator keeps them; the next may not.
+            log.exception("fresh credentials cannot be had now")

@@ -225,7 +225,8 @@ def test_an_upload_that_a_leaving_sink_may_have_begun_is_looked_for(
 ) -> None:
     source, destination = kit.memory_spec(), kit.memory_spec()
     kit.fill(source, {"large": b"x" * (5 * MIB)})
-    lost, opened = _Lost(), []
+    lost = _Lost()
+    opened: list[_LosesTheFirstAnswer] = []
 
     def open_watched(spec: Any, credentials: Any = None) -> Any:
         store = open_limited(spec, credentials)
