@@ -13,7 +13,6 @@ from skyplane_orchestration.errors import (
     BudgetReached,
     ConfigurationInvalid,
     InternalError,
-    InvalidKey,
     SkyplaneError,
     TransferFailed,
 )
@@ -29,8 +28,9 @@ SOURCES_LEFT = "sources-left"
 
 _TRACEBACK: Final = "Traceback (most recent call last)"
 
-#: What an object fails with as long as its names and the conflict rule are the same.
-_FAILS_AGAIN: Final = frozenset((AlreadyExists.code, InvalidKey.code))
+#: What an object fails with as long as the conflict rule is the same. A key that cannot be
+#: written is none of that: a folder of its name may be in the way, and can be removed.
+_FAILS_AGAIN: Final = frozenset((AlreadyExists.code,))
 
 
 def conclude(

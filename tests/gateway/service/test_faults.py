@@ -263,7 +263,7 @@ def test_a_vanished_object_fails_alone(fleet_of: Any, kit: Any) -> None:
             await fleet.attach(transfer, source, destination)
             listed = list(store.list(""))
             # The listing shows what was there; then two of them are deleted.
-            lead.ends.sources[transfer].store.list = lambda prefix: iter(listed)
+            lead.ends.sources[transfer].store.list = lambda prefix, **_: iter(listed)
             store.delete("gone")
             store.delete("big-gone")
             await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
@@ -292,7 +292,7 @@ def test_an_overwritten_object_is_copied_as_it_is_now_and_not_as_a_mixture(
             transfer = "99" * 16
             await fleet.attach(transfer, source, destination)
             listed = list(store.list(""))
-            fleet.service("a").ends.sources[transfer].store.list = lambda prefix: iter(listed)
+            fleet.service("a").ends.sources[transfer].store.list = lambda prefix, **_: iter(listed)
             store.put("a", b"x" * (parts * MIB))
             await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
             status = await fleet.ended(transfer)

@@ -170,7 +170,7 @@ def test_verbs_of_a_lead_with_broken_arguments(fleet_of: Any, kit: Any) -> None:
             for verb, arguments in (
                 ("create", {}),
                 ("list", {"limit": None}),
-                ("complete", {"parts": 7}),
+                ("complete", {"parts": 7, "size_bytes": 1}),
             ):
                 with pytest.raises(InternalError):
                     await service.ends.store_verb(KEY, 1, verb, arguments)
