@@ -760,6 +760,7 @@ def test_where_nothing_was_begun_there_is_nothing_to_go_on_with(
     [
         (["already-exists", "already-exists"], 2, False),
         (["already-exists", "invalid-key"], 2, True),  # a folder in the way may be removed
+        (["metadata-not-carried"], 1, False),
         (["already-exists", "permission-denied"], 2, True),  # it may be granted
         (["already-exists"], 2, True),  # the status does not list them all
     ],

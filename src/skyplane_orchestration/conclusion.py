@@ -13,6 +13,7 @@ from skyplane_orchestration.errors import (
     BudgetReached,
     ConfigurationInvalid,
     InternalError,
+    MetadataNotCarried,
     SkyplaneError,
     TransferFailed,
 )
@@ -28,9 +29,9 @@ SOURCES_LEFT = "sources-left"
 
 _TRACEBACK: Final = "Traceback (most recent call last)"
 
-#: What an object fails with as long as the conflict rule is the same. A key that cannot be
-#: written is none of that: a folder of its name may be in the way, and can be removed.
-_FAILS_AGAIN: Final = frozenset((AlreadyExists.code,))
+#: What an object fails with as long as the objects and the job are the same. A key that cannot
+#: be written is none of that: a folder of its name may be in the way, and can be removed.
+_FAILS_AGAIN: Final = frozenset((AlreadyExists.code, MetadataNotCarried.code))
 
 
 def conclude(
