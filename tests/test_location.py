@@ -95,7 +95,7 @@ def test_home_is_expanded_and_a_folder_stays_a_folder(monkeypatch: pytest.Monkey
         ("az://account/", "account and container"),
         ("az:///container/", "account and container"),
         (f"{AZURE}/", "names no container"),
-        ("https://example.com/bucket/key", "endpoint apart"),
+        ("https://example.com/bucket/key", "endpoint in"),
         ("https://[", "not a URL"),
         ("ftp://host/file", "scheme that is not known"),
         ("://x", "scheme that is not known"),
@@ -114,7 +114,7 @@ def test_home_is_expanded_and_a_folder_stays_a_folder(monkeypatch: pytest.Monkey
         ("file:/tmp/x", "write file:///path"),
         ("S3://b/k", "write s3://b/k"),
         ("s3a://b/k", "write s3://b/k"),
-        ("http://minio:9000/b/k", "endpoint apart"),
+        ("http://minio:9000/b/k", "endpoint in"),
     ],
 )
 def test_what_is_no_place_is_refused_and_says_why(url: str, says: str) -> None:

@@ -128,7 +128,7 @@ def test_a_line_says_what_else_there_is(clock: Clock) -> None:
     ProgressLog(lines.append, clock)(
         changed(listed=False, copied=3, copied_earlier=2, skipped=4, failed=1)
     )
-    ends = "3 of 10 objects, 2 of them earlier, 4 skipped, 1 failed"
+    ends = "3 of 10 objects, 2 copied earlier, 4 skipped, 1 failed"
     assert lines == [f"running: 0 B of 400.0 MiB so far, {ends}"]
 
 

@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from skyplane_orchestration.wording import duration, rate, size, volume
+from skyplane_orchestration.wording import (
+    counted,
+    duration,
+    rate,
+    size,
+    throughput,
+    usd,
+    volume,
+)
 
 
 @pytest.mark.parametrize(
@@ -41,3 +49,29 @@ def test_a_volume_has_the_unit_that_fits(gb: float, text: str) -> None:
 )
 def test_no_rate_is_shown_as_nothing(gbps: float, text: str) -> None:
     assert rate(gbps) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 gateways"), (1, "1 gateway"), (2, "2 gateways")]
+)
+def test_a_noun_has_an_s_unless_there_is_one(count: int, text: str) -> None:
+    assert counted(count, "gateway") == text
+
+
+@pytest.mark.parametrize(
+    ("gbps", "text"),
+    [
+        (5, "5.00 Gbit/s"),
+        (0.1, "0.10 Gbit/s"),
+        (0.0132, "13.20 Mbit/s"),
+        (5.6e-7, "0.56 kbit/s"),
+        (2e-8, "20 bit/s"),
+    ],
+)
+def test_a_slow_throughput_has_a_smaller_unit(gbps: float, text: str) -> None:
+    assert throughput(gbps) == text
+
+
+def test_what_is_not_zero_is_not_shown_as_zero() -> None:
+    assert (duration(0.04), duration(0.0), duration(0.06)) == ("<0.1 s", "0.0 s", "0.1 s")
+    assert (usd(0.00001), usd(0.0), usd(0.00006)) == ("<$0.0001", "$0.0000", "$0.0001")

@@ -55,7 +55,7 @@ def require_file(job: TransferJob) -> None:
         return
     path = f"/{job.source.key}"
     if os.path.isdir(path):  # noqa: PTH112 - a Path has lost its last slash
-        raise NotFound(f"{path} is a folder; to copy what lies in it, copy recursively (-r)")
+        raise NotFound(f"{path} is a folder; to copy the files in it, copy recursively (-r)")
     if not os.path.lexists(path):
         raise NotFound(f"there is no file {path}; check its name")
 
@@ -77,7 +77,8 @@ def require_some(job: TransferJob, store: ObjectStore, *, selected: int, listed:
 def _why(job: TransferJob, store: ObjectStore, listed: int) -> str:
     url, key = job.source.url, job.source.key
     if listed and (job.include or job.exclude):
-        what = f"all {listed} objects under" if job.recursive else "the one object"
+        all_of = "the only object" if listed == 1 else f"all {listed} objects"
+        what = f"{all_of} under" if job.recursive else "the one object"
         return (
             f"the filters leave out {what} {url!r}; a glob has to match the whole key below the "
             "prefix, and its * also matches slashes"
@@ -87,9 +88,9 @@ def _why(job: TransferJob, store: ObjectStore, listed: int) -> str:
         if not os.path.lexists(path):
             return f"there is no folder {path}"
         if not os.path.isdir(path):  # noqa: PTH112 - as above
-            return f"{path} is a file and no folder; leave out recursive (-r)"
+            return f"{path} is a file, not a folder; copy it without -r (recursive)"
         return f"there are no files below {path}; allow_empty makes that a success"
     first = next(store.list(key), None) if key and not key.endswith("/") else None
     if first is not None and first.key == key:
-        return f"{url!r} is one object and no prefix; leave out recursive (-r)"
+        return f"{url!r} is one object, not a prefix; copy it without -r (recursive)"
     return f"there are no objects under {url!r}; check the prefix, or set allow_empty"

@@ -154,11 +154,10 @@ def _require_path(text: str) -> None:
         InvalidLocation: a file of this name would be written by mistake.
     """
     if text == "":
-        raise InvalidLocation("an empty name is no place; write . for the current folder")
+        raise InvalidLocation("the name is empty; write . for the current folder")
     if text == "-":
         raise InvalidLocation(
-            "'-' is no place: nothing is read from stdin or written to stdout; "
-            "write ./- for a file of that name"
+            "'-' (stdin or stdout) is not supported; write ./- for a file of that name"
         )
     head, slash, rest = text.partition("/")
     scheme, colon, name = head.partition(":")
@@ -170,8 +169,8 @@ def _require_path(text: str) -> None:
     elif scheme in _STORE_KINDS:
         hint = f"write {scheme}://{(name + slash + rest).lstrip('/')}"
     else:
-        hint = f"write ./{text} for a file, or s3://bucket/key and the endpoint apart"
-    raise InvalidLocation(f"{text!r} is no URL of a known scheme, and no path; {hint}")
+        hint = f"write ./{text} for a file, or s3://bucket/key for an object"
+    raise InvalidLocation(f"{text!r} is neither a URL of a known store nor a plain path; {hint}")
 
 
 def _split(url: str) -> tuple[str, str, str]:
@@ -250,7 +249,7 @@ def _split_azure_https(url: str) -> tuple[str, str, str]:
     if not host.endswith(_AZURE_HOST_SUFFIX):
         raise InvalidLocation(
             f"{url!r} is not an Azure Blob address; for an S3 endpoint give s3://bucket/key "
-            "and the endpoint apart"
+            "as the URL, and the endpoint in its own option"
         )
     account = host[: -len(_AZURE_HOST_SUFFIX)]
     container, _, key = unquote(parts.path.lstrip("/")).partition("/")

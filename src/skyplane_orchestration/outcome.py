@@ -25,6 +25,7 @@ from skyplane_orchestration.result import (
     TryOutcome,
 )
 from skyplane_orchestration.units import bytes_to_gb, gbps_of, usd_per_hour_to_usd_per_s
+from skyplane_orchestration.wording import counted
 
 #: What a single text may take of a result, in bytes of JSON.
 _REASON_BYTES: Final = 400
@@ -260,8 +261,9 @@ def _warnings_of(status: TransferStatus) -> tuple[str, ...]:
     if not status.pinned_by_time:
         return ()
     return (
-        f"{status.pinned_by_time} of the copied objects have no ETag at the source: their version "
-        "was told by time and size, and a change within one second that keeps the size is not seen",
+        f"copied without an ETag at the source: {counted(status.pinned_by_time, 'object')}; their "
+        "versions were compared by time and size, so a change within the same second that keeps "
+        "the size would not be noticed",
     )
 
 
@@ -270,9 +272,9 @@ def reserved_warnings(job: TransferJob, count: int, first: str) -> tuple[str, ..
     if not count:
         return ()
     return (
-        f"{count} objects at the source were left out, such as "
-        f"{job.source.url_of(first)!r}: keys with {JOURNAL_FOLDER} are kept for "
-        "journals of transfers",
+        f"left out at the source: {counted(count, 'object')}, such as "
+        f"{job.source.url_of(first)!r}; keys that contain {JOURNAL_FOLDER} are "
+        "reserved for the journals of transfers",
     )
 
 
@@ -282,15 +284,15 @@ def _not_carried(status: TransferStatus) -> tuple[str, ...]:
         return ()
     names = ", ".join(f"{name} ({count})" for name, count in status.not_carried_by_name.items())
     return (
-        f"{status.not_carried} objects were copied without what they have at the source: {names}; "
-        "a manifest names them, and strict_metadata (--strict-metadata) fails them instead",
+        f"{counted(status.not_carried, 'object')} lost some metadata in the copy: {names}; a "
+        "manifest names each object; with strict_metadata (--strict-metadata) they fail instead",
     )
 
 
 def _listed_warnings(warnings: tuple[str, ...]) -> tuple[str, ...]:
     listed = tuple(cut(text, _REASON_BYTES) for text in warnings[:_LISTED_WARNINGS])
     more = len(warnings) - len(listed)
-    return (*listed, f"and {more} more of the kind") if more else listed
+    return (*listed, f"and {more} more warnings like these") if more else listed
 
 
 def cut(text: str, max_bytes: int) -> str:

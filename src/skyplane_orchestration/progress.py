@@ -126,7 +126,7 @@ def line_of(status: TransferStatus, reading: Reading) -> str:
         f"{status.copied} of {status.objects} objects",
     ]
     counts = {
-        "of them earlier": status.copied_earlier,
+        "copied earlier": status.copied_earlier,
         "skipped": status.skipped,
         "failed": status.failed,
         "unfinished": 0 if status.is_running else status.unfinished,
@@ -135,5 +135,5 @@ def line_of(status: TransferStatus, reading: Reading) -> str:
     if reading.bytes_per_s > 0:
         parts.append(f"{size(reading.bytes_per_s)}/s")
     if reading.left_s is not None:
-        parts.append(f"{duration(reading.left_s)} left")
+        parts.append(f"{duration(max(reading.left_s, 1.0))} left")
     return f"{status.state}: {', '.join(parts)}"

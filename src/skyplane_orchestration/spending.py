@@ -76,10 +76,9 @@ class Spending:
         if self._most_usd is None or spent_usd < self._most_usd:
             return None
         return BudgetReached(
-            f"the planned cost of the transfer has come to {spent_usd:.4g} USD of the "
-            f"{self._most_usd:.4g} USD that it may cost (max_job_usd), and it was stopped. What is "
-            "committed is at the destination; to go on with the resume handle may cost as much "
-            "again, or what its --max-job-usd says"
+            f"the transfer was stopped: its planned cost is {spent_usd:.4g} USD so far, and it may "
+            f"cost {self._most_usd:.4g} USD (max_job_usd). What was copied stays at the "
+            "destination; a resume may cost as much again, or what its --max-job-usd says"
         )
 
     def entered_in(self, result: TransferResult) -> TransferResult:

@@ -34,6 +34,7 @@ from skyplane_orchestration.sightings import unended, view_of
 from skyplane_orchestration.survey import source_spec, spec_of
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.units import mib_to_bytes
+from skyplane_orchestration.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -339,7 +340,7 @@ class Steering:
             ]
             if nodes:
                 fresh = self._hand_over(side, nodes, submitted, credentials.resolve(location))
-                log.info("fresh credentials of the %s went to %d gateways", side, fresh)
+                log.info("fresh credentials of the %s went to %s", side, counted(fresh, "gateway"))
 
     def _hand_over(
         self,

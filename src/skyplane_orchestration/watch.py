@@ -217,8 +217,8 @@ class Watch:
         # What a lead that was displaced says last is not the end of the transfer.
         if self._status.is_running or _code_of(self._status) in _DISPLACED:
             error = FleetLost(
-                f"{action.reason}. What is committed is at the destination; go on with the "
-                "resume handle, or run the transfer again"
+                f"{action.reason}. What was copied stays at the destination; resume the "
+                "transfer, or run it again"
             )
             return self._abandoned(error)
         return self._status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skyplane_orchestration.units import (
+    BITS_PER_GBIT,
     BYTES_PER_GIB,
     BYTES_PER_KIB,
     BYTES_PER_MIB,
@@ -28,15 +29,40 @@ def volume(gb: float) -> str:
     return f"{count} B"
 
 
+def counted(count: int, noun: str) -> str:
+    """A count and its noun, which gets an s unless there is one of it."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def usd(amount: float | None) -> str:
+    """US dollars, four places below one; `?` for None."""
+    if amount is None:
+        return "?"
+    if 0 < amount < 0.00005:
+        return "<$0.0001"
+    return f"${amount:.4f}" if amount < 1 else f"${amount:.2f}"
+
+
+def throughput(gbps: float) -> str:
+    """Gbit/s, and smaller units for what Gbit/s would show as nothing."""
+    bits_per_s = gbps * BITS_PER_GBIT
+    for unit, zeros in (("Gbit/s", 9), ("Mbit/s", 6), ("kbit/s", 3)):
+        if bits_per_s >= 10 ** (zeros - 1):
+            return f"{bits_per_s / 10**zeros:.2f} {unit}"
+    return f"{bits_per_s:.0f} bit/s"
+
+
 def rate(gbps: float) -> str:
     """Gbit/s with two places, and two digits of what these would show as nothing."""
     return f"{gbps:.2f}" if gbps >= 0.1 else f"{gbps:.2g}"
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds, minutes or hours; `?` for None."""
+    """Seconds, minutes or hours; `?` for None, and no time is shown as zero."""
     if seconds is None:
         return "?"
+    if 0 < seconds < 0.05:
+        return "<0.1 s"
     if seconds < SECONDS_PER_MINUTE:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), SECONDS_PER_MINUTE)

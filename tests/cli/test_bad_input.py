@@ -60,7 +60,7 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
         (MOVING, f"{ends}", clue)
         for word, clue in (
             ("a:dst", "write ./a:dst for a file"),
-            ("-", "nothing is read from stdin"),
+            ("-", "(stdin or stdout) is not supported"),
             ("s3:/src", "write s3://src"),
             ("gs://bucket/", "gs:// is not supported yet; this release moves s3:// and file:"),
             ("az://account/box/", "az:// is not supported yet"),
@@ -75,9 +75,9 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (("cp", "verify"), "{missing} {tmp}/new", "there is no file {missing}; check its name"),
     (("cp", "verify"), "{missing}/ {tmp}/new", "there is no file {missing}/; check its name"),
     (("cp", "verify"), "{tree}/a/ {tmp}/new", "there is no file {tree}/a/; check its name"),
-    (("cp", "verify"), "{tree} {tmp}/new", "{tree} is a folder; to copy what lies in it, copy rec"),
+    (("cp", "verify"), "{tree} {tmp}/new", "{tree} is a folder; to copy the files in it, copy rec"),
     (BELOW, "{missing} {tmp}/new", "there is no folder {missing}"),
-    (BELOW, "{tree}/a {tmp}/new", "{tree}/a is a file and no folder; leave out recursive (-r)"),
+    (BELOW, "{tree}/a {tmp}/new", "{tree}/a is a file, not a folder; copy it without -r"),
     (BELOW, "{empty} {tmp}/new", "no files below {empty}; --allow-empty makes that a success"),
     (("cp -r", "sync"), "{tree} {tree}", "{tree} and destination {tree} are the same place"),
     (("cp -r", "sync"), "{tree} {tree}/x", "{tree}/x lies in the source {tree}, so"),

@@ -9,18 +9,22 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from skyplane_orchestration.cli.interrupts import Interrupts
-from skyplane_orchestration.cli.main import build_parser, main
+from skyplane_orchestration.cli.main import _report, build_parser, main
 from skyplane_orchestration.cli.outcome import Refused, refusing
+from skyplane_orchestration.cli.terminal import Terminal
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     NotFound,
     PlanInfeasible,
     SolverFailed,
+    TransferFailed,
 )
+from skyplane_orchestration.result import FailedObject
 
 
 def test_help_of_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,3 +227,23 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_failed_transfer_names_its_first_failed_objects(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A long reason is not cut, a key says what it says, and what is not shown is counted."""
+    reason = "no room " * 40 + "end"
+    failures = tuple(
+        FailedObject(f"s3://a/{n}", f"s3://b/{n}\x1b", "store-error", reason, 1) for n in range(12)
+    )
+    result = SimpleNamespace(resume_handle="", failures=failures, failed=12)
+    error = TransferFailed("12 of 12 objects failed", result=result)
+    assert _report(error, Terminal(is_json=False, is_quiet=True), 1) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("skyplane-orch: 12 of 12 objects failed\n")
+    assert " ".join(said.err.split()).count("no room end") == 10
+    assert "s3://b/9\\x1b" in said.err
+    assert "s3://b/10" not in said.err
+    assert said.err.endswith("... and 2 more (a --manifest lists all)\n")

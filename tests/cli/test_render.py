@@ -49,7 +49,7 @@ def test_a_log_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().err.splitlines() == [
         "running: 1.0 KiB of 4.0 KiB so far, 1 of 4 objects, 1.0 KiB/s",
         "running: 1.0 KiB of 4.0 KiB so far, 1 of 4 objects",
-        "succeeded: 4.0 KiB of 4.0 KiB, 4 of 4 objects, 3 of them earlier, 4.0 KiB/s",
+        "succeeded: 4.0 KiB of 4.0 KiB, 4 of 4 objects, 3 copied earlier, 4.0 KiB/s",
     ]
 
 
@@ -92,6 +92,6 @@ def test_names_of_objects_are_no_markup() -> None:
         "1 of 2 objects",
         "planned cost $1.75",
         "gateways are processes of this machine, and all bytes pass through it",
-        "1 of them earlier",
+        "1 copied earlier",
     ):
         assert words in text

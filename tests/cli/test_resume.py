@@ -80,7 +80,9 @@ def test_what_is_no_handle_is_bad_input(
 def failed(handle: str) -> TransferFailed:
     return TransferFailed(
         "2 of 3 objects failed",
-        result=SimpleNamespace(resume_handle=handle, to_dict=lambda: {"resume_handle": handle}),
+        result=SimpleNamespace(
+            resume_handle=handle, failures=(), to_dict=lambda: {"resume_handle": handle}
+        ),
     )
 
 
@@ -95,7 +97,7 @@ def test_a_failed_transfer_prints_a_short_id_and_keeps_its_handle(
     report(word)
     said = capsys.readouterr().err.splitlines()
     match = re.fullmatch(
-        "skyplane-orch: to go on within 24 h: skyplane-orch resume ([0-9a-f]{8})", said[-1]
+        "skyplane-orch: to resume it within 24 h: skyplane-orch resume ([0-9a-f]{8})", said[-1]
     )
     assert match is not None, said
     [kept] = (state / "skyplane-orch" / "resume").iterdir()

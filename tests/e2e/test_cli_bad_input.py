@@ -52,7 +52,7 @@ BAD = [
     ("cp -r {bucket}/nothing/ {tmp}/new --src-endpoint {here}", "no objects under"),
     ("cp {bucket}/data/ {tmp}/new --src-endpoint {here}", "recursive"),
     ("cp {bucket}/data {tmp}/new --src-endpoint {here}", "recursive"),
-    ("cp {tmp}/tree {bucket}/x/ --dst-endpoint {here}", "is a folder; to copy what lies in it"),
+    ("cp {tmp}/tree {bucket}/x/ --dst-endpoint {here}", "is a folder; to copy the files in it"),
     ("cp {tmp}/missing {bucket}/x/ --dst-endpoint {here}", "missing"),
     (
         "cp -r {bucket}/data/one {tmp}/new --src-endpoint {here}",
@@ -62,7 +62,7 @@ BAD = [
     ("cp {bucket} {tmp}/new --src-endpoint {here}", "to copy the whole bucket, copy recursively"),
     (
         "cp -r {bucket}/ {tmp}/new --src-endpoint {here} --include data/*.csv",
-        "the filters leave out all 1 objects under '{bucket}/'",
+        "the filters leave out the only object under '{bucket}/'",
     ),
     (
         "cp -r {bucket} {bucket} --src-endpoint {here} --dst-endpoint {here}",

@@ -156,7 +156,7 @@ def test_the_steps_one_by_one(
     up = orch(home, "provision", str(tmp_path / "plan.json"), "--run", "nightly", "-o", document)
     assert up.returncode == 0, up.stderr
     fleet = json.loads(Path(document).read_text())
-    assert "gateways up" in up.stderr
+    assert " up in " in up.stderr
     again = orch(home, "provision", str(tmp_path / "plan.json"), "--run", "nightly")
     assert answer_of(again)["gateways"] == fleet["gateways"]
 

@@ -140,9 +140,9 @@ def test_the_log_says_that_bytes_pass_through_this_machine_and_what_cost_is(
 ) -> None:
     here = "gateways are processes of this machine, and all bytes pass through it"
     fleet = fleet_document(hook, context)
-    assert f"1 gateways up in 1.5 s; {here}" in task_log()
+    assert f"1 gateway up in 1.5 s; {here}" in task_log()
     SkyplaneTransferOperator(task_id="transfer", fleet=fleet, **ENDS).execute(context)
-    assert f"planned cost 6.0000 USD; {here}" in task_log()
+    assert f"planned cost $6.00; {here}" in task_log()
 
 
 def test_failed_objects_fail_the_task_and_are_named(
@@ -171,7 +171,7 @@ def test_a_failed_transfer_says_how_to_go_on(
     hook.client(context, "copy").error = TransferFailed("25 of 30 objects failed", result=left)
     with pytest.raises(AirflowException):
         operator.execute(context)
-    assert f"resumes transfer {left.transfer_key}; where none is left, clear the task" in task_log()
+    assert f"resumes transfer {left.transfer_key}; if no try is left, clear the task" in task_log()
     assert "skyplane-resume:" not in task_log(), "a handle has 1,400 characters"
     assert context["pushed"]["failed_transfer"]["resume_handle"] == "skyplane-resume:abc"
 
@@ -384,7 +384,7 @@ def test_one_task_that_has_nothing_to_do_says_so_and_needs_no_fleet(
     assert operator.execute(context)["skipped"] == 30
     facts = context["outlet_events"][asset].extra
     assert (facts["copied"], facts["grid"], facts["instances"]) == (0, None, {})
-    assert "nothing to do: 30 objects stay as they are" in task_log()
+    assert "nothing to do; unchanged: 30 objects" in task_log()
 
 
 @pytest.mark.parametrize("kind", [SkyplanePlanOperator, SkyplaneTransferOperator])

@@ -10,8 +10,8 @@ from skyplane_gateway.errors import MetadataNotCarried
 def not_carried(key: str, names: Iterable[str]) -> MetadataNotCarried:
     """Why an object is not copied whose copy would lack what `names` says."""
     return MetadataNotCarried(
-        f"{key!r} has what a copy would not have: {', '.join(sorted(names))}; "
-        "copy it with a tool that keeps that, or leave out strict_metadata (--strict-metadata)"
+        f"{key!r} has metadata that this copy cannot keep: {', '.join(sorted(names))}; "
+        "copy it with another tool, or leave out strict_metadata (--strict-metadata)"
     )
 
 

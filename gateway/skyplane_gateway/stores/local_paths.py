@@ -150,7 +150,7 @@ def _excused(key: str, path: Path, wants: Wants) -> Iterator[None]:
     except StoreError as error:
         if key == "" or wants(key):
             raise
-        logger.warning("left out of the listing, as the filters say: %s", error.message)
+        logger.warning("left out by the filters: %s", error.message)
 
 
 def _require_text(entry: os.DirEntry[str]) -> None:
@@ -167,7 +167,7 @@ def _require_text(entry: os.DirEntry[str]) -> None:
 def _is_endless(entry: os.DirEntry[str]) -> bool:
     is_endless = leads_back(Path(entry.path))
     if is_endless:
-        logger.warning("left out of the listing, it leads back above: %s", entry.path)
+        logger.warning("left out of the listing, a link to a folder above it: %s", entry.path)
     return is_endless
 
 
@@ -195,12 +195,12 @@ def _file(key: str, entry: os.DirEntry[str]) -> ObjectInfo | None:
         status = entry.stat()
     except FileNotFoundError:
         # Deleted since the directory was read, or a link that leads nowhere.
-        logger.warning("left out of the listing, it cannot be read: %s", entry.path)
+        logger.warning("left out of the listing, gone or a link that leads nowhere: %s", entry.path)
         return None
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        logger.warning("left out of the listing, its links lead in a circle: %s", entry.path)
+        logger.warning("left out of the listing, a link that leads in a circle: %s", entry.path)
         return None
     if not stat.S_ISREG(status.st_mode):
         logger.warning("left out of the listing, not a regular file: %s", entry.path)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.cli.arguments import Parser
 from skyplane_orchestration.cli.interrupts import Interrupts
@@ -25,7 +25,13 @@ from skyplane_orchestration.cli.terminal import (
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.timing import timed
 
+if TYPE_CHECKING:
+    from skyplane_orchestration.result import TransferResult
+
 log = logging.getLogger(__name__)
+
+#: Failed objects that are shown below the error of a transfer.
+_SHOWN_FAILURES: Final = 10
 
 _VERBS: Final = (
     "plan",
@@ -137,6 +143,8 @@ def _report(error: SkyplaneError, terminal: Terminal, code: int) -> int:
     message = with_option_names(str(error))
     complain(message)
     result = getattr(error, "result", None)
+    if result is not None and result.failures and not terminal.is_json:
+        _show_failures(result)
     handle = getattr(result, "resume_handle", "")
     if handle and not terminal.is_json:
         _say_how_to_resume(handle)
@@ -148,12 +156,26 @@ def _report(error: SkyplaneError, terminal: Terminal, code: int) -> int:
     return code
 
 
+def _show_failures(result: TransferResult) -> None:
+    """The first failed objects below the error, where it goes."""
+    from skyplane_orchestration.cli.render import failure_table
+
+    if sys.stderr is not None:
+        console = Terminal(is_json=False, is_quiet=False).console(is_for_progress=True)
+        console.print(failure_table(result, _SHOWN_FAILURES))
+        more = result.failed - _SHOWN_FAILURES
+        if more > 0:
+            console.print(f"... and {more} more (a --manifest lists all)")
+
+
 def _say_how_to_resume(handle: str) -> None:
     """One short line; the handle itself goes to a file, or stays in what --json prints."""
     from skyplane_orchestration.cli.handles import handle_folder, keep_handle
 
     try:
-        complain(f"to go on within 24 h: skyplane-orch resume {keep_handle(handle, time.time())}")
+        complain(
+            f"to resume it within 24 h: skyplane-orch resume {keep_handle(handle, time.time())}"
+        )
     except OSError as error:
         complain(
             f"no resume handle is kept: {handle_folder()} cannot be written ({error.strerror}); "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from skyplane_orchestration.cli.terminal import Terminal
 from skyplane_orchestration.progress import Meter, ProgressLog
+from skyplane_orchestration.wording import counted
 
 if TYPE_CHECKING:
     from skyplane_orchestration.fleet import Fleet
@@ -35,11 +36,9 @@ def progress_on(terminal: Terminal) -> Progress:
 
 
 def _fleet_line(fleet: Fleet) -> str:
-    regions = len({gateway.region for gateway in fleet.gateways})
-    return (
-        f"fleet {fleet.key}: {len(fleet.gateways)} gateways in {regions} regions"
-        f" up in {fleet.provision_s:.1f} s"
-    )
+    gateways = counted(len(fleet.gateways), "gateway")
+    regions = counted(len({gateway.region for gateway in fleet.gateways}), "region")
+    return f"fleet {fleet.key}: {gateways} in {regions} up in {fleet.provision_s:.1f} s"
 
 
 class Lines:

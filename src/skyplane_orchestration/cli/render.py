@@ -11,7 +11,7 @@ from rich.text import Text
 
 from skyplane_orchestration.cli.terminal import printable
 from skyplane_orchestration.fleet import where_gateways_run
-from skyplane_orchestration.wording import duration, rate, size, volume
+from skyplane_orchestration.wording import counted, duration, rate, size, throughput, usd, volume
 
 if TYPE_CHECKING:
     from skyplane_orchestration.plan import PlanCost, TransferPlan
@@ -23,16 +23,12 @@ SHOWN_ROWS: Final = 20
 
 def earlier(count: int) -> str:
     """How many of the copied objects an earlier epoch copied; nothing for none."""
-    return f", {count} of them earlier" if count else ""
+    return f", {count} copied earlier" if count else ""
 
 
 def unfinished(count: int) -> str:
     """How many objects the transfer ended before; nothing for none."""
     return f", {count} unfinished" if count else ""
-
-
-def usd(amount: float | None) -> str:
-    return "?" if amount is None else f"${amount:.4f}" if amount < 1 else f"${amount:.2f}"
 
 
 def plain(text: str) -> Text:
@@ -131,7 +127,7 @@ def preview_parts(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
         parts.append(plain(f"... and {len(rows) - SHOWN_ROWS} more (--json lists all)"))
     parts.append(
         plain(
-            f"{summary['objects']} objects: {summary['copy']} to copy"
+            f"{counted(summary['objects'], 'object')}: {summary['copy']} to copy"
             f" ({size(summary['copy_bytes'])}), {summary['skip']} to skip,"
             f" {summary['refuse']} refused; nothing was written"
         )
@@ -142,7 +138,8 @@ def preview_parts(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
 def result_parts(result: TransferResult) -> list[Any]:
     """What a transfer prints when it has ended."""
     if not result.used_gateways:
-        kept = f"{result.objects} objects stay as they are; no gateways were needed"
+        stay = "stays as it is" if result.objects == 1 else "stay as they are"
+        kept = f"{counted(result.objects, 'object')} {stay}; no gateways were needed"
         return [plain(f"nothing to do: {kept} ({duration(result.seconds)})")]
     parts: list[Any] = [
         plain(
@@ -152,8 +149,8 @@ def result_parts(result: TransferResult) -> list[Any]:
             f"{unfinished(result.unfinished)}"
         ),
         plain(
-            f"{duration(result.seconds)}, {result.goodput_gbps:.3f} Gbit/s"
-            f" (planned {result.planned_gbps:.2f}),"
+            f"{duration(result.seconds)}, {throughput(result.goodput_gbps)}"
+            f" (planned {throughput(result.planned_gbps)}),"
             f" planned cost {usd(result.cost.total_usd)}"
         ),
         plain(where_gateways_run(result.gateways)),
@@ -162,18 +159,21 @@ def result_parts(result: TransferResult) -> list[Any]:
     if own.seconds < result.seconds:
         parts.append(
             Text(
-                f"this try: {own.copied} objects ({size(own.copied_bytes)}) in"
-                f" {duration(own.seconds)}, {usd(own.cost.total_usd)}"
+                f"this try: {counted(own.copied, 'object')} ({size(own.copied_bytes)}) in"
+                f" {duration(own.seconds)}, planned cost {usd(own.cost.total_usd)}"
             )
         )
     if result.failures:
-        parts.append(
-            table(
-                ("failed object", "code", "reason"),
-                [(row.destination, row.code, row.reason) for row in result.failures[:SHOWN_ROWS]],
-            )
-        )
+        parts.append(failure_table(result))
     parts += [plain(f"warning: {warning}") for warning in result.warnings]
     if result.manifest_uri:
         parts.append(plain(f"manifest: {result.manifest_uri}"))
     return parts
+
+
+def failure_table(result: TransferResult, limit: int = SHOWN_ROWS) -> Table:
+    """The first failed objects of a result and their reasons."""
+    rows = [(row.destination, row.code, row.reason) for row in result.failures[:limit]]
+    made = table(("failed object", "code", "reason"), rows)
+    made.columns[-1].no_wrap = False  # A reason is read to its end, where it says what to do.
+    return made

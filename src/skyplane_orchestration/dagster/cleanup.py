@@ -13,6 +13,7 @@ import dagster as dg
 
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.identity import RunIdentity
+from skyplane_orchestration.wording import counted
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -44,7 +45,7 @@ def log_teardown(log: dg.DagsterLogManager, report: TeardownReport, level: int) 
     for node, tail in sorted(report.log_tails.items()):
         lines = tail.splitlines()[-_LOGGED_LINES:]
         log.log(level, "end of the log of %s:\n%s", node, "\n".join(lines))
-    log.info("%d gateways ended", len(report.stopped))
+    log.info("%s ended", counted(len(report.stopped), "gateway"))
 
 
 def build_skyplane_cleanup_sensor(
@@ -121,5 +122,6 @@ def _take_down(
         except SkyplaneError as error:
             left.append(f"{owner} of run {run.run_id}: {error.code}: {error}")
         else:
-            context.log.info("%s of run %s: %d gateways ended", owner, run.run_id, len(stopped))
+            ended = counted(len(stopped), "gateway")
+            context.log.info("%s of run %s: %s ended", owner, run.run_id, ended)
     return left

@@ -47,7 +47,7 @@ def build_skyplane_sweep_sensor(
         minimum_interval_seconds=minimum_interval_seconds or default_s,
         default_status=default_status,
         required_resource_keys={resource_key},
-        description="Removes fleets and unfinished transfers that nobody will come back for.",
+        description="Removes abandoned fleets and unfinished transfers.",
     )
     def sweep(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         resource = getattr(context.resources, resource_key)

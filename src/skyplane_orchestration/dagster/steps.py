@@ -24,6 +24,7 @@ from skyplane_orchestration.location import Location
 from skyplane_orchestration.plan import TransferPlan
 from skyplane_orchestration.progress import ProgressLog, heading
 from skyplane_orchestration.result import TransferResult
+from skyplane_orchestration.wording import counted
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -180,10 +181,10 @@ def provision_op(steps: TransferSteps) -> dg.OpDefinition:
             # A failure undoes itself before it is raised, an interruption as well.
             fleet = client.provision(TransferPlan.from_dict(plan))
         context.log.info(
-            "fleet %s: %d gateways up in %.1f s; %s. The sensor of build_skyplane_cleanup_sensor() "
+            "fleet %s: %s up in %.1f s; %s. The sensor of build_skyplane_cleanup_sensor() "
             "takes them down if this run is terminated; without it they end with their lease",
             fleet.key,
-            len(fleet.gateways),
+            counted(len(fleet.gateways), "gateway"),
             fleet.provision_s,
             where_gateways_run(fleet.provisioner),
         )
@@ -297,8 +298,7 @@ def _log_failed(context: dg.OpExecutionContext, error: SkyplaneError) -> None:
         context.log.error("%s: %s (%s)", failure.source, failure.reason, failure.code)
     if result.resume_handle:
         context.log.info(
-            "a re-execution of this run from its failure goes on with transfer %s, for 24 h; so "
-            "does skyplane-orch resume, with the resume_handle of its result, in the metadata of "
-            "this step (skyplane/result)",
+            "to resume transfer %s within 24 h, re-execute this run from failure, or give "
+            "skyplane-orch resume the resume_handle of skyplane/result in this step's metadata",
             result.transfer_key,
         )

@@ -18,6 +18,7 @@ from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.location import Location
 from skyplane_orchestration.operators.templates import refuse_unrendered
 from skyplane_orchestration.result import TransferResult
+from skyplane_orchestration.wording import counted
 
 if TYPE_CHECKING:
     import jinja2
@@ -125,12 +126,12 @@ class SkyplaneOperator(BaseOperator):
             self.log.error("and %d more", result.failed - _LOGGED_FAILURES)
         if result.unfinished:
             self.log.error(
-                "%d objects are unfinished: the transfer ended before", result.unfinished
+                "the transfer ended before it reached %s", counted(result.unfinished, "object")
             )
         if result.resume_handle:
             # The handle is long, and stands in the XCom; a try needs none.
             self.log.info(
-                "the next try of this task resumes transfer %s; where none is left, clear the "
+                "the next try of this task resumes transfer %s; if no try is left, clear the "
                 "task within 24 h",
                 result.transfer_key,
             )

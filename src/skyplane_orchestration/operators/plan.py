@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.operators.job_arguments import SkyplaneJobOperator
 from skyplane_orchestration.progress import heading
+from skyplane_orchestration.wording import counted
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -28,16 +29,16 @@ class SkyplanePlanOperator(SkyplaneJobOperator):
         client.check_move(job)
         plan = client.plan(job)
         self.log.info(
-            "%s to %s at %.2f Gbit/s for %.4f USD per GB, %d instances, relays: %s",
+            "%s to %s at %.2f Gbit/s for %.4f USD per GB, %s, relays: %s",
             plan.src,
             plan.dst,
             plan.throughput_gbps,
             plan.cost.usd_per_gb,
-            plan.instance_count,
+            counted(plan.instance_count, "instance"),
             ", ".join(plan.relays) or "none",
         )
         for path in plan.paths:
-            self.log.info("%.2f Gbit/s by %s", path.flow_gbps, " > ".join(path.regions))
+            self.log.info("path: %s, %.2f Gbit/s", " -> ".join(path.regions), path.flow_gbps)
         for note in plan.notes:
             self.log.warning("%s", note)
         return plan.to_dict()

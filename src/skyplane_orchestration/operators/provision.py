@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from skyplane_orchestration.fleet import where_gateways_run
 from skyplane_orchestration.operators.base import SkyplaneOperator
 from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.wording import counted
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -36,9 +37,9 @@ class SkyplaneProvisionOperator(SkyplaneOperator):
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         fleet = client.provision(TransferPlan.from_dict(self.plan))
         self.log.info(
-            "fleet %s: %d gateways up in %.1f s; %s",
+            "fleet %s: %s up in %.1f s; %s",
             fleet.key,
-            len(fleet.gateways),
+            counted(len(fleet.gateways), "gateway"),
             fleet.provision_s,
             where_gateways_run(fleet.provisioner),
         )

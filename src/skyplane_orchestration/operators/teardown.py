@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.fleet import Fleet
 from skyplane_orchestration.operators.base import SkyplaneOperator
+from skyplane_orchestration.wording import counted
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -37,7 +38,7 @@ class SkyplaneTeardownOperator(SkyplaneOperator):
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         report = client.teardown(self._fleet() or client.identity.fleet_key())
         self.log_tails(report.log_tails)
-        self.log.info("%d gateways ended", len(report.stopped))
+        self.log.info("%s ended", counted(len(report.stopped), "gateway"))
         return {"stopped": list(report.stopped)}
 
     def on_kill(self) -> None:

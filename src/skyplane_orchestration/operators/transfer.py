@@ -10,6 +10,7 @@ from skyplane_orchestration.fleet import Fleet, where_gateways_run
 from skyplane_orchestration.lineage import transfer_facts
 from skyplane_orchestration.operators.job_arguments import SkyplaneJobOperator
 from skyplane_orchestration.progress import ProgressLog, heading
+from skyplane_orchestration.wording import counted, duration, size, throughput, usd
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -120,32 +121,31 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
 
     def _log_result(self, result: TransferResult) -> None:
         if not result.used_gateways:
-            self.log.info("nothing to do: %d objects stay as they are", result.objects)
+            self.log.info("nothing to do; unchanged: %s", counted(result.objects, "object"))
             return
         self.log.info(
-            "%d objects copied, %d of them earlier, %d skipped, %d failed; %d bytes in %.1f s, "
-            "%.2f Gbit/s (planned %.2f), planned cost %.4f USD; %s",
-            result.copied,
-            result.copied_earlier,
+            "%s copied (%s%s), %d skipped, %d failed; %s, %s (planned %s), planned cost %s; %s",
+            counted(result.copied, "object"),
+            size(result.copied_bytes),
+            f", {result.copied_earlier} copied earlier" if result.copied_earlier else "",
             result.skipped,
             result.failed,
-            result.copied_bytes,
-            result.seconds,
-            result.goodput_gbps,
-            result.planned_gbps,
-            result.cost.total_usd,
+            duration(result.seconds),
+            throughput(result.goodput_gbps),
+            throughput(result.planned_gbps),
+            usd(result.cost.total_usd),
             where_gateways_run(result.gateways),
         )
         own = result.this_try
         if own.seconds < result.seconds:
             self.log.info(
-                "of that in this try: %d objects, %d bytes in %.1f s, %.4f USD",
-                own.copied,
-                own.copied_bytes,
-                own.seconds,
-                own.cost.total_usd,
+                "this try: %s (%s) in %s, planned cost %s",
+                counted(own.copied, "object"),
+                size(own.copied_bytes),
+                duration(own.seconds),
+                usd(own.cost.total_usd),
             )
         if result.moved:
-            self.log.info("%d of them were deleted at the source", result.moved)
+            self.log.info("%s deleted at the source", counted(result.moved, "object"))
         for warning in result.warnings:
             self.log.warning("%s", warning)

@@ -33,6 +33,7 @@ from skyplane_orchestration.provision.rundir import (
 )
 from skyplane_orchestration.provision.topology import build_routes, connections_of, neighbours
 from skyplane_orchestration.timing import timed
+from skyplane_orchestration.wording import counted
 
 if TYPE_CHECKING:
     from skyplane_orchestration.authority import Authority
@@ -125,13 +126,13 @@ class Assembly:
             self._stop_others()
             missing = self._missing()
             log.info(
-                "fleet %s: %d gateways adopted, %d to start",
+                "fleet %s: %s found running, %d to start",
                 self._spec.key,
-                len(self._adopted),
+                counted(len(self._adopted), "gateway"),
                 len(missing),
             )
             self._deadline = self._site.clock.monotonic() + self._site.ready_timeout_s
-            with timed(f"provision: starting {len(missing)} gateways"):
+            with timed(f"provision: starting {counted(len(missing), 'gateway')}"):
                 for node in missing:
                     self._start(node)
                 handles = self._await_ready()

@@ -50,6 +50,7 @@ from skyplane_orchestration.provision.rundir import (
 )
 from skyplane_orchestration.provision.topology import node_names
 from skyplane_orchestration.sweep_report import SweepReport, SweptFleet
+from skyplane_orchestration.wording import counted
 
 if TYPE_CHECKING:
     from skyplane_orchestration.authority import Authority
@@ -364,7 +365,7 @@ class LocalProvisioner:
                 f" cannot be removed: {error}"
             ) from error
         if stopped:
-            log.info("fleet %s: %d gateways ended", directory.key, len(stopped))
+            log.info("fleet %s: %s ended", directory.key, counted(len(stopped), "gateway"))
         return tuple(sorted(stopped))
 
     def _stop_all(self, directory: FleetDirectory) -> None:

@@ -198,7 +198,7 @@ def test_what_cannot_be_named_can_be_excluded(
             list(store.list("in/", wants=wants))
         return
     assert [info.key for info in store.list("in/", wants=wants)] == ["in/good"]
-    assert "left out of the listing, as the filters say" in caplog.text
+    assert "left out by the filters" in caplog.text
     caplog.text.encode()
 
 

@@ -120,8 +120,7 @@ def _table(ways: Sequence[Way], columns: Sequence[str]) -> tuple[Table | Text, .
 
 def _cells(way: Way) -> dict[str, str]:
     """What stands in each column; a way that there is none of has its name alone."""
-    from skyplane_orchestration.cli.render import usd
-    from skyplane_orchestration.wording import duration
+    from skyplane_orchestration.wording import duration, usd
 
     if way.reason:
         return {"way": way.title, ">Gbit/s": "none"}

@@ -21,6 +21,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.job import TransferJob
 from skyplane_orchestration.progress import heading
+from skyplane_orchestration.wording import counted
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -73,7 +74,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         # Here, since a refusal is one line.
         terminal.say(heading(job))
         terminal.say(
-            f"plan: {plan.throughput_gbps:.2f} Gbit/s over {len(plan.paths)} paths,"
+            f"plan: {plan.throughput_gbps:.2f} Gbit/s over {counted(len(plan.paths), 'path')},"
             f" {plan.cost.usd_per_gb:.4f} USD per GB"
         )
         result = _copy(client, job, plan, options.manifest, progress_on(terminal))

@@ -100,8 +100,8 @@ def _between_regions(options: argparse.Namespace, client: Client) -> MulticastPl
 def _parts(plan: MulticastPlan) -> list[Table | Text]:
     from rich.text import Text
 
-    from skyplane_orchestration.cli.render import cost_items, facts, plain, table, usd
-    from skyplane_orchestration.wording import duration, rate, volume
+    from skyplane_orchestration.cli.render import cost_items, facts, plain, table
+    from skyplane_orchestration.wording import duration, rate, usd, volume
 
     rows = [
         ("from", plan.src),
@@ -143,7 +143,7 @@ def _edges(edges: tuple[tuple[str, str], ...]) -> list[tuple[bool, str]]:
 
 
 def _separate(plan: MulticastPlan) -> str:
-    from skyplane_orchestration.cli.render import usd
+    from skyplane_orchestration.wording import usd
 
     separate = plan.separate
     if separate.total_usd_per_gb is None or separate.saving_usd_per_gb is None:

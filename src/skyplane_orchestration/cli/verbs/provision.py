@@ -11,6 +11,7 @@ from skyplane_orchestration.cli.outcome import SUCCESS, refusing
 from skyplane_orchestration.cli.session import open_client, read_plan, require_writable
 from skyplane_orchestration.cli.terminal import Terminal
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
+from skyplane_orchestration.wording import counted
 
 
 def add(verbs: arguments.Subparsers) -> None:
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         terminal.write_json(document)
     else:
         terminal.say(
-            f"fleet {fleet.key}: {len(fleet.gateways)} gateways up in {fleet.provision_s:.1f} s;"
-            f" see {options.output}"
+            f"fleet {fleet.key}: {counted(len(fleet.gateways), 'gateway')}"
+            f" up in {fleet.provision_s:.1f} s; see {options.output}"
         )
     return SUCCESS

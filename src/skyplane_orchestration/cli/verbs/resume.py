@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def add(verbs: arguments.Subparsers) -> None:
-    parser = verbs.add_parser("resume", help="go on with a transfer that failed")
+    parser = verbs.add_parser("resume", help="resume a transfer that failed")
     parser.add_argument(
         "handle",
         metavar="HANDLE",

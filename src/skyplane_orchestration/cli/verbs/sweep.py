@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add(verbs: arguments.Subparsers) -> None:
-    parser = verbs.add_parser("sweep", help="remove what nobody will come back for")
+    parser = verbs.add_parser("sweep", help="remove abandoned fleets, journals and uploads")
     parser.add_argument("--dry-run", action="store_true", help="say what would be removed")
     parser.add_argument(
         "--older-than-s", type=float, metavar="N", help="also living fleets that are older"

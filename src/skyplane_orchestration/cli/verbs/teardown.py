@@ -9,6 +9,7 @@ from skyplane_orchestration.cli.outcome import SUCCESS, refusing
 from skyplane_orchestration.cli.session import open_client, read_fleet
 from skyplane_orchestration.cli.terminal import Terminal
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost
+from skyplane_orchestration.wording import counted
 
 
 def add(verbs: arguments.Subparsers) -> None:
@@ -34,5 +35,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         from skyplane_orchestration.cli.render import plain
 
         names = ", ".join(report.stopped) or "nothing was running"
-        terminal.answer({}, plain(f"fleet {key}: {len(report.stopped)} gateways ended ({names})"))
+        terminal.answer(
+            {}, plain(f"fleet {key}: {counted(len(report.stopped), 'gateway')} ended ({names})")
+        )
     return SUCCESS
