@@ -390,8 +390,10 @@ class ControlClient:
                 f"({error}); both need the same fleet secret and fleet, or somebody else "
                 "has taken the address"
             )
+        # An OSError shows its number before its words.
+        reason = getattr(error, "strerror", None) or error or type(error).__name__
         return GatewayUnreachable(
-            f"the gateway at {address} does not answer ({error or type(error).__name__}); "
+            f"the gateway at {address} does not answer ({reason}); "
             "it may have ended, or a firewall is in between"
         )
 

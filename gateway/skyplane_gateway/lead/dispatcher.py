@@ -190,7 +190,7 @@ class Dispatcher:
     def stalled(self) -> GatewayLost:
         """What to say when nothing has moved for too long."""
         return GatewayLost(
-            f"nothing has arrived within {self._stall_deadline_s:g} s, by no path"
+            f"nothing has arrived on any path within {self._stall_deadline_s:g} s"
             f" ({self._paths_down()})"
         )
 

@@ -33,8 +33,8 @@ async def behind(
     if not held:
         return loss
     return StoreUnavailable(
-        f"the destination {destination.place} does not answer: its gateway does, and waits for"
-        f" it to take {held} chunks; see that it can be reached, then try again ({loss.message})"
+        f"the destination {destination.place} does not answer; chunks waiting for it: {held}; "
+        f"check that its gateway can reach it, then try again ({loss.message})"
     )
 
 

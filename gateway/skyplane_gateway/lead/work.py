@@ -93,7 +93,7 @@ class Work:
         with closing(Waiting()) as last:
             await self._move_all(self._first(last))
             if self._report.counters.failed:
-                withheld = StoreError("withheld, because objects that it announces failed")
+                withheld = StoreError("not copied, because objects that it announces have failed")
                 async for row in last.rows():
                     self._movers.enter_failed(row, withheld, 0)
             else:
