@@ -432,7 +432,7 @@ class GatewayService:
         _, unfinished = await asyncio.wait(finishing, timeout=within_s)
         for task in unfinished:
             task.cancel()
-        self.routes.close()
+        await self.routes.leave()
         self.ends.close_threads()
         self._threads.shutdown(wait=False, cancel_futures=True)
 

@@ -259,6 +259,9 @@ class SimTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self._is_closing
 
+    def can_write_eof(self) -> bool:
+        return False  # What has been sent arrives here, also when the sender closes at once.
+
     def close(self) -> None:
         if not self._is_closing and not self.is_lost:
             self._is_closing = True

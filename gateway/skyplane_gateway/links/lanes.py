@@ -126,8 +126,8 @@ class Lanes:
             self._dialler.begin(lane, hop, self._local_host, delay_s)
         self._answer_held()
 
-    def close(self) -> None:
-        """Close every connection politely and stop dialling."""
+    def close(self) -> tuple[Link, ...]:
+        """Close every connection politely and stop dialling; returns those that close now."""
         text = f"{self._node} is ending"
         links, self._held = self._held, []
         for lane in self.by_number.values():
@@ -136,6 +136,7 @@ class Lanes:
             links += lane.tear_down()
         for link in links:
             link.close(GoodbyeReason.DONE, text)
+        return tuple(links)
 
     # -- what becomes of links
 

@@ -31,6 +31,9 @@ WRITE_LOW_BYTES: Final = 1 << 20
 #: A peer that has not proven itself by then is not one of ours.
 HELLO_TIMEOUT_S: Final = 10.0
 
+#: A peer that has been told goodbye has so long to close its end.
+GOODBYE_TIMEOUT_S: Final = 4.0
+
 #: A peer that takes nothing for so long, while bytes wait for it, is as good as gone.
 WRITE_TIMEOUT_S: Final = 60.0
 
@@ -72,6 +75,7 @@ class Link(asyncio.BufferedProtocol):
         self._write_timeout_s = write_timeout_s
         self._transport: asyncio.Transport | None = None
         self._hello_timer: asyncio.TimerHandle | None = None
+        self._goodbye_timer: asyncio.TimerHandle | None = None
         self._writes = WriteWatch(
             write_timeout_s, self._unsent_bytes, lambda: self.sent_bytes, self._peer_takes_nothing
         )
@@ -80,6 +84,7 @@ class Link(asyncio.BufferedProtocol):
         self._is_held = False
         self._is_over = False
         self._is_lost = False
+        self._lost = asyncio.Event()
         self.was_left_in_order = False
         self.was_refused = False
         self.is_ready = False
@@ -132,9 +137,11 @@ class Link(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
         self._is_lost = True
+        self._lost.set()
         self._writes.stop()
-        if self._hello_timer is not None:
-            self._hello_timer.cancel()
+        for timer in (self._hello_timer, self._goodbye_timer):
+            if timer is not None:
+                timer.cancel()
         if not self._reason:
             self._reason = str(exc) if exc is not None else "the peer closed the connection"
         self._owner.link_lost(self, self._reason)
@@ -173,8 +180,35 @@ class Link(asyncio.BufferedProtocol):
         self._connection.close(reason, text)
         self._end()
         self.answer()
-        if self._transport is not None:
+        if self._transport is None or self._is_lost:
+            return
+        is_heard = reason is GoodbyeReason.DONE and self.established is not None
+        if is_heard and self._transport.can_write_eof():
+            self._await_end_of_peer(self._transport)
+        else:
             self._transport.close()
+
+    def _await_end_of_peer(self, transport: asyncio.Transport) -> None:
+        """Read on, for nothing, until the peer has closed its end.
+
+        Closing a socket with unread bytes resets the connection (RFC 1122, 4.2.2.13), and then
+        the peer may never read the goodbye.
+        """
+        if self._goodbye_timer is not None:
+            return
+        transport.resume_reading()
+        try:
+            transport.write_eof()
+        except OSError:  # The peer has reset the connection.
+            transport.abort()
+            return
+        loop = asyncio.get_running_loop()
+        self._goodbye_timer = loop.call_later(GOODBYE_TIMEOUT_S, transport.abort)
+
+    async def wait_lost(self) -> None:
+        """Wait until the connection is closed at both ends, or given up."""
+        if self._transport is not None:
+            await self._lost.wait()
 
     def drop(self, reason: GoodbyeReason, text: str) -> None:
         """Close without delay: frames that still wait here are of no use any more.

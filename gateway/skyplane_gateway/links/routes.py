@@ -12,14 +12,15 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 from skyplane_gateway.config import Topology
 from skyplane_gateway.errors import GatewayLost, PathEnded
 from skyplane_gateway.links.incarnation import Incarnation
 from skyplane_gateway.links.lane import Hop, Lane
 from skyplane_gateway.links.lanes import Lanes, OnDown, OnUp
-from skyplane_gateway.links.link import WRITE_TIMEOUT_S, Link
+from skyplane_gateway.links.link import GOODBYE_TIMEOUT_S, WRITE_TIMEOUT_S, Link
 from skyplane_gateway.protocol import (
     Established,
     FrameHeader,
@@ -29,6 +30,9 @@ from skyplane_gateway.protocol import (
     ReceiptHeader,
 )
 from skyplane_gateway.strangers import MOST_ON_DATA_PORT
+
+#: Links close within the time of their goodbye; one that is still dialled has none.
+LEAVE_TIMEOUT_S: Final = GOODBYE_TIMEOUT_S + 1.0
 
 OnFrame = Callable[[FrameHeader, memoryview], None]
 OnReceipt = Callable[[ReceiptHeader, memoryview], None]
@@ -99,6 +103,12 @@ class Routes:
     def close(self) -> None:
         """Close every connection politely and stop dialling."""
         self._builder.close()
+
+    async def leave(self) -> None:
+        """As `close`; wait, within a bound, until the neighbours have heard the goodbye."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                await asyncio.gather(*(link.wait_lost() for link in self._builder.close()))
 
     # -- sending
 

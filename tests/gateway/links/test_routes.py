@@ -25,7 +25,7 @@ from tests.gateway.links.lab import (
 )
 
 from skyplane_gateway.config import Route
-from skyplane_gateway.errors import GatewayLost
+from skyplane_gateway.errors import GatewayLost, PathEnded
 from skyplane_gateway.links import lanes as lanes_module
 from skyplane_gateway.protocol import Side
 
@@ -245,6 +245,31 @@ def test_closing_ends_everything() -> None:
             assert "r is ending" in fleet["a"].down[0][1]
             with contextlib.suppress(GatewayLost):
                 await fleet["a"].routes.send_frame(frame())
+
+    asyncio.run(scenario())
+
+
+def test_a_goodbye_reaches_a_neighbour_whose_frames_were_not_read() -> None:
+    """A socket that is closed with unread bytes resets the connection. Then the neighbour's
+    next write fails, and it never reads the goodbye."""
+
+    async def scenario() -> None:
+        async with fleet_of("a", "r", "b") as fleet:
+            apply(fleet, topology(fleet, Route(0, ("a", "r", "b"), (1, 1), 1.0)))
+            await connected(fleet)
+            (upstream,) = fleet["r"].routes._lanes[0].upstream
+            upstream.pause_reading()
+            await fleet["a"].routes.send_frame(frame())
+            leaving = asyncio.create_task(fleet["r"].routes.leave())
+            # The gateways share a loop: `a` writes before it has read anything.
+            for _ in range(2):
+                await asyncio.sleep(0)
+            with contextlib.suppress(GatewayLost):
+                await fleet["a"].routes.send_frame(frame())
+            await until(lambda: fleet["a"].down)
+            assert isinstance(fleet["a"].routes.loss(0), PathEnded)
+            assert "r is ending" in fleet["a"].down[0][1]
+            await leaving
 
     asyncio.run(scenario())
 
