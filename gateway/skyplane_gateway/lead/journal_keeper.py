@@ -47,6 +47,8 @@ UNWRITTEN_BYTES: Final = 256 << 20
 
 #: Writings one after another that fail, before the transfer does.
 MAX_ATTEMPTS: Final = 6
+#: None begins later than so long after the first: a store that hangs takes minutes for each.
+ATTEMPTS_WITHIN_S: Final = 120.0
 _BACKOFF_S: Final = 0.5
 _LONGEST_BACKOFF_S: Final = 10.0
 
@@ -339,6 +341,8 @@ class JournalKeeper:
 
     async def _patiently(self, verb: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         attempt = 0
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + ATTEMPTS_WITHIN_S
         while True:
             attempt += 1
             try:
@@ -346,9 +350,9 @@ class JournalKeeper:
             except (StoreError, GatewayUnreachable) as error:
                 # A sink's patience with a store that throttles is all that there is.
                 is_final = error.is_permanent or isinstance(error, WAITED_FOR)
-                if is_final or attempt == MAX_ATTEMPTS:
+                if is_final or attempt == MAX_ATTEMPTS or loop.time() >= give_up_s:
                     raise
-                log.info("%s goes again: %s", verb, error)
+                log.warning("%s goes again: %s", verb, error)
             pause_s = min(_LONGEST_BACKOFF_S, _BACKOFF_S * 2 ** (attempt - 1))
             await asyncio.sleep(self._randomness.uniform(0, pause_s))
 

@@ -293,6 +293,29 @@ def test_an_unreadable_journal_counts_unless_one_of_the_rule_is_newer(
     assert (found.journal is not None) is ("r" in rules and not named)
 
 
+def test_a_store_that_hangs_is_not_asked_for_a_quarter_of_an_hour(
+    virtual: Callable[[Any], Any],
+) -> None:
+    """Each attempt is patient itself: the next one would begin after two minutes."""
+    attempts = 0
+
+    async def call(verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        nonlocal attempts
+        attempts += 1
+        await asyncio.sleep(130)
+        raise StoreUnavailable("no answer")
+
+    async def scenario() -> None:
+        keeper = JournalKeeper(call, "out/", IDENTITY, None, interval_s=0.5)
+        keeper.listed("a")
+        keeper.intent(upload("a"))
+        with pytest.raises(StoreUnavailable, match="no answer"):
+            await keeper.run()
+
+    virtual(scenario())
+    assert attempts == 1
+
+
 def test_it_tells_how_long_ago_it_was_written(virtual: Callable[[Any], Any]) -> None:
     async def scenario() -> None:
         async with Kept() as kept:
