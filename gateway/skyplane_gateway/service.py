@@ -415,7 +415,7 @@ class GatewayService:
     async def leave(self, *, within_s: float = _FINISHED_WITHIN_S) -> None:
         """End as `request_leave` asks: finish what is being written, hand back the rest.
 
-        Journals and open uploads stay for whoever goes on, as if this gateway had been killed.
+        Journals and open uploads stay for the next lead, as after a kill.
 
         Args:
             within_s: what has not finished by then is left.

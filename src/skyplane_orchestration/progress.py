@@ -83,7 +83,7 @@ def _own_bytes(status: TransferStatus) -> int:
     """Delivered by the epoch that the status is of.
 
     Receipts count what is delivered of objects that are not whole yet. What a store holds
-    already of an upload that is gone on with has none, but counts once the object is copied.
+    already of an upload that is continued has none, but counts once the object is copied.
     """
     delivered = sum(status.delivered_bytes.values())
     return max(delivered, status.copied_bytes - status.copied_earlier_bytes)

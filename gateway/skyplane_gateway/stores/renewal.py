@@ -1,7 +1,7 @@
 """A store whose credentials end: opened anew with fresh ones while it is in use.
 
-Credentials that were handed over are renewed by whoever handed them over, who is asked to
-at three quarters of their life, before anything fails. The platform's own identity renews
+The orchestrator renews the credentials that it handed over. It is asked to do so at three
+quarters of their life, before anything fails. The platform's own identity renews
 itself: a store that is opened anew asks for it again.
 """
 
@@ -89,7 +89,7 @@ class Renewal:
 
     @property
     def is_needed(self) -> bool:
-        """Whoever handed the credentials over should hand over fresh ones."""
+        """The orchestrator should hand over fresh credentials."""
         if self._credentials is None:
             return False
         return self._refused_since_s < math.inf or self._now() >= self._due_unix_s
