@@ -2,7 +2,8 @@
 
     python -m bench.fit_errors GRID_DIR [--pairs N] [--json]
 
-For one's own measurements, and for the figures by route kind in docs/throughput-model.md.
+It serves your own measurements, and the figures by route kind in
+docs/explanation/throughput-model.md.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python -m bench.fit_throughput_model GRID_DIR --out grids/skyplane_grids/throughput_model.json
 
-`skyplane_orchestration.throughput_model` states the model, docs/throughput-model.md what each
-coefficient means. Both halves are penalised least squares in closed form, repeated a few times
-with weights that damp outliers, so that a fit takes a fraction of a second:
+docs/explanation/throughput-model.md states the model and what each coefficient means. Both halves
+are penalised least squares in closed form, repeated a few times with weights that damp outliers, so
+that a fit takes a fraction of a second:
 
 1. Round trips: base, slope, a detour per pair of areas and one per region, on relative errors.
    A detour is pulled towards 0, so that one with little behind it stays near the common slope.

@@ -2,5 +2,5 @@
 
     python -m bench.paper GRID_DIR [--figure 1 7 8 9c 10 table2] [--out docs] [--json]
 
-One module per figure computes it, `document` writes docs/reproduction.md, `plots` draws.
+One module per figure computes it, `document` writes the page, `plots` draws.
 """

@@ -1,4 +1,4 @@
-"""Predict the paper's figures from a measured grid; write docs/reproduction.md and its plots.
+"""Predicts the paper's figures from a measured grid; writes the page and its plots below docs/.
 
 With `--figure` only those are computed: their plots are drawn, their sections printed, and the
 page is left as it is.
@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.paper.document import document, sections
+from bench.paper.document import PAGE, document, sections
 from bench.paper.evaluation import FIGURES, Evaluation, evaluate
 from bench.paper.tables import IMAGES
 from skyplane_orchestration.errors import SkyplaneError
@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for file in draw(found, options.out / IMAGES):
         print(f"wrote {file}", file=sys.stderr)
     if options.figure is None:
-        page = options.out / "reproduction.md"
+        page = options.out / PAGE
+        page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(document(found), encoding="utf-8")
         print(f"wrote {page}", file=sys.stderr)
     if options.json:

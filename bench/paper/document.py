@@ -1,4 +1,4 @@
-"""docs/reproduction.md: the numbers beside the paper's, and a word on every difference."""
+"""The page of the reproduction: our numbers, the paper's, and a reason for each difference."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from bench.paper.over_pairs import figure_7, figure_8, figure_10
 from bench.paper.readings import PAPER_GBIT
 from bench.paper.sweep import NEARLY_MOST
 from bench.paper.tables import refilled
+
+#: Below the folder of the documentation.
+PAGE = "explanation/reproduction.md"
 
 
 def document(evaluation: Evaluation) -> str:

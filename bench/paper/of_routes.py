@@ -52,7 +52,7 @@ on received rates {_chosen(found.received_choice)}. The paper's choice is
 {motivation.PAPER_CHOICE[0]:.1f} times as fast at {motivation.PAPER_CHOICE[1]:.1f} times the
 price.{_split(found.choice)}
 
-![Fig. 1]({IMAGES}/figure-1.svg)"""
+![Fig. 1](../{IMAGES}/figure-1.svg)"""
 
 
 def _chosen(choice: Choice) -> str:
@@ -117,7 +117,7 @@ multiple at which the curve stands highest above the line between its ends:
 Over all pairs the geometric mean of the speedup is {within} the direct price, and
 {every.speedup:.2f} at any price.
 
-![Fig. 9c]({IMAGES}/figure-9c.svg)"""
+![Fig. 9c](../{IMAGES}/figure-9c.svg)"""
 
 
 def table_2(found: Comparison) -> str:

@@ -59,7 +59,7 @@ is {every.received_speedup:.2f} times over all pairs, against {every.speedup:.2f
 the median a direct path has {percent(every.received_direct_share)} of the rate of the fastest
 plan as received, and {percent(every.direct_share)} as sent.
 
-![Fig. 7]({IMAGES}/figure-7.svg)"""
+![Fig. 7](../{IMAGES}/figure-7.svg)"""
 
 
 def _cloud_row(pair: CloudPair, budgets: list[str]) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ transfers no VM is full is.
 
 {compared([reduction])}
 
-![Fig. 8]({IMAGES}/figure-8.svg)"""
+![Fig. 8](../{IMAGES}/figure-8.svg)"""
 
 
 def _shift(found: Bottlenecks) -> str:
@@ -176,7 +176,7 @@ With no more instances in all than the direct path has, relays are worth
 times within one: an instance in a relay is one less at the ends.
 The plots are for the pair whose speedup is the median of its group.
 
-![Fig. 10]({IMAGES}/figure-10.svg)"""
+![Fig. 10](../{IMAGES}/figure-10.svg)"""
 
 
 def _distance_row(name: str, distance: Distance, paper: float) -> Compared:

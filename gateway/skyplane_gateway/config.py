@@ -3,7 +3,7 @@
 Plain values with a JSON form; part of the package's public face, so that whoever
 starts gateways builds exactly what they read.
 
-docs/memory.md says what memory a gateway takes with these figures.
+docs/explanation/memory.md says what memory a gateway takes with these figures.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from skyplane_gateway.documents import decode
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.stores.base import StoreSpec
 
-#: Version of the control API's documents; see docs/architecture.md.
+#: Version of the control API's documents; see docs/explanation/architecture.md.
 CONTROL_VERSION: Final = 1
 
 MIB: Final = 1 << 20

@@ -58,7 +58,7 @@ _LOOK_S: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class FleetTimes:
-    """How long gateways live: see DESIGN of leases in docs/architecture.md.
+    """How long gateways live: see DESIGN of leases in docs/explanation/architecture.md.
 
     Args:
         start_within_s: from provision to the transfer's start, a scheduler's queue included.
@@ -301,7 +301,8 @@ class Client(Planning):
 
         A lead that stays silent is replaced by the next source gateway that answers, in a
         new epoch. Where no source or no sink answers, the fleet is brought up again, once,
-        unless it was torn down meanwhile. See docs/architecture.md, "When gateways die".
+        unless it was torn down meanwhile. See "When gateways die" in
+        docs/explanation/architecture.md.
         One that has cost the policy's `max_job_usd` is stopped, and can be gone on with.
 
         Args:

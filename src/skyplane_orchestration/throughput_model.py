@@ -7,8 +7,8 @@
 The slope is that of the pair of areas (continents, roughly) in which the ends lie, because
 cables follow coasts; what is known of a single region is added. A curve is its rates at a few
 round trips; between two of these the logarithm of the rate is a line. All coefficients stand
-in `throughput_model.json`, the project's data (docs/throughput-model.md), and are fitted to a
-measured grid by `bench/fit_throughput_model.py`. Pure functions on plain data.
+in `throughput_model.json`, the project's data; `bench/fit_throughput_model.py` fits them to a
+measured grid. See docs/explanation/throughput-model.md. Pure functions on plain data.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from skyplane_orchestration.geography import Floats, GridRegion, pairwise_distan
 
 #: Light in fibre takes this long there and back (refractive index 1.47): no slope is below it.
 LEAST_MS_PER_KM = 0.0098
-_REFIT = "docs/throughput-model.md states the format and how to fit one"
+_REFIT = "docs/explanation/throughput-model.md states the format and how to fit one"
 
 
 def area_pair(first: str, second: str) -> str:

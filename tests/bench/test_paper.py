@@ -14,6 +14,7 @@ from bench.paper.__main__ import main
 from bench.paper.ablation import ablation
 from bench.paper.bottlenecks import bottlenecks
 from bench.paper.budgets import STEP, route
+from bench.paper.document import PAGE
 from bench.paper.instances import CONTINENT, example, instances
 from bench.paper.motivation import motivation
 from bench.paper.readings import PAPER_GBIT, Readings, chain_gbps, read_measurements
@@ -325,7 +326,7 @@ def test_the_page_and_its_plots(
     data = json.loads(capsys.readouterr().out)
     assert data["pairs"] == len(NAMED) * (len(NAMED) - 1)
     assert len(data["budgets"]) == 3
-    page = (tmp_path / "reproduction.md").read_text()
+    page = (tmp_path / PAGE).read_text()
     for title in ("Fig. 1:", "Fig. 7:", "Fig. 8:", "Fig. 9c:", "Fig. 10:", "Table 2:"):
         assert f"## {title}" in page
     assert "`by-hand` of 2022-01-29" in page
@@ -337,7 +338,7 @@ def test_the_page_and_its_plots(
         f"figure-{name}.svg" for name in ("1", "10", "7", "8", "9c")
     ]
     for file in drawn:
-        assert f"images/reproduction/{file.name}" in page
+        assert f"](../images/reproduction/{file.name})" in page
         assert file.stat().st_size < 150_000
         assert "<text" in file.read_text()
         assert "<dc:date>" not in file.read_text()
@@ -349,7 +350,7 @@ def test_one_figure_is_printed_and_the_page_left_alone(
     arguments = [str(named), "--out", str(tmp_path), "--build", str(build), "--figure", "1"]
     assert main(arguments) == 0
     assert capsys.readouterr().out.startswith("## Fig. 1:")
-    assert not (tmp_path / "reproduction.md").exists()
+    assert not (tmp_path / PAGE).exists()
     plot = tmp_path / "images" / "reproduction" / "figure-1.svg"
     first = plot.read_bytes()
     assert main(arguments) == 0

@@ -59,7 +59,7 @@ def test_every_price_that_differs_from_the_list_of_2022_has_one_reason(shared_di
 
 def test_the_page_has_every_group_with_its_count(repository: Path, shared_dir: Path) -> None:
     measured = load_grid(shared_dir / "grids" / "skyplane-2022-01")
-    page = (repository / "docs" / "grids.md").read_text(encoding="utf-8")
+    page = (repository / "docs" / "reference" / "grids.md").read_text(encoding="utf-8")
     named = {one.group for one in planner_grids.price_differences()}
     for case in planner_grids.price_cases(load_grid(), measured):
         group = case.case.removeprefix("prices: ")

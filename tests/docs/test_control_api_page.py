@@ -1,4 +1,4 @@
-"""docs/control-api.md names exactly the calls that a gateway answers."""
+"""docs/reference/control-api.md names exactly the calls that a gateway answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from skyplane_gateway.control.server import ControlServer
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "control-api.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "control-api.md"
 
 
 def test_the_page_lists_every_call_and_no_other() -> None:

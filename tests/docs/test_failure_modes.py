@@ -1,4 +1,4 @@
-"""docs/failure-modes.md: every case has tests, and every test that it names exists."""
+"""docs/explanation/failure-modes.md: every case has tests, and every test that it names exists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from skyplane_orchestration.failover import SILENT_POLLS
 from skyplane_orchestration.resuming import RESUME_TTL_S
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
-PAGE: Final = REPOSITORY / "docs" / "failure-modes.md"
+PAGE: Final = REPOSITORY / "docs" / "explanation" / "failure-modes.md"
 
 #: Cases that no release goes without.
 REQUIRED: Final = ("3a", *map(str, (*range(1, 7), *range(8, 11), *range(12, 25), 27, 38, 39, 43)))

@@ -1,4 +1,4 @@
-"""The lifecycle rule of docs/cli.md is one that S3 takes, for the place where journals lie."""
+"""S3 accepts the lifecycle rule of docs/reference/cli.md, and the rule covers the journals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from botocore.validate import ParamValidator
 from skyplane_gateway.lead.journal import folder_of_destination
 from skyplane_gateway.selection.select import JOURNAL_FOLDER
 
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
 
 @pytest.fixture

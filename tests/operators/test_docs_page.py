@@ -16,7 +16,7 @@ from skyplane_orchestration.provider_info import CONNECTION_FIELDS
 
 @pytest.fixture
 def page(repository: Path) -> str:
-    return (repository / "docs" / "airflow.md").read_text(encoding="utf-8")
+    return (repository / "docs" / "reference" / "operators.md").read_text(encoding="utf-8")
 
 
 def test_its_code_makes_the_dag_that_its_table_describes(page: str) -> None:

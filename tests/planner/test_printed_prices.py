@@ -23,7 +23,7 @@ from skyplane_orchestration.planner.check import violations
 if TYPE_CHECKING:
     from tests.planner.conftest import GridOf
 
-#: What solvers may leave of a rate within their time (docs/planner.md, figures).
+#: What solvers may leave of a rate within their time (docs/explanation/planner.md, figures).
 NEAR = 1e-3
 S, T = "aws:a", "aws:b"
 

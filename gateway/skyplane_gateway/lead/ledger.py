@@ -5,7 +5,7 @@ perhaps intent, created, committing, then committed, skipped or failed. Ordinary
 listed in ascending order. Memory and journal are bounded, whatever the number of keys: a
 key that stays behind, while thousands after it end, is passed over by name; and where there
 is no room for names any more, `through` stays where it is, or goes back to where none is
-needed. docs/memory.md states the bounds.
+needed. docs/explanation/memory.md states the bounds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Wire protocol v1, sans-io: bytes in, events out. The specification is docs/wire-protocol.md.
+"""Wire protocol v1, sans-io: bytes in, events out.
+
+docs/reference/wire-protocol.md is the specification.
 
 Source:  `ChunkFramer` makes frames of a chunk, `Connection.send_frame` sends them.
 Relay:   passes `FrameReceived` and `ReceiptReceived` on with `send_frame`, `send_receipt`.

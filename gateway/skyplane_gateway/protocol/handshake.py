@@ -8,7 +8,7 @@ The key is shared by these two gateways and by no other, so a proof tells which 
 is of. A proof is HMAC-SHA256(key, label || HELLO || CHALLENGE without its proof). The label
 differs by who proves, so no proof can be sent back to its maker; both messages stand
 in it whole, so nothing announced can be altered; each side's nonce makes every proof
-one of its own connection. docs/wire-protocol.md has the argument in full.
+one of its own connection. docs/reference/wire-protocol.md has the argument in full.
 """
 
 from __future__ import annotations

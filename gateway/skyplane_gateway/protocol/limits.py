@@ -1,4 +1,4 @@
-"""Every limit of wire v1, each with its reason. Sizes are bytes; see docs/wire-protocol.md.
+"""Every limit of wire v1, each with its reason. Sizes are bytes.
 
 A limit holds on both sides: a sender that would exceed it gets `LocalProtocolError`,
 a receiver refuses with `RemoteProtocolError` before it stores anything.

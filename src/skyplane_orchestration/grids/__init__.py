@@ -1,6 +1,6 @@
 """What the planner knows about the world: rates, round trips, prices, limits, by region.
 
-`load_grid` reads a grid directory (docs/grids.md has the format), or the one that ships,
+`load_grid` reads a grid directory (docs/reference/grids.md has the format), or the one that ships,
 and completes what is missing; every value of a `Grid` knows where it comes from.
 """
 

@@ -1,4 +1,4 @@
-"""Loads a grid directory and completes it; docs/grids.md states the format.
+"""Loads a grid directory and completes it; docs/reference/grids.md states the format.
 
 Any file may be missing: prices come from the rules, rates and round trips from the model,
 the rest from the shipped grid, and every value remembers which. A bad row is refused with

@@ -1,4 +1,4 @@
-"""The lead's memory does not grow with the number of objects (docs/memory.md).
+"""The lead's memory does not grow with the number of objects (docs/explanation/memory.md).
 
 Every case runs in a process of its own, so that its peak is the lead's and not that of
 another test. What is stored is made up, and so takes no memory itself.
@@ -48,7 +48,7 @@ CASES = [
 @pytest.fixture(scope="session")
 def bound_mib(repository: Path) -> float:
     """The bound that the page states."""
-    text = (repository / "docs" / "memory.md").read_text()
+    text = (repository / "docs" / "explanation" / "memory.md").read_text()
     (stated,) = re.findall(r"the lead's memory stays below \*\*(\d+) MiB\*\*", text)
     return float(stated)
 

@@ -1,4 +1,4 @@
-"""docs/wire-protocol.md says what the code does."""
+"""docs/reference/wire-protocol.md says what the code does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from skyplane_gateway.protocol import GoodbyeReason, limits
 from skyplane_gateway.protocol._state import TRANSITIONS
 from skyplane_gateway.protocol.messages import MessageType
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "wire-protocol.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "wire-protocol.md").read_text()
 
 
 def transition_table() -> str:
