@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # tests start compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-dagster test check bench soak constraints clean
+.PHONY: demo demo-dagster test check docs bench soak constraints clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)  ## one transfer as an Airflow DAG, on servers embedded in this machine
@@ -37,6 +37,9 @@ check: $(INSTALLED)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --config setup.cfg --no-logo
+
+docs: $(INSTALLED)  ## the site goes to build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: $(INSTALLED)  ## every program of bench/ prints its figures; fit_* are tools with arguments
 	@failed=; for name in $(BENCHES); do \
