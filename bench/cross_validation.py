@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from bench.fit_throughput_model import fit
 from bench.report import Case
-from skyplane_orchestration.geography import Floats
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.grids.loading import pair_caps
-from skyplane_orchestration.throughput_model import modelled_rtt_ms, modelled_throughput_gbps
+from skyplane_orchestration.grids.geography import Floats
+from skyplane_orchestration.grids.loader import pair_caps
+from skyplane_orchestration.grids.throughput_model import modelled_rtt_ms, modelled_throughput_gbps
 
 SEED = 20220129
 FOLDS = 10

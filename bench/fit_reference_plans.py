@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from skyplane_orchestration.errors import PlanInfeasible, SolverFailed
 from skyplane_orchestration.grids import Grid, load_grid
-from skyplane_orchestration.job import Limits, MinimizeCost
+from skyplane_orchestration.model.job import Limits, MinimizeCost
 from skyplane_orchestration.planner import build_problem, plan
 from skyplane_orchestration.planner.formulation import columns_of, cost_ceiling, cost_per_second
 from skyplane_orchestration.planner.solve import solve_integers

@@ -28,11 +28,11 @@ from tests.faults import wan
 
 from bench.report import Case, finish, spread_of
 from skyplane_orchestration.client import Client
-from skyplane_orchestration.fleet import Fleet
-from skyplane_orchestration.identity import RunIdentity
-from skyplane_orchestration.job import Limits, TransferJob
-from skyplane_orchestration.location import Location
-from skyplane_orchestration.plan import (
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.job import Limits, TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.plan import (
     GridReference,
     InstanceGroup,
     PlanCost,
@@ -41,7 +41,7 @@ from skyplane_orchestration.plan import (
     SolverReport,
     TransferPlan,
 )
-from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
 
 RTT_S: Final = 0.170
 WINDOW_BYTES: Final = 256 << 10

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from bench.report import Case, finish
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, load_grid
-from skyplane_orchestration.job import Limits, MinimizeCost
-from skyplane_orchestration.multicast_plan import MulticastPlan
+from skyplane_orchestration.model.job import Limits, MinimizeCost
+from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.planner import multicast_plan
 
 SEED = 20261120

@@ -21,7 +21,7 @@ from bench.planner_quality import FRONTIER_POINTS, ceiling_cases, cost_cases, fr
 from bench.regret import regret_cases
 from bench.report import Case, finish, spread_of
 from skyplane_orchestration.grids import Grid, load_grid
-from skyplane_orchestration.job import Limits, MinimizeCost, Policy
+from skyplane_orchestration.model.job import Limits, MinimizeCost, Policy
 from skyplane_orchestration.planner import build_problem, plan
 from skyplane_orchestration.planner.formulation import cost_per_second
 from skyplane_orchestration.planner.solve import solve_integers

@@ -18,7 +18,7 @@ import yaml
 
 from bench.report import Case
 from skyplane_orchestration.grids import FROM_TABLE, Grid, load_grid
-from skyplane_orchestration.grids.prices import billed_price
+from skyplane_orchestration.grids.price_rules import billed_price
 
 #: Beside the repository; it is no part of it.
 MEASURED_DIR = Path(__file__).resolve().parents[2] / "shared" / "grids" / "skyplane-2022-01"

@@ -17,8 +17,8 @@ from typing import Any
 from bench.report import Case, spread_of
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import Limits, MaximizeThroughput, MinimizeCost, Objective
-from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.model.job import Limits, MaximizeThroughput, MinimizeCost, Objective
+from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner import PROOF_S, build_problem, frontier, plan, violations
 from skyplane_orchestration.planner.formulation import cost_per_second
 from skyplane_orchestration.planner.solve import solve_integers

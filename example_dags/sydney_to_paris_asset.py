@@ -25,7 +25,7 @@ from skyplane_orchestration.dagster import (
     build_skyplane_sweep_sensor,
     build_skyplane_transfer_asset,
 )
-from skyplane_orchestration.job import Limits
+from skyplane_orchestration.model.job import Limits
 
 SOURCE = Location(
     os.environ.get("SKYPLANE_DEMO_SOURCE_URL", "s3://example-sydney/imagenet/"),

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.lead.journal import Journal, encode_journal
+from skyplane_gateway.journal.document import Journal, encode_journal
 from skyplane_orchestration import client as client_module
-from skyplane_orchestration.authority import FleetSecret
 from skyplane_orchestration.client import Client, FleetTimes
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -28,13 +27,11 @@ from skyplane_orchestration.errors import (
     TransferFailed,
     UnknownTransfer,
 )
-from skyplane_orchestration.failover import FleetView, Submit, Tenure
-from skyplane_orchestration.fleet import Fleet, GatewayHandle
-from skyplane_orchestration.identity import RunIdentity
-from skyplane_orchestration.job import Limits, MaximizeThroughput, MinimizeCost, TransferJob
-from skyplane_orchestration.location import Location
-from skyplane_orchestration.outcome import TransferStatus
-from skyplane_orchestration.plan import (
+from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.job import Limits, MaximizeThroughput, MinimizeCost, TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.plan import (
     GridReference,
     InstanceGroup,
     PlanCost,
@@ -42,10 +39,13 @@ from skyplane_orchestration.plan import (
     SolverReport,
     TransferPlan,
 )
+from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
+from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
-from skyplane_orchestration.resuming import RESUME_TTL_S
-from skyplane_orchestration.steering import SubmittedTransfer
-from skyplane_orchestration.sweep_report import SweepReport
+from skyplane_orchestration.recovery.failover import FleetView, Submit, Tenure
+from skyplane_orchestration.security.authority import FleetSecret
+from skyplane_orchestration.transfer.control import SubmittedTransfer
+from skyplane_orchestration.transfer.results import TransferStatus
 
 A, B = "aws:us-east-1", "aws:eu-west-3"
 JOB = TransferJob(Location("s3://src/p/", A), Location("s3://dst/q/", B), volume_gb=10.0)
@@ -393,7 +393,7 @@ def test_an_interrupted_transfer_is_cleared_up_wherever_it_runs_by_then(
         cleared.append((job, key, epoch))
         return ("a store that is not there",)
 
-    monkeypatch.setattr("skyplane_orchestration.conclusion.clear_from_here", clear)
+    monkeypatch.setattr("skyplane_orchestration.transfer.finalize.clear_from_here", clear)
     broken = status("failed", error={"code": "gateway-lost", "message": "all paths are down"})
     script.statuses = [broken, status(when, epoch=2)]
     script.views = [BOTH]
@@ -566,12 +566,12 @@ def test_what_may_fail_does_not_raise(client: Client, script: Script) -> None:
 def test_a_manifest_that_cannot_be_written(
     client: Client, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from skyplane_orchestration import manifest
+    from skyplane_orchestration.storage import object_manifest
 
     def refuse(*_: Any) -> str:
         raise StoreUnavailable("the manifest's bucket is down")
 
-    monkeypatch.setattr(manifest, "write_manifest", refuse)
+    monkeypatch.setattr(object_manifest, "write_manifest", refuse)
     fleet = client.provision(PLAN)
     with pytest.raises(StoreUnavailable):
         client.transfer(JOB, fleet, manifest="s3://m/m.parquet")
@@ -784,15 +784,15 @@ def test_objects_that_would_fail_again_leave_no_handle(
 
 @pytest.fixture
 def removals(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
-    from skyplane_orchestration import moving
+    from skyplane_orchestration.transfer import move
 
     def remove(job: Any, rows: Any, credentials: Any, removal: Any) -> None:
         script.do("remove")
         removal.removed, removal.failed = 1, len(script.slept)
         removal.reasons += ["x is still there: not now"] * removal.failed
 
-    monkeypatch.setattr(moving, "check_move", lambda *_: script.do("check"))
-    monkeypatch.setattr(moving, "remove_sources", remove)
+    monkeypatch.setattr(move, "check_move", lambda *_: script.do("check"))
+    monkeypatch.setattr(move, "remove_sources", remove)
     return script
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.job import MinimizeCost, TransferJob
-from skyplane_orchestration.location import Location
-from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.model.job import MinimizeCost, TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.plan import TransferPlan
 
 SOURCE = Location("gs://a/x/", "gcp:us-east4")
 NEAR = Location("s3://b/y/", "aws:ap-southeast-1")

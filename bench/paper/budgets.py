@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from bench.paper.sweep import ANY_USD_PER_GB, ONE_INSTANCE
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import MaximizeThroughput
+from skyplane_orchestration.model.job import MaximizeThroughput
 from skyplane_orchestration.planner import direct, plan
 
 #: The paper's routes, and what its text calls the benefit.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bench.paper.ablation import speedup
 from bench.paper.sweep import ANY_USD_PER_GB, PairResult
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import Limits, MaximizeThroughput
+from skyplane_orchestration.model.job import Limits, MaximizeThroughput
 from skyplane_orchestration.planner import direct, plan
 
 #: The paper's geometric means over its numbers of instances, one route each.

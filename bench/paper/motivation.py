@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bench.paper.readings import Readings, chain_egress_usd_per_gb, chain_gbps
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import Limits, MaximizeThroughput
+from skyplane_orchestration.model.job import Limits, MaximizeThroughput
 from skyplane_orchestration.planner import direct, plan
 
 ENDS = ("azure:canadacentral", "gcp:asia-northeast1")

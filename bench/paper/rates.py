@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import Limits
+from skyplane_orchestration.model.job import Limits
 from skyplane_orchestration.planner import build_problem
 from skyplane_orchestration.planner.formulation import (
     RowBlock,

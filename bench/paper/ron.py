@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from bench.paper.sweep import ONE_INSTANCE
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import Limits, MaximizeThroughput, MinimizeCost
-from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.model.job import Limits, MaximizeThroughput, MinimizeCost
+from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner import best_relay, direct, plan
 
 ENDS = ("azure:eastus", "aws:ap-northeast-1")

@@ -21,8 +21,8 @@ from bench.paper.utilisation import full_locations
 from bench.report import commit
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import Limits, MinimizeCost
-from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.model.job import Limits, MinimizeCost
+from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner import direct, plan
 
 #: A price that no plan has: throughput alone counts.

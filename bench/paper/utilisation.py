@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.model.plan import TransferPlan
 
 SOURCE_VM = "source VM"
 SOURCE_LINK = "source link"

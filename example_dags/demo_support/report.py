@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from skyplane_orchestration.plan import TransferPlan
-from skyplane_orchestration.result import TransferResult
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.result import TransferResult
 
 
 def plan_lines(plan: TransferPlan, direct: TransferPlan) -> Iterator[str]:

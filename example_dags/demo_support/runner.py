@@ -130,7 +130,7 @@ def _draw(plan: TransferPlan, picture: Path) -> TransferPlan:
     """Write the plan's picture; the plan without relays, one instance at each end."""
     from skyplane_orchestration import planner
     from skyplane_orchestration.grids import load_grid
-    from skyplane_orchestration.planner.picture import plan_svg
+    from skyplane_orchestration.planner.plots.plan_map import plan_svg
 
     grid = load_grid()
     picture.write_text(plan_svg(plan, grid), encoding="utf-8")
@@ -155,7 +155,7 @@ def _check(outcome: Outcome, data: DataSet, site: DemoSite) -> list[str]:
 
 def _end_fleets(site: DemoSite) -> None:
     """End what is left of the site's fleets, after an interruption or a failure."""
-    from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+    from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
 
     if site.run_root.is_dir():
         provisioner = LocalProvisioner(LocalOptions(run_root=site.run_root))

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from skyplane_gateway.documents import decode
 from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.schema import decode
 from skyplane_gateway.stores.base import StoreSpec
 
 #: Version of the control API's documents; see docs/explanation/architecture.md.

@@ -22,13 +22,13 @@ from typing import Final
 from aiohttp import web
 
 from skyplane_gateway.config import GatewayConfig
-from skyplane_gateway.control.door import Door
+from skyplane_gateway.control.listener import Door
 from skyplane_gateway.control.server import ControlServer
+from skyplane_gateway.control.tls import client_context, server_context
 from skyplane_gateway.errors import ConfigurationInvalid, SkyplaneError
-from skyplane_gateway.naming import wire_fleet_id
+from skyplane_gateway.identifiers import wire_fleet_id
+from skyplane_gateway.pending_connections import MOST_ON_CONTROL_PORT, MOST_ON_DATA_PORT, affordable
 from skyplane_gateway.service import GatewayService
-from skyplane_gateway.strangers import MOST_ON_CONTROL_PORT, MOST_ON_DATA_PORT, affordable
-from skyplane_gateway.tls import client_context, server_context
 
 log = logging.getLogger("skyplane_gateway")
 

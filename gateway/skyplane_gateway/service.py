@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from skyplane_gateway.config import CONTROL_VERSION, MIB, GatewayConfig, Topology, TransferSpec
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.ends import Ends
+from skyplane_gateway.endpoints import Ends
 from skyplane_gateway.errors import (
     AddressTaken,
     ConfigurationInvalid,
@@ -24,18 +24,18 @@ from skyplane_gateway.errors import (
     SkyplaneError,
     UnknownTransfer,
 )
-from skyplane_gateway.followers import Followers
+from skyplane_gateway.identifiers import gateway_uri, wire_fleet_id
 from skyplane_gateway.keeper import Keeper
 from skyplane_gateway.lead.local_peers import LocalSink, LocalSource
 from skyplane_gateway.lead.peers import RemoteSink, RemoteSource, SinkPeer, SourcePeer
 from skyplane_gateway.lead.transfer import Crew, LeadTransfer
 from skyplane_gateway.lease import Lease
-from skyplane_gateway.links.routes import Routes
-from skyplane_gateway.naming import gateway_uri, wire_fleet_id
+from skyplane_gateway.pending_connections import MOST_ON_DATA_PORT, affordable
+from skyplane_gateway.pollers import Followers
 from skyplane_gateway.protocol import WIRE_VERSION, FrameHeader, Identity, ReceiptHeader
-from skyplane_gateway.sink import Sink
+from skyplane_gateway.sink.receiver import Sink
 from skyplane_gateway.stores.base import StoreCapabilities
-from skyplane_gateway.strangers import MOST_ON_DATA_PORT, affordable
+from skyplane_gateway.transport.router import Routes
 
 log = logging.getLogger(__name__)
 

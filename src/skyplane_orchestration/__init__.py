@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.errors import SkyplaneError
-    from skyplane_orchestration.fleet import Fleet
-    from skyplane_orchestration.identity import RunIdentity
-    from skyplane_orchestration.job import (
+    from skyplane_orchestration.model.fleet import Fleet
+    from skyplane_orchestration.model.identity import RunIdentity
+    from skyplane_orchestration.model.job import (
         Deadline,
         MaximizeThroughput,
         MinimizeCost,
         TransferJob,
     )
-    from skyplane_orchestration.location import Location
-    from skyplane_orchestration.plan import TransferPlan
-    from skyplane_orchestration.result import TransferResult
+    from skyplane_orchestration.model.location import Location
+    from skyplane_orchestration.model.plan import TransferPlan
+    from skyplane_orchestration.model.result import TransferResult
 
     __version__: str
 
@@ -45,16 +45,16 @@ __all__ = [
 
 _HOMES: Final = {
     "Client": "client",
-    "Deadline": "job",
-    "Fleet": "fleet",
-    "Location": "location",
-    "MaximizeThroughput": "job",
-    "MinimizeCost": "job",
-    "RunIdentity": "identity",
+    "Deadline": "model.job",
+    "Fleet": "model.fleet",
+    "Location": "model.location",
+    "MaximizeThroughput": "model.job",
+    "MinimizeCost": "model.job",
+    "RunIdentity": "model.identity",
     "SkyplaneError": "errors",
-    "TransferJob": "job",
-    "TransferPlan": "plan",
-    "TransferResult": "result",
+    "TransferJob": "model.job",
+    "TransferPlan": "model.plan",
+    "TransferResult": "model.result",
 }
 
 

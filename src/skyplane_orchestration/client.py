@@ -18,33 +18,40 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration import survey
-from skyplane_orchestration.conclusion import (
+from skyplane_orchestration.errors import FleetLost, GatewayDraining, SkyplaneError
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.sweep_report import SweepReport
+from skyplane_orchestration.planning import Planning
+from skyplane_orchestration.provision.base import FleetSpec, Provisioner, TeardownReport
+from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.storage import preflight
+from skyplane_orchestration.timing import timed
+from skyplane_orchestration.transfer.control import Steering, SubmittedTransfer
+from skyplane_orchestration.transfer.finalize import (
     clear_interrupted,
     conclude,
     require_success,
     with_handle,
 )
-from skyplane_orchestration.credentials import CredentialSources
-from skyplane_orchestration.errors import FleetLost, GatewayDraining, SkyplaneError
-from skyplane_orchestration.fleet import Fleet
-from skyplane_orchestration.identity import RunIdentity
-from skyplane_orchestration.job import TransferJob
-from skyplane_orchestration.location import Location
-from skyplane_orchestration.outcome import TransferStatus
-from skyplane_orchestration.plan import TransferPlan
-from skyplane_orchestration.planning import Planning
-from skyplane_orchestration.provision.base import FleetSpec, Provisioner, TeardownReport
-from skyplane_orchestration.result import TransferResult
-from skyplane_orchestration.sessions import FleetSessions
-from skyplane_orchestration.steering import Steering, SubmittedTransfer
-from skyplane_orchestration.sweep_report import SweepReport
-from skyplane_orchestration.timing import timed
-from skyplane_orchestration.watch import Hands, OnStatus, OnSubmitted, Pauses, Watch, Whereabouts
+from skyplane_orchestration.transfer.monitor import (
+    Hands,
+    OnStatus,
+    OnSubmitted,
+    Pauses,
+    Watch,
+    Whereabouts,
+)
+from skyplane_orchestration.transfer.results import TransferStatus
+from skyplane_orchestration.transfer.sessions import FleetSessions
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.authority import Authority, FleetSecret
-    from skyplane_orchestration.resuming import ResumeHandle
+    from skyplane_orchestration.model.resume_handle import ResumeHandle
+    from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 log = logging.getLogger(__name__)
 
@@ -117,14 +124,14 @@ class Client(Planning):
     @property
     def provisioner(self) -> Provisioner:
         if self._provisioner is None:
-            from skyplane_orchestration.provision.local import LocalProvisioner
+            from skyplane_orchestration.provision.local.provisioner import LocalProvisioner
 
             self._provisioner = LocalProvisioner()
         return self._provisioner
 
     def authority(self, fleet_key: str) -> Authority:
         """What proves to a fleet that this process may steer it."""
-        from skyplane_orchestration.authority import Authority, FleetSecret
+        from skyplane_orchestration.security.authority import Authority, FleetSecret
 
         if self._secret is None:
             self._secret = FleetSecret.from_file()
@@ -220,7 +227,7 @@ class Client(Planning):
             ConfigurationInvalid: a destination cannot be opened as it was given, or the run
                 root not be used; nothing was touched.
         """
-        from skyplane_orchestration.sweeping import Destinations, SweepRule
+        from skyplane_orchestration.recovery.sweep import Destinations, SweepRule
 
         with Destinations(destinations, self._credentials) as places:
             fleets = self.provisioner.sweep(
@@ -261,8 +268,8 @@ class Client(Planning):
             StoreError: an end is missing, closed to its gateways, or does not answer.
         """
         self.provisioner.check_host(fleet)
-        survey.require_usable(job)
-        survey.require_ends_apart(job)
+        preflight.require_usable(job)
+        preflight.require_ends_apart(job)
         self.check_move(job)
         # The plan has looked up what the job may have left open.
         job = replace(
@@ -362,7 +369,7 @@ class Client(Planning):
             TransferFailed: some object is not at the destination; carries the result.
             SkyplaneError: it could not start.
         """
-        survey.require_usable(job, manifest)
+        preflight.require_usable(job, manifest)
         submit = partial(self.submit, job, transfer_key=transfer_key, least_epoch=least_epoch)
         try:
             submitted = submit(fleet)
@@ -405,7 +412,7 @@ class Client(Planning):
         """
         if self.provisioner.find(self.identity.fleet_key()):
             return None
-        from skyplane_orchestration.unchanged import result_if_unchanged
+        from skyplane_orchestration.transfer.up_to_date import result_if_unchanged
 
         return result_if_unchanged(job, self.transfer_key(job), self._credentials)
 
@@ -428,7 +435,7 @@ class Client(Planning):
             TransferFailed: as `transfer`. TeardownIncomplete: as `teardown`, unless the
             transfer's own error is on its way.
         """
-        survey.require_usable(job, manifest)
+        preflight.require_usable(job, manifest)
         if plan is None:
             done = None if manifest else self.unchanged(job)
             if done is not None:
@@ -462,13 +469,13 @@ class Client(Planning):
             ConfigurationInvalid: the handle is none, or too old.
             TransferFailed, TeardownIncomplete: as `run`.
         """
-        from skyplane_orchestration.resuming import ResumeHandle
+        from skyplane_orchestration.model.resume_handle import ResumeHandle
 
         found = ResumeHandle.from_text(handle) if isinstance(handle, str) else handle
         found.require_live(self._now())
         if max_job_usd is not None:
             found = found.with_budget(max_job_usd)
-        survey.require_usable(found.job, manifest)
+        preflight.require_usable(found.job, manifest)
         was_up = bool(self.provisioner.find(found.fleet_key))
         fleet = self._ensure(found.fleet_key, found.plan, found.generation, found.deployment)
         taken_down = self._taken_down(fleet, found.job)

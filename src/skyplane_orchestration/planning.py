@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skyplane_gateway.selection import Selection
-from skyplane_orchestration import survey
-from skyplane_orchestration.absence import saying_which
-from skyplane_orchestration.credentials import CredentialSources
-from skyplane_orchestration.job import NO_LIMITS, Limits, Objective, TransferJob
-from skyplane_orchestration.location import Location
-from skyplane_orchestration.multicast_plan import MulticastPlan
-from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.model.job import NO_LIMITS, Limits, Objective, TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.multicast_plan import MulticastPlan
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.storage import preflight
+from skyplane_orchestration.storage.empty_source import saying_which
 from skyplane_orchestration.timing import timed
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
-    from skyplane_orchestration.verification import VerifyReport
+    from skyplane_orchestration.storage.compare import VerifyReport
 
 
 class Planning:
@@ -102,7 +102,7 @@ class Planning:
 
         job, notes = self.measured(job)
         others = [
-            survey.locate(replace(job, destination=one), self._credentials) for one in further
+            preflight.locate(replace(job, destination=one), self._credentials) for one in further
         ]
         destinations = [one.destination.region for one in (job, *others)]
         source = job.source.region
@@ -129,10 +129,10 @@ class Planning:
             EmptySource: there is nothing to copy.
             StoreError: an end is missing, closed to us, or does not answer.
         """
-        job = survey.locate(job, self._credentials)
+        job = preflight.locate(job, self._credentials)
         if job.volume_gb is not None:
             return job, ()
-        volume = survey.measure(job, self._credentials)
+        volume = preflight.measure(job, self._credentials)
         job = replace(job, volume_gb=volume.size_gb or None, objects=volume.objects)
         if not volume.is_capped:
             return job, ()
@@ -156,7 +156,7 @@ class Planning:
         Raises:
             StoreError: an end cannot be listed. EmptySource: there is nothing to copy.
         """
-        return survey.preview(survey.locate(job, self._credentials), self._credentials)
+        return preflight.preview(preflight.locate(job, self._credentials), self._credentials)
 
     def check_destination(self, job: TransferJob) -> None:
         """See that the destination is there before anything is built for it.
@@ -165,7 +165,7 @@ class Planning:
             StoreError: it is missing, closed to us, or does not answer.
         """
         with timed("check of the destination"):
-            survey.check_destination(job, self._credentials)
+            preflight.check_destination(job, self._credentials)
 
     def check_move(self, job: TransferJob) -> None:
         """See that a move may delete at its source; nothing to do for a copy.
@@ -175,7 +175,7 @@ class Planning:
             StoreError: the source may not be deleted from, or does not answer.
         """
         if job.move:
-            from skyplane_orchestration.moving import check_move
+            from skyplane_orchestration.transfer.move import check_move
 
             check_move(job, self._credentials)
 
@@ -185,7 +185,7 @@ class Planning:
         Raises:
             StoreError: it is missing, closed to us, or does not answer.
         """
-        survey.check_place(survey.located(location, self._credentials), self._credentials)
+        preflight.check_place(preflight.located(location, self._credentials), self._credentials)
 
     def verify(
         self,
@@ -209,12 +209,12 @@ class Planning:
             EmptySource, NotFound: there is nothing to compare with.
             StoreError: an end is missing, closed to us, or cannot be listed.
         """
-        from skyplane_orchestration.verification import PARALLEL_READS, verify_job
+        from skyplane_orchestration.storage.compare import PARALLEL_READS, verify_job
 
         with saying_which("source"):
-            source = survey.located(source, self._credentials)
+            source = preflight.located(source, self._credentials)
         with saying_which("destination"):
-            destination = survey.located(destination, self._credentials)
+            destination = preflight.located(destination, self._credentials)
         job = TransferJob(
             source,
             destination,

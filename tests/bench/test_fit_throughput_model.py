@@ -13,7 +13,7 @@ import pytest
 from bench.fit_throughput_model import AREAS, RTT_KNOTS_MS, fit, fit_curve, main
 
 from skyplane_orchestration.grids import Grid, load_grid
-from skyplane_orchestration.throughput_model import modelled_rtt_ms, modelled_throughput_gbps
+from skyplane_orchestration.grids.throughput_model import modelled_rtt_ms, modelled_throughput_gbps
 
 CLOUDS = ("aws", "gcp", "azure")
 #: Slow and far: a law unlike the one that ships.

@@ -14,7 +14,7 @@ from bench.paper.utilisation import (
 )
 
 from skyplane_orchestration.grids import Grid, load_grid
-from skyplane_orchestration.plan import (
+from skyplane_orchestration.model.plan import (
     GridReference,
     InstanceGroup,
     PlanCost,

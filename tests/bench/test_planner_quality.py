@@ -10,7 +10,7 @@ import pytest
 from bench import fit_reference_plans, planner_quality
 
 from skyplane_orchestration.grids import Grid, load_grid
-from skyplane_orchestration.job import Limits, MaximizeThroughput, MinimizeCost
+from skyplane_orchestration.model.job import Limits, MaximizeThroughput, MinimizeCost
 from skyplane_orchestration.planner import plan
 
 SRC, DST = "aws:us-east-1", "gcp:us-east1"

@@ -6,10 +6,10 @@ import argparse
 
 import pytest
 
-from skyplane_orchestration.cli import arguments, planning
+from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.arguments import Parser
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.job import (
+from skyplane_orchestration.model.job import (
     Deadline,
     Limits,
     MaximizeThroughput,
@@ -25,8 +25,8 @@ REGIONS = ("aws:eu-west-1", "aws:us-east-1", "gcp:europe-west1")
 def parsed(text: str) -> argparse.Namespace:
     parser = Parser(prog="x")
     arguments.add_ends(parser, "a place")
-    planning.add_objective(parser)
-    planning.add_limits(parser)
+    planner_options.add_objective(parser)
+    planner_options.add_limits(parser)
     arguments.add_selection(parser)
     return parser.parse_args(["s3://a/b/", "s3://c/d/", *text.split()])
 
@@ -43,7 +43,7 @@ def parsed(text: str) -> argparse.Namespace:
     ],
 )
 def test_objectives(text: str, objective: Objective | None) -> None:
-    assert planning.objective_from(parsed(text)) == objective
+    assert planner_options.objective_from(parsed(text)) == objective
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_objectives(text: str, objective: Objective | None) -> None:
 )
 def test_numbers_that_cannot_be_meant(text: str) -> None:
     with pytest.raises(ConfigurationInvalid):
-        planning.objective_from(parsed(text))
+        planner_options.objective_from(parsed(text))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_job_has_what_was_asked_for() -> None:
         " --verify --allow-empty --chunk-mib 32 --instance-limit 3 --relays 1"
         " --instance-type aws=m5.large --instance-type gcp=n2-standard-4"
     )
-    limits = planning.limits_from(options, chunk_mib=options.chunk_mib)
+    limits = planner_options.limits_from(options, chunk_mib=options.chunk_mib)
     job = arguments.job_from(options, limits=limits)
     assert (job.source.region, job.destination.credential_ref) == ("aws:eu-west-1", "profile:paris")
     assert job.destination.options == {"checksum": "trusted"}
@@ -110,18 +110,18 @@ def test_limits_of_quota_stores_and_caution() -> None:
         "--vcpu-quota aws=32 --vcpu-quota gcp=8 --source-read-gbps 12.5"
         " --destination-write-gbps 20 --safety-margin 0.1 --max-job-usd 40"
     )
-    limits = planning.limits_from(options)
+    limits = planner_options.limits_from(options)
     assert limits.vcpu_quota == {"aws": 32, "gcp": 8}
     assert (limits.source_read_gbps, limits.destination_write_gbps) == (12.5, 20.0)
     assert limits.safety_margin == 0.1
-    assert planning.policy_from(options, REGIONS) == Policy(max_job_usd=40.0)
-    assert planning.limits_from(parsed("")) == Limits()
+    assert planner_options.policy_from(options, REGIONS) == Policy(max_job_usd=40.0)
+    assert planner_options.limits_from(parsed("")) == Limits()
 
 
 @pytest.mark.parametrize("text", ["0", "0.0", "1e-3", "60"])
 def test_a_proof_may_take_no_time_or_much(text: str) -> None:
     parser = Parser(prog="x")
-    planning.add_proof(parser)
+    planner_options.add_proof(parser)
     assert parser.parse_args(["--prove-s", text]).prove_s == float(text)
     assert parser.parse_args([]).prove_s is None
     for bad in ("-1", "nan", "inf", "soon"):
@@ -131,22 +131,22 @@ def test_a_proof_may_take_no_time_or_much(text: str) -> None:
 
 def test_a_policy_must_bite() -> None:
     options = parsed("--exclude aws:us-east-1,gcp:* --allow aws:eu-*")
-    assert planning.policy_from(options, REGIONS) == Policy(
+    assert planner_options.policy_from(options, REGIONS) == Policy(
         ("aws:eu-*",), ("aws:us-east-1", "gcp:*")
     )
     with pytest.raises(ConfigurationInvalid, match="did you mean aws:us-east-1"):
-        planning.policy_from(parsed("--exclude aws:us-est-1"), REGIONS)
+        planner_options.policy_from(parsed("--exclude aws:us-est-1"), REGIONS)
     with pytest.raises(ConfigurationInvalid, match="--exclude-keys"):
-        planning.policy_from(parsed("--exclude *.tmp"), REGIONS)
+        planner_options.policy_from(parsed("--exclude *.tmp"), REGIONS)
 
 
 def test_the_help_states_the_planners_own_time_for_proofs() -> None:
     """The command does not load the planner to print its help."""
     parser = Parser(prog="x")
-    planning.add_proof(parser)
+    planner_options.add_proof(parser)
     assert f"(default: {PROOF_S:g})" in " ".join(parser.format_help().split())
-    assert planning.proof_s_from(parser.parse_args([])) == PROOF_S
-    assert planning.proof_s_from(parser.parse_args(["--prove-s", "0"])) == 0.0
+    assert planner_options.proof_s_from(parser.parse_args([])) == PROOF_S
+    assert planner_options.proof_s_from(parser.parse_args(["--prove-s", "0"])) == 0.0
 
 
 @pytest.mark.parametrize(

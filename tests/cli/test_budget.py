@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from skyplane_orchestration.cli.arguments import Parser
-from skyplane_orchestration.cli.terminal import Terminal
-from skyplane_orchestration.cli.verbs import resume, transfer
+from skyplane_orchestration.cli.commands import resume, transfer
+from skyplane_orchestration.cli.console import Terminal
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.job import TransferJob
+from skyplane_orchestration.model.job import TransferJob
 
 
 class Moved(Exception):

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from skyplane_orchestration.cli.interrupts import Interrupts
+from skyplane_orchestration.cli.console import Terminal
+from skyplane_orchestration.cli.exit_codes import Refused, refusing
 from skyplane_orchestration.cli.main import _report, build_parser, main
-from skyplane_orchestration.cli.outcome import Refused, refusing
-from skyplane_orchestration.cli.terminal import Terminal
+from skyplane_orchestration.cli.signals import Interrupts
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     NotFound,
@@ -24,7 +24,7 @@ from skyplane_orchestration.errors import (
     SolverFailed,
     TransferFailed,
 )
-from skyplane_orchestration.result import FailedObject
+from skyplane_orchestration.model.result import FailedObject
 
 
 def test_help_of_every_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skyplane_orchestration.cli.console import Terminal, complain, configure_logging, printable
 from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.cli.render import result_parts
-from skyplane_orchestration.cli.terminal import Terminal, complain, configure_logging, printable
-from skyplane_orchestration.result import CostOutcome, FailedObject, TransferResult
+from skyplane_orchestration.model.result import CostOutcome, FailedObject, TransferResult
 
 #: Ends the line, moves the cursor, sets the window's title, turns the text round.
 EVIL = "a\x1b[2Kb\rc\x1b]0;title\x07\n\u202ed\x9b1m"

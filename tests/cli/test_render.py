@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 from skyplane_orchestration.cli import render
+from skyplane_orchestration.cli.console import Terminal
 from skyplane_orchestration.cli.progress import Lines
-from skyplane_orchestration.cli.terminal import Terminal
-from skyplane_orchestration.outcome import TransferStatus
-from skyplane_orchestration.result import CostOutcome, FailedObject, TransferResult
+from skyplane_orchestration.model.result import CostOutcome, FailedObject, TransferResult
+from skyplane_orchestration.transfer.results import TransferStatus
 
 STATUS = TransferStatus.from_document(
     {

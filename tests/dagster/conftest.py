@@ -12,10 +12,10 @@ import pytest
 
 from skyplane_orchestration.dagster import SkyplaneResource
 from skyplane_orchestration.errors import SkyplaneError
-from skyplane_orchestration.fleet import Fleet
-from skyplane_orchestration.identity import RunIdentity
-from skyplane_orchestration.job import TransferJob
-from skyplane_orchestration.plan import (
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.plan import (
     GridReference,
     InstanceGroup,
     PlanCost,
@@ -23,10 +23,10 @@ from skyplane_orchestration.plan import (
     SolverReport,
     TransferPlan,
 )
+from skyplane_orchestration.model.result import CostOutcome, TransferResult
+from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.base import TeardownReport
-from skyplane_orchestration.result import CostOutcome, TransferResult
-from skyplane_orchestration.steering import SubmittedTransfer
-from skyplane_orchestration.sweep_report import SweepReport, SweptFleet
+from skyplane_orchestration.transfer.control import SubmittedTransfer
 
 HERE = "local:here"
 

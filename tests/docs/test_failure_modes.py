@@ -14,10 +14,10 @@ from typing import Final
 import pytest
 
 from skyplane_gateway.config import GatewayConfig
-from skyplane_gateway.stores.patience import Patience
+from skyplane_gateway.stores.wrappers.retry_policy import Patience
 from skyplane_orchestration.client import Client, FleetTimes
-from skyplane_orchestration.failover import SILENT_POLLS
-from skyplane_orchestration.resuming import RESUME_TTL_S
+from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
+from skyplane_orchestration.recovery.failover import SILENT_POLLS
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = REPOSITORY / "docs" / "explanation" / "failure-modes.md"

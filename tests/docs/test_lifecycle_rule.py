@@ -11,8 +11,8 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
-from skyplane_gateway.lead.journal import folder_of_destination
-from skyplane_gateway.selection.select import JOURNAL_FOLDER
+from skyplane_gateway.journal.document import folder_of_destination
+from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 

@@ -25,13 +25,12 @@ from tests.e2e.held_store import HeldStore, held_store, wait_for, write_objects
 from tests.faults import http_proxy, moto_server, versitygw
 from tests.faults.http_rules import Rule
 
-from skyplane_orchestration.authority import FleetSecret
 from skyplane_orchestration.client import Client
-from skyplane_orchestration.fleet import Fleet
-from skyplane_orchestration.identity import RunIdentity
-from skyplane_orchestration.job import Limits, TransferJob
-from skyplane_orchestration.location import Location
-from skyplane_orchestration.plan import (
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.job import Limits, TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.plan import (
     GridReference,
     InstanceGroup,
     PlanCost,
@@ -41,12 +40,13 @@ from skyplane_orchestration.plan import (
     TransferPlan,
 )
 from skyplane_orchestration.provision.base import TeardownReport
-from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
+from skyplane_orchestration.security.authority import FleetSecret
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from skyplane_orchestration.job import TransferJob
+    from skyplane_orchestration.model.job import TransferJob
 
 #: What a gateway is trusted with; it stands nowhere that others can look.
 STORE_SECRET = "hush-" + "0123456789abcdef" * 2

@@ -21,7 +21,7 @@ from tests.faults import versitygw
 from tests.faults.http_proxy import Exchange, FaultProxy, running
 from tests.faults.http_rules import SLOW_DOWN, Rule
 
-from skyplane_gateway.lead.journal import decode_journal
+from skyplane_gateway.journal.document import decode_journal
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -29,8 +29,8 @@ from tests.e2e.held_store import (
 )
 from tests.faults import versitygw
 
-from skyplane_orchestration.fleet import Fleet
-from skyplane_orchestration.result import TransferResult
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.result import TransferResult
 
 pytestmark = [
     pytest.mark.e2e,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from skyplane_orchestration.errors import TransferFailed
-from skyplane_orchestration.job import Limits, Policy, TransferJob
-from skyplane_orchestration.location import Location
+from skyplane_orchestration.model.job import Limits, Policy, TransferJob
+from skyplane_orchestration.model.location import Location
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server, SlowLink

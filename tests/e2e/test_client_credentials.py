@@ -11,10 +11,10 @@ from tests.faults.http_proxy import running
 from tests.faults.http_rules import EXPIRED, Rule
 
 from skyplane_gateway.stores import Credentials
-from skyplane_orchestration import renewing
-from skyplane_orchestration.credentials import CredentialSources
-from skyplane_orchestration.job import Limits, TransferJob
-from skyplane_orchestration.location import Location
+from skyplane_orchestration.model.job import Limits, TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.transfer import credential_renewal
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server
@@ -42,7 +42,7 @@ def test_both_ends_go_on_with_fresh_ones(
     kit: ClientKit, servers: tuple[S3Server, S3Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Of the sink's need the lead knows nothing: all ends are looked at now and then.
-    monkeypatch.setattr(renewing, "_LOOK_S", 0.1)
+    monkeypatch.setattr(credential_renewal, "_LOOK_S", 0.1)
     source, destination = servers
     for server in servers:
         server.make_bucket("renewed")

@@ -33,18 +33,18 @@ from skyplane_orchestration.errors import (
     TransferFailed,
     UnknownRegion,
 )
-from skyplane_orchestration.fleet import Fleet
-from skyplane_orchestration.job import Limits, MinimizeCost, TransferJob
-from skyplane_orchestration.location import Location
-from skyplane_orchestration.outcome import TransferStatus
-from skyplane_orchestration.steering import SubmittedTransfer
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.job import Limits, MinimizeCost, TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.transfer.control import SubmittedTransfer
+from skyplane_orchestration.transfer.results import TransferStatus
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server
     from tests.faults.http_proxy import FaultProxy
 
     from skyplane_orchestration.client import Client
-    from skyplane_orchestration.steering import SubmittedTransfer
+    from skyplane_orchestration.transfer.control import SubmittedTransfer
 
 pytestmark = pytest.mark.e2e
 
@@ -183,7 +183,7 @@ def test_a_lead_that_sleeps_is_succeeded_and_does_no_harm_when_it_wakes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from skyplane_orchestration import client as client_module
-    from skyplane_orchestration.sessions import FleetSessions
+    from skyplane_orchestration.transfer.sessions import FleetSessions
 
     # An orchestrator that does not wait ten seconds for every answer.
     monkeypatch.setattr(client_module, "FleetSessions", partial(FleetSessions, timeout_s=1.0))
@@ -252,12 +252,12 @@ ORCHESTRATOR = textwrap.dedent(
     """
     import json, sys, time
     from pathlib import Path
-    from skyplane_orchestration.authority import FleetSecret
+    from skyplane_orchestration.security.authority import FleetSecret
     from skyplane_orchestration.client import Client, FleetTimes
-    from skyplane_orchestration.identity import RunIdentity
-    from skyplane_orchestration.job import TransferJob
-    from skyplane_orchestration.plan import TransferPlan
-    from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+    from skyplane_orchestration.model.identity import RunIdentity
+    from skyplane_orchestration.model.job import TransferJob
+    from skyplane_orchestration.model.plan import TransferPlan
+    from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
 
     given = json.loads(sys.stdin.read())
     client = Client(

@@ -13,11 +13,11 @@ import pytest
 from tests.e2e.held_store import OBJECTS, take, wait_for
 from tests.faults.stranger import answering
 
-from skyplane_orchestration.fleet import Fleet
-from skyplane_orchestration.job import Limits, TransferJob
-from skyplane_orchestration.location import Location
-from skyplane_orchestration.outcome import TransferStatus
-from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.job import Limits, TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.transfer.results import TransferStatus
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server

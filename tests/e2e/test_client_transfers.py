@@ -14,19 +14,19 @@ import pyarrow.parquet as pq
 import pytest
 from tests.e2e.held_store import PATIENCE_S
 
-from skyplane_gateway.protocol.checksum import crc32c
+from skyplane_gateway.checksum import crc32c
 from skyplane_orchestration.errors import ForeignHost
-from skyplane_orchestration.job import Limits, MinimizeCost, TransferJob
-from skyplane_orchestration.location import Location
-from skyplane_orchestration.outcome import TransferStatus
-from skyplane_orchestration.result import TransferResult
+from skyplane_orchestration.model.job import Limits, MinimizeCost, TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.transfer.results import TransferStatus
 
 if TYPE_CHECKING:
     from tests.e2e.beside import Beside
     from tests.e2e.conftest import ClientKit, S3Server
 
-    from skyplane_orchestration.fleet import Fleet
-    from skyplane_orchestration.steering import SubmittedTransfer
+    from skyplane_orchestration.model.fleet import Fleet
+    from skyplane_orchestration.transfer.control import SubmittedTransfer
 
 pytestmark = pytest.mark.e2e
 

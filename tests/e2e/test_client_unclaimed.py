@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skyplane_orchestration.job import TransferJob
-from skyplane_orchestration.location import Location
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server
 
-    from skyplane_orchestration.steering import SubmittedTransfer
+    from skyplane_orchestration.transfer.control import SubmittedTransfer
 
 pytestmark = pytest.mark.e2e
 

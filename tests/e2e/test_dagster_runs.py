@@ -22,7 +22,7 @@ from skyplane_orchestration.dagster import (
     build_skyplane_cleanup_sensor,
     build_skyplane_transfer_asset,
 )
-from skyplane_orchestration.job import Limits
+from skyplane_orchestration.model.job import Limits
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, S3Server

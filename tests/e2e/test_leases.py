@@ -19,11 +19,11 @@ from tests.faults.http_rules import Rule
 
 from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.client import FleetTimes
-from skyplane_orchestration.fleet import Fleet
-from skyplane_orchestration.job import Limits, TransferJob
-from skyplane_orchestration.location import Location
-from skyplane_orchestration.resuming import RESUME_TTL_S
-from skyplane_orchestration.sessions import FleetSessions
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.job import Limits, TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
+from skyplane_orchestration.transfer.sessions import FleetSessions
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server
@@ -48,12 +48,12 @@ ORCHESTRATOR = textwrap.dedent(
     """
     import json, sys, time
     from pathlib import Path
-    from skyplane_orchestration.authority import FleetSecret
+    from skyplane_orchestration.security.authority import FleetSecret
     from skyplane_orchestration.client import Client, FleetTimes
-    from skyplane_orchestration.identity import RunIdentity
-    from skyplane_orchestration.job import TransferJob
-    from skyplane_orchestration.plan import TransferPlan
-    from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+    from skyplane_orchestration.model.identity import RunIdentity
+    from skyplane_orchestration.model.job import TransferJob
+    from skyplane_orchestration.model.plan import TransferPlan
+    from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
 
     given = json.loads(sys.stdin.read())
     options = LocalOptions(

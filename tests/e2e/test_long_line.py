@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from tests.faults import wan
 
-from skyplane_orchestration.job import Limits, TransferJob
-from skyplane_orchestration.location import Location
-from skyplane_orchestration.result import TransferResult
+from skyplane_orchestration.model.job import Limits, TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.result import TransferResult
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit

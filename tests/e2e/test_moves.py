@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from skyplane_orchestration import moving
 from skyplane_orchestration.errors import ConfigurationInvalid, TransferFailed
-from skyplane_orchestration.job import TransferJob
-from skyplane_orchestration.location import Location
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.transfer import move
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server
@@ -49,14 +49,14 @@ def test_a_lead_that_ends_in_the_middle_of_the_deletes_is_not_needed(
     job = TransferJob(Location(f"{source}/"), Location(f"{tmp_path}/dst/"), move=True)
     client = kit.client()
     fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK)))
-    plain = moving._remove
+    plain = move._remove
 
     def after_the_end_of_the_fleet(*arguments: Any) -> Any:
         if kit.home.gateways():
             kit.kill(fleet)
         return plain(*arguments)
 
-    monkeypatch.setattr(moving, "_remove", after_the_end_of_the_fleet)
+    monkeypatch.setattr(move, "_remove", after_the_end_of_the_fleet)
     result = client.transfer(job, fleet)
     client.teardown(fleet)
     assert (result.state, result.moved) == ("succeeded", 3)

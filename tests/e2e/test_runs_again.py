@@ -11,12 +11,12 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from tests.e2e.held_store import OBJECTS, PATIENCE_S, SMALL, HeldStore, wait_for
 
-from skyplane_orchestration.job import TransferJob
-from skyplane_orchestration.location import Location
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.resume_handle import ResumeHandle
 from skyplane_orchestration.operators import SkyplaneTransferOperator
-from skyplane_orchestration.result import TransferResult
-from skyplane_orchestration.resuming import ResumeHandle
-from skyplane_orchestration.steering import Steering
+from skyplane_orchestration.transfer.control import Steering
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.e2e.beside import Beside
     from tests.e2e.conftest import ClientKit
 
-    from skyplane_orchestration.fleet import Fleet
+    from skyplane_orchestration.model.fleet import Fleet
 
 pytestmark = pytest.mark.e2e
 

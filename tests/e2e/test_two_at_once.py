@@ -9,16 +9,16 @@ import pytest
 from tests.e2e.held_store import LAST, OBJECTS, PATIENCE_S, HeldStore, wait_for
 
 from skyplane_orchestration.errors import TransferFailed
-from skyplane_orchestration.job import TransferJob
-from skyplane_orchestration.result import TransferResult
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.result import TransferResult
 
 if TYPE_CHECKING:
     from tests.e2e.beside import Beside
     from tests.e2e.conftest import ClientKit
 
-    from skyplane_orchestration.outcome import TransferStatus
-    from skyplane_orchestration.plan import TransferPlan
-    from skyplane_orchestration.steering import SubmittedTransfer
+    from skyplane_orchestration.model.plan import TransferPlan
+    from skyplane_orchestration.transfer.control import SubmittedTransfer
+    from skyplane_orchestration.transfer.results import TransferStatus
 
 pytestmark = pytest.mark.e2e
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from skyplane_orchestration.authority import Authority, FleetSecret
+from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from tests.faults.frame_proxy import (
     pass_all,
     random_script,
 )
-from tests.gateway.links.lab import (
+from tests.gateway.transport.lab import (
     HOST,
     Fleet,
     Gateway,

@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 
 import pytest
 from tests.faults.frame_proxy import Action, Delay, FrameProxy, Message, frame_proxy
-from tests.gateway.links.lab import HOST, run_jumping, until
+from tests.gateway.transport.lab import HOST, run_jumping, until
 
+from skyplane_gateway.chunk_orders import ChunkOrder, RangeOrder
 from skyplane_gateway.config import Route, Topology
-from skyplane_gateway.destination import Destination
 from skyplane_gateway.errors import GatewayLost
-from skyplane_gateway.links.routes import Routes
-from skyplane_gateway.orders import ChunkOrder, RangeOrder
 from skyplane_gateway.protocol import FrameHeader, Identity, ReceiptHeader
 from skyplane_gateway.protocol.messages import MessageType
-from skyplane_gateway.sink import Sink, SinkTransfer
-from skyplane_gateway.source import SourceTransfer
+from skyplane_gateway.sink.destination import Destination
+from skyplane_gateway.sink.receiver import Sink, SinkTransfer
+from skyplane_gateway.source.transfer import SourceTransfer
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, StoreSpec
 from skyplane_gateway.stores.memory import create_bucket
+from skyplane_gateway.transport.router import Routes
 
 FLEET, TRANSFER, KEY = b"fleet-01", b"T" * 16, b"h" * 32
 MIB = 1 << 20

@@ -7,7 +7,7 @@ import pytest
 
 from skyplane_gateway.config import GatewayConfig, Route, Topology
 from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.links.link import WRITE_TIMEOUT_S
+from skyplane_gateway.transport.link import WRITE_TIMEOUT_S
 
 
 def test_a_topology_knows_its_ends() -> None:

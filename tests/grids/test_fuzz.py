@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids import load_grid, read_overrides
-from skyplane_orchestration.grids.audit import audit_grid
+from skyplane_orchestration.grids.validate import audit_grid
 
 HEADERS = {
     "regions.csv": "region,latitude,longitude",

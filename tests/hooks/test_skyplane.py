@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
-from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.skyplane import SkyplaneHook, credential_ref
-from skyplane_orchestration.location import Location
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.security.credentials import CredentialSources
 
 
 def connection(**fields: Any) -> SimpleNamespace:

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from skyplane_orchestration.errors import SkyplaneError
-from skyplane_orchestration.fleet import Fleet, GatewayHandle
-from skyplane_orchestration.identity import RunIdentity
-from skyplane_orchestration.job import TransferJob
-from skyplane_orchestration.operators.base import SkyplaneOperator
-from skyplane_orchestration.plan import (
+from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.plan import (
     GridReference,
     InstanceGroup,
     PlanCost,
@@ -24,10 +23,11 @@ from skyplane_orchestration.plan import (
     SolverReport,
     TransferPlan,
 )
+from skyplane_orchestration.model.result import CostOutcome, FailedObject, TransferResult
+from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet, SweptPlace
+from skyplane_orchestration.operators.base import SkyplaneOperator
 from skyplane_orchestration.provision.base import TeardownReport
-from skyplane_orchestration.result import CostOutcome, FailedObject, TransferResult
-from skyplane_orchestration.steering import SubmittedTransfer
-from skyplane_orchestration.sweep_report import SweepReport, SweptFleet, SweptPlace
+from skyplane_orchestration.transfer.control import SubmittedTransfer
 
 A_PLAN = TransferPlan(
     src="aws:ap-southeast-2",

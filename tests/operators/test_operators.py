@@ -25,8 +25,16 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
     TransferFailed,
 )
-from skyplane_orchestration.fleet import Fleet
-from skyplane_orchestration.location import Location
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.sweep_report import (
+    SweptFleet,
+    SweptPlace,
+    SweptTransfer,
+    SweptUpload,
+)
 from skyplane_orchestration.operators import (
     SkyplanePlanOperator,
     SkyplaneProvisionOperator,
@@ -35,14 +43,6 @@ from skyplane_orchestration.operators import (
     SkyplaneTransferOperator,
 )
 from skyplane_orchestration.operators.base import SkyplaneOperator
-from skyplane_orchestration.plan import TransferPlan
-from skyplane_orchestration.result import TransferResult
-from skyplane_orchestration.sweep_report import (
-    SweptFleet,
-    SweptPlace,
-    SweptTransfer,
-    SweptUpload,
-)
 
 ENDS: dict[str, Any] = {"source_url": "s3://src/", "destination_url": "s3://dst/"}
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import DAG, AirflowFailException
 
-from skyplane_orchestration.job import Limits, MinimizeCost, Policy, TransferJob
-from skyplane_orchestration.location import Location
+from skyplane_orchestration.model.job import Limits, MinimizeCost, Policy, TransferJob
+from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.operators import (
     SkyplanePlanOperator,
     SkyplaneSweepOperator,

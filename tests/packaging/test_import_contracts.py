@@ -14,7 +14,7 @@ import pytest
 
 #: Contract -> one import that it forbids: module, statement.
 VIOLATIONS = {
-    "layers": ("skyplane_orchestration.plan", "import skyplane_orchestration.grids"),
+    "layers": ("skyplane_orchestration.model.plan", "import skyplane_orchestration.grids"),
     "airflow-apart": ("skyplane_orchestration.operators.probe", "import dagster"),
     "dagster-apart": ("skyplane_orchestration.dagster.probe", "import airflow"),
     "cli-apart": (

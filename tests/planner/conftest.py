@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from skyplane_orchestration.grids import Grid, GridRegion, InstanceType, load_grid
-from skyplane_orchestration.job import Limits
+from skyplane_orchestration.model.job import Limits
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 
 GridOf = Callable[..., Grid]

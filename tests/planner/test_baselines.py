@@ -9,8 +9,8 @@ import pytest
 
 from skyplane_orchestration.errors import PlanInfeasible, UnknownRegion
 from skyplane_orchestration.grids import Grid, InstanceType
-from skyplane_orchestration.grids.values import StorageLimit, VcpuQuota
-from skyplane_orchestration.job import Limits, MinimizeCost, Policy
+from skyplane_orchestration.grids.grid import StorageLimit, VcpuQuota
+from skyplane_orchestration.model.job import Limits, MinimizeCost, Policy
 from skyplane_orchestration.planner import (
     best_relay,
     default_objective,

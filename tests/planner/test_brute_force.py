@@ -19,8 +19,8 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
-from skyplane_orchestration.job import Limits, MaximizeThroughput, MinimizeCost, Objective
-from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.model.job import Limits, MaximizeThroughput, MinimizeCost, Objective
+from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner import plan, violations
 
 S, T, A, B = "aws:s", "gcp:t", "azure:a", "aws:b"

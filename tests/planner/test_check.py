@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.grids.values import StorageLimit, VcpuQuota
-from skyplane_orchestration.job import Limits, MinimizeCost
-from skyplane_orchestration.plan import InstanceGroup, PlanPath, TransferPlan
+from skyplane_orchestration.grids.grid import StorageLimit, VcpuQuota
+from skyplane_orchestration.model.job import Limits, MinimizeCost
+from skyplane_orchestration.model.plan import InstanceGroup, PlanPath, TransferPlan
 from skyplane_orchestration.planner import plan, violations
 
 S, T, R = "aws:s", "gcp:t", "azure:r"

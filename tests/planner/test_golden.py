@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import Limits, MaximizeThroughput, MinimizeCost
+from skyplane_orchestration.model.job import Limits, MaximizeThroughput, MinimizeCost
 from skyplane_orchestration.planner import plan, violations
 
 TOLERANCE = 1e-3

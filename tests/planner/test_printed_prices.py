@@ -15,9 +15,9 @@ from scipy.optimize import milp
 
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids import Grid, load_grid
-from skyplane_orchestration.job import Limits, MaximizeThroughput, MinimizeCost
-from skyplane_orchestration.plan import TransferPlan
-from skyplane_orchestration.planner import default_objective, plan, programs
+from skyplane_orchestration.model.job import Limits, MaximizeThroughput, MinimizeCost
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.planner import default_objective, highs, plan
 from skyplane_orchestration.planner.check import violations
 
 if TYPE_CHECKING:
@@ -136,8 +136,8 @@ def test_any_price_on_small_grids(
 # ---------------------------------------------------------------- a solver that gives up early
 
 
-def _one_whole_number(time_limit_s: float = 5.0) -> programs.IntegerOptimum | None:
-    program = programs.Program(
+def _one_whole_number(time_limit_s: float = 5.0) -> highs.IntegerOptimum | None:
+    program = highs.Program(
         cost=np.array([1.0]),
         below=np.array([[-1.0]]),
         most=np.array([-1.5]),
@@ -147,7 +147,7 @@ def _one_whole_number(time_limit_s: float = 5.0) -> programs.IntegerOptimum | No
         upper=np.full(1, 9.0),
     )
     whole = np.array([True])
-    return programs.minimise_whole(program, whole, relative_gap=0.0, time_limit_s=time_limit_s)
+    return highs.minimise_whole(program, whole, relative_gap=0.0, time_limit_s=time_limit_s)
 
 
 def test_an_error_of_the_solver_is_not_its_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_an_error_of_the_solver_is_not_its_last_word(monkeypatch: pytest.MonkeyP
             return SimpleNamespace(x=None, status=4, message="Solve error")
         return milp(cost, options=options, **rest)
 
-    monkeypatch.setattr(programs, "milp", stumble)
+    monkeypatch.setattr(highs, "milp", stumble)
     found = _one_whole_number()
     assert found is not None
     assert (found.objective, given) == (2.0, [True, False])
@@ -172,7 +172,7 @@ def test_one_that_is_out_of_time_is_not_asked_again(monkeypatch: pytest.MonkeyPa
         calls.append(options["time_limit"])
         return SimpleNamespace(x=None, status=1, message="Time limit reached")
 
-    monkeypatch.setattr(programs, "milp", run_out)
+    monkeypatch.setattr(highs, "milp", run_out)
     with pytest.raises(SolverFailed, match=r"within 5 s \(Time limit reached\)"):
         _one_whole_number()
     assert calls == [pytest.approx(5.0, abs=0.1)]

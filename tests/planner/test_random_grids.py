@@ -12,7 +12,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
-from skyplane_orchestration.job import NO_LIMITS, Limits, MaximizeThroughput, MinimizeCost
+from skyplane_orchestration.model.job import NO_LIMITS, Limits, MaximizeThroughput, MinimizeCost
 from skyplane_orchestration.planner import direct, plan, violations
 
 CLOUDS = ("aws", "gcp", "azure")

@@ -13,8 +13,8 @@ from scipy.optimize import milp
 
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import Limits
-from skyplane_orchestration.planner import programs, solve
+from skyplane_orchestration.model.job import Limits
+from skyplane_orchestration.planner import highs, solve
 from skyplane_orchestration.planner.formulation import columns_of, cost_ceiling, cost_per_second
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 from skyplane_orchestration.planner.solve import relax, solve_integers
@@ -100,7 +100,7 @@ def test_what_the_solver_prints_does_not_reach_the_standard_output(
         assert capfd.readouterr().out == "from Python\n"
         return milp(*arguments, **options)
 
-    monkeypatch.setattr(programs, "milp", chatty)
+    monkeypatch.setattr(highs, "milp", chatty)
     problem = at(triangle, 1.0)
     for _ in range(2):
         assert solve_integers(problem, cost_per_second(problem)) is not None
@@ -116,7 +116,7 @@ def test_a_python_that_was_built_for_an_old_c_library_has_plans(
 ) -> None:
     """Such a one, as of uv or conda, has no `os.memfd_create`."""
     monkeypatch.delattr(os, "memfd_create")
-    programs._aside.cache_clear()
+    highs._aside.cache_clear()
     problem = at(triangle, 1.0)
     assert solve_integers(problem, cost_per_second(problem)) is not None
 
@@ -130,7 +130,7 @@ def test_a_process_that_is_forked_meanwhile_can_plan_and_print(
     is_solving, may_end = threading.Event(), threading.Event()
 
     def solve_slowly() -> None:
-        with programs._one_at_a_time, programs._noise_set_aside():
+        with highs._one_at_a_time, highs._noise_set_aside():
             is_solving.set()
             may_end.wait()
 
@@ -141,7 +141,7 @@ def test_a_process_that_is_forked_meanwhile_can_plan_and_print(
         if child == 0:
             library.puts(b"from the child")
             library.fflush(None)
-            os._exit(0 if programs._one_at_a_time.acquire(blocking=False) else 1)
+            os._exit(0 if highs._one_at_a_time.acquire(blocking=False) else 1)
         _, status = os.waitpid(child, 0)
         said = capfd.readouterr().out
         may_end.set()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from skyplane_orchestration.grids import Grid, load_grid
-from skyplane_orchestration.job import Limits, MaximizeThroughput, MinimizeCost, Policy
-from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.model.job import Limits, MaximizeThroughput, MinimizeCost, Policy
+from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner import plan
 from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.decode import Overlay

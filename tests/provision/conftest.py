@@ -22,11 +22,10 @@ from typing import Any, NoReturn
 import pytest
 
 from skyplane_gateway.config import Topology
-from skyplane_gateway.naming import gateway_uri
-from skyplane_orchestration.authority import Authority, FleetSecret
+from skyplane_gateway.identifiers import gateway_uri
 from skyplane_orchestration.errors import GatewayUnreachable
-from skyplane_orchestration.fleet import GatewayHandle
-from skyplane_orchestration.plan import (
+from skyplane_orchestration.model.fleet import GatewayHandle
+from skyplane_orchestration.model.plan import (
     GridReference,
     InstanceGroup,
     PlanCost,
@@ -37,7 +36,8 @@ from skyplane_orchestration.plan import (
 )
 from skyplane_orchestration.provision.base import FleetSpec, Provisioner
 from skyplane_orchestration.provision.clock import Clock
-from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
+from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 FAKE_GATEWAY = Path(__file__).with_name("fake_gateway.py")
 SECRET = FleetSecret(b"a fleet secret of the test suite")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from skyplane_orchestration.errors import FleetLost, ProvisionFailed
-from skyplane_orchestration.fleet import Fleet
+from skyplane_orchestration.model.fleet import Fleet
 
 if TYPE_CHECKING:
     from tests.provision.conftest import LocalHarness

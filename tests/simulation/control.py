@@ -20,7 +20,7 @@ from tests.simulation.world import Process, World
 
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.control.server import ControlServer, _as_json
-from skyplane_gateway.naming import orchestrator_uri
+from skyplane_gateway.identifiers import orchestrator_uri
 from skyplane_gateway.service import GatewayService
 
 CallFault = Literal["lost request", "lost answer", "slow"]

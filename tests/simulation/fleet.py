@@ -16,14 +16,14 @@ from tests.simulation.network import Network
 from tests.simulation.world import Process, World
 
 from skyplane_gateway.config import GatewayConfig, Route, Topology
-from skyplane_gateway.naming import gateway_uri
+from skyplane_gateway.identifiers import gateway_uri
 from skyplane_gateway.protocol import ChunkId, FrameHeader
 from skyplane_gateway.service import GatewayService
 from skyplane_orchestration.errors import FleetLost, ProvisionFailed, SkyplaneError
-from skyplane_orchestration.fleet import Fleet, GatewayHandle
-from skyplane_orchestration.identity import RunIdentity
+from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import FleetSpec
-from skyplane_orchestration.sweep_report import SweepReport
 
 IDENTITY: Final = RunIdentity("simulated", "task", "run")
 FLEET_KEY: Final = IDENTITY.fleet_key(0)

@@ -89,7 +89,7 @@ MUTATIONS: Final = (
         "receipt deadline",
         "receipt-never-due",
         (
-            "lead/courier.py",
+            "lead/delivery.py",
             "left_s = quiet_since_s + self._ack_deadline_s - loop.time()",
             "left_s = 1e9",
         ),
@@ -106,33 +106,33 @@ MUTATIONS: Final = (
     _mutation(
         "epoch check",
         "verb-of-any-epoch",
-        ("ends.py", "if epoch < state.epoch:", "if False:"),
+        ("endpoints.py", "if epoch < state.epoch:", "if False:"),
     ),
     _mutation(
         "epoch check",
         "frame-of-any-epoch",
-        ("sink.py", "if chunk.epoch < transfer.epoch:", "if False:"),
+        ("sink/receiver.py", "if chunk.epoch < transfer.epoch:", "if False:"),
     ),
     _mutation(
         "epoch check",
         "order-of-any-epoch",
-        ("ends.py", "if epoch < source.epoch:", "if False:"),
+        ("endpoints.py", "if epoch < source.epoch:", "if False:"),
     ),
     _mutation(
         "precondition at commit",
         "put-without",
-        ("destination.py", "precondition=fence, crc32c=crc32c", "crc32c=crc32c"),
+        ("sink/destination.py", "precondition=fence, crc32c=crc32c", "crc32c=crc32c"),
     ),
     _mutation(
         "precondition at commit",
         "complete-without",
-        ("destination.py", "precondition=self._fence(key, precondition),\n", "\n"),
+        ("sink/destination.py", "precondition=self._fence(key, precondition),\n", "\n"),
     ),
     _mutation(
         "precondition at commit",
         "order-without",
         (
-            "lead/movers.py",
+            "lead/copier.py",
             "precondition=row.precondition,\n                strict_metadata",
             "strict_metadata",
         ),
@@ -141,7 +141,7 @@ MUTATIONS: Final = (
         "source pinning",
         "range-of-any-version",
         (
-            "source.py",
+            "source/transfer.py",
             "length=wanted.length, if_match=wanted.etag",
             "length=wanted.length, if_match=None",
         ),
@@ -150,7 +150,7 @@ MUTATIONS: Final = (
         "source pinning",
         "change-not-noticed",
         (
-            "lead/movers.py",
+            "lead/copier.py",
             "return outcome.at_source and isinstance(outcome.error, PreconditionFailed)",
             "return False",
         ),
@@ -158,13 +158,13 @@ MUTATIONS: Final = (
     _mutation(
         "read-back or checksum comparison",
         "never-compared",
-        ("destination.py", "if found == crc32c:", "if True:"),
+        ("sink/destination.py", "if found == crc32c:", "if True:"),
     ),
     _mutation(
         "read-back or checksum comparison",
         "not-read-back",
         (
-            "destination.py",
+            "sink/destination.py",
             "        else:\n            found = read_crc32c(self.store, info, size_bytes)",
             "        else:\n            found = crc32c",
         ),
@@ -178,7 +178,7 @@ MUTATIONS: Final = (
         "read-back or checksum comparison",
         "journal-not-compared",
         (
-            "lead/journal.py",
+            "journal/document.py",
             "is_sound = body[others:] == _last_field(memoryview(body)[:others])",
             "is_sound = True",
         ),
@@ -192,12 +192,12 @@ MUTATIONS: Final = (
         "read-back or checksum comparison",
         "receipt-and-frame-not-compared",
         ("protocol/chunks.py", "if crc32c(frame.payload) != span.crc32c:", "if False:"),
-        ("source.py", "if entry.crc32c != crc32c:", "if False:"),
+        ("source/transfer.py", "if entry.crc32c != crc32c:", "if False:"),
     ),
     _mutation(
         "read-back or checksum comparison",
         "source-not-compared",
-        ("lead/movers.py", "if info.crc32c not in (None, crc32c):", "if False:"),
+        ("lead/copier.py", "if info.crc32c not in (None, crc32c):", "if False:"),
     ),
 )
 

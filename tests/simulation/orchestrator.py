@@ -11,13 +11,11 @@ from typing import Any, Generic, TypeVar
 from tests.simulation.fleet import IDENTITY, SimProvisioner
 from tests.simulation.world import EPOCH_S, Process, World
 
-from skyplane_orchestration.authority import Authority
 from skyplane_orchestration.client import Client
-from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import SkyplaneError, TransferFailed
-from skyplane_orchestration.fleet import Fleet
-from skyplane_orchestration.job import TransferJob
-from skyplane_orchestration.plan import (
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.plan import (
     GridReference,
     InstanceGroup,
     PlanCost,
@@ -25,8 +23,10 @@ from skyplane_orchestration.plan import (
     SolverReport,
     TransferPlan,
 )
-from skyplane_orchestration.result import TransferResult
-from skyplane_orchestration.steering import SubmittedTransfer
+from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.security.authority import Authority
+from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.transfer.control import SubmittedTransfer
 
 T = TypeVar("T")
 

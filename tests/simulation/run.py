@@ -33,17 +33,18 @@ from tests.simulation.schedule import (
 from tests.simulation.stores import LATE_S, Buckets
 from tests.simulation.world import EPOCH_S, Hang, Process, World
 
-from skyplane_gateway import ends
-from skyplane_gateway.lead.report import Report
-from skyplane_orchestration import clearing, moving, steering
-from skyplane_orchestration.job import TransferJob
-from skyplane_orchestration.location import Location
+from skyplane_gateway import endpoints
+from skyplane_gateway.lead.object_report import Report
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.recovery import cleanup
+from skyplane_orchestration.transfer import control, move
 
 #: No job takes longer, whatever goes wrong: bounded waits are part of what is tested.
 WITHIN_S: Final = 3600.0
 
 #: Every module by which a gateway or a client comes to a store in the course of a transfer.
-_STORE_OPENERS: Final = (ends, clearing, moving, steering)
+_STORE_OPENERS: Final = (endpoints, cleanup, move, control)
 
 #: A process that ends waits so long for the calls that it is answering.
 ANSWER_WITHIN_S: Final = 2 * SLOW_S
@@ -256,7 +257,7 @@ def _scene(schedule: Schedule, world: World, buckets: Buckets) -> Scene:
 
 
 def _fill(scene: Scene) -> None:
-    """Objects at both ends, from the time before the world began."""
+    """Objects at both endpoints, from the time before the world began."""
     schedule, world = scene.schedule, scene.world
     world.now = _OLDER_S
     _fill_destination(scene, 0)
@@ -307,10 +308,10 @@ def _simulated(world: World) -> Iterator[Buckets]:
     random.seed(world.seed)
     replaced: dict[str, object] = {
         "skyplane_gateway.service.ControlClient": SimControlClient,
-        "skyplane_orchestration.sessions.ControlClient": SimControlClient,
-        "skyplane_orchestration.sessions.ThreadPoolExecutor": partial(SimPool, world),
-        "skyplane_orchestration.side_by_side.ThreadPoolExecutor": partial(SimPool, world),
-        "skyplane_orchestration.steering.mib_to_bytes": lambda _: CHUNK_BYTES,
+        "skyplane_orchestration.transfer.sessions.ControlClient": SimControlClient,
+        "skyplane_orchestration.transfer.sessions.ThreadPoolExecutor": partial(SimPool, world),
+        "skyplane_orchestration.storage.parallel.ThreadPoolExecutor": partial(SimPool, world),
+        "skyplane_orchestration.transfer.control.mib_to_bytes": lambda _: CHUNK_BYTES,
     }
     for module in _STORE_OPENERS:
         for name, opened in (("open_store", buckets.open), ("open_limited", buckets.open_limited)):

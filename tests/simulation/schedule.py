@@ -11,7 +11,7 @@ from tests.simulation.control import CallFault
 from tests.simulation.meddling import FrameKind
 
 from skyplane_gateway.config import Route
-from skyplane_gateway.stores.values import ObjectAttributes
+from skyplane_gateway.objects import ObjectAttributes
 
 KIB: Final = 1 << 10
 

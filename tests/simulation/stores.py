@@ -36,8 +36,8 @@ from skyplane_gateway.stores.base import (
     UploadInfo,
     Wants,
 )
-from skyplane_gateway.stores.limited import LimitedStore
-from skyplane_gateway.stores.limiter import AdaptiveLimiter
+from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter
+from skyplane_gateway.stores.wrappers.retrying import LimitedStore
 
 T = TypeVar("T")
 

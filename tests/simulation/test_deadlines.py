@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.run import SETTINGS, Outcome, run_schedule
 from tests.simulation.schedule import KIB, Fault, Kill, Schedule, Slow, Stop
 
-from skyplane_gateway.source import SourceTransfer
+from skyplane_gateway.source.transfer import SourceTransfer
 
 _SIZES = (260 * KIB, 700, 150 * KIB, 32 * KIB, 1, 70 * KIB)
 

@@ -10,9 +10,9 @@ from tests.simulation import orchestrator
 from tests.simulation.run import Scene, run_schedule
 from tests.simulation.schedule import KIB, Cancel, Schedule
 
-from skyplane_orchestration.job import Policy, TransferJob
-from skyplane_orchestration.plan import InstanceGroup
-from skyplane_orchestration.resuming import ResumeHandle
+from skyplane_orchestration.model.job import Policy, TransferJob
+from skyplane_orchestration.model.plan import InstanceGroup
+from skyplane_orchestration.model.resume_handle import ResumeHandle
 from skyplane_orchestration.units import SECONDS_PER_HOUR
 
 _SIZES = (260 * KIB, 700, 150 * KIB, 32 * KIB, 1, 70 * KIB)

@@ -20,8 +20,8 @@ from tests.simulation.schedule import (
     Store,
 )
 
-from skyplane_gateway.journals import JournalFolder
-from skyplane_gateway.lead.journal import LostRow, UploadRow
+from skyplane_gateway.journal.document import LostRow, UploadRow
+from skyplane_gateway.journal.store import JournalFolder
 
 
 def run(schedule: Schedule) -> Outcome:

@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.run import Outcome, run_schedule
 from tests.simulation.schedule import KIB, Cancel, Fault, Kill, Schedule, Stop, Storm
 
-from skyplane_gateway.source import SourceTransfer
+from skyplane_gateway.source.transfer import SourceTransfer
 
 Side = Literal["source", "destination"]
 

@@ -12,7 +12,9 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from skyplane_gateway.chunk_orders import ChunkOrder
 from skyplane_gateway.config import Topology, TransferSpec
+from skyplane_gateway.control.tls import Caller, caller_of
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
     InternalError,
@@ -21,10 +23,8 @@ from skyplane_gateway.errors import (
     Stopped,
     StoreUnavailable,
 )
-from skyplane_gateway.orders import ChunkOrder
 from skyplane_gateway.service import GatewayService
 from skyplane_gateway.stores.base import Credentials, StoreSpec
-from skyplane_gateway.tls import Caller, caller_of
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome
 from skyplane_gateway.lead.peers import reasons_down
-from skyplane_gateway.orders import ChunkOrder, ChunkOutcome
-from skyplane_gateway.source import SourceTransfer
+from skyplane_gateway.source.transfer import SourceTransfer
 
 
 class LocalSource:

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.orders import ChunkOrder, ChunkOutcome
 
 
 class SourcePeer(Protocol):

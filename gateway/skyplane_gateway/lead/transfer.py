@@ -24,22 +24,22 @@ from skyplane_gateway.errors import (
     StaleEpoch,
     UnknownTransfer,
 )
-from skyplane_gateway.lead.courier import Courier
+from skyplane_gateway.journal.document import Journal, folder_of_destination, rule_digest
+from skyplane_gateway.journal.totals import SentRow, Totals, sent_over
+from skyplane_gateway.journal.writer import JournalKeeper, NoJournal, take_over
+from skyplane_gateway.lead.copier import Movers
+from skyplane_gateway.lead.delivery import Courier
 from skyplane_gateway.lead.dispatcher import Dispatcher
-from skyplane_gateway.lead.journal import Journal, folder_of_destination, rule_digest
-from skyplane_gateway.lead.journal_keeper import JournalKeeper, NoJournal, take_over
-from skyplane_gateway.lead.movers import Movers
+from skyplane_gateway.lead.loss_cause import behind
+from skyplane_gateway.lead.object_report import Report
 from skyplane_gateway.lead.peers import SinkPeer, SourcePeer
-from skyplane_gateway.lead.recovery import Recovery
-from skyplane_gateway.lead.report import Report
-from skyplane_gateway.lead.resume import Doubt, Past, keeps_unseen
-from skyplane_gateway.lead.silence import behind
-from skyplane_gateway.lead.sinks import Sinks
-from skyplane_gateway.lead.source_calls import SourceCalls
-from skyplane_gateway.lead.totals import SentRow, Totals, sent_over
-from skyplane_gateway.lead.work import Work
+from skyplane_gateway.lead.pipeline import Work
+from skyplane_gateway.lead.resume import Recovery
+from skyplane_gateway.lead.resume_rules import Doubt, Past, keeps_unseen
+from skyplane_gateway.lead.sink_pool import Sinks
+from skyplane_gateway.lead.source_store import SourceCalls
 from skyplane_gateway.stores.base import ObjectStore, StoreCapabilities
-from skyplane_gateway.stores.limited import is_throttling
+from skyplane_gateway.stores.wrappers.retrying import is_throttling
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,18 @@ Sink:    `open_frame`, `ChunkAssembler.add`, and in the end `seal_receipt`.
 
 from __future__ import annotations
 
+from skyplane_gateway.buffers import Buffer
 from skyplane_gateway.protocol._connection import Connection, Identity
 from skyplane_gateway.protocol._state import State
-from skyplane_gateway.protocol.buffers import Buffer
+from skyplane_gateway.protocol.chunk_manifest import (
+    OBJECTS_BASE_BYTES,
+    ChunkManifest,
+    ObjectEntry,
+    PartEntry,
+    decode_manifest,
+    encode_manifest,
+    object_entry_bytes,
+)
 from skyplane_gateway.protocol.chunks import ChunkAssembler, ChunkFramer, ChunkId
 from skyplane_gateway.protocol.errors import (
     FrameCorrupt,
@@ -40,15 +49,6 @@ from skyplane_gateway.protocol.frames import (
 )
 from skyplane_gateway.protocol.handshake import Side
 from skyplane_gateway.protocol.limits import WIRE_VERSION
-from skyplane_gateway.protocol.manifest import (
-    OBJECTS_BASE_BYTES,
-    ChunkManifest,
-    ObjectEntry,
-    PartEntry,
-    decode_manifest,
-    encode_manifest,
-    object_entry_bytes,
-)
 from skyplane_gateway.protocol.messages import FrameHeader, ReceiptHeader
 from skyplane_gateway.protocol.reasons import GoodbyeReason
 from skyplane_gateway.protocol.receipt import (

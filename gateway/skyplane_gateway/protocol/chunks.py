@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from skyplane_gateway.buffers import Buffer
+from skyplane_gateway.checksum import combine, crc32c
 from skyplane_gateway.errors import Overloaded
-from skyplane_gateway.protocol.buffers import Buffer
-from skyplane_gateway.protocol.checksum import combine, crc32c
+from skyplane_gateway.protocol.chunk_manifest import (
+    ChunkManifest,
+    ObjectEntry,
+    decode_manifest,
+    encode_manifest,
+)
 from skyplane_gateway.protocol.errors import (
     FrameCorrupt,
     LocalProtocolError,
@@ -19,12 +25,6 @@ from skyplane_gateway.protocol.errors import (
 )
 from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES, OpenedFrame, RawFrame, seal_frame
 from skyplane_gateway.protocol.limits import MAX_FRAMES
-from skyplane_gateway.protocol.manifest import (
-    ChunkManifest,
-    ObjectEntry,
-    decode_manifest,
-    encode_manifest,
-)
 from skyplane_gateway.protocol.messages import FrameHeader, ReceiptHeader
 from skyplane_gateway.protocol.sealing import PLAIN, Sealer
 

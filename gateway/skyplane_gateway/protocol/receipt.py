@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
-from skyplane_gateway.protocol._cursor import Reader, Writer
-from skyplane_gateway.protocol.buffers import Buffer
-from skyplane_gateway.protocol.checksum import crc32c
+from skyplane_gateway.buffers import Buffer
+from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.protocol._codec import Reader, Writer
 from skyplane_gateway.protocol.errors import FrameCorrupt, LocalProtocolError
 from skyplane_gateway.protocol.limits import (
     MAX_CODE,

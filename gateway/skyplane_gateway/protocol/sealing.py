@@ -14,7 +14,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from skyplane_gateway.protocol.buffers import Buffer
+from skyplane_gateway.buffers import Buffer
 from skyplane_gateway.protocol.errors import RemoteProtocolError
 
 SUITE_PLAIN: Final = 0

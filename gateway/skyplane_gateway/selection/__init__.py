@@ -6,11 +6,11 @@ command's dry run over the same listings at plan time.
 
 from __future__ import annotations
 
-from skyplane_gateway.selection.carrying import not_carried, require_carried
-from skyplane_gateway.selection.keys import map_key
+from skyplane_gateway.selection.key_mapping import map_key
+from skyplane_gateway.selection.lost_metadata import not_carried, require_carried
 from skyplane_gateway.selection.overlap import require_apart
-from skyplane_gateway.selection.publishing import PUBLISHED_LAST, is_published_last
-from skyplane_gateway.selection.select import (
+from skyplane_gateway.selection.publish_order import PUBLISHED_LAST, is_published_last
+from skyplane_gateway.selection.rules import (
     CONFLICT_RULES,
     KEEPING_RULES,
     Action,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.selection.keys import folder_of, map_key
-from skyplane_gateway.stores.values import StoreSpec
+from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.selection.key_mapping import folder_of, map_key
 
 
 def require_apart(

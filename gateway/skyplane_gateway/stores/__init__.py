@@ -11,7 +11,7 @@ from typing import Any
 from skyplane_gateway.errors import ConfigurationInvalid, MissingExtra
 from skyplane_gateway.stores.base import Credentials, ObjectStore, StoreSpec
 from skyplane_gateway.stores.content_types import GUESSED_TYPE
-from skyplane_gateway.stores.keys import check_destination_key
+from skyplane_gateway.stores.key_rules import check_destination_key
 
 __all__ = [
     "GUESSED_TYPE",
@@ -26,9 +26,9 @@ __all__ = [
 ]
 
 _MODULES = {
-    "file": "skyplane_gateway.stores.local",
+    "file": "skyplane_gateway.stores.local.store",
     "memory": "skyplane_gateway.stores.memory",
-    "s3": "skyplane_gateway.stores.s3",
+    "s3": "skyplane_gateway.stores.s3.store",
 }
 
 #: Kind -> the extra that brings its SDK.

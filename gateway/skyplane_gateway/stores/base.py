@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from skyplane_gateway.errors import ObjectTooLarge, StoreUnavailable
-from skyplane_gateway.stores.values import (
+from skyplane_gateway.objects import (
     IF_ABSENT,
     UNCONDITIONAL,
     Body,

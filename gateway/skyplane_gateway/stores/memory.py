@@ -21,6 +21,7 @@ from skyplane_gateway.errors import (
     PreconditionFailed,
     StoreError,
 )
+from skyplane_gateway.objects import MIB
 from skyplane_gateway.stores.base import (
     UNCONDITIONAL,
     Body,
@@ -35,9 +36,8 @@ from skyplane_gateway.stores.base import (
     UploadInfo,
     Wants,
 )
-from skyplane_gateway.stores.crc import crc32c_of, verify
-from skyplane_gateway.stores.keys import check_key
-from skyplane_gateway.stores.values import MIB
+from skyplane_gateway.stores.key_rules import check_key
+from skyplane_gateway.stores.s3.checksum_header import crc32c_of, verify
 
 _CAPABILITIES = StoreCapabilities(
     trusts_checksum=True,

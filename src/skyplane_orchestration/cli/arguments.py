@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_args
 
-from skyplane_orchestration.cli.option_values import number_above_zero, pair, whole_number_from
+from skyplane_orchestration.cli.argument_types import number_above_zero, pair, whole_number_from
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.job import (
+from skyplane_orchestration.model.job import (
     ConflictRule,
     Limits,
     Objective,
@@ -19,7 +19,7 @@ from skyplane_orchestration.job import (
     TransferJob,
     Verification,
 )
-from skyplane_orchestration.location import Location
+from skyplane_orchestration.model.location import Location
 
 #: argparse's name for `parser.add_subparsers()`.
 Subparsers = Any

@@ -12,21 +12,21 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.cli.arguments import Parser
-from skyplane_orchestration.cli.interrupts import Interrupts
-from skyplane_orchestration.cli.option_names import with_option_names
-from skyplane_orchestration.cli.outcome import BAD_INPUT, FAILED, INTERRUPTED, Refused, refusing
-from skyplane_orchestration.cli.so_far import INTERRUPTED_CODE, Interrupted
-from skyplane_orchestration.cli.terminal import (
+from skyplane_orchestration.cli.console import (
     Terminal,
     Unwritable,
     complain,
     configure_logging,
 )
+from skyplane_orchestration.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED, Refused, refusing
+from skyplane_orchestration.cli.interrupted import INTERRUPTED_CODE, Interrupted
+from skyplane_orchestration.cli.option_names import with_option_names
+from skyplane_orchestration.cli.signals import Interrupts
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.timing import timed
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.result import TransferResult
+    from skyplane_orchestration.model.result import TransferResult
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def build_parser() -> Parser:
     )
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for name in _VERBS:
-        import_module(f"skyplane_orchestration.cli.verbs.{name}").add(verbs)
+        import_module(f"skyplane_orchestration.cli.commands.{name}").add(verbs)
     return parser
 
 
@@ -170,7 +170,7 @@ def _show_failures(result: TransferResult) -> None:
 
 def _say_how_to_resume(handle: str) -> None:
     """One short line; the handle itself goes to a file, or stays in what --json prints."""
-    from skyplane_orchestration.cli.handles import handle_folder, keep_handle
+    from skyplane_orchestration.cli.handle_files import handle_folder, keep_handle
 
     try:
         complain(

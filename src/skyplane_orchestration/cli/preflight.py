@@ -10,7 +10,7 @@ from skyplane_orchestration.errors import InvalidLocation
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
-    from skyplane_orchestration.job import TransferJob
+    from skyplane_orchestration.model.job import TransferJob
 
 
 def check_destination(client: Client, job: TransferJob) -> None:

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from skyplane_orchestration.cli.terminal import Terminal
-from skyplane_orchestration.progress import Meter, ProgressLog
-from skyplane_orchestration.wording import counted
+from skyplane_orchestration.cli.console import Terminal
+from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.transfer.progress_log import Meter, ProgressLog
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.fleet import Fleet
-    from skyplane_orchestration.outcome import TransferStatus
+    from skyplane_orchestration.model.fleet import Fleet
+    from skyplane_orchestration.transfer.results import TransferStatus
 
 
 class Progress(Protocol):

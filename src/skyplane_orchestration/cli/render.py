@@ -9,13 +9,13 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from skyplane_orchestration.cli.terminal import printable
-from skyplane_orchestration.fleet import where_gateways_run
-from skyplane_orchestration.wording import counted, duration, rate, size, throughput, usd, volume
+from skyplane_orchestration.cli.console import printable
+from skyplane_orchestration.formatting import counted, duration, rate, size, throughput, usd, volume
+from skyplane_orchestration.model.fleet import where_gateways_run
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.plan import PlanCost, TransferPlan
-    from skyplane_orchestration.result import TransferResult
+    from skyplane_orchestration.model.plan import PlanCost, TransferPlan
+    from skyplane_orchestration.model.result import TransferResult
 
 #: Rows of a dry run and failures of a result that a person is shown; JSON has all.
 SHOWN_ROWS: Final = 20

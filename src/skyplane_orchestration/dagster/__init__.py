@@ -14,10 +14,10 @@ try:
 except ModuleNotFoundError:
     raise MissingExtra.of("skyplane_orchestration.dagster", "dagster") from None
 
-from skyplane_orchestration.dagster.asset import JobOptions, build_skyplane_transfer_asset
+from skyplane_orchestration.dagster.assets import JobOptions, build_skyplane_transfer_asset
 from skyplane_orchestration.dagster.cleanup import build_skyplane_cleanup_sensor
-from skyplane_orchestration.dagster.resource import SkyplaneResource
-from skyplane_orchestration.dagster.sensor import build_skyplane_sweep_sensor
+from skyplane_orchestration.dagster.resources import SkyplaneResource
+from skyplane_orchestration.dagster.sensors import build_skyplane_sweep_sensor
 
 __all__ = [
     "JobOptions",

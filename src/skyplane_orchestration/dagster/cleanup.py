@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import dagster as dg
 
 from skyplane_orchestration.errors import SkyplaneError
-from skyplane_orchestration.identity import RunIdentity
-from skyplane_orchestration.wording import counted
+from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.model.identity import RunIdentity
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client

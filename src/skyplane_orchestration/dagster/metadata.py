@@ -7,11 +7,11 @@ from typing import Any
 
 import dagster as dg
 
-from skyplane_orchestration.fleet import where_gateways_run
-from skyplane_orchestration.job import TransferJob
-from skyplane_orchestration.lineage import this_try_facts, transfer_facts
-from skyplane_orchestration.plan import TransferPlan
-from skyplane_orchestration.result import TransferResult
+from skyplane_orchestration.lineage.facts import this_try_facts, transfer_facts
+from skyplane_orchestration.model.fleet import where_gateways_run
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.result import TransferResult
 
 Metadata = Mapping[str, dg.MetadataValue[Any]]
 

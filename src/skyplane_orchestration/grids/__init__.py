@@ -6,10 +6,8 @@ and completes what is missing; every value of a `Grid` knows where it comes from
 
 from __future__ import annotations
 
-from skyplane_orchestration.geography import GridRegion, pairwise_distance_km
-from skyplane_orchestration.grids.loading import SHIPPED, load_grid
-from skyplane_orchestration.grids.overrides import PriceOverride, read_overrides
-from skyplane_orchestration.grids.values import (
+from skyplane_orchestration.grids.geography import GridRegion, pairwise_distance_km
+from skyplane_orchestration.grids.grid import (
     FROM_OVERRIDE,
     FROM_RULES,
     FROM_TABLE,
@@ -18,6 +16,8 @@ from skyplane_orchestration.grids.values import (
     StorageLimit,
     VcpuQuota,
 )
+from skyplane_orchestration.grids.loader import SHIPPED, load_grid
+from skyplane_orchestration.grids.price_overrides import PriceOverride, read_overrides
 
 __all__ = [
     "FROM_OVERRIDE",

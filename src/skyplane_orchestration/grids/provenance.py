@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from skyplane_orchestration.geography import pairwise_distance_km
-from skyplane_orchestration.grids.overrides import first_match
-from skyplane_orchestration.grids.prices import FROM_OVERRIDE, FROM_RULES, applied_rule
-from skyplane_orchestration.grids.values import FROM_TABLE, Grid, InstanceType
+from skyplane_orchestration.grids.geography import pairwise_distance_km
+from skyplane_orchestration.grids.grid import FROM_TABLE, Grid, InstanceType
+from skyplane_orchestration.grids.price_overrides import first_match
+from skyplane_orchestration.grids.price_rules import FROM_OVERRIDE, FROM_RULES, applied_rule
 
 MEASURED, MODELLED, UNKNOWN = "measured", "modelled", "unknown"
 

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.geography import Floats, GridRegion
-from skyplane_orchestration.grids.rows import Findings, Row, read_rows
-from skyplane_orchestration.grids.values import (
+from skyplane_orchestration.grids.geography import Floats, GridRegion
+from skyplane_orchestration.grids.grid import (
     FROM_TABLE,
     InstanceType,
     Mask,
@@ -22,6 +21,7 @@ from skyplane_orchestration.grids.values import (
     StorageLimit,
     VcpuQuota,
 )
+from skyplane_orchestration.grids.rows import Findings, Row, read_rows
 from skyplane_orchestration.region import KNOWN_CLOUDS
 
 FROM_SHIPPED = "shipped"

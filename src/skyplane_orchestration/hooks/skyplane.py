@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
 from skyplane_orchestration.client import Client
-from skyplane_orchestration.credentials import CredentialSources
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.grids import load_grid
-from skyplane_orchestration.hooks.connection import Settings
-from skyplane_orchestration.hooks.credentials import credentials_from_connection
-from skyplane_orchestration.identity import RunIdentity
+from skyplane_orchestration.hooks.settings import Settings
+from skyplane_orchestration.hooks.store_credentials import credentials_from_connection
+from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.provider_info import CONNECTION_TYPE, UI_FIELD_BEHAVIOUR
+from skyplane_orchestration.security.credentials import CredentialSources
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from skyplane_gateway.stores import Credentials
-    from skyplane_orchestration.location import Location
+    from skyplane_orchestration.model.location import Location
 
 #: Scheme of the `credential_ref`s that name an Airflow connection.
 CREDENTIAL_SCHEME: Final = "airflow"

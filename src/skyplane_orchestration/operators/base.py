@@ -14,11 +14,11 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from skyplane_orchestration.errors import SkyplaneError, TransferFailed
-from skyplane_orchestration.job import TransferJob
-from skyplane_orchestration.location import Location
+from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.operators.templates import refuse_unrendered
-from skyplane_orchestration.result import TransferResult
-from skyplane_orchestration.wording import counted
 
 if TYPE_CHECKING:
     import jinja2

@@ -8,7 +8,7 @@ from airflow.providers.common.compat.sdk import TaskGroup, TriggerRule
 
 from skyplane_orchestration.operators.base import DEFAULT_CONNECTION
 from skyplane_orchestration.operators.finish import SkyplaneFinishOperator
-from skyplane_orchestration.operators.job_arguments import JobArguments
+from skyplane_orchestration.operators.job import JobArguments
 from skyplane_orchestration.operators.plan import SkyplanePlanOperator
 from skyplane_orchestration.operators.provision import SkyplaneProvisionOperator
 from skyplane_orchestration.operators.teardown import SkyplaneTeardownOperator

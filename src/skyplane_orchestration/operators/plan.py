@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from skyplane_orchestration.operators.job_arguments import SkyplaneJobOperator
-from skyplane_orchestration.progress import heading
-from skyplane_orchestration.wording import counted
+from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.operators.job import SkyplaneJobOperator
+from skyplane_orchestration.transfer.progress_log import heading
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

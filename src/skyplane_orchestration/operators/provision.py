@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from skyplane_orchestration.fleet import where_gateways_run
+from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.model.fleet import where_gateways_run
+from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.operators.base import SkyplaneOperator
-from skyplane_orchestration.plan import TransferPlan
-from skyplane_orchestration.wording import counted
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid, TeardownIncomplete
-from skyplane_orchestration.location import Location
+from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.operators.base import SkyplaneOperator
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.fleet import Fleet
+from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.operators.base import SkyplaneOperator
-from skyplane_orchestration.wording import counted
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg

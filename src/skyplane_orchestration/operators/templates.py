@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.job import TransferJob
-from skyplane_orchestration.location import Location, holds_template
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location, holds_template
 
 
 def refuse_unrendered(name: str, value: Any) -> None:

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
-from skyplane_orchestration.fleet import Fleet, where_gateways_run
-from skyplane_orchestration.lineage import transfer_facts
-from skyplane_orchestration.operators.job_arguments import SkyplaneJobOperator
-from skyplane_orchestration.progress import ProgressLog, heading
-from skyplane_orchestration.wording import counted, duration, size, throughput, usd
+from skyplane_orchestration.formatting import counted, duration, size, throughput, usd
+from skyplane_orchestration.lineage.facts import transfer_facts
+from skyplane_orchestration.model.fleet import Fleet, where_gateways_run
+from skyplane_orchestration.operators.job import SkyplaneJobOperator
+from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
 
     from skyplane_orchestration.client import Client
-    from skyplane_orchestration.job import TransferJob
-    from skyplane_orchestration.result import TransferResult
-    from skyplane_orchestration.steering import SubmittedTransfer
+    from skyplane_orchestration.model.job import TransferJob
+    from skyplane_orchestration.model.result import TransferResult
+    from skyplane_orchestration.transfer.control import SubmittedTransfer
 
 
 class SkyplaneTransferOperator(SkyplaneJobOperator):

@@ -10,21 +10,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.planner.answer import PROOF_S, plan
     from skyplane_orchestration.planner.baselines import best_relay, default_objective, direct
-    from skyplane_orchestration.planner.chart import frontier_svg
     from skyplane_orchestration.planner.check import violations
     from skyplane_orchestration.planner.comparison import Comparison, compare
+    from skyplane_orchestration.planner.explain import Explanation, explain_plan
     from skyplane_orchestration.planner.multicast import (
         default_multicast_objective,
         multicast_plan,
         multicast_violations,
     )
+    from skyplane_orchestration.planner.optimize import PROOF_S, plan
     from skyplane_orchestration.planner.pareto import frontier
-    from skyplane_orchestration.planner.picture import plan_svg
+    from skyplane_orchestration.planner.plots.frontier_chart import frontier_svg
+    from skyplane_orchestration.planner.plots.plan_map import plan_svg
+    from skyplane_orchestration.planner.pricing.transfer_services import quote_services
     from skyplane_orchestration.planner.problem import build_problem
-    from skyplane_orchestration.planner.reasons import Explanation, explain_plan
-    from skyplane_orchestration.planner.services import quote_services
 
 __all__ = [
     "PROOF_S",
@@ -50,23 +50,23 @@ __all__ = [
 #: No module here has the name of what it holds: a submodule that is imported becomes an
 #: attribute of its package.
 _HOMES: Final = {
-    "PROOF_S": "answer",
+    "PROOF_S": "optimize",
     "Comparison": "comparison",
-    "Explanation": "reasons",
+    "Explanation": "explain",
     "best_relay": "baselines",
     "build_problem": "problem",
     "compare": "comparison",
     "default_multicast_objective": "multicast",
     "default_objective": "baselines",
     "direct": "baselines",
-    "explain_plan": "reasons",
+    "explain_plan": "explain",
     "frontier": "pareto",
-    "frontier_svg": "chart",
+    "frontier_svg": "plots.frontier_chart",
     "multicast_plan": "multicast",
     "multicast_violations": "multicast",
-    "plan": "answer",
-    "plan_svg": "picture",
-    "quote_services": "services",
+    "plan": "optimize",
+    "plan_svg": "plots.plan_map",
+    "quote_services": "pricing.transfer_services",
     "violations": "check",
 }
 

@@ -12,26 +12,26 @@ from itertools import pairwise
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import (
+from skyplane_orchestration.model.job import (
     ANY_REGION,
     NO_LIMITS,
     Limits,
     MinimizeCost,
     Policy,
 )
-from skyplane_orchestration.plan import SolverReport, TransferPlan
-from skyplane_orchestration.planner.assemble import Request, assemble
+from skyplane_orchestration.model.plan import SolverReport, TransferPlan
+from skyplane_orchestration.planner.build_plan import Request, assemble
+from skyplane_orchestration.planner.constraint_names import NO_ROUTE
 from skyplane_orchestration.planner.decode import Overlay
-from skyplane_orchestration.planner.limit_names import NO_ROUTE
-from skyplane_orchestration.planner.options import (
+from skyplane_orchestration.planner.instance_options import (
     MEASURED_CONNECTIONS,
     chosen_type,
     quota_of,
     read_limit_gbps,
     write_limit_gbps,
 )
-from skyplane_orchestration.planner.places import crosses_no_edge
 from skyplane_orchestration.planner.problem import may_relay
+from skyplane_orchestration.planner.single_region import crosses_no_edge
 
 #: The rate that is asked for where no edge is crossed, so that no path gives one.
 _RATE_WITHOUT_EDGES_GBPS = 1.0

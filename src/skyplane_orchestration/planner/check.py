@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator
 from itertools import pairwise
 
 from skyplane_orchestration.grids import Grid, InstanceType
-from skyplane_orchestration.job import NO_LIMITS, Limits
-from skyplane_orchestration.multicast_plan import MulticastPlan
-from skyplane_orchestration.plan import TransferPlan
+from skyplane_orchestration.model.job import NO_LIMITS, Limits
+from skyplane_orchestration.model.multicast_plan import MulticastPlan
+from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.units import usd_per_gbit_to_usd_per_gb, usd_per_hour_to_usd_per_s
 
 #: Connections over which a grid's rates were measured, stated again on purpose.

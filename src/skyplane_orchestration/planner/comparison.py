@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import (
+from skyplane_orchestration.model.job import (
     ANY_REGION,
     NO_LIMITS,
     Deadline,
@@ -23,12 +23,12 @@ from skyplane_orchestration.job import (
     Policy,
     objective_to_dict,
 )
-from skyplane_orchestration.plan import PlanCost, TransferPlan
-from skyplane_orchestration.planner.answer import PROOF_S, plan
+from skyplane_orchestration.model.plan import PlanCost, TransferPlan
 from skyplane_orchestration.planner.baselines import baselines, default_objective
-from skyplane_orchestration.planner.places import crosses_no_edge
-from skyplane_orchestration.planner.question import LEAST_GBPS
-from skyplane_orchestration.planner.services import ServiceQuote, quote_services
+from skyplane_orchestration.planner.objectives import LEAST_GBPS
+from skyplane_orchestration.planner.optimize import PROOF_S, plan
+from skyplane_orchestration.planner.pricing.transfer_services import ServiceQuote, quote_services
+from skyplane_orchestration.planner.single_region import crosses_no_edge
 
 SCHEMA_VERSION: Final = 1
 #: A price that no plan has: the ceiling under which throughput alone counts.

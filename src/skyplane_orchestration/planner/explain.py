@@ -1,239 +1,314 @@
-"""In words: which limits bind, and why there is no plan and what would do.
-
-Figures in a refusal are rounded so that a second request for them is accepted.
-"""
+"""Why a plan is what it is, in words whose every number is a plan that was made as well."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
 
 from skyplane_orchestration.errors import PlanInfeasible
-from skyplane_orchestration.grids import Grid, InstanceType
-from skyplane_orchestration.job import Limits
-from skyplane_orchestration.planner.decode import Overlay, decode
-from skyplane_orchestration.planner.limit_names import (
-    CONNECTION_LIMIT_IN,
-    CONNECTION_LIMIT_OUT,
-    COST_CEILING,
-    DEADLINE,
-    EGRESS_LIMIT,
-    INGRESS_LIMIT,
-    INSTANCE_QUOTA,
-    NO_ROUTE,
-    POLICY_MAX_JOB_USD,
-    STORAGE_READ,
-    STORAGE_WRITE,
-    THROUGHPUT_FLOOR,
-    VCPU_QUOTA,
+from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.model.job import (
+    ANY_REGION,
+    NO_LIMITS,
+    Limits,
+    MaximizeThroughput,
+    MinimizeCost,
+    Objective,
+    Policy,
+    objective_from_dict,
 )
-from skyplane_orchestration.planner.options import (
-    quota_of,
-    read_limit_gbps,
-    write_limit_gbps,
-)
-from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.solution import Integers, Relaxation
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.planner.baselines import direct
+from skyplane_orchestration.planner.constraint_names import INSTANCE_QUOTA, VCPU_QUOTA
+from skyplane_orchestration.planner.infeasibility import in_words
+from skyplane_orchestration.planner.optimize import plan
 
-Names = tuple[str, ...]
+#: The budget of "what would more money buy", relative to the plan's own.
+MORE_MONEY: Final = 1.1
+#: A price is met again by a solver only to about this much.
+_SAME: Final = 1 + 1e-6
+#: What is nearer to the plan than this (relative) is no change worth a sentence.
+_WORTH_SAYING: Final = 1e-3
 
-#: A limit that is used up to this share counts as full.
-_TIGHT = 1e-4
-#: A shadow price below this is the solver's noise.
-_WORTH = 1e-6
-#: Significant digits of a figure that a second request may use, and the solver's noise.
-_DIGITS = 5
-_NOISE = 1e-9
+#: Plans again for another objective, without some regions or within other limits.
+Again = Callable[[Objective, tuple[str, ...], Limits], TransferPlan | None]
 
 
-def rounded_down(value: float) -> float:
-    """A figure that is reached: at most `value`, in five significant digits."""
-    scale = _scale(value)
-    return math.floor(value * scale * (1 + _NOISE)) / scale if value > 0 else 0.0
+@dataclass(frozen=True, slots=True)
+class RelayWorth:
+    """What one relay is good for.
 
-
-def rounded_up(value: float) -> float:
-    """A figure that suffices: at least `value`, in five significant digits."""
-    scale = _scale(value)
-    return math.ceil(value * scale * (1 - _NOISE)) / scale if value > 0 else 0.0
-
-
-def _scale(value: float) -> float:
-    return float(10.0 ** (_DIGITS - 1 - math.floor(math.log10(value)))) if value > 0 else 1.0
-
-
-#: What the name of a limit means; the region, if any, follows.
-_WORDS = {
-    THROUGHPUT_FLOOR: "the throughput that was asked for",
-    DEADLINE: "the deadline",
-    COST_CEILING: "the price ceiling",
-    POLICY_MAX_JOB_USD: "the most that the policy lets a job cost",
-    INSTANCE_QUOTA: "the number of instances in",
-    VCPU_QUOTA: "the number of vCPUs in",
-    STORAGE_READ: "what can be read from the store in",
-    STORAGE_WRITE: "what can be written to the store in",
-    EGRESS_LIMIT: "what the instances can send from",
-    INGRESS_LIMIT: "what the instances can receive in",
-    CONNECTION_LIMIT_OUT: "the connections of the instances out of",
-    CONNECTION_LIMIT_IN: "the connections of the instances into",
-}
-
-
-def in_words(name: str) -> str:
-    """A name of `TransferPlan.binding` for people, with the name itself."""
-    kind, _, tag = name.partition(" ")
-    words = _WORDS.get(name) or f"{_WORDS.get(kind, kind)} {tag}".rstrip()
-    return f"{words} ({name if name in _WORDS else kind})"
-
-
-# ---------------------------------------------------------------- what binds
-
-
-def binding_limits(
-    overlay: Overlay, limits: Limits, ends: tuple[str, str], grid: Grid
-) -> tuple[str, ...]:
-    """Names of the limits that the overlay has used up: `limit region`.
-
-    A region's rate and connection limits grow with its instances, so they bind only where
-    its quota allows no more of them.
+    Attributes:
+        tag: region of the relay.
+        flow_gbps: what the plan sends over it.
+        egress_usd_per_gb: egress that a byte over it pays from source to destination, on
+            average over the plan's paths through it.
+        gbps_without: the most for the plan's own money when this region may not relay; None
+            where that buys nothing then.
+        money_without: the cheapest at the plan's own rate then; None where that rate is out
+            of reach.
     """
-    names = slow_stores(limits, ends, overlay.throughput_gbps, grid)
-    for tag, count in overlay.instances.items():
-        kind = overlay.types[tag]
-        quota = quota_of(grid, tag, kind, limits)
-        tight = list(_tight(overlay, tag, kind)) if count >= quota.instances else []
-        names.extend([f"{quota.name} {tag}", *tight] if tight else [])
-    return tuple(names)
+
+    tag: str
+    flow_gbps: float
+    egress_usd_per_gb: float
+    gbps_without: float | None
+    money_without: float | None
 
 
-def slow_stores(limits: Limits, ends: tuple[str, str], gbps: float, grid: Grid) -> list[str]:
-    """The stores at the ends that give or take no more than this rate."""
-    read = read_limit_gbps(grid, ends[0], limits)
-    write = write_limit_gbps(grid, ends[1], limits)
-    return [
-        f"{name} {tag}"
-        for name, tag, most in ((STORAGE_READ, ends[0], read), (STORAGE_WRITE, ends[1], write))
-        if most is not None and most * (1 - _TIGHT) <= gbps
-    ]
+@dataclass(frozen=True, slots=True)
+class MoreInstances:
+    """What the same objective gets where one quota allows one instance more in each region.
+
+    Attributes:
+        quota: `instance_quota` or `vcpu_quota`.
+        limits: those with the larger quota.
+        plan: the plan within them.
+    """
+
+    quota: str
+    limits: Limits
+    plan: TransferPlan
 
 
-def _tight(overlay: Overlay, tag: str, kind: InstanceType) -> Iterator[str]:
-    outward = [edge for edge in overlay.flows if edge[0] == tag]
-    inward = [edge for edge in overlay.flows if edge[1] == tag]
-    uses = {
-        EGRESS_LIMIT: (sum(overlay.flows[e] for e in outward), kind.egress_gbps),
-        INGRESS_LIMIT: (sum(overlay.flows[e] for e in inward), kind.ingress_gbps),
-        CONNECTION_LIMIT_OUT: (
-            sum(overlay.connections[e] for e in outward),
-            kind.connection_limit,
-        ),
-        CONNECTION_LIMIT_IN: (
-            sum(overlay.connections[e] for e in inward),
-            kind.connection_limit,
-        ),
-    }
-    for name, (used, each) in uses.items():
-        if used >= each * overlay.instances[tag] * (1 - _TIGHT):
-            yield f"{name} {tag}"
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a plan is what it is.
+
+    Money is USD for the whole job where the plan has a volume, with boot, minimum billing and
+    requests; else USD per GB as in (4a).
+
+    Attributes:
+        plan: what is explained.
+        direct: the direct path with one instance at each end; None where there is none.
+        direct_egress_usd_per_gb: egress of the direct edge; None where there is none.
+        relays: what each relay is good for, in order of their names.
+        more: one more instance per region, where that is a change; else None.
+        money, more_money: the plan's, and a tenth more.
+        gbps_for_more: the most for a tenth more; None for a plan without edges.
+    """
+
+    plan: TransferPlan
+    direct: TransferPlan | None
+    direct_egress_usd_per_gb: float | None
+    relays: tuple[RelayWorth, ...]
+    more: MoreInstances | None
+    money: float
+    more_money: float
+    gbps_for_more: float | None
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        return tuple(_sentences(self))
 
 
-# ---------------------------------------------------------------- why there is no plan
+def money_of(answer: TransferPlan) -> float:
+    """USD for the job, or USD per GB for a plan without a volume."""
+    total = answer.cost.total_usd
+    return answer.cost.usd_per_gb if total is None else total
 
 
-def infeasible(problem: PlanProblem, limits: Limits, grid: Grid) -> PlanInfeasible:
-    """The error for a goal that nothing reaches: what binds, and how much would go."""
-    # Loads the solver, which refusals within one region do without.
-    from skyplane_orchestration.planner.search import largest_throughput
-
-    src, dst = problem.tags[problem.src], problem.tags[problem.dst]
-    largest = largest_throughput(problem)
-    if largest is None:
-        return PlanInfeasible(
-            f"there is no way from {src} to {dst}: the grid has no usable edge, an end may"
-            " have no instance, or the policy leaves no relay",
-            binding=(NO_ROUTE,),
-            most_gbps=0.0,
-        )
-    most = rounded_down(largest[0].throughput_gbps)
-    names = _what_holds(problem, largest, limits, grid)
-    counts = decode(largest[0]).instances
-    words = [_with_count(name, counts) for name in names]
-    return PlanInfeasible(
-        f"no plan moves {problem.goal_gbps:g} Gbit/s from {src} to {dst}; the most is"
-        f" {most:g} Gbit/s. What binds: {', '.join(words)}. Ask for"
-        " less, raise the limits, choose larger instance types, or let more regions relay",
-        binding=names,
-        most_gbps=most,
-    )
-
-
-def _with_count(name: str, instances: Mapping[str, int]) -> str:
-    """A limit in words, with how many instances a quota has allowed."""
-    kind, _, tag = name.partition(" ")
-    if kind not in (INSTANCE_QUOTA, VCPU_QUOTA):
-        return in_words(name)
-    return f"{in_words(name)}: {instances.get(tag, 0)} instances"
-
-
-def _what_holds(
-    problem: PlanProblem,
-    largest: tuple[Integers, Relaxation],
-    limits: Limits,
+def explain_plan(
     grid: Grid,
-) -> Names:
-    """Names of what stops more throughput: what the largest plan has used up.
+    answer: TransferPlan,
+    *,
+    limits: Limits = NO_LIMITS,
+    policy: Policy = ANY_REGION,
+    proof_s: float = 0.0,
+) -> Explanation:
+    """Explain a plan by planning again: without each relay, and for more of what binds.
 
-    Where whole instances leave it a little of everything, what the relaxation has.
+    The arguments are those that the plan was made with; see `plan`. Proofs would not change
+    the words, so no time is given to them. What the policy lets a job cost is left aside.
+    Raises what `plan` raises, except for PlanInfeasible, which is an answer here.
     """
-    overlay = decode(largest[0])
-    ends = problem.tags[problem.src], problem.tags[problem.dst]
-    names = binding_limits(overlay, limits, ends, grid)
-    return names or tuple(
-        f"{name} {tag}"
-        for name, prices in largest[1].region_price.items()
-        for tag, price in zip(problem.tags, prices, strict=False)
-        if len(prices) == problem.region_count and price > _WORTH
+    money = money_of(answer)
+    if not answer.edges:
+        return Explanation(answer, None, None, (), None, money, money * MORE_MONEY, None)
+
+    def again(
+        objective: Objective, without: tuple[str, ...] = (), within: Limits = limits
+    ) -> TransferPlan | None:
+        try:
+            return plan(
+                grid,
+                answer.src,
+                answer.dst,
+                objective,
+                volume_gb=answer.volume_gb,
+                limits=within,
+                policy=Policy(policy.allow, (*policy.exclude, *without)),
+                proof_s=proof_s,
+            )
+        except PlanInfeasible:
+            return None
+
+    alone = _direct(grid, answer, limits)
+    dearer = again(_for_money(answer, money * MORE_MONEY)) if money > 0 else None
+    return Explanation(
+        answer,
+        alone,
+        alone.edges[0].usd_per_gb if alone else None,
+        tuple(_worth(answer, tag, again, limits) for tag in answer.relays),
+        _one_more(grid, answer, again, limits),
+        money,
+        money * MORE_MONEY,
+        dearer.throughput_gbps if dearer else None,
     )
 
 
-def too_late(ends: tuple[str, str], asked_s: float, least_s: float, names: Names) -> PlanInfeasible:
-    """The error for a deadline that nothing meets.
+def _requests_usd(answer: TransferPlan) -> float:
+    """Plans made again do not know how many objects there are: requests are put aside."""
+    return 0.0 if answer.volume_gb is None else answer.cost.request_usd or 0.0
 
-    Args:
-        least_s: the earliest deadline that is met.
-        names: what binds beside the deadline.
-    """
-    least = rounded_up(least_s)
-    return PlanInfeasible(
-        f"no plan from {ends[0]} to {ends[1]} is done in {asked_s:g} s, with the time that"
-        f" gateways take to come up; the earliest deadline is {least:g} s. Allow more time or"
-        " raise the limits",
-        binding=(DEADLINE, *names),
-        least_s=least,
+
+def _for_money(answer: TransferPlan, money: float) -> MaximizeThroughput:
+    if answer.volume_gb is None:
+        return MaximizeThroughput(max_usd_per_gb=money)
+    return MaximizeThroughput(max_cost_usd=money - _requests_usd(answer))
+
+
+def _worth(answer: TransferPlan, tag: str, again: Again, limits: Limits) -> RelayWorth:
+    paths = [path for path in answer.paths if tag in path.regions]
+    flow = sum(path.flow_gbps for path in paths)
+    prices = {(edge.src, edge.dst): edge.usd_per_gb for edge in answer.edges}
+    paid = sum(path.flow_gbps * prices[hop] for path in paths for hop in pairwise(path.regions))
+    money = money_of(answer) * _SAME
+    fastest = again(_for_money(answer, money), (tag,), limits) if money > 0 else None
+    cheapest = again(MinimizeCost(answer.throughput_gbps / _SAME), (tag,), limits)
+    return RelayWorth(
+        tag,
+        flow,
+        paid / flow,
+        fastest.throughput_gbps if fastest else None,
+        money_of(cheapest) + _requests_usd(answer) if cheapest else None,
     )
 
 
-def too_dear_per_gb(ends: tuple[str, str], asked: float, least_usd_per_gb: float) -> PlanInfeasible:
-    """The error for a price per GB that every plan exceeds."""
-    least = rounded_up(least_usd_per_gb)
-    return PlanInfeasible(
-        f"no plan from {ends[0]} to {ends[1]} costs {asked:g} USD per GB or less;"
-        f" the cheapest costs {least:g} USD per GB. Raise the ceiling",
-        binding=(COST_CEILING,),
-        least_usd_per_gb=least,
+def _direct(grid: Grid, answer: TransferPlan, limits: Limits) -> TransferPlan | None:
+    try:
+        return direct(grid, answer.src, answer.dst, 1, limits=limits)
+    except PlanInfeasible:
+        return None
+
+
+def _one_more(
+    grid: Grid, answer: TransferPlan, again: Again, limits: Limits
+) -> MoreInstances | None:
+    """The same objective with a quota of one more, where that binds and brings something."""
+    for quota, larger in _larger_quotas(grid, answer, limits):
+        better = again(objective_from_dict(answer.objective), (), larger)
+        if better is None:
+            continue
+        saved = 1 - (money_of(better) + _requests_usd(answer)) / (money_of(answer) or 1.0)
+        gained = better.throughput_gbps / answer.throughput_gbps - 1
+        is_rate = answer.objective.get("kind") == "maximize-throughput"
+        if (gained if is_rate else saved) > _WORTH_SAYING:
+            return MoreInstances(quota, larger, better)
+    return None
+
+
+def _larger_quotas(
+    grid: Grid, answer: TransferPlan, limits: Limits
+) -> Iterator[tuple[str, Limits]]:
+    bound = {name for name, _, tag in (text.partition(" ") for text in answer.binding) if tag}
+    if INSTANCE_QUOTA in bound:
+        per_type = {kind.instance_limit for kind in grid.types if kind.cloud != "local"}
+        given = limits.instance_limit
+        if given is None and len(per_type) == 1:
+            given = per_type.pop()
+        if given is not None:
+            yield INSTANCE_QUOTA, replace(limits, instance_limit=given + 1)
+    if VCPU_QUOTA in bound:
+        vcpus = {kind.name: kind.vcpus for kind in grid.types}
+        used = {tag.partition(":")[0]: vcpus[group.type] for tag, group in answer.instances.items()}
+        larger = {cloud: count + used.get(cloud, 0) for cloud, count in limits.vcpu_quota.items()}
+        yield VCPU_QUOTA, replace(limits, vcpu_quota=larger)
+
+
+# ---------------------------------------------------------------- in words
+
+
+def _sentences(why: Explanation) -> Iterator[str]:
+    answer = why.plan
+    if not answer.edges:
+        yield "No bytes travel between regions, so there is nothing to choose."
+        return
+    if answer.binding:
+        yield f"What binds: {'; '.join(in_words(name) for name in answer.binding)}."
+    else:
+        yield "No limit binds: nothing cheaper was found at the rate asked for or above."
+    if why.direct is None:
+        yield "There is no direct path."
+    else:
+        there = why.direct.throughput_gbps, why.direct.cost.usd_per_gb
+        yield (
+            f"The direct path with one instance at each end moves {there[0]:.2f} Gbit/s at"
+            f" {there[1]:.4f} USD per GB; the plan moves"
+            f" {_rate_change(answer.throughput_gbps, there[0])} at"
+            f" {_money_change(answer.cost.usd_per_gb, there[1], 'USD per GB')}."
+        )
+    for relay in why.relays:
+        yield _relay_sentence(why, relay)
+    if not why.relays:
+        yield "No relay is used."
+    if why.more is not None:
+        yield _more_sentence(why, why.more)
+    if why.gbps_for_more is not None:
+        yield (
+            f"10 % more money ({_money(why.more_money, _unit(why))}) would buy"
+            f" {_rate_change(why.gbps_for_more, answer.throughput_gbps)}."
+        )
+
+
+def _relay_sentence(why: Explanation, relay: RelayWorth) -> str:
+    egress = f"{relay.egress_usd_per_gb:.4f} USD per GB of egress"
+    if why.direct_egress_usd_per_gb is not None:
+        egress += f" (direct: {why.direct_egress_usd_per_gb:.4f})"
+    if relay.gbps_without is None:
+        rate = "the plan's money buys nothing"
+    else:
+        change = _rate_change(relay.gbps_without, why.plan.throughput_gbps)
+        rate = f"the plan's money buys {change}"
+    if relay.money_without is None:
+        price = "the plan's rate is out of reach"
+    else:
+        price = f"the plan's rate costs {_money_change(relay.money_without, why.money, _unit(why))}"
+    return (
+        f"{relay.tag} carries {relay.flow_gbps:.2f} Gbit/s at {egress}; without it {rate}"
+        f" and {price}."
     )
 
 
-def too_dear(
-    ends: tuple[str, str], asked_usd: float, least_usd: float, *, is_policy: bool
-) -> PlanInfeasible:
-    """The error for a total that every plan exceeds: the objective's ceiling, or the policy's."""
-    least = rounded_up(least_usd)
-    whose = f"{POLICY_MAX_JOB_USD} is {asked_usd:g}" if is_policy else f"{asked_usd:g} is allowed"
-    return PlanInfeasible(
-        f"no plan from {ends[0]} to {ends[1]} that does what is asked costs so little in USD:"
-        f" {whose}, the cheapest costs {least:g} USD with boot, minimum billing and requests."
-        f" Raise the {'policy' if is_policy else 'ceiling'} or move less",
-        binding=(POLICY_MAX_JOB_USD if is_policy else COST_CEILING,),
-        least_usd=least,
-    )
+def _more_sentence(why: Explanation, more: MoreInstances) -> str:
+    if more.quota == INSTANCE_QUOTA:
+        what = f"One more instance per region ({more.limits.instance_limit})"
+    else:
+        quotas = ", ".join(f"{cloud} {count}" for cloud, count in more.limits.vcpu_quota.items())
+        what = f"vCPUs for one more instance per region ({quotas})"
+    if why.plan.objective.get("kind") == "maximize-throughput":
+        gain = _rate_change(more.plan.throughput_gbps, why.plan.throughput_gbps)
+        return f"{what} would make it {gain}."
+    money = money_of(more.plan) + _requests_usd(why.plan)
+    return f"{what} would bring the price to {_money_change(money, why.money, _unit(why))}."
+
+
+def _unit(why: Explanation) -> str:
+    return "USD per GB" if why.plan.volume_gb is None else "USD"
+
+
+def _money(amount: float, unit: str) -> str:
+    return f"{amount:.4f} {unit}" if unit == "USD per GB" or amount < 1 else f"{amount:.2f} {unit}"
+
+
+def _rate_change(gbps: float, other: float) -> str:
+    word = "more" if gbps >= other else "less"
+    return f"{gbps:.2f} Gbit/s ({abs(gbps - other):.2f} {word})"
+
+
+def _money_change(money: float, other: float, unit: str) -> str:
+    word = "more" if money >= other else "less"
+    digits = 4 if unit == "USD per GB" or money < 1 else 2
+    return f"{money:.{digits}f} {unit} ({abs(money - other):.{digits}f} {word})"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from skyplane_orchestration.planner.limit_names import (
+from skyplane_orchestration.planner.constraint_names import (
     CONNECTION_LIMIT_IN,
     CONNECTION_LIMIT_OUT,
     COST_CEILING,

@@ -17,7 +17,7 @@ import numpy as np
 
 from skyplane_orchestration.errors import ConfigurationInvalid, SolverFailed
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import (
+from skyplane_orchestration.model.job import (
     ANY_REGION,
     NO_LIMITS,
     Limits,
@@ -25,25 +25,25 @@ from skyplane_orchestration.job import (
     Policy,
     objective_to_dict,
 )
-from skyplane_orchestration.plan import SolverReport, TransferPlan
-from skyplane_orchestration.planner.answer import PROOF_S, plan, require_volume
-from skyplane_orchestration.planner.assemble import Request, assemble
-from skyplane_orchestration.planner.breakpoints import RelaxedFrontier, relaxed_frontier
+from skyplane_orchestration.model.plan import SolverReport, TransferPlan
+from skyplane_orchestration.planner.build_plan import Request, assemble
 from skyplane_orchestration.planner.check import violations
+from skyplane_orchestration.planner.constraint_names import THROUGHPUT_FLOOR
 from skyplane_orchestration.planner.decode import decode
-from skyplane_orchestration.planner.explain import binding_limits, infeasible, too_dear
 from skyplane_orchestration.planner.formulation import cost_per_second, policy_rows
-from skyplane_orchestration.planner.limit_names import THROUGHPUT_FLOOR
-from skyplane_orchestration.planner.places import crosses_no_edge
+from skyplane_orchestration.planner.infeasibility import binding_limits, infeasible, too_dear
+from skyplane_orchestration.planner.objectives import LEAST_GBPS
+from skyplane_orchestration.planner.optimize import PROOF_S, plan, require_volume
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
-from skyplane_orchestration.planner.question import LEAST_GBPS
-from skyplane_orchestration.planner.search import (
+from skyplane_orchestration.planner.relaxed_frontier import RelaxedFrontier, relaxed_frontier
+from skyplane_orchestration.planner.search.optimum import (
     OPTIMAL_GAP,
     SCALE,
     cheapest,
     fastest,
     relative_gap,
 )
+from skyplane_orchestration.planner.single_region import crosses_no_edge
 from skyplane_orchestration.planner.solution import Integers
 from skyplane_orchestration.planner.solve import solve_integers
 

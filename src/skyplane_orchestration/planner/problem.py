@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
-from skyplane_orchestration.job import ANY_REGION, NO_LIMITS, Limits, Policy
-from skyplane_orchestration.planner.limit_names import POLICY
-from skyplane_orchestration.planner.options import (
+from skyplane_orchestration.model.job import ANY_REGION, NO_LIMITS, Limits, Policy
+from skyplane_orchestration.planner.constraint_names import POLICY
+from skyplane_orchestration.planner.instance_options import (
     MEASURED_CONNECTIONS,
     quota_of,
     read_limit_gbps,

@@ -11,6 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from skyplane_orchestration.planner.constraint_names import (
+    COST_CEILING,
+    INSTANCE_QUOTA,
+    THROUGHPUT_FLOOR,
+    THROUGHPUT_MOST,
+)
 from skyplane_orchestration.planner.formulation import (
     RowBlock,
     choice_rows,
@@ -18,14 +24,7 @@ from skyplane_orchestration.planner.formulation import (
     model_rows,
     stacked,
 )
-from skyplane_orchestration.planner.limit_names import (
-    COST_CEILING,
-    INSTANCE_QUOTA,
-    THROUGHPUT_FLOOR,
-    THROUGHPUT_MOST,
-)
-from skyplane_orchestration.planner.problem import Floats, Mask, PlanProblem
-from skyplane_orchestration.planner.programs import (
+from skyplane_orchestration.planner.highs import (
     QUICK,
     QUICKEST,
     Program,
@@ -33,6 +32,7 @@ from skyplane_orchestration.planner.programs import (
     minimise,
     minimise_within,
 )
+from skyplane_orchestration.planner.problem import Floats, Mask, PlanProblem
 from skyplane_orchestration.planner.solution import Integers, Relaxation
 
 #: Edges that join the relaxation at a time: fewer take more rounds, more make rounds longer.

@@ -16,11 +16,11 @@ from typing import Final
 import numpy as np
 
 from skyplane_orchestration.errors import PlanInfeasible, SolverFailed
-from skyplane_orchestration.job import MaximizeThroughput, Objective
+from skyplane_orchestration.model.job import MaximizeThroughput, Objective
 from skyplane_orchestration.planner.decode import ROUNDING, Overlay
-from skyplane_orchestration.planner.objectives import Candidate, priced
+from skyplane_orchestration.planner.job_cost import Candidate, priced
+from skyplane_orchestration.planner.objectives import Question
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.question import Question
 
 #: A path carries at least this share of the rate.
 LEAST_SHARE: Final = 0.01

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.fleet import Fleet
-from skyplane_orchestration.plan import TransferPlan
-from skyplane_orchestration.sweep_report import SweepReport
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.sweep_report import SweepReport
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.authority import Authority
+    from skyplane_orchestration.security.authority import Authority
 
 
 @dataclass(frozen=True, slots=True)

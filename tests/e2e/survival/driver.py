@@ -12,16 +12,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from skyplane_orchestration.authority import FleetSecret
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import TransferFailed
-from skyplane_orchestration.fleet import Fleet
-from skyplane_orchestration.identity import RunIdentity
-from skyplane_orchestration.job import TransferJob
-from skyplane_orchestration.outcome import TransferStatus
-from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
-from skyplane_orchestration.result import TransferResult
-from skyplane_orchestration.steering import SubmittedTransfer
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
+from skyplane_orchestration.security.authority import FleetSecret
+from skyplane_orchestration.transfer.control import SubmittedTransfer
+from skyplane_orchestration.transfer.results import TransferStatus
 
 
 def _say(kind: str, document: dict[str, Any]) -> None:

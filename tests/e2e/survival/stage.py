@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from skyplane_orchestration.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
 
 REPOSITORY: Final = Path(__file__).resolve().parents[3]
 

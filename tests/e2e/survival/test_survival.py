@@ -27,10 +27,10 @@ from tests.e2e.survival.objects import ObjectSet, digests_below, fill, object_se
 from tests.e2e.survival.stage import ClientProcess, Killer, Proxy, kill_points
 from tests.faults import versitygw
 
-from skyplane_orchestration.identity import RunIdentity
-from skyplane_orchestration.job import Limits, TransferJob
-from skyplane_orchestration.location import Location
-from skyplane_orchestration.plan import InstanceGroup, TransferPlan
+from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.job import Limits, TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -24,7 +24,7 @@ from skyplane_gateway.errors import (
     SkyplaneError,
     StaleEpoch,
 )
-from skyplane_orchestration.authority import Authority, FleetSecret
+from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 KEY = "ab" * 16
 NODE = "aws:us-east-1/0"

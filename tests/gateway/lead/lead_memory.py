@@ -25,15 +25,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOutcome
 from skyplane_gateway.config import MIB, Route, Topology, TransferSpec
-from skyplane_gateway.destination import Destination
 from skyplane_gateway.errors import PermissionDenied
-from skyplane_gateway.journals import JournalFolder
-from skyplane_gateway.lead import ledger
-from skyplane_gateway.lead.journal import DoneRow, FailedRow, Journal, UploadRow, rule_digest
+from skyplane_gateway.journal import state
+from skyplane_gateway.journal.document import DoneRow, FailedRow, Journal, UploadRow, rule_digest
+from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.lead.peers import SinkPeer
 from skyplane_gateway.lead.transfer import Crew, LeadTransfer
-from skyplane_gateway.orders import ChunkOrder, ChunkOutcome, RangeOutcome
+from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, StoreSpec, Wants
 from skyplane_gateway.stores.memory import create_bucket
@@ -207,7 +207,7 @@ def full_journal(spec: TransferSpec, length: int, count: int) -> Journal:
     keys = (f"{FOLDER}{names[number]}" for number in numbers)
 
     def rows(limit_bytes: int, make: Callable[[str], Any]) -> list[Any]:
-        bounded: ledger.BoundedRows[Any] = ledger.BoundedRows(limit_bytes)
+        bounded: state.BoundedRows[Any] = state.BoundedRows(limit_bytes)
         for key in keys:
             if not bounded.add(key, make(key)):
                 break
@@ -216,12 +216,12 @@ def full_journal(spec: TransferSpec, length: int, count: int) -> Journal:
     def done(key: str, *, is_last: bool = False) -> DoneRow:
         return DoneRow(key, '"0"', '"0"', SIZE_BYTES, 1, is_last)
 
-    last = rows(ledger.LAST_DONE_BYTES, lambda key: done(key, is_last=True))
-    done_rows = rows(ledger.DONE_BYTES, done)
-    begun = rows(ledger.BEGUN_BYTES, str)
+    last = rows(state.LAST_DONE_BYTES, lambda key: done(key, is_last=True))
+    done_rows = rows(state.DONE_BYTES, done)
+    begun = rows(state.BEGUN_BYTES, str)
     through = min((row.key for row in done_rows), default=FOLDER)
-    behind = rows(ledger.BEHIND_BYTES, str)
-    failed = rows(ledger.FAILED_BYTES, lambda key: FailedRow(key, "permission-denied"))
+    behind = rows(state.BEHIND_BYTES, str)
+    failed = rows(state.FAILED_BYTES, lambda key: FailedRow(key, "permission-denied"))
     uploads = tuple(
         UploadRow(f"{FOLDER}upload {number:03}", None, f"upload {number:03}", '"0"', 100, 10)
         for number in range(64)
@@ -268,7 +268,7 @@ async def lead(case: str, count: int) -> dict[str, Any]:
         )
         await transfer.run()
     gc.collect()
-    ledgers = sum(isinstance(one, ledger.Ledger) for one in gc.get_objects())
+    ledgers = sum(isinstance(one, state.Ledger) for one in gc.get_objects())
     status = {**transfer.status(), "ledgers": ledgers}
     transfer.report.close()
     return status

@@ -1,295 +1,416 @@
+"""A lead that dies after any event, before or after its effect, and is succeeded."""
+
 from __future__ import annotations
 
-from dataclasses import replace
+import asyncio
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from skyplane_gateway.lead.journal import DoneRow, FailedRow, Journal, UploadRow
-from skyplane_gateway.lead.resume import IN_DOUBT_S, Doubt, Past, keep_parts
-from skyplane_gateway.selection import Selection
+from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.errors import ChecksumMismatch
+from skyplane_gateway.journal.document import DoneRow, Journal, UploadRow
+from skyplane_gateway.journal.store import JournalFolder
+from skyplane_gateway.journal.writer import JournalKeeper, take_over
+from skyplane_gateway.lead.resume import Recovery, Settled
+from skyplane_gateway.lead.resume_rules import Past
+from skyplane_gateway.selection import Selection, SelectionRule, is_published_last, select
+from skyplane_gateway.sink.destination import Destination
+from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import (
     IF_ABSENT,
-    UNCONDITIONAL,
+    ObjectAttributes,
     ObjectInfo,
+    ObjectStore,
     PartInfo,
     Precondition,
+    StoreSpec,
+)
+from skyplane_gateway.stores.memory import create_bucket, delete_bucket
+from skyplane_gateway.stores.readback import read_crc32c
+
+KEY = "cd" * 16
+RULE = "the rule"
+FOLDER = "out/"
+PART = 4
+
+
+class Died(BaseException):
+    """The end of a process: nothing of it runs on."""
+
+
+def bucket() -> ObjectStore:
+    spec = StoreSpec("memory", uuid.uuid4().hex)
+    create_bucket(spec.bucket)
+    return open_store(spec)
+
+
+def body_of(store: ObjectStore, info: ObjectInfo) -> bytes:
+    buffer = bytearray(info.size_bytes)
+    with store.read(info.key, offset=0, length=info.size_bytes, if_match=info.etag) as reader:
+        reader.readinto(memoryview(buffer))
+    return bytes(buffer)
+
+
+@dataclass
+class World:
+    """Both stores, and what was sent in the present epoch."""
+
+    conflict: str
+    source: ObjectStore = field(default_factory=bucket)
+    there: ObjectStore = field(default_factory=bucket)
+    sent: list[tuple[str, str, int]] = field(default_factory=list)
+    epoch: int = 0
+    outcomes: dict[str, str] = field(default_factory=dict)
+    #: Epochs in which every object came to its end.
+    ended: set[int] = field(default_factory=set)
+
+    def content(self) -> dict[str, bytes]:
+        return {row.key: body_of(self.there, row) for row in self.there.list("")}
+
+    def wanted(self) -> dict[str, bytes]:
+        rows = self.source.list("")
+        return {FOLDER + row.key: body_of(self.source, row) for row in rows}
+
+    def close(self) -> None:
+        for store in (self.source, self.there):
+            delete_bucket(store.spec.bucket)
+
+    def confirmed(self) -> set[tuple[str, str, int]]:
+        """Parts and objects that the newest journal and the store agree on: number 0 is a
+        whole object."""
+        found: set[tuple[str, str, int]] = set()
+        stored = JournalFolder(self.there, FOLDER, KEY).read().readable
+        if not stored:
+            return found
+        journal = stored[-1].journal
+        etags = {row.key: row.etag for row in self.there.list("")}
+        found |= {
+            (row.key, row.source_etag, 0) for row in journal.done if etags.get(row.key) == row.etag
+        }
+        opened = {(row.key, row.upload_id) for row in self.there.list_uploads("")}
+        for row in journal.uploads:
+            if row.upload_id is not None and (row.key, row.upload_id) in opened:
+                for part in self.there.list_parts(row.key, row.upload_id):
+                    found.add((row.key, row.source_etag, part.number))
+        return found
+
+
+class Lead:
+    """As much of a lead as has to do with the journal; dies at its `life`-th act."""
+
+    def __init__(self, world: World, life: int | None, after_effect: bool) -> None:
+        self.world = world
+        self._life = life
+        self._after_effect = after_effect
+        self._acts = 0
+        self._destination = Destination(world.there, "stored")
+
+    def _act(self, effect: Any) -> Any:
+        self._acts += 1
+        if self._life is not None and self._acts >= self._life:
+            if self._acts == self._life and self._after_effect:
+                effect()
+            raise Died
+        return effect()
+
+    async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        answer: dict[str, Any] = self._act(lambda: self._destination.run(verb, arguments))
+        await asyncio.sleep(0)
+        return answer
+
+    async def run(self) -> None:
+        world = self.world
+        world.epoch += 1
+        inherited = await take_over(self.call, FOLDER, KEY, world.epoch, RULE)
+        identity = Journal(KEY, world.epoch, RULE, PART, writer=uuid.uuid4().hex)
+        self.keeper = JournalKeeper(self.call, FOLDER, identity, inherited.journal, interval_s=0.0)
+        keeping = asyncio.create_task(self.keeper.run())
+        try:
+            await self.keeper.flush()
+            self.recovery = Recovery(Past(inherited.journal), self.call, self, self.keeper.place())
+            await self.recovery.abort_strays(inherited.strays, self.keeper)
+            await self._everything()
+        finally:
+            keeping.cancel()
+            (ending,) = await asyncio.gather(keeping, return_exceptions=True)
+            if isinstance(ending, Died):
+                raise ending
+        world.ended.add(world.epoch)
+        await self.call("delete_journals", self.keeper.place())
+
+    async def head(self, key: str) -> ObjectInfo:
+        return self.world.source.head(key)
+
+    async def crc32c(self, info: ObjectInfo) -> int | None:
+        return read_crc32c(self.world.source, info, info.size_bytes)
+
+    async def _everything(self) -> None:
+        rule = SelectionRule("", FOLDER, conflict=self.world.conflict)
+        rows = list(select(rule, self.world.source.list, self.world.there.list))
+        last = [row for row in rows if is_published_last(row.destination_key)]
+        first = [row for row in rows if not is_published_last(row.destination_key)]
+        for group, is_last in ((first, False), (last, True)):
+            for start in range(0, len(group), 3):
+                moves = []
+                for row in group[start : start + 3]:
+                    self.keeper.listed(row.destination_key, is_last=is_last)
+                    moves.append(self._move(row, is_last))
+                for result in await asyncio.gather(*moves, return_exceptions=True):
+                    if isinstance(result, BaseException):
+                        raise result
+
+    async def _move(self, row: Selection, is_last: bool) -> None:
+        key = row.destination_key
+        settled = await self.recovery.settle(row, is_last=is_last)
+        if settled.gone is not None:
+            self.keeper.aborted(key, settled.gone.upload_id)
+        row = settled.row
+        self.world.outcomes[key] = "copied"
+        if settled.is_finished:
+            if settled.done is not None:
+                self.keeper.committed(settled.done)
+            else:
+                self.keeper.skipped(key)
+        elif row.action == "skip":
+            self.world.outcomes[key] = "skipped"
+            self.keeper.skipped(key)
+        elif row.action == "refuse":
+            self.world.outcomes[key] = "failed"
+            self.keeper.failed(key, "already-exists")
+        elif row.source.size_bytes <= PART:
+            await self._put(row)
+        else:
+            await self._upload(row, settled)
+
+    def _sends(self, row: Selection, number: int) -> None:
+        self.world.sent.append((row.destination_key, row.source.etag, number))
+
+    async def _put(self, row: Selection) -> None:
+        if self.world.conflict == "fail":
+            await self.keeper.flush()  # The rule would hold it against the next lead.
+        body = body_of(self.world.source, row.source)
+        self._sends(row, 0)
+        info = self._act(
+            lambda: self._destination.put(
+                row.destination_key, body, crc32c(body), ObjectAttributes(), row.precondition
+            )
+        )
+        self._enter(row, info.etag, crc32c(body))
+
+    async def _upload(self, row: Selection, settled: Settled) -> None:
+        key, body = row.destination_key, body_of(self.world.source, row.source)
+        upload = settled.upload
+        if upload is None:
+            upload = UploadRow(
+                key, None, row.source.key, row.source.etag, row.source.size_bytes, PART
+            )
+            self.keeper.intent(upload)
+            await self.keeper.flush()
+            answer = await self.call(
+                "create", {"key": key, "attributes": None, "is_journaled": True}
+            )
+            self.keeper.created(key, answer["upload_id"])
+            upload_id = answer["upload_id"]
+        else:
+            upload_id = upload.upload_id
+        parts = []
+        for number in range(1, -(-len(body) // PART) + 1):
+            piece = body[(number - 1) * PART : number * PART]
+            part = settled.parts.get(number)
+            if part is None:
+                self._sends(row, number)
+                part = await self._part(key, upload_id, number, piece)
+            parts.append(part)
+        self.keeper.committing(key, crc32c(body))
+        await self.keeper.flush()
+        answer = await self.call(
+            "complete",
+            {
+                "key": key,
+                "upload_id": upload_id,
+                "parts": [part.to_dict() for part in parts],
+                "precondition": row.precondition.to_dict(),
+                "size_bytes": len(body),
+                "crc32c": crc32c(body),
+            },
+        )
+        self._enter(row, answer["etag"], crc32c(body))
+
+    async def _part(self, key: str, upload_id: str, number: int, piece: bytes) -> PartInfo:
+        await asyncio.sleep(0)
+        part: PartInfo = self._act(
+            lambda: self._destination.put_part(
+                key, upload_id, number, piece, (number - 1) * PART, crc32c(piece)
+            )
+        )
+        return part
+
+    def _enter(self, row: Selection, etag: str, crc: int) -> None:
+        size = row.source.size_bytes
+        self.keeper.committed(DoneRow(row.destination_key, etag, row.source.etag, size, crc))
+
+
+def live(world: World, life: int | None, after_effect: bool) -> bool:
+    """One epoch; whether it came to its end."""
+    confirmed = world.confirmed()
+    world.sent.clear()
+    try:
+        asyncio.run(Lead(world, life, after_effect).run())
+    except Died:
+        # Dead after its last act, with nothing of it left: it had succeeded.
+        is_whole = world.epoch in world.ended and not list(world.there.list(f"{FOLDER}.skyplane"))
+    else:
+        is_whole = True
+    sent = set(world.sent)
+    assert len(sent) == len(world.sent)
+    again = {row for row in sent & confirmed if row[2] > 0}
+    again |= {row for row in sent if (row[0], row[1], 0) in confirmed}
+    assert not again, "what journal and store confirm was sent again"
+    return is_whole
+
+
+NAMES = ("_SUCCESS", "a", "b/1", "b/2", "c", "d", "e", "f")
+
+worlds = st.fixed_dictionaries(
+    {
+        "conflict": st.sampled_from(["replace", "fail", "skip"]),
+        "sizes": st.dictionaries(st.sampled_from(NAMES), st.integers(0, 14), min_size=1),
+        "there": st.sets(st.sampled_from(NAMES), max_size=3),
+        "deaths": st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=6),
+        "changes": st.lists(st.integers(0, 7), max_size=6),
+    }
 )
 
-SOURCE = ObjectInfo("from/k", 25, "v1", 100.0)
-THERE = ObjectInfo("k", 25, "w1", 300.0)
-START = Journal(transfer_key="ab" * 16, epoch=1, rule="r", chunk_bytes=10, began_unix_s=200.5)
-DONE = DoneRow("k", "w1", "v1", 25, 7)
-UPLOAD = UploadRow("k", "id", "from/k", "v1", 25, 10)
 
-ABSENT = Selection(SOURCE, "k", None, "copy", "it is not there", IF_ABSENT)
-REPLACES = Selection(SOURCE, "k", THERE, "copy", "it replaces", Precondition(if_match="w1"))
-REFUSED = Selection(SOURCE, "k", THERE, "refuse", "it is there", UNCONDITIONAL)
-SKIPPED = replace(REFUSED, action="skip")
-ROWS = [ABSENT, REPLACES, REFUSED, SKIPPED]
-
-
-def past(**fields: object) -> Past:
-    return Past(replace(START, **fields))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("row", ROWS)
-@pytest.mark.parametrize("journal", [None, START])
-def test_without_a_past_the_rule_decides(row: Selection, journal: Journal | None) -> None:
-    judgement = Past(journal).judge(row)
-    assert (judgement.verdict, judgement.row, judgement.upload) == ("as-selected", row, None)
-
-
-@pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
-def test_what_we_wrote_and_is_still_there_is_finished(row: Selection) -> None:
-    judgement = past(done=(DONE,)).judge(row)
-    assert (judgement.verdict, judgement.done) == ("finished", DONE)
-
-
-@pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
-def test_an_object_of_ours_whose_source_changed_is_replaced_whatever_the_rule(
-    row: Selection,
-) -> None:
-    judgement = past(done=(replace(DONE, source_etag="v0"),)).judge(row)
-    assert judgement.verdict == "as-selected"
-    assert judgement.row.action == "copy"
-    assert judgement.row.precondition == Precondition(if_match="w1")
+@settings(max_examples=150, deadline=None)
+@given(worlds)
+def test_whatever_dies_whenever_the_last_lead_brings_it_home(case: dict[str, Any]) -> None:
+    world = World(case["conflict"])
+    try:
+        for name, size in case["sizes"].items():
+            world.source.put(name, name.encode()[:1] * size)
+        if world.conflict == "replace":
+            for name in case["there"]:
+                world.there.put(FOLDER + name, b"an older object")
+        changes = list(case["changes"]) if world.conflict == "replace" else []
+        for life, after_effect in case["deaths"]:
+            if live(world, life, after_effect):
+                break
+            if changes:
+                names = sorted(case["sizes"])
+                name = names[changes.pop(0) % len(names)]
+                world.source.put(name, bytes([len(changes)]) * case["sizes"][name])
+        else:
+            assert live(world, None, False)
+        content, wanted = world.content(), world.wanted()
+        assert {key: content.get(key) for key in wanted} == wanted
+        assert set(world.outcomes.values()) <= {"copied", "skipped"}
+        assert set(content) - set(wanted) <= {FOLDER + name for name in case["there"]}
+        assert list(world.there.list_uploads("")) == []
+    finally:
+        world.close()
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_what_somebody_removed_or_replaced_since_is_the_rules(row: Selection) -> None:
-    judgement = past(done=(replace(DONE, etag="w0"),)).judge(row)
-    assert (judgement.verdict, judgement.row) == ("as-selected", row)
+@pytest.mark.parametrize("conflict", ["replace", "fail", "skip"])
+@pytest.mark.parametrize("after_effect", [True, False])
+def test_a_death_at_every_single_act(conflict: str, after_effect: bool) -> None:
+    life = 0
+    while True:
+        life += 1
+        world = World(conflict)
+        try:
+            for name, size in (("a", 3), ("b", 10), ("_SUCCESS", 0)):
+                world.source.put(name, name.encode()[:1] * size)
+            is_over = live(world, life, after_effect)
+            if not is_over:
+                assert live(world, None, False)
+            assert world.content() == world.wanted()
+            assert list(world.there.list_uploads("")) == []
+        finally:
+            world.close()
+        if is_over:
+            assert life > 12
+            return
 
 
-@pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
-def test_through_speaks_for_what_has_the_size_and_is_well_younger(row: Selection) -> None:
-    assert past(through="k").judge(row).verdict == "finished"
-    assert past(through="j").judge(row).verdict == "as-selected"
-    shorter = replace(row, destination=replace(THERE, size_bytes=24))
-    assert past(through="k").judge(shorter).verdict == "as-selected"
+OLD = ObjectAttributes(content_type="binary/octet-stream")
+NEW = ObjectAttributes(content_type="text/csv", metadata=(("owner", "finance"),))
 
 
-@pytest.mark.parametrize("source_s", [180.1, 299.0, 300.0, 301.0])
-def test_a_source_written_about_when_its_copy_was_is_copied_again(source_s: float) -> None:
-    """Between its reading and the commit of its copy it may have been written again."""
-    source = replace(SOURCE, last_modified=source_s)
-    assert source_s + IN_DOUBT_S > THERE.last_modified
-    journal = past(through="k")
-    assert journal.judge(replace(REPLACES, source=source)).verdict == "as-selected"
-    # It may be ours, so it is no reason to fail; what a rule keeps is left alone.
-    judgement = journal.judge(replace(REFUSED, source=source))
-    assert (judgement.verdict, judgement.crc32c) == ("compare", None)
-    assert judgement.otherwise is not None
-    assert judgement.otherwise.row.action == "refuse"
-    judgement = journal.judge(replace(SKIPPED, source=source))
-    assert (judgement.verdict, judgement.row.action) == ("as-selected", "skip")
-    assert "an earlier epoch may have copied it" in judgement.row.reason
+class Mended:
+    """A source whose object was copied, and then given another content type. The lead that
+    copies it again died when the commit was about to begin."""
+
+    def __init__(self, action: str) -> None:
+        self.source, self.there = bucket(), bucket()
+        self.body = b"b" * (2 * PART)
+        self.source.put("k", self.body, attributes=NEW)
+        self.there.put("k", self.body, attributes=OLD)
+        info = self.source.head("k")
+        upload_id = self.there.create_upload("k", NEW)
+        row = UploadRow("k", upload_id, "k", info.etag, len(self.body), PART, crc32c(self.body))
+        journal = Journal(KEY, 1, RULE, PART, writer="w", uploads=(row,))
+        self.recovery = Recovery(Past(journal), self.call, self, {})
+        left = self.there.head("k")
+        fence = Precondition(if_match=left.etag)
+        self.row = Selection(info, "k", left, action, "", fence)  # type: ignore[arg-type]
+
+    async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return Destination(self.there, "stored").run(verb, arguments)
+
+    async def head(self, key: str) -> ObjectInfo:
+        return self.source.head(key)
+
+    async def crc32c(self, info: ObjectInfo) -> int:
+        return crc32c(self.body)
 
 
-@pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
-@pytest.mark.parametrize("source_s", [100.0, 300.0])
-def test_checksums_tell_more_than_times(row: Selection, source_s: float) -> None:
-    source = replace(SOURCE, last_modified=source_s, crc32c=7)
-    equal = replace(row, source=source, destination=replace(THERE, crc32c=7))
-    assert past(through="k").judge(equal).verdict == "finished"
-    other = replace(row, source=source, destination=replace(THERE, crc32c=8))
-    assert past(through="k").judge(other).verdict != "finished"
+def test_an_older_object_of_the_same_bytes_is_not_taken_for_the_copy() -> None:
+    """It was, and kept the content type that had been mended at the source."""
+    mended = Mended("copy")
+    settled = asyncio.run(mended.recovery.settle(mended.row))
+    assert not settled.is_finished
+    assert settled.upload is not None
+    assert [row.upload_id for row in mended.there.list_uploads("")] == [settled.upload.upload_id]
 
 
-@pytest.mark.parametrize("fields", [{"began_unix_s": 301.0}, {"began_unix_s": None}])
-def test_what_a_rule_keeps_was_copied_earlier_only_if_it_came_since_the_begin(
-    fields: dict[str, object],
-) -> None:
-    journal = past(through="k", **fields)
-    judgement = journal.judge(SKIPPED)
-    assert (judgement.verdict, judgement.row) == ("as-selected", SKIPPED)
-    # Under a rule that keeps nothing of others, what has ended was copied.
-    assert journal.judge(REPLACES).verdict == "finished"
+@pytest.mark.parametrize("seen", ["committed", "gone", "refuse"])
+def test_what_has_the_attributes_of_the_copy_or_is_kept_anyhow_is_finished(seen: str) -> None:
+    mended = Mended("refuse" if seen == "refuse" else "copy")
+    if seen == "committed":
+        mended.there.put("k", mended.body, attributes=NEW)
+    elif seen == "gone":
+        mended.source.delete("k")
+    settled = asyncio.run(mended.recovery.settle(mended.row))
+    assert settled.is_finished
+    assert list(mended.there.list_uploads("")) == []
 
 
-def test_a_store_tells_whole_seconds_of_what_came_in_the_second_of_the_begin() -> None:
-    assert past(through="k", began_unix_s=300.9).judge(SKIPPED).verdict == "finished"
+@pytest.mark.parametrize("seen", ["equal", "gone"])
+def test_what_a_rule_keeps_is_compared_where_it_may_be_an_unverified_write(seen: str) -> None:
+    mended = Mended("skip")
+    if seen == "gone":
+        mended.there.delete("k")
+    settled = asyncio.run(mended.recovery.settle(mended.row))
+    assert (settled.is_finished, settled.row.action) == (
+        (True, "skip") if seen == "equal" else (False, "copy")
+    )
+    assert seen == "equal" or settled.row.precondition == IF_ABSENT
+    assert list(mended.there.list_uploads("")) == []
 
 
-def test_through_does_not_speak_for_what_is_not_there() -> None:
-    assert past(through="k").judge(ABSENT).verdict == "as-selected"
-
-
-@pytest.mark.parametrize(
-    "fields", [{"begun": ("k",)}, {"failed": (FailedRow("k", "c"),), "failed_count": 1}]
-)
-def test_through_does_not_speak_for_those_it_passed_by_name(fields: dict[str, object]) -> None:
-    assert past(through="z", **fields).judge(REPLACES).verdict == "as-selected"
-
-
-def test_through_does_not_speak_for_those_published_last() -> None:
-    assert past(through="z").judge(REPLACES, is_last=True).verdict == "as-selected"
-
-
-def test_what_had_begun_is_compared_before_it_is_refused() -> None:
-    judgement = past(begun=("k",)).judge(REFUSED)
-    assert (judgement.verdict, judgement.crc32c) == ("compare", None)
-    assert judgement.otherwise is not None
-    assert (judgement.otherwise.verdict, judgement.otherwise.row) == ("as-selected", REFUSED)
-    other = replace(REFUSED, destination=replace(THERE, size_bytes=1))
-    assert past(begun=("k",)).judge(other).verdict == "as-selected"
-
-
-DOUBTS: list[dict[str, object]] = [
-    {"begun": ("k",)},
-    {"through": "z", "begun": ("k",)},
-    {"through": "z", "failed": (FailedRow("k", "permission-denied"),), "failed_count": 1},
-    {"failed": (FailedRow("k", "checksum-mismatch"),), "failed_count": 1},
-    {"begun": ("k",), "done": (replace(DONE, etag="w0"),)},
-    {"uploads": (replace(UPLOAD, crc32c=7),)},
-]
-
-
-@pytest.mark.parametrize("fields", DOUBTS)
-def test_what_a_rule_keeps_and_nobody_has_verified_is_compared(fields: dict[str, object]) -> None:
-    """It may be our own write: kept unseen, a failure would become a success by a retry."""
-    judgement = past(**fields).judge(SKIPPED)
-    assert (judgement.verdict, judgement.row) == ("compare", SKIPPED)
-    assert judgement.otherwise is not None
-    assert (judgement.otherwise.verdict, judgement.otherwise.row) == ("unproved", SKIPPED)
-    assert judgement.otherwise.upload == judgement.upload
-
-
-@pytest.mark.parametrize("fields", [*DOUBTS, {"uploads": (UPLOAD,)}])
-@pytest.mark.parametrize("version", ["v1", "v2"])
-def test_a_rule_that_replaces_other_bytes_replaces_those_of_ours(
-    fields: dict[str, object], version: str
-) -> None:
-    journal = replace(START, **fields)  # type: ignore[arg-type]
-    row = replace(SKIPPED, source=replace(SOURCE, etag=version))
-    judgement = Past(journal, Doubt(replaces_different=True)).judge(row)
-    assert judgement.verdict == "compare"
-    assert judgement.otherwise is not None
-    assert judgement.otherwise.verdict == "as-selected"
-    assert judgement.otherwise.row.action == "copy"
-    assert judgement.otherwise.row.precondition == Precondition(if_match="w1")
-    assert judgement.otherwise.upload == judgement.upload
-
-
-@pytest.mark.parametrize(
-    ("there", "fields"),
-    [
-        (THERE, {"begun": ("k",), "began_unix_s": 300.5 + IN_DOUBT_S}),
-        (replace(THERE, size_bytes=24), {"begun": ("k",)}),
-        (replace(THERE, last_modified=99.0), {"begun": ("k",)}),
-        (THERE, {"failed": (FailedRow("k", "already-exists"),), "failed_count": 1}),
-        (THERE, {"failed": (FailedRow("k", "precondition-failed"),), "failed_count": 1}),
-        (THERE, {"done": (replace(DONE, etag="w0"),)}),
-        (THERE, {"through": "j"}),
-        (THERE, {"begun": ("k",), "began_unix_s": None}),
-    ],
-    ids=["before", "size", "older", "refused", "a stranger's", "replaced", "unnamed", "no begin"],
-)
-def test_what_a_rule_keeps_and_cannot_be_an_unverified_write_is_kept(
-    there: ObjectInfo, fields: dict[str, object]
-) -> None:
-    row = replace(SKIPPED, destination=there)
-    judgement = past(**fields).judge(row)
-    assert (judgement.verdict, judgement.row) == ("as-selected", row)
-
-
-@pytest.mark.parametrize("fields", DOUBTS)
-def test_a_transfer_that_verifies_nothing_keeps_what_the_rule_keeps(
-    fields: dict[str, object],
-) -> None:
-    doubt = Doubt.of(conflict="skip", verify="none", trusts_checksum=False)
-    judgement = Past(replace(START, **fields), doubt).judge(SKIPPED)  # type: ignore[arg-type]
-    kept = judgement.otherwise or judgement
-    assert (kept.verdict, kept.row) == ("as-selected", SKIPPED)
-    # Of a commit that had begun it is known what came of it, when it is that.
-    assert (judgement.verdict == "compare") == ("uploads" in fields)
-
-
-def test_what_had_begun_is_compared_only_where_objects_are_there_before_they_are_verified() -> None:
-    begun, failed = DOUBTS[0], DOUBTS[2]
-    for verify, trusts, verdict in (
-        ("stored", True, "as-selected"),
-        ("stored", False, "compare"),
-        ("reread", True, "compare"),
-    ):
-        doubt = Doubt.of(conflict="skip", verify=verify, trusts_checksum=trusts)
-        there = Past(replace(START, **begun), doubt)  # type: ignore[arg-type]
-        assert there.judge(SKIPPED).verdict == verdict
-        assert Past(replace(START, **failed), doubt).judge(SKIPPED).verdict == "compare"  # type: ignore[arg-type]
-
-
-def test_an_upload_that_a_stranger_came_before_is_aborted_and_the_stranger_kept() -> None:
-    judgement = past(uploads=(UPLOAD,)).judge(SKIPPED)
-    assert (judgement.verdict, judgement.upload, judgement.row) == ("as-selected", UPLOAD, SKIPPED)
-
-
-@pytest.mark.parametrize("code", ["store-unavailable", "precondition-failed", "checksum-mismatch"])
-@pytest.mark.parametrize("through", [None, "z"])
-def test_what_failed_is_compared_before_it_is_refused(code: str, through: str | None) -> None:
-    """It may have failed because what we had written could not be compared."""
-    journal = past(through=through, failed=(FailedRow("k", code),), failed_count=1)
-    judgement = journal.judge(REFUSED)
-    assert (judgement.verdict, judgement.crc32c) == ("compare", None)
-    assert judgement.otherwise is not None
-    assert judgement.otherwise.row == REFUSED
-
-
-def test_what_was_refused_is_refused_again_and_not_read() -> None:
-    failed = FailedRow("k", "already-exists")
-    judgement = past(through="z", failed=(failed,), failed_count=1).judge(REFUSED)
-    assert (judgement.verdict, judgement.row) == ("as-selected", REFUSED)
-
-
-@pytest.mark.parametrize("row", [ABSENT, REPLACES])
-def test_an_upload_goes_on_under_the_fence_of_todays_listing(row: Selection) -> None:
-    judgement = past(uploads=(UPLOAD,)).judge(row)
-    assert (judgement.verdict, judgement.row, judgement.upload) == ("continue", row, UPLOAD)
-
-
-@pytest.mark.parametrize(
-    "change", [{"source_etag": "v0"}, {"source_key": "from/other"}, {"size_bytes": 24}]
-)
-@pytest.mark.parametrize("row", ROWS)
-def test_an_upload_of_another_version_is_aborted(row: Selection, change: dict[str, object]) -> None:
-    upload = replace(UPLOAD, **change)  # type: ignore[arg-type]
-    judgement = past(uploads=(upload,)).judge(row)
-    assert (judgement.verdict, judgement.row) == ("as-selected", row)
-    assert judgement.upload == upload
-
-
-def test_an_upload_that_nobody_knows_the_id_of_is_aborted() -> None:
-    upload = replace(UPLOAD, upload_id=None)
-    judgement = past(uploads=(upload,)).judge(ABSENT)
-    assert (judgement.verdict, judgement.upload) == ("as-selected", upload)
-
-
-def test_an_upload_whose_commit_had_begun_is_compared() -> None:
-    upload = replace(UPLOAD, crc32c=77)
-    judgement = past(uploads=(upload,)).judge(REPLACES)
-    assert (judgement.verdict, judgement.crc32c) == ("compare", 77)
-    assert judgement.otherwise is not None
-    assert judgement.otherwise.verdict == "continue"
-    # Nothing is there to compare with: the commit did not come through.
-    assert past(uploads=(upload,)).judge(ABSENT).verdict == "continue"
-
-
-def test_an_upload_in_the_way_of_which_something_stands_is_compared_or_aborted() -> None:
-    judgement = past(uploads=(UPLOAD,)).judge(REFUSED)
-    assert judgement.verdict == "compare"
-    assert judgement.otherwise is not None
-    assert (judgement.otherwise.verdict, judgement.otherwise.upload) == ("as-selected", UPLOAD)
-    assert past(uploads=(UPLOAD,)).judge(SKIPPED).verdict == "as-selected"
-
-
-def test_parts_are_kept_that_have_the_length_and_a_known_checksum() -> None:
-    good = [PartInfo(1, "a", 10, 1), PartInfo(3, "c", 5, 3)]
-    bad = [
-        PartInfo(2, "b", 10, None),
-        PartInfo(2, "b", 9, 2),
-        PartInfo(3, "c", 10, 3),
-        PartInfo(4, "d", 0, 0),
-        PartInfo(0, "e", 10, 0),
-    ]
-    for part in bad:
-        assert keep_parts(UPLOAD, [part]) == {}
-    assert keep_parts(UPLOAD, good) == {1: good[0], 3: good[1]}
+def test_other_bytes_that_may_be_an_unverified_write_stay_and_are_reported() -> None:
+    mended = Mended("skip")
+    spoilt = mended.there.put("k", b"a" + mended.body[1:])
+    with pytest.raises(ChecksumMismatch, match="earlier try") as caught:
+        asyncio.run(mended.recovery.settle(mended.row))
+    assert caught.value.is_permanent
+    assert mended.there.head("k").etag == spoilt.etag
+    assert list(mended.there.list_uploads("")) == []

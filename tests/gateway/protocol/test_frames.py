@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from skyplane_gateway.checksum import combine, crc32c
 from skyplane_gateway.protocol import (
     MAX_PAYLOAD_BYTES,
     Buffer,
@@ -18,7 +19,6 @@ from skyplane_gateway.protocol import (
     open_frame,
     seal_frame,
 )
-from skyplane_gateway.protocol.checksum import combine, crc32c
 from skyplane_gateway.protocol.frames import FRAME_OVERHEAD_BYTES
 from skyplane_gateway.protocol.limits import MAX_MANIFEST, MAX_MESSAGE
 from skyplane_gateway.protocol.sealing import PROLOGUE_BYTES, SEAL_BYTES, TAG_BYTES

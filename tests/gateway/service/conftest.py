@@ -16,20 +16,20 @@ import pytest
 
 from skyplane_gateway.config import GatewayConfig, Route, Topology, TransferSpec
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.lead.journal import (
+from skyplane_gateway.journal.document import (
     MAX_JOURNAL_BYTES,
     Journal,
     decode_journal,
     folder_of_destination,
 )
 from skyplane_gateway.main import Listening, listen
-from skyplane_gateway.selection.select import JOURNAL_FOLDER
+from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.service import GatewayService
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, StoreSpec, read_object
-from skyplane_gateway.stores.limited import open_limited
 from skyplane_gateway.stores.memory import create_bucket
-from skyplane_orchestration.authority import Authority, FleetSecret
+from skyplane_gateway.stores.wrappers.retrying import open_limited
+from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 HOST = "127.0.0.1"
 
@@ -166,7 +166,7 @@ class InProcessFleet:
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries go on at once: how long they pause is not what these tests are about."""
-    monkeypatch.setattr("skyplane_gateway.lead.pauses.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("skyplane_gateway.lead.retry.FIRST_PAUSE_S", 0.001)
 
 
 Fleets = Callable[..., Any]
@@ -325,7 +325,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Gate]:
         def open_watched(spec: StoreSpec, credentials: Any = None) -> Any:
             return _Watched(open_limited(spec, credentials), made, holds=spec == destination)
 
-        monkeypatch.setattr("skyplane_gateway.ends.open_limited", open_watched)
+        monkeypatch.setattr("skyplane_gateway.endpoints.open_limited", open_watched)
         return made
 
     return make

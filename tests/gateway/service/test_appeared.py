@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.config import MIB
-from skyplane_gateway.selection.select import JOURNAL_FOLDER
+from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
 
 SMALL = {"assembly_mib": 8, "readers": 3, "store_threads": 4}

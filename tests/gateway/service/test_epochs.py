@@ -12,8 +12,7 @@ import pytest
 
 from skyplane_gateway.config import MIB
 from skyplane_gateway.errors import StaleEpoch, UnknownTransfer
-from skyplane_gateway.journals import JournalFolder
-from skyplane_gateway.lead.journal import (
+from skyplane_gateway.journal.document import (
     DoneRow,
     FailedRow,
     Journal,
@@ -22,12 +21,13 @@ from skyplane_gateway.lead.journal import (
     journal_key,
     rule_digest,
 )
+from skyplane_gateway.journal.store import JournalFolder
+from skyplane_gateway.journal.totals import SentRow, Totals
 from skyplane_gateway.lead.peers import RemoteSource
-from skyplane_gateway.lead.totals import SentRow, Totals
-from skyplane_gateway.selection.select import JOURNAL_FOLDER
+from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.limited import open_limited
 from skyplane_gateway.stores.memory import _buckets
+from skyplane_gateway.stores.wrappers.retrying import open_limited
 
 SMALL = {"assembly_mib": 32, "readers": 8, "store_threads": 24}
 KEY = "ab" * 16
@@ -128,7 +128,7 @@ def test_an_old_lead_reports_no_success_over_what_is_not_there(
                 return self._store.put(key, *rest, **more)
 
         monkeypatch.setattr(
-            "skyplane_gateway.ends.open_limited",
+            "skyplane_gateway.endpoints.open_limited",
             lambda spec, credentials=None: (
                 Held(open_limited(spec, credentials))
                 if spec == destination
@@ -420,7 +420,7 @@ def test_the_journal_tells_of_bytes_inside_a_large_object(
 
     monkeypatch.setattr("skyplane_gateway.lead.transfer._TOTALS_S", 0.01)
     monkeypatch.setattr(
-        "skyplane_gateway.ends.open_limited",
+        "skyplane_gateway.endpoints.open_limited",
         lambda spec, credentials=None: Held(open_limited(spec, credentials)),
     )
     asyncio.run(scenario())

@@ -22,9 +22,9 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
 )
 from skyplane_gateway.protocol.frames import seal_frame
-from skyplane_gateway.selection.select import JOURNAL_FOLDER
-from skyplane_gateway.stores.limited import open_limited
-from skyplane_gateway.stores.local_errors import translate
+from skyplane_gateway.selection.rules import JOURNAL_FOLDER
+from skyplane_gateway.stores.local.errors import translate
+from skyplane_gateway.stores.wrappers.retrying import open_limited
 
 SMALL = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
 
@@ -48,7 +48,7 @@ def sabotage(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         def open_sabotaged(spec: Any, credentials: Any = None) -> Any:
             return Sabotaged(open_limited(spec, credentials))
 
-        monkeypatch.setattr("skyplane_gateway.ends.open_limited", open_sabotaged)
+        monkeypatch.setattr("skyplane_gateway.endpoints.open_limited", open_sabotaged)
 
     return make
 
@@ -70,7 +70,7 @@ def test_a_destination_that_is_full_passes_and_loses_no_object_from_the_counts(
     fleet_of: Any, kit: Any, sabotage: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing can be written, the journal included, until somebody frees some space."""
-    monkeypatch.setattr("skyplane_gateway.lead.journal_keeper._BACKOFF_S", 0.001)
+    monkeypatch.setattr("skyplane_gateway.journal.writer._BACKOFF_S", 0.001)
     is_full, has_ended = threading.Event(), threading.Event()
     is_full.set()
 

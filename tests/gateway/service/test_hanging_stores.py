@@ -16,7 +16,7 @@ from skyplane_gateway.config import MIB
 from skyplane_gateway.control import client as client_module
 from skyplane_gateway.control.client import verb_limit_s
 from skyplane_gateway.errors import StoreUnavailable
-from skyplane_gateway.stores.limited import open_limited
+from skyplane_gateway.stores.wrappers.retrying import open_limited
 
 
 class Hanging:
@@ -61,7 +61,7 @@ def test_a_destination_that_hangs_is_what_is_named(
         store = open_limited(spec, credentials)
         return Hanging(store, verbs, over) if spec == destination else store
 
-    monkeypatch.setattr("skyplane_gateway.ends.open_limited", open_hanging)
+    monkeypatch.setattr("skyplane_gateway.endpoints.open_limited", open_hanging)
     monkeypatch.setattr(client_module, "_VERB_S", 5.2)
 
     async def scenario() -> None:
@@ -95,8 +95,8 @@ def test_a_store_that_hangs_from_the_start_is_named_by_attach(
     def open_hanging(spec: Any, credentials: Any = None) -> Any:
         return Hanging(open_limited(spec, credentials), ("check",), over)
 
-    monkeypatch.setattr("skyplane_gateway.ends.open_limited", open_hanging)
-    monkeypatch.setattr("skyplane_gateway.ends._CHECKED_WITHIN_S", 0.1)
+    monkeypatch.setattr("skyplane_gateway.endpoints.open_limited", open_hanging)
+    monkeypatch.setattr("skyplane_gateway.endpoints._CHECKED_WITHIN_S", 0.1)
 
     async def scenario() -> None:
         async with fleet_of(kit.route(0, "a")) as fleet:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.config import MIB
-from skyplane_gateway.ends import Ends
+from skyplane_gateway.endpoints import Ends
 from skyplane_gateway.errors import GatewayDraining, StoreUnavailable, UnknownTransfer
-from skyplane_gateway.stores.limited import open_limited
+from skyplane_gateway.stores.wrappers.retrying import open_limited
 
 CHUNK = MIB
 SETTINGS = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
@@ -235,7 +235,7 @@ def test_an_upload_that_a_leaving_sink_may_have_begun_is_looked_for(
         opened.append(_LosesTheFirstAnswer(store, lost, len(opened)))
         return opened[-1]
 
-    monkeypatch.setattr("skyplane_gateway.ends.open_limited", open_watched)
+    monkeypatch.setattr("skyplane_gateway.endpoints.open_limited", open_watched)
 
     async def scenario() -> None:
         routes = (kit.route(0, "a", "b"), kit.route(1, "a", "d"))

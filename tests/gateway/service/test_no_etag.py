@@ -11,9 +11,9 @@ import pytest
 from tests.faults import versitygw
 
 from skyplane_gateway.config import MIB
+from skyplane_gateway.objects import is_time_pin
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import StoreSpec
-from skyplane_gateway.stores.values import is_time_pin
 
 PART = 5 * MIB
 FLEET = {"assembly_mib": 64, "readers": 3, "store_threads": 4}

@@ -13,15 +13,15 @@ import pytest
 
 from skyplane_gateway.config import MIB
 from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.control.tls import client_context
 from skyplane_gateway.errors import StaleEpoch, Throttled
-from skyplane_gateway.naming import gateway_uri
-from skyplane_gateway.selection.select import JOURNAL_FOLDER
+from skyplane_gateway.identifiers import gateway_uri
+from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import StoreSpec
-from skyplane_gateway.stores.limited import LimitedStore
-from skyplane_gateway.stores.limiter import AdaptiveLimiter, Limits
 from skyplane_gateway.stores.memory import MemoryStore
-from skyplane_gateway.tls import client_context
+from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter, Limits
+from skyplane_gateway.stores.wrappers.retrying import LimitedStore
 
 SMALL = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
 KEY = "ab" * 16
@@ -82,7 +82,7 @@ def storm_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Storm]:
         storm = Storm(set(methods))
         # The rate is not what these tests are about.
         limiter = AdaptiveLimiter(Limits(ceiling=math.inf, floor=1e9))
-        monkeypatch.setattr("skyplane_gateway.stores.limiter._ECHO_S", 1e9)
+        monkeypatch.setattr("skyplane_gateway.stores.wrappers.rate_limiter._ECHO_S", 1e9)
 
         def opened(spec: StoreSpec, credentials: Any = None) -> LimitedStore:
             store: Any = open_store(spec, credentials)
@@ -90,7 +90,7 @@ def storm_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Storm]:
                 return LimitedStore(store, AdaptiveLimiter())
             return LimitedStore(_Throttling(store, storm), limiter, pause=storm.pause)
 
-        monkeypatch.setattr("skyplane_gateway.ends.open_limited", opened)
+        monkeypatch.setattr("skyplane_gateway.endpoints.open_limited", opened)
         return storm
 
     return make
@@ -231,7 +231,7 @@ def test_a_verb_is_answered_before_its_lead_gives_the_sink_up(
                 for _ in range(SMALL["store_threads"])
             ]
             await fleet.until(lambda: storm.waiting == SMALL["store_threads"])
-            monkeypatch.setattr("skyplane_gateway.ends._VERB_WITHIN_S", 0.0)
+            monkeypatch.setattr("skyplane_gateway.endpoints._VERB_WITHIN_S", 0.0)
             late = asyncio.create_task(ends.store_verb(KEY, 1, "head", {"key": "k"}))
             # What asks no store is answered meanwhile.
             assert "capabilities" in await ends.store_verb(KEY, 1, "describe", {})
@@ -246,7 +246,7 @@ def test_a_verb_is_answered_before_its_lead_gives_the_sink_up(
 def test_an_attach_bears_a_store_that_throttles(
     fleet_of: Any, kit: Any, storm_at: Callable[..., Storm], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skyplane_gateway.ends._VERB_WITHIN_S", 0.0)
+    monkeypatch.setattr("skyplane_gateway.endpoints._VERB_WITHIN_S", 0.0)
 
     async def scenario() -> None:
         source, destination = kit.memory_spec(), kit.memory_spec()

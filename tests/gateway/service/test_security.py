@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.control.tls import client_context
 from skyplane_gateway.errors import NotAuthorised
-from skyplane_gateway.naming import gateway_uri
+from skyplane_gateway.identifiers import gateway_uri
 from skyplane_gateway.protocol import Connection, Identity, Side
-from skyplane_gateway.tls import client_context
-from skyplane_orchestration.authority import Authority, FleetSecret
+from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 
 def test_another_fleets_orchestrator_is_refused(fleet_of: Any, kit: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from skyplane_gateway.config import MIB
-from skyplane_gateway.selection.select import JOURNAL_FOLDER
+from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
 
 CHUNK = MIB

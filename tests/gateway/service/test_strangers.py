@@ -16,7 +16,7 @@ import pytest
 
 from skyplane_gateway.config import MIB
 from skyplane_gateway.protocol import Connection, Identity, Side
-from skyplane_orchestration.authority import Authority, FleetSecret
+from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 SECRET = FleetSecret(b"the secret of the service tests!!")
 DAY_S = 86400.0

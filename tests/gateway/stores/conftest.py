@@ -28,7 +28,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from tests.faults import moto_server, versitygw
 
-from skyplane_gateway.protocol.checksum import crc32c
+from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.stores import Credentials, ObjectStore, StoreSpec, open_store
 from skyplane_gateway.stores.base import ObjectInfo, PartInfo
 from skyplane_gateway.stores.memory import create_bucket, delete_bucket

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from skyplane_gateway.journals import JournalFolder, Remains
-from skyplane_gateway.lead.journal import Journal, UploadRow
-from skyplane_gateway.leftovers import Namer, find_transfers, old_uploads
+from skyplane_gateway.journal.document import Journal, UploadRow
+from skyplane_gateway.journal.orphans import Namer, find_transfers, old_uploads
+from skyplane_gateway.journal.store import JournalFolder, Remains
 
 ONE, OTHER = "ab" * 16, "cd" * 16
 

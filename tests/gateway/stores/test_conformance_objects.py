@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.errors import (
     ChecksumMismatch,
     InvalidKey,
@@ -14,7 +15,6 @@ from skyplane_gateway.errors import (
     PreconditionFailed,
     StoreError,
 )
-from skyplane_gateway.protocol.checksum import crc32c
 from skyplane_gateway.stores import Credentials, StoreSpec
 from skyplane_gateway.stores.base import IF_ABSENT, ObjectAttributes, Precondition, read_object
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.errors import (
     ChecksumMismatch,
     NotFound,
     PreconditionFailed,
     StoreError,
 )
-from skyplane_gateway.protocol.checksum import crc32c
 from skyplane_gateway.stores.base import IF_ABSENT, PartInfo, Precondition
 
 

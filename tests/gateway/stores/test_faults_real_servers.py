@@ -16,11 +16,12 @@ from tests.faults.http_proxy import FaultProxy, running
 from tests.faults.http_rules import INTERNAL_ERROR, SLOW_DOWN, Rule, random_rules
 
 from skyplane_gateway import errors
-from skyplane_gateway.protocol.checksum import crc32c
-from skyplane_gateway.stores import ObjectStore, open_store, s3_listing
+from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.stores import ObjectStore, open_store
 from skyplane_gateway.stores.base import IF_ABSENT, PartInfo
-from skyplane_gateway.stores.limited import LimitedStore
-from skyplane_gateway.stores.limiter import AdaptiveLimiter
+from skyplane_gateway.stores.s3 import listing
+from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter
+from skyplane_gateway.stores.wrappers.retrying import LimitedStore
 
 pytestmark = pytest.mark.parametrize("harness", ["s3", "versitygw"], indirect=True)
 
@@ -272,7 +273,7 @@ def test_an_object_that_appeared_refuses_the_completion(harmed: Harmed) -> None:
 
 
 def test_a_listing_is_whole_or_an_error(harmed: Harmed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_listing, "_PAGE_KEYS", 20)
+    monkeypatch.setattr(listing, "_PAGE_KEYS", 20)
     names = [f"{number:04d}" for number in range(50)]
     harmed.direct.fill(names)
     fails = Rule("answer", "GET", "list-type", nth=2, status=500, body=INTERNAL_ERROR)

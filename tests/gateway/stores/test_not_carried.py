@@ -10,7 +10,7 @@ import pytest
 
 from skyplane_gateway.stores import Credentials, StoreSpec, open_store
 from skyplane_gateway.stores.base import ObjectInfo, ObjectStore
-from skyplane_gateway.stores.s3_requests import not_carried_of
+from skyplane_gateway.stores.s3.requests import not_carried_of
 
 CREDENTIALS = Credentials({"access_key_id": "test", "secret_access_key": "test-secret"})
 

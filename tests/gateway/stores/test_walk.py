@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.stores import ObjectStore, StoreSpec, local_paths, open_store
+from skyplane_gateway.stores import ObjectStore, StoreSpec, open_store
+from skyplane_gateway.stores.local import paths
 
 FOLDERS, FILES = 20, 25
 
@@ -76,12 +77,12 @@ def test_a_page_looks_at_no_file_before_its_start(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
-    real = local_paths.info_of
+    real = paths.info_of
 
     def counting(key: str, status: os.stat_result) -> Any:
         looked.append(key)
         return real(key, status)
 
-    monkeypatch.setattr(local_paths, "info_of", counting)
+    monkeypatch.setattr(paths, "info_of", counting)
     assert page(store, "07/20", 3) == ["07/21", "07/22", "07/23"]
     assert looked == ["07/21", "07/22", "07/23"]

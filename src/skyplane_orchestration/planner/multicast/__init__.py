@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from skyplane_orchestration.planner.multicast.answer import (
+from skyplane_orchestration.planner.multicast.check import multicast_violations
+from skyplane_orchestration.planner.multicast.optimize import (
     default_multicast_objective,
     multicast_plan,
 )
-from skyplane_orchestration.planner.multicast.check import multicast_violations
 
 __all__ = ["default_multicast_objective", "multicast_plan", "multicast_violations"]

@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.job import NO_LIMITS, Limits
-from skyplane_orchestration.multicast_plan import MulticastPlan, PlanTree
+from skyplane_orchestration.model.job import NO_LIMITS, Limits
+from skyplane_orchestration.model.multicast_plan import MulticastPlan, PlanTree
 from skyplane_orchestration.planner.check import (
     above,
     beyond_region_limits,

@@ -22,9 +22,9 @@ import numpy as np
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.grids import Grid, InstanceType
-from skyplane_orchestration.job import ANY_REGION, NO_LIMITS, Limits, Policy
-from skyplane_orchestration.planner.limit_names import STORAGE_READ, STORAGE_WRITE
-from skyplane_orchestration.planner.options import (
+from skyplane_orchestration.model.job import ANY_REGION, NO_LIMITS, Limits, Policy
+from skyplane_orchestration.planner.constraint_names import STORAGE_READ, STORAGE_WRITE
+from skyplane_orchestration.planner.instance_options import (
     MEASURED_CONNECTIONS,
     chosen_type,
     quota_of,

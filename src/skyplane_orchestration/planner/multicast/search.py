@@ -19,9 +19,9 @@ from itertools import product
 import numpy as np
 
 from skyplane_orchestration.errors import SolverFailed
-from skyplane_orchestration.planner.multicast.integers import Integers, solve_integers
+from skyplane_orchestration.planner.multicast.integer_program import Integers, solve_integers
 from skyplane_orchestration.planner.multicast.problem import MulticastProblem
-from skyplane_orchestration.planner.multicast.relaxed import (
+from skyplane_orchestration.planner.multicast.relaxation import (
     SCALE,
     Aim,
     Pool,
@@ -29,7 +29,7 @@ from skyplane_orchestration.planner.multicast.relaxed import (
     priced_trees,
     relax,
 )
-from skyplane_orchestration.planner.multicast.trees import Tree, all_trees, cheapest_trees
+from skyplane_orchestration.planner.multicast.steiner_trees import Tree, all_trees, cheapest_trees
 from skyplane_orchestration.planner.problem import Floats, Ints
 from skyplane_orchestration.planner.solution import FLOW_TOLERANCE
 

@@ -1,0 +1,159 @@
+"""What the lead tells a source to send, and what the source tells it became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from skyplane_gateway.errors import SkyplaneError, from_dict
+from skyplane_gateway.schema import as_mapping, decode
+from skyplane_gateway.stores.base import UNCONDITIONAL, Precondition
+
+ChunkKind = Literal["objects", "part"]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeOrder:
+    """One range to read: a whole object, or the part of one.
+
+    Attributes:
+        source_key, etag: what to read, pinned to this version.
+        offset, length: the range in bytes.
+        destination_key: where it goes.
+        precondition: fence of the write, for whole objects.
+        strict_metadata: fail, and send nothing, where a copy would lack what the object has.
+    """
+
+    source_key: str
+    etag: str
+    offset: int
+    length: int
+    destination_key: str
+    precondition: Precondition = UNCONDITIONAL
+    strict_metadata: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "source_key": self.source_key,
+            "etag": self.etag,
+            "offset": self.offset,
+            "length": self.length,
+            "destination_key": self.destination_key,
+            "precondition": self.precondition.to_dict(),
+            "strict_metadata": self.strict_metadata,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> RangeOrder:
+        """Raises ConfigurationInvalid for a broken document."""
+        return decode(cls, data, "a range order")
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkOrder:
+    """One chunk to read and send.
+
+    Attributes:
+        chunk, attempt: identity of this sending on the wire.
+        route: number of the route that it takes.
+        kind: `objects` (one or many whole ones) or `part` (of a multipart upload).
+        upload_id, part_number: for parts.
+    """
+
+    chunk: int
+    attempt: int
+    route: int
+    kind: ChunkKind
+    ranges: tuple[RangeOrder, ...]
+    upload_id: str = ""
+    part_number: int = 0
+
+    @property
+    def length(self) -> int:
+        """Payload bytes."""
+        return sum(part.length for part in self.ranges)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "chunk": self.chunk,
+            "attempt": self.attempt,
+            "route": self.route,
+            "kind": self.kind,
+            "ranges": [part.to_dict() for part in self.ranges],
+            "upload_id": self.upload_id,
+            "part_number": self.part_number,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ChunkOrder:
+        """Raises ConfigurationInvalid for a broken document."""
+        return decode(cls, data, "a chunk order")
+
+
+@dataclass(frozen=True, slots=True)
+class RangeOutcome:
+    """What became of one range.
+
+    Attributes:
+        error: why it is not at the destination; None when it is durable.
+        etag: the store's answer (for the object or the part).
+        crc32c: of the bytes, as read at the source and confirmed by the sink.
+        at_source: the error is what the source's store said.
+        not_carried: see `ObjectInfo.not_carried`, as the source's answer told.
+    """
+
+    error: SkyplaneError | None
+    etag: str = ""
+    crc32c: int = 0
+    at_source: bool = False
+    not_carried: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        error = self.error.to_dict() if self.error is not None else None
+        return {
+            "error": error,
+            "etag": self.etag,
+            "crc32c": self.crc32c,
+            "at_source": self.at_source,
+            "not_carried": list(self.not_carried),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> RangeOutcome:
+        """Raises ConfigurationInvalid for a broken document."""
+        document = dict(as_mapping(data, "a range outcome"))
+        error = document.get("error")
+        if error is None:
+            return decode(cls, document, "a range outcome")
+        outcome = decode(cls, {**document, "error": None}, "a range outcome")
+        return replace(outcome, error=from_dict(as_mapping(error, "a range outcome: error")))
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkOutcome:
+    """The end of one sending of a chunk: an outcome per range, in the order's order."""
+
+    chunk: int
+    attempt: int
+    ranges: tuple[RangeOutcome, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "chunk": self.chunk,
+            "attempt": self.attempt,
+            "ranges": [row.to_dict() for row in self.ranges],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ChunkOutcome:
+        """Raises ConfigurationInvalid for a broken document."""
+        return decode(cls, data, "a chunk outcome")
+
+    @classmethod
+    def of_failure(
+        cls, order: ChunkOrder, error: SkyplaneError, *, at_source: bool = False
+    ) -> ChunkOutcome:
+        """The same error for every range."""
+        row = RangeOutcome(error, at_source=at_source)
+        return cls(order.chunk, order.attempt, (row,) * len(order.ranges))

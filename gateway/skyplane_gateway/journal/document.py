@@ -1,0 +1,381 @@
+"""The journal: the small document that names what a transfer has begun and ended.
+
+One object per transfer and epoch, `.skyplane/jobs/<transfer key>/<epoch>` below the folder
+of the destination. Only a hint: whatever the store does not confirm is done again, and
+what a journal does not name counts as not done. So a journal may always be older than the
+truth about objects; only the intent of an upload must be there before the upload is.
+
+Rows are bounded by bytes of their JSON (see `Ledger`), so that a journal with all its
+bounds reached stays below `MAX_JOURNAL_BYTES`, which one control call carries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from skyplane_gateway.buffers import Buffer
+from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.config import TransferSpec
+from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.journal.totals import Totals
+from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.schema import as_mapping, decode
+from skyplane_gateway.selection.key_mapping import folder_of
+from skyplane_gateway.selection.rules import JOURNAL_FOLDER
+
+SCHEMA_VERSION: Final = 1
+
+#: Longest journal that is written or read, in bytes of JSON.
+MAX_JOURNAL_BYTES: Final = 12 << 20
+
+_EPOCH_DIGITS: Final = 10
+
+_CHECKSUM: Final = "crc32c"
+
+_PLACE: Final = re.compile(
+    rf"(?P<folder>(?:.*/)?){re.escape(JOURNAL_FOLDER)}(?P<transfer_key>[0-9a-f]{{1,128}})/[^/]+",
+    re.DOTALL,
+)
+
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class DoneRow:
+    """An object at the destination, as this transfer wrote it.
+
+    Attributes:
+        key, etag: at the destination.
+        source_etag: the version that was read.
+        is_last: it is one of those that are published after all others.
+        is_fresh: its source had been written shortly before, so that times alone cannot tell
+            whether it was written again since.
+    """
+
+    key: str
+    etag: str
+    source_etag: str
+    size_bytes: int
+    crc32c: int
+    is_last: bool = False
+    is_fresh: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "etag": self.etag,
+            "source_etag": self.source_etag,
+            "size_bytes": self.size_bytes,
+            "crc32c": self.crc32c,
+            "is_last": self.is_last,
+            "is_fresh": self.is_fresh,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> DoneRow:
+        """Raises ConfigurationInvalid for a broken row."""
+        # Quickly, since there may be very many; `decode` says what is wrong.
+        with suppress(TypeError):
+            row = cls(**data)
+            texts, numbers = (row.key, row.etag, row.source_etag), (row.size_bytes, row.crc32c)
+            if (
+                all(type(text) is str for text in texts)
+                and all(type(number) is int for number in numbers)
+                and type(row.is_last) is type(row.is_fresh) is bool
+            ):
+                return row
+        return decode(cls, data, "a journal: done")
+
+
+@dataclass(frozen=True, slots=True)
+class UploadRow:
+    """A multipart upload that was begun, or is about to be.
+
+    Attributes:
+        key: at the destination.
+        upload_id: None while the store may or may not have been asked to create it.
+        source_key, source_etag, size_bytes: the version that its parts are of.
+        part_bytes: length of every part but the last.
+        attributes: digest of those that it was begun with; None where there are none to
+            tell, or an older release wrote the row.
+        crc32c: of the whole, once the commit has begun; None before.
+        noted_unix_s: of one without an id that an earlier lead has left: when that was seen
+            to live last, by the store's clock. None for one of this lead's own.
+    """
+
+    key: str
+    upload_id: str | None
+    source_key: str
+    source_etag: str
+    size_bytes: int
+    part_bytes: int
+    crc32c: int | None = None
+    noted_unix_s: float | None = None
+    attributes: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.size_bytes < 0 or self.part_bytes < 1:
+            raise ConfigurationInvalid("an upload has no negative size and parts of a byte or more")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "upload_id": self.upload_id,
+            "source_key": self.source_key,
+            "source_etag": self.source_etag,
+            "size_bytes": self.size_bytes,
+            "part_bytes": self.part_bytes,
+            "crc32c": self.crc32c,
+            "noted_unix_s": self.noted_unix_s,
+            "attributes": self.attributes,
+        }
+
+    def length_of(self, number: int) -> int:
+        """Bytes of part `number` (from 1); 0 where there is no such part."""
+        start = (number - 1) * self.part_bytes
+        return max(0, min(self.part_bytes, self.size_bytes - start)) if number >= 1 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class LostRow:
+    """Requests for an upload of which nobody had an answer: the store may have begun one, or
+    may yet.
+
+    Attributes:
+        key: at the destination.
+        since_unix_s, until_unix_s: when the first was made, and by when the last had been, by
+            the clock of the lead.
+    """
+
+    key: str
+    since_unix_s: float
+    until_unix_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "since_unix_s": self.since_unix_s,
+            "until_unix_s": self.until_unix_s,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRow:
+    """An object that ended without being copied, and the code of its error."""
+
+    key: str
+    code: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"key": self.key, "code": self.code}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> FailedRow:
+        """Raises ConfigurationInvalid for a broken row."""
+        with suppress(TypeError):
+            row = cls(**data)
+            if type(row.key) is str and type(row.code) is str:
+                return row
+        return decode(cls, data, "a journal: failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """What a lead of one epoch knew.
+
+    Attributes:
+        rule: digest of what is copied to where; a journal of another rule names uploads
+            to abort and nothing else.
+        writer: names the process that wrote it; `sequence` counts its writings.
+        is_sealed: a lead of a newer epoch has taken over; nobody writes this any more.
+        began_unix_s: when the first epoch of this rule did, on the clock of its lead; None
+            where that is not known.
+        through: every ordinary key (not published last) up to and including this one has
+            ended, save those in `begun` and `failed`. None: nothing has.
+        done: objects beyond it, those published last, and of those up to it some whose
+            source was fresh.
+        begun: keys that had been begun and had not ended: all of those up to `through`,
+            and of those beyond it as many as there was room for.
+        uploads: open or intended; of several of one key the last is the one that goes on.
+        lost: requests for uploads without an answer, whatever has become of their keys since.
+        failed: keys that failed, as many as there was room for; `failed_count` is all.
+        is_complete: every object that an epoch of this rule listed is at the destination, and
+            none has been listed since: who finds the source empty now knows why.
+        totals: of all epochs of this rule, this one included.
+    """
+
+    transfer_key: str
+    epoch: int
+    rule: str
+    chunk_bytes: int
+    writer: str = ""
+    sequence: int = 0
+    is_sealed: bool = False
+    began_unix_s: float | None = None
+    through: str | None = None
+    done: tuple[DoneRow, ...] = ()
+    begun: tuple[str, ...] = ()
+    uploads: tuple[UploadRow, ...] = ()
+    lost: tuple[LostRow, ...] = ()
+    failed: tuple[FailedRow, ...] = ()
+    failed_count: int = 0
+    is_complete: bool = False
+    totals: Totals = field(default_factory=Totals)
+
+    def __post_init__(self) -> None:
+        _ensure_transfer_key(self.transfer_key)
+        if self.epoch < 0 or self.sequence < 0 or self.failed_count < len(self.failed):
+            raise ConfigurationInvalid("a journal's epoch, sequence or count cannot be right")
+
+    def sealed(self) -> Journal:
+        """The same, closed by a newer lead."""
+        return replace(self, is_sealed=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        # By hand: `asdict` takes a quarter of a second for a journal that is full.
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "transfer_key": self.transfer_key,
+            "epoch": self.epoch,
+            "rule": self.rule,
+            "chunk_bytes": self.chunk_bytes,
+            "writer": self.writer,
+            "sequence": self.sequence,
+            "is_sealed": self.is_sealed,
+            "began_unix_s": self.began_unix_s,
+            "through": self.through,
+            "done": [row.to_dict() for row in self.done],
+            "begun": list(self.begun),
+            "uploads": [row.to_dict() for row in self.uploads],
+            "lost": [row.to_dict() for row in self.lost],
+            "failed": [row.to_dict() for row in self.failed],
+            "failed_count": self.failed_count,
+            "is_complete": self.is_complete,
+            "totals": self.totals.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Journal:
+        """Raises ConfigurationInvalid for a broken document or another schema version."""
+        return decode(cls, data, "a journal", version=SCHEMA_VERSION)
+
+
+def encode_journal(journal: Journal) -> bytes:
+    """The journal's object: a JSON document whose last field is the checksum of the others.
+
+    Raises:
+        ConfigurationInvalid: it is longer than `MAX_JOURNAL_BYTES`.
+    """
+    others = _ENCODER.encode(journal.to_dict()).encode().removesuffix(b"}")
+    body = others + _last_field(others)
+    if len(body) > MAX_JOURNAL_BYTES:
+        raise ConfigurationInvalid(
+            f"the journal has {len(body)} bytes, more than {MAX_JOURNAL_BYTES}; "
+            "copy prefixes with shorter keys in transfers of their own"
+        )
+    return body
+
+
+def decode_journal(body: bytes) -> Journal:
+    """Raises ConfigurationInvalid: it is not a journal that this release reads, or damaged."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationInvalid(f"a journal is not JSON: {error}") from error
+    document = dict(as_mapping(data, "a journal"))
+    document.pop(_CHECKSUM, None)
+    # With one letter of a key changed it would be a good journal, of other objects.
+    others = body.rfind(b",")
+    is_sound = body[others:] == _last_field(memoryview(body)[:others])
+    if not is_sound and document.get("schema_version") == SCHEMA_VERSION:
+        raise ConfigurationInvalid("a journal is damaged: it has not the bytes of its checksum")
+    return Journal.from_dict(document)
+
+
+def _last_field(others: Buffer) -> bytes:
+    """What follows the other fields of a journal's document."""
+    return f',"{_CHECKSUM}":{crc32c(others)}}}'.encode()
+
+
+def encoded_bytes(document: Any) -> int:
+    """How long that is in a journal."""
+    return len(_ENCODER.encode(document))
+
+
+def rule_digest(spec: TransferSpec) -> str:
+    """Names what is copied to where, and under which rule.
+
+    Two transfers of one digest would end with the same objects, as well verified; how they
+    cut them is not part of it.
+    """
+    document = spec.to_dict()
+    for name in ("chunk_bytes", "allow_empty", "allow_failed"):
+        del document[name]
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def attributes_digest(attributes: ObjectAttributes | None) -> str | None:
+    """Names the attributes of an object shortly; None where there are none to tell."""
+    if attributes is None:
+        return None
+    text = json.dumps(attributes.to_dict(), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def folder_of_destination(destination_prefix: str, *, recursive: bool) -> str:
+    """The folder that the transfer writes to: empty, or ending in a slash."""
+    if recursive:
+        return folder_of(destination_prefix)
+    return destination_prefix[: destination_prefix.rfind("/") + 1].removeprefix("/")
+
+
+def journals_prefix(folder: str, transfer_key: str) -> str:
+    """What the keys of all journals of a transfer start with.
+
+    Raises:
+        ConfigurationInvalid: it is no transfer key.
+    """
+    _ensure_transfer_key(transfer_key)
+    return f"{folder}{JOURNAL_FOLDER}{transfer_key}/"
+
+
+def journal_key(folder: str, transfer_key: str, epoch: int) -> str:
+    """The key of one journal; those of one transfer are listed by epoch."""
+    return f"{journals_prefix(folder, transfer_key)}{epoch:0{_EPOCH_DIGITS}d}"
+
+
+def epoch_of(key: str) -> int | None:
+    """The epoch that `journal_key` named; None when it is something else."""
+    name = key[key.rfind("/") + 1 :]
+    return int(name) if len(name) >= _EPOCH_DIGITS and name.isdecimal() else None
+
+
+def place_of(key: str) -> tuple[str, str] | None:
+    """(folder, transfer key) of the transfer whose journal has that key; None for others."""
+    if JOURNAL_FOLDER not in key:
+        return None  # Most keys by far: a sweep asks for all that it lists.
+    found = _PLACE.fullmatch(key)
+    if found is None or epoch_of(key) is None:
+        return None
+    return found["folder"], found["transfer_key"]
+
+
+def folders_above(key: str) -> Iterator[str]:
+    """`a/b/c`: the bucket's root, `a/` and `a/b/`."""
+    yield ""
+    for index, letter in enumerate(key):
+        if letter == "/":
+            yield key[: index + 1]
+
+
+def _ensure_transfer_key(key: str) -> None:
+    # It becomes part of an object's name: nothing in it may lead elsewhere.
+    if not key or len(key) > 128 or not all(letter in "0123456789abcdef" for letter in key):
+        raise ConfigurationInvalid(f"{key[:80]!r} is no transfer key; it must be hex")

@@ -1,0 +1,88 @@
+"""What the leads of a transfer have sent and how long they worked: sums that go from epoch to
+epoch by the journal, so that a later try can tell of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+from skyplane_gateway.config import Route
+from skyplane_gateway.schema import decode
+
+#: Hops that are told apart: more than a plan has. Of more, those with most bytes stay.
+MAX_HOPS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class SentRow:
+    """Payload that has arrived over one hop, between two regions."""
+
+    src: str
+    dst: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over epochs.
+
+    Attributes:
+        seconds: working time of leads: from submit to the end, or to the last writing of the
+            journal of a lead that was lost. Time in which nobody led is not in it.
+        sent: payload by hop.
+        not_carried, not_carried_by_name: see `lead.report.Counters`.
+    """
+
+    seconds: float = 0.0
+    sent: tuple[SentRow, ...] = ()
+    not_carried: int = 0
+    not_carried_by_name: Mapping[str, int] = field(default_factory=dict)
+
+    def plus(self, other: Totals) -> Totals:
+        """Both together."""
+        return Totals(
+            seconds=self.seconds + other.seconds,
+            sent=_joined((*self.sent, *other.sent)),
+            not_carried=self.not_carried + other.not_carried,
+            not_carried_by_name={
+                name: self.not_carried_by_name.get(name, 0) + other.not_carried_by_name.get(name, 0)
+                for name in sorted({*self.not_carried_by_name, *other.not_carried_by_name})
+            },
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "sent": [asdict(row) for row in self.sent]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Totals:
+        """Raises ConfigurationInvalid for a broken document."""
+        return decode(cls, data, "the totals of a transfer")
+
+
+def sent_over(routes: Iterable[Route], delivered_bytes: Mapping[int, int]) -> tuple[SentRow, ...]:
+    """Payload by hop.
+
+    Args:
+        delivered_bytes: route number -> payload with a receipt.
+    """
+    return _joined(
+        SentRow(_region_of(src), _region_of(dst), delivered_bytes.get(route.number, 0))
+        for route in routes
+        for src, dst in pairwise(route.nodes)
+    )
+
+
+def _region_of(node: str) -> str:
+    """Gateways are named `region tag/index`."""
+    return node.rpartition("/")[0] or node
+
+
+def _joined(rows: Iterable[SentRow]) -> tuple[SentRow, ...]:
+    sums: dict[tuple[str, str], int] = {}
+    for row in rows:
+        sums[row.src, row.dst] = sums.get((row.src, row.dst), 0) + row.size_bytes
+    found = [SentRow(src, dst, size) for (src, dst), size in sums.items() if size]
+    found.sort(key=lambda row: (-row.size_bytes, row.src, row.dst))
+    return tuple(found[:MAX_HOPS])

@@ -1,0 +1,183 @@
+"""What became of every object: counters in memory, one row per object on disk.
+
+Rows go to an unnamed temporary file once they outgrow a mebibyte, so that the lead's
+memory does not grow with the number of objects and nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from skyplane_gateway.errors import SkyplaneError
+from skyplane_gateway.objects import is_time_pin
+
+ObjectState = Literal["copied", "skipped", "failed"]
+
+_IN_MEMORY_BYTES: Final = 1 << 20
+
+#: A page of the report, in bytes of JSON lines.
+PAGE_BYTES: Final = 1 << 20
+
+#: What a row says of a failure at most; a row stays far shorter than a page.
+_REASON_CHARACTERS: Final = 2000
+
+#: Failures that the status document itself lists.
+_LISTED_FAILURES: Final = 50
+
+
+@dataclass(slots=True)
+class Counters:
+    """How far a transfer is.
+
+    Attributes:
+        copied_earlier: those of `copied` that an earlier epoch did.
+        pinned_by_time: those of `copied` whose source has no ETag, so that its version was
+            told by time and size alone.
+        reserved, first_reserved: see `Listing`; none of `found`.
+        not_carried: objects whose copies of this epoch lack something of the source's.
+        not_carried_by_name: what they lack (see `ObjectInfo.not_carried`) -> how many lack it.
+    """
+
+    found: int = 0
+    found_bytes: int = 0
+    copied: int = 0
+    copied_bytes: int = 0
+    copied_earlier: int = 0
+    copied_earlier_bytes: int = 0
+    skipped: int = 0
+    skipped_bytes: int = 0
+    failed: int = 0
+    failed_bytes: int = 0
+    pinned_by_time: int = 0
+    requests: int = 0
+    reserved: int = 0
+    first_reserved: str = ""
+    not_carried: int = 0
+    not_carried_by_name: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def unfinished(self) -> int:
+        """Objects that were found and are neither copied, skipped nor failed (yet)."""
+        return self.found - self.copied - self.skipped - self.failed
+
+
+class Report:
+    """Collects the outcome of one transfer."""
+
+    def __init__(self) -> None:
+        self.counters = Counters()
+        self.failures: list[dict[str, Any]] = []
+        self._rows = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
+        self._end = 0
+
+    def copied(
+        self,
+        source: str,
+        destination: str,
+        size_bytes: int,
+        crc32c: int | None,
+        attempts: int,
+        *,
+        source_etag: str = "",
+        destination_etag: str = "",
+        not_carried: Iterable[str] = (),
+    ) -> None:
+        """An object is durable and verified.
+
+        Args:
+            crc32c: of the whole; None for one of an earlier epoch of which no more is known
+                than that it ended well.
+            attempts: 0 for an object that an earlier epoch copied.
+            source_etag, destination_etag: the version that was read, and the one that was
+                written; empty where they are not known.
+            not_carried: see `ObjectInfo.not_carried`.
+        """
+        self.counters.copied += 1
+        self.counters.copied_bytes += size_bytes
+        if attempts == 0:
+            self.counters.copied_earlier += 1
+            self.counters.copied_earlier_bytes += size_bytes
+        self.counters.pinned_by_time += is_time_pin(source_etag)
+        etags = {"source_etag": source_etag, "destination_etag": destination_etag}
+        more: dict[str, object] = {name: etag for name, etag in etags.items() if etag}
+        if crc32c is not None:
+            more["crc32c"] = crc32c
+        names = sorted(not_carried)
+        if names:
+            more["not_carried"] = names
+            self.counters.not_carried += 1
+        for name in names:
+            by_name = self.counters.not_carried_by_name
+            by_name[name] = by_name.get(name, 0) + 1
+        self._add("copied", source, destination, size_bytes, attempts, **more)
+
+    def skipped(self, source: str, destination: str, size_bytes: int, reason: str) -> None:
+        self.counters.skipped += 1
+        self.counters.skipped_bytes += size_bytes
+        self._add("skipped", source, destination, size_bytes, 0, reason=reason)
+
+    def failed(
+        self, source: str, destination: str, size_bytes: int, error: SkyplaneError, attempts: int
+    ) -> None:
+        self.counters.failed += 1
+        self.counters.failed_bytes += size_bytes
+        row = self._add(
+            "failed",
+            source,
+            destination,
+            size_bytes,
+            attempts,
+            code=error.code,
+            # A store may have put a whole page of HTML into it.
+            reason=error.message[:_REASON_CHARACTERS],
+        )
+        if len(self.failures) < _LISTED_FAILURES:
+            self.failures.append(row)
+
+    def _add(
+        self,
+        state: ObjectState,
+        source: str,
+        destination: str,
+        size_bytes: int,
+        attempts: int,
+        **more: object,
+    ) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "state": state,
+            "source": source,
+            "destination": destination,
+            "bytes": size_bytes,
+            "attempts": attempts,
+            **more,
+        }
+        line = json.dumps(row, separators=(",", ":")).encode() + b"\n"
+        self._rows.seek(self._end)
+        self._rows.write(line)
+        self._end += len(line)
+        return row
+
+    def page(self, offset: int) -> dict[str, Any]:
+        """Rows from byte `offset` on: `rows`, `next_offset`, `complete` (nothing after).
+
+        Args:
+            offset: 0, or the `next_offset` of the page before.
+        """
+        offset = min(max(offset, 0), self._end)
+        self._rows.seek(offset)
+        data = self._rows.read(PAGE_BYTES)
+        # A page ends with a whole line; a line is far shorter than a page.
+        data = data[: data.rfind(b"\n") + 1]
+        next_offset = offset + len(data)
+        return {
+            "rows": [json.loads(line) for line in data.splitlines()],
+            "next_offset": next_offset,
+            "complete": next_offset >= self._end,
+        }
+
+    def close(self) -> None:
+        self._rows.close()

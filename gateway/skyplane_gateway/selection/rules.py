@@ -1,0 +1,238 @@
+"""The merge join of two listings: what to do with each object of the source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey, NotFound
+from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectInfo, Precondition
+from skyplane_gateway.selection.key_mapping import folder_of, map_key
+
+Action = Literal["copy", "skip", "refuse"]
+
+#: What to do with an object that is already at the destination.
+CONFLICT_RULES = ("fail", "skip", "replace", "replace-if-newer", "replace-if-different")
+
+#: Those under which an object that is there may stay without a failure.
+KEEPING_RULES = ("skip", "replace-if-newer", "replace-if-different")
+
+#: Where this project keeps its own journals; never part of anybody's data.
+JOURNAL_FOLDER = ".skyplane/jobs/"
+
+#: A listing of the keys that start with a prefix, ascending (`ObjectStore.list`).
+Lister = Callable[[str], Iterator[ObjectInfo]]
+#: Raises InvalidKey where the destination cannot hold a key of that many bytes.
+KeyCheck = Callable[[str, int], None]
+
+
+def is_reserved(key: str) -> bool:
+    """Whether a key is kept for journals of this project, at whatever depth."""
+    return f"/{JOURNAL_FOLDER}" in f"/{key}"
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionRule:
+    """Which objects, to where, and what if they are there.
+
+    Attributes:
+        recursive: the source prefix is a folder; without it, one object.
+        include, exclude: globs on the key below the source folder (of a single object:
+            on its last segment), as in the AWS CLI: `*` also crosses slashes. Nothing
+            in `include` means all; `exclude` wins.
+        conflict: one of `CONFLICT_RULES`. `replace-if-newer` compares the stores' times;
+            `replace-if-different` size, then checksums where both are known, then times.
+
+    Raises:
+        ConfigurationInvalid: there is no such conflict rule.
+    """
+
+    source_prefix: str
+    destination_prefix: str
+    recursive: bool = True
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    conflict: str = "replace"
+
+    def __post_init__(self) -> None:
+        if self.conflict not in CONFLICT_RULES:
+            raise ConfigurationInvalid(
+                f"unknown conflict rule {self.conflict!r}; use one of {', '.join(CONFLICT_RULES)}"
+            )
+
+    def wants(self, key: str) -> bool:
+        """Whether the filters let the object of that source key through; where the key ends in
+        a slash, any object that begins with it. For `ObjectStore.list`."""
+        if not self.recursive:
+            return True
+        name = key.removeprefix(folder_of(self.source_prefix))
+        if not key.endswith("/"):
+            return self.takes(name)
+        # What `a/*` matches at `a/` it matches at all that lies below.
+        return not any(glob.endswith("*") and fnmatchcase(name, glob) for glob in self.exclude)
+
+    def takes(self, name: str) -> bool:
+        """Whether the filters let an object of this name (below the source folder) through."""
+        if self.include and not any(fnmatchcase(name, glob) for glob in self.include):
+            return False
+        return not any(fnmatchcase(name, glob) for glob in self.exclude)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What becomes of one source object.
+
+    `precondition` is the fence of its write: the destination must still be as it was
+    listed. It is empty where nothing is to be written.
+    """
+
+    source: ObjectInfo
+    destination_key: str
+    destination: ObjectInfo | None
+    action: Action
+    reason: str
+    precondition: Precondition
+
+
+def select(
+    rule: SelectionRule,
+    list_source: Lister,
+    list_destination: Lister,
+    *,
+    check_key: KeyCheck | None = None,
+) -> Iterator[Selection]:
+    """One row for every source object that the filters let through, in key order.
+
+    Both listings are read once, in step, and never held: memory does not grow with the
+    number of objects. They are opened when the first row is asked for.
+
+    Args:
+        check_key: what the destination says of keys it cannot hold; such rows are refused.
+
+    Raises:
+        NotFound: without `recursive`, the object does not exist.
+        StoreError: a listing failed; the rows so far are right, the rest is unknown.
+    """
+    # Opened late: an empty source never asks the destination.
+    there: _Cursor | None = None
+    for source, key in candidates(rule, list_source):
+        if there is None:
+            there = _Cursor(list_destination(listed_at(rule, key)))
+        yield decide(rule, source, key, there.at(key), check_key)
+
+
+def candidates(rule: SelectionRule, list_source: Lister) -> Iterator[tuple[ObjectInfo, str]]:
+    """What the filters let through, each with its key at the destination, in key order.
+
+    Raises:
+        NotFound: without `recursive`, the object does not exist.
+        StoreError: the listing failed.
+    """
+    if not rule.recursive:
+        yield from _single(rule, list_source)
+        return
+    folder = folder_of(rule.source_prefix)
+    for source in list_source(folder):
+        name = source.key.removeprefix(folder)
+        if is_reserved(source.key) or not rule.takes(name):
+            continue
+        key = map_key(rule.source_prefix, source.key, rule.destination_prefix, recursive=True)
+        yield source, key
+
+
+def listed_at(rule: SelectionRule, key: str) -> str:
+    """The prefix to list at the destination; of a single object, its `key` there."""
+    return folder_of(rule.destination_prefix) if rule.recursive else key
+
+
+def _single(rule: SelectionRule, list_source: Lister) -> Iterator[tuple[ObjectInfo, str]]:
+    """One object is the first that a listing by its whole key can give."""
+    wanted = rule.source_prefix
+    if wanted in ("", "/"):
+        raise NotFound("no object is named; to copy the whole bucket, copy recursively (-r)")
+    source = next(list_source(wanted), None)
+    if source is None or source.key != wanted:
+        folder = folder_of(wanted)
+        if next(list_source(folder), None) is None:
+            raise NotFound(f"there is no object {wanted!r} at the source; check its name")
+        raise NotFound(
+            f"there is no object {wanted!r} at the source; to copy what lies below {folder!r}, "
+            "copy recursively (-r)"
+        )
+    if rule.takes(source.key[source.key.rstrip("/").rfind("/") + 1 :]):
+        yield source, map_key(wanted, source.key, rule.destination_prefix, recursive=False)
+
+
+class _Cursor:
+    """A place in an ascending listing that only moves forward."""
+
+    def __init__(self, rows: Iterator[ObjectInfo]) -> None:
+        self._rows = rows
+        self._row = next(rows, None)
+
+    def at(self, key: str) -> ObjectInfo | None:
+        """The object of that key. Keys must be asked for in ascending order."""
+        while self._row is not None and self._row.key < key:
+            self._row = next(self._rows, None)
+        return self._row if self._row is not None and self._row.key == key else None
+
+
+def decide(
+    rule: SelectionRule,
+    source: ObjectInfo,
+    key: str,
+    destination: ObjectInfo | None,
+    check_key: KeyCheck | None,
+) -> Selection:
+    """What becomes of one candidate, given what is at its place at the destination."""
+
+    def outcome(action: Action, reason: str, fence: Precondition = UNCONDITIONAL) -> Selection:
+        return Selection(source, key, destination, action, reason, fence)
+
+    if key == "":
+        return outcome("skip", "it marks the source folder itself, which has no name over there")
+    if is_reserved(key):
+        reason = f"keys with {JOURNAL_FOLDER} are kept for journals; choose another destination"
+        return Selection(source, key, None, "refuse", reason, UNCONDITIONAL)
+    if check_key is not None:
+        try:
+            check_key(key, source.size_bytes)
+        except InvalidKey as error:
+            return outcome("refuse", error.message)
+    if destination is None:
+        return outcome("copy", "it is not at the destination", IF_ABSENT)
+    if rule.conflict == "fail":
+        return outcome("refuse", _by_rule("there is already an object of that name", rule))
+    if rule.conflict == "skip":
+        return outcome("skip", _by_rule("there is already an object of that name", rule))
+    replaced, reason = _compare(rule.conflict, source, destination)
+    if not replaced:
+        return outcome("skip", _by_rule(reason, rule))
+    return outcome("copy", reason, Precondition(if_match=destination.etag))
+
+
+def _by_rule(reason: str, rule: SelectionRule) -> str:
+    """Why nothing is written, with the rule that says so."""
+    return f"{reason} (conflict rule: {rule.conflict})"
+
+
+def _compare(conflict: str, source: ObjectInfo, destination: ObjectInfo) -> tuple[bool, str]:
+    """Whether a rule that may replace does, and why."""
+    if conflict == "replace":
+        return True, "it replaces the object at the destination"
+    newer = source.last_modified > destination.last_modified
+    if conflict == "replace-if-newer":
+        if newer:
+            return True, "the source is newer"
+        return False, "the destination is not older"
+    if source.size_bytes != destination.size_bytes:
+        return True, "the sizes differ"
+    if source.crc32c is not None and destination.crc32c is not None:
+        if source.crc32c != destination.crc32c:
+            return True, "the checksums differ"
+        return False, "sizes and checksums are equal"
+    if newer:
+        return True, "the source is newer"
+    return False, "the sizes are equal and the destination is not older"

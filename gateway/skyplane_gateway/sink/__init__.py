@@ -1,0 +1,1 @@
+"""The sink: assembles chunks and writes them to the destination store."""

@@ -1,0 +1,326 @@
+"""The sink: puts chunks together, writes them to the destination, answers with receipts.
+
+Memory is bounded by `capacity_bytes` of payload. The lead grants no more than that, so
+the bound is only ever reached by somebody who does not keep to the rules; then the
+chunk is refused, and goes again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from skyplane_gateway.checksum import crc32c as checksum
+from skyplane_gateway.errors import (
+    ChecksumMismatch,
+    GatewayDraining,
+    InternalError,
+    Overloaded,
+    SkyplaneError,
+    StaleEpoch,
+    UnknownTransfer,
+)
+from skyplane_gateway.protocol import (
+    ChunkAssembler,
+    ChunkId,
+    EntryResult,
+    FrameCorrupt,
+    FrameHeader,
+    ObjectEntry,
+    OpenedFrame,
+    PartEntry,
+    ProtocolError,
+    RawReceipt,
+    Receipt,
+    ReceiptStatus,
+    decode_manifest,
+    open_frame,
+    seal_receipt,
+)
+from skyplane_gateway.sink.destination import Destination
+from skyplane_gateway.sink.part_cache import WrittenParts
+
+log = logging.getLogger(__name__)
+
+#: Ended chunks that are remembered, so that late frames of theirs are dropped in silence.
+_REMEMBERED: Final = 4096
+
+
+@dataclass(slots=True)
+class SinkTransfer:
+    """A transfer as one sink knows it; epochs only rise.
+
+    Attributes:
+        epoch: the newest in which the end was attached or asked for something; older ones
+            are refused.
+        is_used: a lead has done something in this epoch: a verb or a chunk.
+    """
+
+    epoch: int
+    destination: Destination
+    is_used: bool = False
+
+
+class Sink:
+    """Receives the frames of all transfers at one gateway.
+
+    Args:
+        capacity_bytes: payload to hold at most while chunks are put together and written.
+        send_receipt: sends a receipt up its route.
+        threads: where the store's blocking calls run.
+        node: the gateway's name.
+    """
+
+    def __init__(
+        self,
+        *,
+        capacity_bytes: int,
+        send_receipt: Callable[[RawReceipt], None],
+        threads: Executor,
+        node: str = "",
+    ) -> None:
+        self.capacity_bytes = capacity_bytes
+        self._send_receipt = send_receipt
+        self._threads = threads
+        self._node = node
+        self._transfers: dict[bytes, SinkTransfer] = {}
+        self._assemblers: dict[ChunkId, ChunkAssembler] = {}
+        self._ended: OrderedDict[ChunkId, None] = OrderedDict()
+        #: What is being written, and since when it is here whole, by the loop's clock.
+        self._writes: dict[asyncio.Task[None], tuple[ChunkId, float]] = {}
+        self._parts = WrittenParts()
+        #: Why nothing new is taken; None while it is.
+        self._refusal: GatewayDraining | None = None
+        self.held_bytes = 0
+
+    # -- transfers
+
+    def attach(self, transfer: bytes, state: SinkTransfer) -> None:
+        self._transfers[transfer] = state
+        self._parts.forget_written(transfer)
+
+    async def detach(self, transfer: bytes) -> None:
+        """Forget a transfer; returns once nothing is written for it any more."""
+        self._transfers.pop(transfer, None)
+        writes = [task for task, (chunk, _) in self._writes.items() if chunk.transfer == transfer]
+        if writes:
+            await asyncio.wait(writes)
+        for chunk in [chunk for chunk in self._assemblers if chunk.transfer == transfer]:
+            self._drop(chunk)
+        self._parts.forget(transfer)
+        # A fleet's next lead may count its chunks from one again.
+        for chunk in [chunk for chunk in self._ended if chunk.transfer == transfer]:
+            del self._ended[chunk]
+
+    def writing(self, transfer: bytes, epoch: int, for_s: float = 0.0) -> list[tuple[int, int]]:
+        """(chunk, attempt) of what has been here whole for so long and is not written yet."""
+        until_s = asyncio.get_running_loop().time() - for_s
+        return [
+            (chunk.chunk, chunk.attempt)
+            for chunk, since_s in self._writes.values()
+            if (chunk.transfer, chunk.epoch) == (transfer, epoch) and since_s <= until_s
+        ]
+
+    def route_is_down(self, number: int) -> None:
+        """Forget what came by that route and is not whole: it never will be."""
+        for chunk in [
+            chunk
+            for chunk, assembler in self._assemblers.items()
+            if chunk.route == number and not assembler.is_complete
+        ]:
+            self._drop(chunk)
+
+    # -- frames
+
+    def on_frame(self, header: FrameHeader, sealed: memoryview) -> None:
+        """Take one frame; whatever is wrong with it is answered with a receipt."""
+        chunk = ChunkId.of(header)
+        if chunk in self._ended:
+            return
+        transfer = self._transfers.get(header.transfer)
+        if transfer is None:
+            self._refuse(chunk, 0, UnknownTransfer("this sink has no such transfer"))
+            return
+        if chunk.epoch < transfer.epoch:
+            message = f"epoch {chunk.epoch} is over, {transfer.epoch} is in charge"
+            self._refuse(chunk, transfer.epoch, StaleEpoch(message))
+            return
+        if self._refusal is not None:
+            self._refuse(chunk, transfer.epoch, self._refusal)
+            return
+        transfer.is_used = True
+        try:
+            completes = self._add(chunk, header, sealed)
+        except FrameCorrupt as error:
+            log.warning("%s", error)
+            self._refuse(chunk, transfer.epoch, ChecksumMismatch(error.message))
+        except (ProtocolError, Overloaded) as error:
+            self._refuse(chunk, transfer.epoch, error)
+        else:
+            if completes:
+                task = asyncio.create_task(self._write(chunk, self._assemblers[chunk], transfer))
+                self._writes[task] = chunk, asyncio.get_running_loop().time()
+                task.add_done_callback(self._writes.pop)
+
+    def hand_back(self, refusal: GatewayDraining) -> None:
+        """Take no new chunk, and refuse those that are not whole: their sources send them
+        elsewhere at once. What is whole is still written."""
+        self._refusal = refusal
+        for chunk in [c for c, assembler in self._assemblers.items() if not assembler.is_complete]:
+            transfer = self._transfers.get(chunk.transfer)
+            self._refuse(chunk, 0 if transfer is None else transfer.epoch, refusal)
+
+    def _add(self, chunk: ChunkId, header: FrameHeader, sealed: memoryview) -> bool:
+        """Whether this very frame completes its chunk; a late duplicate does not again."""
+        assembler = self._assemblers.get(chunk)
+        if assembler is None:
+            self._drop_older(chunk)
+            assembler = ChunkAssembler(chunk, limit_bytes=self.capacity_bytes)
+            self._assemblers[chunk] = assembler
+        before, was_complete = assembler.held_bytes, assembler.is_complete
+        frame = open_frame(header, sealed)
+        if self.held_bytes - before + _needed_bytes(assembler, frame) > self.capacity_bytes:
+            raise Overloaded("this sink holds as many chunks as it can")
+        assembler.add(frame)
+        self.held_bytes += assembler.held_bytes - before
+        return assembler.is_complete and not was_complete
+
+    async def _write(
+        self, chunk: ChunkId, assembler: ChunkAssembler, transfer: SinkTransfer
+    ) -> None:
+        manifest = assembler.manifest
+        if manifest is None:
+            return
+        loop = asyncio.get_running_loop()
+        writes: list[Awaitable[EntryResult]]
+        if isinstance(manifest.content, PartEntry):
+            payload, crc32c = assembler.payload, assembler.crc32c
+            keys = [manifest.content.key]
+            write = partial(
+                loop.run_in_executor,
+                self._threads,
+                _write_part,
+                transfer.destination,
+                manifest.content,
+                payload,
+                crc32c,
+            )
+            writes = [
+                self._parts.write(chunk.transfer, manifest.content, len(payload), crc32c, write)
+            ]
+        else:
+            keys = [entry.key for entry in manifest.content]
+            writes = [
+                loop.run_in_executor(
+                    self._threads, _write_object, transfer.destination, entry, payload
+                )
+                for entry, payload in assembler.objects()
+            ]
+        entries = tuple(
+            row if isinstance(row, EntryResult) else self._unforeseen(row, key)
+            for key, row in zip(
+                keys, await asyncio.gather(*writes, return_exceptions=True), strict=True
+            )
+        )
+        self._end(chunk)
+        durable = all(entry.status is ReceiptStatus.DURABLE for entry in entries)
+        status = ReceiptStatus.DURABLE if durable else ReceiptStatus.REFUSED
+        self._answer(chunk, Receipt(transfer.epoch, status, entries=entries))
+
+    # -- answers
+
+    def _unforeseen(self, error: BaseException, key: str) -> EntryResult:
+        """A fault of our own while writing; without an answer its source would wait."""
+        log.error("%r was not written", key, exc_info=error)
+        where = f"the sink gateway {self._node}"
+        return _refused(InternalError.of(error, f"writing {key!r}", where))
+
+    def _refuse(self, chunk: ChunkId, epoch: int, error: SkyplaneError) -> None:
+        self._end(chunk)
+        receipt = Receipt(
+            epoch,
+            ReceiptStatus.REFUSED,
+            code=error.code,
+            message=error.message,
+            is_permanent=error.is_permanent,
+        )
+        self._answer(chunk, receipt)
+
+    def _answer(self, chunk: ChunkId, receipt: Receipt) -> None:
+        self._send_receipt(seal_receipt(chunk.receipt(), receipt))
+
+    def _end(self, chunk: ChunkId) -> None:
+        self._drop(chunk)
+        self._ended[chunk] = None
+        while len(self._ended) > _REMEMBERED:
+            self._ended.popitem(last=False)
+
+    def _drop(self, chunk: ChunkId) -> None:
+        assembler = self._assemblers.pop(chunk, None)
+        if assembler is not None:
+            self.held_bytes -= assembler.held_bytes
+
+    def _drop_older(self, chunk: ChunkId) -> None:
+        """A new attempt means that nobody waits for the earlier one any more."""
+        for other in [
+            other
+            for other in self._assemblers
+            if (other.transfer, other.chunk) == (chunk.transfer, chunk.chunk)
+            and (other.epoch, other.attempt) < (chunk.epoch, chunk.attempt)
+            and not self._assemblers[other].is_complete
+        ]:
+            self._drop(other)
+
+    async def drain(self) -> None:
+        """Wait until nothing is being written."""
+        while self._writes:
+            await asyncio.wait(tuple(self._writes))
+
+
+def _needed_bytes(assembler: ChunkAssembler, frame: OpenedFrame) -> int:
+    """What the assembler holds once it has this frame; frame 0 makes room for the chunk."""
+    if assembler.manifest is not None:
+        return assembler.held_bytes
+    if frame.header.frame == 0:
+        return decode_manifest(frame.manifest).length_bytes
+    return assembler.held_bytes + len(frame.payload)
+
+
+def _write_part(
+    destination: Destination, entry: PartEntry, payload: memoryview, crc32c: int
+) -> EntryResult:
+    try:
+        part = destination.put_part(
+            entry.key, entry.upload_id, entry.number, payload, entry.offset, crc32c
+        )
+    except SkyplaneError as error:
+        return _refused(error)
+    return EntryResult(
+        ReceiptStatus.DURABLE, etag=part.etag, crc32c=crc32c, size_bytes=len(payload)
+    )
+
+
+def _write_object(destination: Destination, entry: ObjectEntry, payload: memoryview) -> EntryResult:
+    crc32c = checksum(payload)
+    try:
+        info = destination.put(entry.key, payload, crc32c, entry.attributes, entry.precondition)
+    except SkyplaneError as error:
+        return _refused(error)
+    return EntryResult(
+        ReceiptStatus.DURABLE, etag=info.etag, crc32c=crc32c, size_bytes=len(payload)
+    )
+
+
+def _refused(error: SkyplaneError) -> EntryResult:
+    return EntryResult(
+        ReceiptStatus.REFUSED,
+        code=error.code,
+        message=error.message,
+        is_permanent=error.is_permanent,
+    )

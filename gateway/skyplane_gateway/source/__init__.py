@@ -1,0 +1,1 @@
+"""The source: reads ranges of objects and sends them as chunks."""

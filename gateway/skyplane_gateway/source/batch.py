@@ -1,0 +1,85 @@
+"""Many small objects in one chunk: which of those that were read go into it.
+
+The manifest has a limit, and attributes, which only the source sees, can be long. What
+does not fit is not sent; the lead orders it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from skyplane_gateway.chunk_orders import RangeOrder
+from skyplane_gateway.errors import Overloaded, SkyplaneError
+from skyplane_gateway.protocol import (
+    OBJECTS_BASE_BYTES,
+    LocalProtocolError,
+    ObjectEntry,
+    object_entry_bytes,
+)
+from skyplane_gateway.protocol.limits import MAX_MANIFEST
+from skyplane_gateway.stores.base import ObjectAttributes
+
+
+@dataclass(frozen=True, slots=True)
+class SmallObject:
+    """An object in memory, with what travels with it."""
+
+    data: bytearray
+    crc32c: int
+    attributes: ObjectAttributes
+    not_carried: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Batch:
+    """A chunk of small objects.
+
+    Attributes:
+        indexes: places of the objects in the order.
+        entries, bodies, crc32cs, not_carried: one each, in that order.
+        failed: place in the order -> why that object is not in the batch.
+    """
+
+    indexes: list[int] = field(default_factory=list)
+    entries: list[ObjectEntry] = field(default_factory=list)
+    bodies: list[bytearray] = field(default_factory=list)
+    crc32cs: list[int] = field(default_factory=list)
+    not_carried: list[tuple[str, ...]] = field(default_factory=list)
+    failed: dict[int, SkyplaneError] = field(default_factory=dict)
+
+    @property
+    def length(self) -> int:
+        """Payload bytes."""
+        return sum(map(len, self.bodies))
+
+
+_NEXT_TIME: Final = "the chunk's manifest is full; the object goes in the next one"
+
+
+def fill(ranges: Sequence[RangeOrder], found: Sequence[SmallObject | SkyplaneError]) -> Batch:
+    """Make a batch of what was read, in order, up to the manifest's limit."""
+    batch, room = Batch(), MAX_MANIFEST - OBJECTS_BASE_BYTES
+    for index, (wanted, row) in enumerate(zip(ranges, found, strict=True)):
+        if isinstance(row, SkyplaneError):
+            batch.failed[index] = row
+            continue
+        entry = ObjectEntry(
+            wanted.destination_key, len(row.data), row.attributes, wanted.precondition
+        )
+        try:
+            size = object_entry_bytes(entry)
+        except LocalProtocolError as error:
+            batch.failed[index] = LocalProtocolError(error.message, is_permanent=True)
+            continue
+        if size > room:
+            batch.failed[index] = Overloaded(_NEXT_TIME)
+            continue
+        room -= size
+        batch.indexes.append(index)
+        batch.entries.append(entry)
+        batch.bodies.append(row.data)
+        batch.crc32cs.append(row.crc32c)
+        batch.not_carried.append(row.not_carried)
+    return batch

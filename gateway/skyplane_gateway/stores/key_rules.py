@@ -1,0 +1,50 @@
+"""Which names a store takes, checked before a request is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from skyplane_gateway.errors import InvalidKey
+from skyplane_gateway.stores.local.paths import path_of
+
+#: S3 and Google Cloud Storage: 1,024 bytes of UTF-8.
+MAX_KEY_BYTES = 1024
+
+
+def check_key(key: str) -> str:
+    """Return `key` when S3 can hold it.
+
+    S3-compatible servers differ in whether they refuse a long key or cut it short, so
+    nobody is asked.
+
+    Raises:
+        InvalidKey: empty, longer than 1,024 bytes, or not UTF-8 text.
+    """
+    if not key:
+        raise InvalidKey("an object needs a name; the key is empty")
+    try:
+        length = len(key.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidKey(f"the key {key!r} is not valid Unicode text; rename it") from error
+    if length > MAX_KEY_BYTES:
+        raise InvalidKey(
+            f"the key {key[:60]!r}... has {length} bytes of UTF-8, more than {MAX_KEY_BYTES}; "
+            "shorten it or choose a shorter destination prefix"
+        )
+    return key
+
+
+def check_destination_key(kind: str, key: str, size_bytes: int) -> None:
+    """See that a store of that kind can hold an object of that name and size.
+
+    Needs no store, so that a plan or a dry run can refuse it before anything moves.
+
+    Raises:
+        InvalidKey: with the reason.
+    """
+    if kind != "file":
+        check_key(key)
+        return
+    path_of(Path("/"), key)
+    if key.endswith("/") and size_bytes > 0:
+        raise InvalidKey(f"{key!r} names a directory, which holds no bytes; rename the object")

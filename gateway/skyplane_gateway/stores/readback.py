@@ -1,0 +1,99 @@
+"""Reads an object of a store to learn its checksum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from skyplane_gateway.checksum import crc32c as checksum
+from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreUnavailable
+from skyplane_gateway.stores.base import ObjectAttributes, ObjectInfo, ObjectStore
+
+_STEP_BYTES: Final = 1 << 20
+
+
+def read_crc32c(store: ObjectStore, info: ObjectInfo, size_bytes: int) -> int | None:
+    """CRC32C of what the store holds as that version; None when it ends before `size_bytes`.
+
+    Raises:
+        PreconditionFailed: the object is no longer that version.
+        StoreError: as the store says.
+    """
+    buffer = memoryview(bytearray(min(size_bytes, _STEP_BYTES) or 1))
+    found, left = 0, size_bytes
+    with store.read(info.key, offset=0, length=size_bytes, if_match=info.etag) as reader:
+        while left:
+            count = reader.readinto(buffer[: min(left, len(buffer))])
+            if count == 0:
+                return None
+            found = checksum(buffer[:count], found)
+            left -= count
+    return found
+
+
+def known_crc32c(store: ObjectStore, key: str, *, believes: bool = True) -> tuple[ObjectInfo, int]:
+    """The object of that key and its CRC32C: the store's own word where that can be
+    trusted, by reading it where not.
+
+    Args:
+        believes: False to read it in any case.
+
+    Raises:
+        NotFound: there is no such object.
+        PreconditionFailed: it changed between the calls.
+        StoreUnavailable: its body ended early; not to be taken for other bytes.
+        StoreError: as the store says.
+    """
+    info = store.head(key)
+    if believes and store.capabilities.trusts_checksum and info.crc32c is not None:
+        return info, info.crc32c
+    found = read_crc32c(store, info, info.size_bytes)
+    if found is None:
+        raise StoreUnavailable(f"the body of {key!r} ended early; try again")
+    return info, found
+
+
+def find_landed(
+    store: ObjectStore,
+    key: str,
+    size_bytes: int,
+    crc32c: int,
+    attributes: ObjectAttributes | None = None,
+    *,
+    believes: bool = True,
+) -> ObjectInfo | None:
+    """The object of that key if it is what was to be written there, bytes and attributes.
+
+    What decides when a write is refused that may have been carried out before, by this
+    process or another: whoever wrote it, it is as it should be.
+
+    Args:
+        believes: see `known_crc32c`.
+
+    Raises:
+        StoreError: as the store says.
+    """
+    try:
+        info = store.head(key)
+        if info.size_bytes != size_bytes:
+            return None
+        if not has_attributes(info, attributes):
+            return None
+        # A folder's mark has no bytes, and a file store cannot read it.
+        info, found = known_crc32c(store, key, believes=believes) if size_bytes else (info, 0)
+    except (NotFound, PreconditionFailed):
+        return None
+    return info if found == crc32c else None
+
+
+def has_attributes(info: ObjectInfo, wanted: ObjectAttributes | None) -> bool:
+    """Whether an object has the attributes that it was to be given, as far as that is known.
+
+    A store without attributes tells none. One that is given no content type makes one up.
+    """
+    there = info.attributes
+    if there is None or wanted is None:
+        return True
+    if wanted.content_type is None:
+        there = replace(there, content_type=None)
+    return there == wanted

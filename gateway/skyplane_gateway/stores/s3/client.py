@@ -1,0 +1,223 @@
+"""Building boto3 clients, and what can be learnt from the credentials of a process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import boto3
+import botocore.session
+from botocore import UNSIGNED
+from botocore.awsrequest import AWSPreparedRequest
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.handlers import convert_body_to_file_like_object
+from botocore.loaders import Loader, create_loader
+
+from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.stores.base import Credentials, StoreSpec
+from skyplane_gateway.stores.s3.errors import mapped, status_of, translate
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+#: How S3 stores are told apart; each with its allowed values, the default first.
+_CHOICES = {
+    "checksum": ("", "trusted", "sent", "none"),
+    "addressing": ("", "path", "virtual"),
+    "payload": ("unsigned", "signed"),
+    "anonymous": ("false", "true"),
+}
+#: Options that are a number, from 1.
+_NUMBERS = ("connections", "attempts")
+#: The service's pool of store threads stays below this, so no thread waits for a socket.
+DEFAULT_CONNECTIONS = 64
+#: For a connection to stand, and for a block of a body to be taken by the line.
+_CONNECT_TIMEOUT_S = 10
+_BLOCK_BYTES = 1 << 20
+_READ_TIMEOUT_S = 60
+_ATTEMPTS = 3
+#: One client at a time is built of the descriptions that all share.
+_BUILDING = threading.Lock()
+
+
+def check_options(spec: StoreSpec) -> None:
+    """Refuse an option that S3 does not have, or a value it cannot take.
+
+    Raises:
+        ConfigurationInvalid: with the names that there are.
+    """
+    for name, value in spec.options:
+        if name in _NUMBERS:
+            if not value.isdecimal() or int(value) < 1:
+                raise ConfigurationInvalid(f"option {name}={value!r}: give a number from 1")
+        elif name not in _CHOICES:
+            known = ", ".join([*_CHOICES, *_NUMBERS])
+            raise ConfigurationInvalid(f"an S3 store has no option {name!r}; it has {known}")
+        elif value not in _CHOICES[name]:
+            choices = ", ".join(choice for choice in _CHOICES[name] if choice)
+            raise ConfigurationInvalid(f"option {name}={value!r}: choose one of {choices}")
+
+
+def open_client(spec: StoreSpec, credentials: Credentials | None) -> S3Client:
+    """A thread-safe client; makes no request.
+
+    Raises:
+        ConfigurationInvalid: the endpoint or an option cannot be used.
+    """
+    check_options(spec)
+    if spec.endpoint_url is not None and not spec.endpoint_url.startswith(("http://", "https://")):
+        raise ConfigurationInvalid(
+            f"the endpoint {spec.endpoint_url!r} must begin with http:// or https://"
+        )
+    try:
+        with _BUILDING:
+            session = _session(credentials)
+            client = session.client(
+                "s3",
+                endpoint_url=spec.endpoint_url,
+                region_name=spec.region or session.region_name or "us-east-1",
+                config=_config(spec),
+            )
+    except (BotoCoreError, ValueError) as error:
+        raise ConfigurationInvalid(f"cannot open the S3 store {spec.bucket!r}: {error}") from error
+    for operation in ("PutObject", "UploadPart"):
+        # As a file, a body would go in blocks of 16 KiB, after waiting for 100-continue.
+        client.meta.events.unregister(
+            f"before-parameter-build.s3.{operation}", convert_body_to_file_like_object
+        )
+        client.meta.events.register(f"before-send.s3.{operation}", _send_in_blocks)
+    return client
+
+
+class _Blocks:
+    """A body that is sent block by block, each under a time limit of its own.
+
+    The limit of a socket is for everything that one call sends; for a whole part it would
+    be a least rate, below which no part ever arrives.
+    """
+
+    def __init__(self, body: bytes | bytearray) -> None:
+        self._body = memoryview(body)
+
+    def __iter__(self) -> Iterator[memoryview]:
+        for start in range(0, len(self._body), _BLOCK_BYTES):
+            yield self._body[start : start + _BLOCK_BYTES]
+
+    def seek(self, position: int) -> None:
+        """botocore rewinds a body that it sends again; every iteration starts anew."""
+
+
+def _send_in_blocks(request: AWSPreparedRequest, **_: Any) -> None:
+    """Signed, and with its length in the headers, the body may become what it likes."""
+    if isinstance(request.body, bytes | bytearray) and len(request.body) > _BLOCK_BYTES:
+        blocks: Any = _Blocks(request.body)  # Any: their stubs know no iterables.
+        request.body = blocks
+
+
+@cache
+def _descriptions(data_path: str | None) -> Loader:
+    """What botocore knows of S3: read once, else it takes 0.15 s of a processor per client."""
+    return create_loader(data_path)
+
+
+def _session(credentials: Credentials | None) -> boto3.Session:
+    """One of its own for each client: what it learns from the environment, it keeps."""
+    inner = botocore.session.get_session()
+    data_path = inner.get_config_variable("data_path")
+    inner.register_component("data_loader", _descriptions(data_path))
+    if credentials is None:
+        return boto3.Session(botocore_session=inner)
+    missing = [name for name in ("access_key_id", "secret_access_key") if not credentials.get(name)]
+    if missing:
+        raise ConfigurationInvalid(f"S3 credentials lack {' and '.join(missing)}")
+    return boto3.Session(
+        botocore_session=inner,
+        aws_access_key_id=credentials["access_key_id"],
+        aws_secret_access_key=credentials["secret_access_key"],
+        aws_session_token=credentials.get("session_token") or None,
+    )
+
+
+def _config(spec: StoreSpec) -> Config:
+    # Other people's servers seldom have a wildcard DNS name for their buckets.
+    chosen = spec.option("addressing") or ("path" if spec.endpoint_url else "auto")
+    addressing: Literal["auto", "virtual", "path"] = (
+        "path" if chosen == "path" else "virtual" if chosen == "virtual" else "auto"
+    )
+    config = Config(
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        read_timeout=_READ_TIMEOUT_S,
+        max_pool_connections=int(spec.option("connections", str(DEFAULT_CONNECTIONS))),
+        retries={
+            "total_max_attempts": int(spec.option("attempts", str(_ATTEMPTS))),
+            "mode": "standard",
+        },
+        tcp_keepalive=True,
+        # Bodies carry a CRC32C of ours; SHA-256 of them as well costs five times the CPU of
+        # sending them.
+        s3={
+            "addressing_style": addressing,
+            "payload_signing_enabled": spec.option("payload", "unsigned") == "signed",
+        },
+        # Our own checksums are sent and checked; botocore's would be a second pass.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    if spec.option("anonymous") == "true":
+        return config.merge(Config(signature_version=UNSIGNED))
+    return config
+
+
+def ambient_credentials(profile: str | None = None) -> Credentials | None:
+    """Freeze what boto3's default chain, or one profile, gives this process now.
+
+    None where there is nothing. Temporary credentials carry `expires_at`.
+
+    Raises:
+        ConfigurationInvalid: no such profile.
+        Unauthenticated: the chain found a source that gives nothing.
+    """
+    with mapped(f"reading the credentials of {profile or 'this process'}"):
+        found = boto3.Session(profile_name=profile).get_credentials()
+        if found is None:
+            return None
+        frozen = found.get_frozen_credentials()
+    values = {
+        "access_key_id": str(frozen.access_key),
+        "secret_access_key": str(frozen.secret_key),
+    }
+    if frozen.token:
+        values["session_token"] = frozen.token
+    # botocore publishes the expiry nowhere; static credentials have none.
+    expiry = getattr(found, "_expiry_time", None)
+    if expiry is not None:
+        values["expires_at"] = str(int(expiry.timestamp()))
+    return Credentials(values)
+
+
+def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> str | None:
+    """The bucket's own region, or None where the store does not say. 1 call.
+
+    AWS names it also when it refuses (301, 403), so the caller needs no permission.
+
+    Raises:
+        NotFound: no such bucket; other leaves of StoreError as usual.
+    """
+    at = f" at {spec.endpoint_url}" if spec.endpoint_url else ""
+    what = f"asking for the region of s3://{spec.bucket}{at}"
+    client = open_client(spec, credentials)
+    try:
+        answer = client.head_bucket(Bucket=spec.bucket)
+        headers = answer["ResponseMetadata"]["HTTPHeaders"]
+    except ClientError as error:
+        headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        if status_of(error) == 404 or "x-amz-bucket-region" not in headers:
+            raise translate(error, what) from error
+    except BotoCoreError as error:
+        raise translate(error, what) from error
+    finally:
+        client.close()
+    return headers.get("x-amz-bucket-region")

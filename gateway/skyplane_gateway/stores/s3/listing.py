@@ -1,0 +1,105 @@
+"""Paged listings of S3 that never end early in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from skyplane_gateway.errors import StoreError
+from skyplane_gateway.stores.base import ObjectInfo, PartInfo, UploadInfo
+from skyplane_gateway.stores.s3.checksum_header import from_header
+from skyplane_gateway.stores.s3.errors import mapped
+from skyplane_gateway.stores.s3.requests import etag_of, not_carried_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_PAGE_KEYS = 1000
+
+
+def objects(
+    client: S3Client, bucket: str, prefix: str, start_after: str | None, what: str
+) -> Iterator[ObjectInfo]:
+    """Every object under `prefix`, checked to be ascending and complete.
+
+    Raises:
+        StoreError: a token is missing or repeated, a page is shorter than it says, or
+            keys are out of order: the listing cannot be relied on.
+    """
+    arguments: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": _PAGE_KEYS}
+    if start_after is not None:
+        arguments["StartAfter"] = start_after
+    last = start_after
+    while True:
+        with mapped(what):
+            page: dict[str, Any] = dict(client.list_objects_v2(**arguments))
+        contents = page.get("Contents", [])
+        if page.get("KeyCount", len(contents)) != len(contents):
+            raise _broken(what, "a page holds fewer keys than it says")
+        for entry in contents:
+            # Order of code points is order of UTF-8 bytes.
+            if last is not None and entry["Key"] <= last:
+                raise _broken(what, f"{entry['Key']!r} comes after {last!r}")
+            last = entry["Key"]
+            yield ObjectInfo(
+                key=entry["Key"],
+                size_bytes=entry["Size"],
+                etag=etag_of(entry, entry["Size"]),
+                last_modified=entry["LastModified"].timestamp(),
+                not_carried=not_carried_of(entry),
+            )
+        if not page.get("IsTruncated"):
+            return
+        arguments["ContinuationToken"] = _next(
+            page.get("NextContinuationToken"), arguments.get("ContinuationToken"), what
+        )
+
+
+def uploads(client: S3Client, bucket: str, prefix: str, what: str) -> Iterator[UploadInfo]:
+    """Every open upload of keys under `prefix`."""
+    arguments: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix}
+    while True:
+        with mapped(what):
+            page: dict[str, Any] = dict(client.list_multipart_uploads(**arguments))
+        for entry in page.get("Uploads", []):
+            # Some servers ignore the prefix here.
+            if entry["Key"].startswith(prefix):
+                yield UploadInfo(entry["Key"], entry["UploadId"], entry["Initiated"].timestamp())
+        if not page.get("IsTruncated"):
+            return
+        before = (arguments.get("KeyMarker"), arguments.get("UploadIdMarker"))
+        after = (page.get("NextKeyMarker"), page.get("NextUploadIdMarker"))
+        if after == before or after[0] is None:
+            raise _broken(what, "the marker of the next page is missing or repeated")
+        arguments["KeyMarker"], arguments["UploadIdMarker"] = after
+
+
+def parts(
+    client: S3Client, bucket: str, key: str, upload_id: str, what: str
+) -> tuple[PartInfo, ...]:
+    """Every stored part, ascending by number."""
+    arguments: dict[str, Any] = {"Bucket": bucket, "Key": key, "UploadId": upload_id}
+    found: list[PartInfo] = []
+    while True:
+        with mapped(what):
+            page: dict[str, Any] = dict(client.list_parts(**arguments))
+        for entry in page.get("Parts", []):
+            crc32c = from_header(entry.get("ChecksumCRC32C"))
+            found.append(
+                PartInfo(entry["PartNumber"], entry.get("ETag", ""), entry["Size"], crc32c)
+            )
+        if not page.get("IsTruncated"):
+            return tuple(sorted(found, key=lambda part: part.number))
+        arguments["PartNumberMarker"] = _next(
+            page.get("NextPartNumberMarker"), arguments.get("PartNumberMarker"), what
+        )
+
+
+def _next(token: Any, before: Any, what: str) -> Any:
+    if token is None or token == "" or token == before:
+        raise _broken(what, "the marker of the next page is missing or repeated")
+    return token
+
+
+def _broken(what: str, why: str) -> StoreError:
+    return StoreError(f"{what}: the listing cannot be relied on ({why}); list again")

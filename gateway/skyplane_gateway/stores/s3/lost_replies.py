@@ -1,0 +1,69 @@
+"""Was it written? What decides when the answer to a conditional write was lost.
+
+An attempt whose answer is lost may have succeeded; the next one then fails on its own
+precondition, or finds no upload. Only the object that is there can tell: it is the one
+that was sent when its size and one of the store's fingerprints agree.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import md5
+from typing import Any
+
+from skyplane_gateway.stores.base import Body, PartInfo
+from skyplane_gateway.stores.s3.checksum_header import crc32c_of, to_header
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What an object must look like if it is the one that was sent.
+
+    Attributes:
+        etags: the ETags (bare) that S3's rules would give it; empty when unknown.
+        checksums: the values `x-amz-checksum-crc32c` could have.
+    """
+
+    size_bytes: int
+    etags: frozenset[str]
+    checksums: frozenset[str]
+
+    def fits(self, head: Mapping[str, Any]) -> bool:
+        """Whether a HEAD answer (with its checksums) shows that object."""
+        if head["ContentLength"] != self.size_bytes:
+            return False
+        same_etag = str(head.get("ETag", "")).strip('"') in self.etags
+        return same_etag or head.get("ChecksumCRC32C") in self.checksums
+
+
+def of_body(data: Body) -> Fingerprint:
+    """Of one PUT: MD5 is its ETag unless the bucket encrypts with KMS keys."""
+    return Fingerprint(
+        size_bytes=len(data),
+        etags=frozenset({md5(data, usedforsecurity=False).hexdigest()}),
+        checksums=frozenset({to_header(crc32c_of(data))}),
+    )
+
+
+def of_parts(size_bytes: int, parts: Sequence[PartInfo], crc32c: int | None) -> Fingerprint:
+    """Of a completed upload: S3 derives ETag and composite checksum from the parts' own."""
+    checksums = set()
+    if crc32c is not None:
+        checksums.add(to_header(crc32c))
+    known = [part.crc32c for part in parts if part.crc32c is not None]
+    if known and len(known) == len(parts):
+        joined = b"".join(value.to_bytes(4, "big") for value in known)
+        composite = b64encode(crc32c_of(joined).to_bytes(4, "big")).decode()
+        checksums.add(f"{composite}-{len(parts)}")
+    return Fingerprint(size_bytes, _composite_etag(parts), frozenset(checksums))
+
+
+def _composite_etag(parts: Sequence[PartInfo]) -> frozenset[str]:
+    try:
+        digests = [bytes.fromhex(part.etag.strip('"')) for part in parts]
+    except ValueError:
+        return frozenset()
+    joined = md5(b"".join(digests), usedforsecurity=False).hexdigest()
+    return frozenset({f"{joined}-{len(parts)}"})

@@ -1,0 +1,92 @@
+"""The body of one ranged GET, held to its length."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from botocore.exceptions import IncompleteReadError
+
+from skyplane_gateway.errors import StoreUnavailable
+from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.stores.s3.errors import mapped
+
+if TYPE_CHECKING:
+    from botocore.response import StreamingBody
+
+
+class S3Reader:
+    """See `Reader`. Holds one connection of the pool until it is read to its end or closed."""
+
+    def __init__(
+        self,
+        body: StreamingBody,
+        length: int,
+        what: str,
+        attributes: ObjectAttributes,
+        not_carried: tuple[str, ...] = (),
+    ) -> None:
+        self.attributes: ObjectAttributes | None = attributes
+        self.not_carried = not_carried
+        self._body = body
+        self._left = length
+        self._what = what
+
+    def readinto(self, buffer: memoryview) -> int:
+        if self._left == 0:
+            return 0
+        # botocore's stubs ask for a file here, its code for a buffer.
+        view: Any = buffer[: self._left]
+        with mapped(self._what):
+            try:
+                count = int(self._body.readinto(view))
+            except IncompleteReadError as error:
+                raise self._ended_early() from error
+        if count == 0 and len(buffer) > 0:
+            raise self._ended_early()
+        self._left -= count
+        return count
+
+    def close(self) -> None:
+        self._body.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ended_early(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"{self._what}: the body ended {self._left} bytes early; read the range again"
+        )
+
+
+class EmptyReader:
+    """The reader of a range of no bytes, which HTTP cannot ask for."""
+
+    def __init__(self, attributes: ObjectAttributes, not_carried: tuple[str, ...] = ()) -> None:
+        self.attributes: ObjectAttributes | None = attributes
+        self.not_carried = not_carried
+
+    def readinto(self, buffer: memoryview) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,124 @@
+"""Our values as S3's request arguments, and S3's answers as our values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from skyplane_gateway.objects import time_pin
+from skyplane_gateway.stores.base import Body, ObjectAttributes, ObjectInfo, PartInfo, Precondition
+from skyplane_gateway.stores.s3.checksum_header import from_header, to_header
+
+#: The storage class of an object that says nothing of one.
+_STANDARD = "STANDARD"
+
+_HEADERS = {
+    "content_type": "ContentType",
+    "content_encoding": "ContentEncoding",
+    "content_language": "ContentLanguage",
+    "content_disposition": "ContentDisposition",
+    "cache_control": "CacheControl",
+}
+
+
+def attribute_arguments(attributes: ObjectAttributes | None) -> dict[str, Any]:
+    if attributes is None:
+        return {}
+    values = {theirs: getattr(attributes, ours) for ours, theirs in _HEADERS.items()}
+    arguments: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+    if attributes.metadata:
+        arguments["Metadata"] = dict(attributes.metadata)
+    return arguments
+
+
+def precondition_arguments(precondition: Precondition) -> dict[str, str]:
+    if precondition.if_absent:
+        return {"IfNoneMatch": "*"}
+    if precondition.if_match is not None:
+        return {"IfMatch": precondition.if_match}
+    return {}
+
+
+def part_arguments(parts: Sequence[PartInfo], *, with_checksums: bool) -> list[dict[str, Any]]:
+    """The `Parts` of a completion, in order, each with its checksum where one is known."""
+    listed = []
+    for part in parts:
+        entry: dict[str, Any] = {"PartNumber": part.number, "ETag": part.etag}
+        if with_checksums and part.crc32c is not None:
+            entry["ChecksumCRC32C"] = to_header(part.crc32c)
+        listed.append(entry)
+    return listed
+
+
+def sendable(data: Body) -> Any:
+    """The body as botocore can send it, and send again; only part of a buffer costs a copy.
+
+    Any: botocore takes a bytearray, which its stubs do not know.
+    """
+    if not isinstance(data, memoryview):
+        return data
+    whole = data.obj
+    if isinstance(whole, bytes | bytearray) and data.contiguous and data.nbytes == len(whole):
+        return whole
+    return bytes(data)
+
+
+def attributes_of(answer: Mapping[str, Any]) -> ObjectAttributes:
+    pairs = sorted((name.lower(), value) for name, value in answer.get("Metadata", {}).items())
+    headers = {ours: answer.get(theirs) for ours, theirs in _HEADERS.items()}
+    return ObjectAttributes(**headers, metadata=tuple(pairs))
+
+
+def etag_of(answer: Mapping[str, Any], size_bytes: int) -> str:
+    """The ETag of a listing's row or of an answer about one object.
+
+    Some servers give none, for a file that was laid into their folder: then a `time_pin`.
+    """
+    return answer.get("ETag") or time_pin(answer["LastModified"].timestamp(), size_bytes)
+
+
+def info_of_head(key: str, answer: Mapping[str, Any], *, trusted: bool) -> ObjectInfo:
+    return ObjectInfo(
+        key=key,
+        size_bytes=answer["ContentLength"],
+        etag=etag_of(answer, answer["ContentLength"]),
+        last_modified=answer["LastModified"].timestamp(),
+        crc32c=full_checksum(answer) if trusted else None,
+        attributes=attributes_of(answer),
+        not_carried=not_carried_of(answer),
+    )
+
+
+def not_carried_of(answer: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the answer to a GET or HEAD, or the row of a listing, tells of the object that no
+    write of ours repeats.
+
+    S3 tells the number of tags only to those who may read them.
+    """
+    found = {
+        "tags": int(answer.get("TagCount") or 0) > 0,
+        "storage-class": (answer.get("StorageClass") or _STANDARD) != _STANDARD,
+        "website-redirect": bool(answer.get("WebsiteRedirectLocation")),
+        # botocore leaves the header's own text beside the time that it reads from it.
+        "expires": bool(answer.get("ExpiresString") or answer.get("Expires")),
+    }
+    return tuple(name for name, is_there in found.items() if is_there)
+
+
+def full_checksum(answer: Mapping[str, Any]) -> int | None:
+    """CRC32C of the whole object; None when it is one of the parts' checksums."""
+    if answer.get("ChecksumType") == "COMPOSITE":
+        return None
+    return from_header(answer.get("ChecksumCRC32C"))
+
+
+def answered_at(answer: Mapping[str, Any]) -> float:
+    """Unix seconds of the store's own `Date` header; 0.0 when it sent none."""
+    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    return 0.0 if date is None else parsedate_to_datetime(date).timestamp()
+
+
+def was_repeated(answer: Mapping[str, Any]) -> bool:
+    """Whether attempts before this one had no answer; they may have been carried out."""
+    return int(answer["ResponseMetadata"].get("RetryAttempts", 0)) > 0

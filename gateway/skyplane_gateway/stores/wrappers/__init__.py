@@ -1,0 +1,1 @@
+"""Retries, request limits and fresh credentials, the same for every store."""

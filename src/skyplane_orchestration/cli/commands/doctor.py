@@ -1,0 +1,167 @@
+"""`doctor`: whether this machine can plan, run gateways and reach stores."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import socket
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from skyplane_orchestration.cli import arguments, planner_options
+from skyplane_orchestration.cli.client_factory import open_client
+from skyplane_orchestration.cli.console import Terminal
+from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS
+from skyplane_orchestration.errors import MissingExtra, SkyplaneError
+
+State = Literal["ok", "warn", "fail"]
+
+_EXTRAS: Final = {
+    "aws": "boto3",
+    "airflow": "airflow",
+    "dagster": "dagster",
+}
+_OLDEST_PYTHON: Final = (3, 11)
+_FIRST_UNTESTED_PYTHON: Final = (3, 14)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the report."""
+
+    name: str
+    state: State
+    detail: str
+
+
+def add(verbs: arguments.Subparsers) -> None:
+    parser = verbs.add_parser("doctor", help="check this machine; changes nothing")
+    planner_options.add_grid(parser)
+    arguments.add_deployment(parser)
+    arguments.add_output(parser)
+    parser.set_defaults(run_verb=run)
+
+
+def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    """Exit code 1 when a check fails."""
+    checks = list(_checks(options))
+    if terminal.is_json:
+        terminal.write_json({"checks": [asdict(check) for check in checks]})
+    else:
+        from skyplane_orchestration.cli.render import table
+
+        rows = [(check.state, check.name, check.detail) for check in checks]
+        terminal.answer({}, table(("", "check", "finding"), rows))
+    return FAILED if any(check.state == "fail" for check in checks) else SUCCESS
+
+
+def _checks(options: argparse.Namespace) -> Iterator[Check]:
+    yield _python()
+    yield _gateway()
+    yield from _extras()
+    yield _guarded("fleet secret", _secret)
+    yield _guarded("run root", lambda: _run_root(options))
+    yield _guarded("grid", lambda: _grid(options))
+    yield _guarded("solver", lambda: _solver(options))
+    yield _loopback()
+    yield _guarded("S3 credentials", _credentials)
+
+
+def _guarded(name: str, check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except SkyplaneError as error:
+        return Check(name, "fail", str(error))
+
+
+def _python() -> Check:
+    release = sys.version.partition(" ")[0]
+    tested = _OLDEST_PYTHON <= sys.version_info[:2] < _FIRST_UNTESTED_PYTHON
+    return Check("python", "ok" if tested else "warn", f"{release} ({sys.executable})")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False  # A parent package is missing.
+
+
+def _gateway() -> Check:
+    if _is_installed("aiohttp"):
+        return Check("gateway", "ok", "this machine can run gateways")
+    return Check("gateway", "warn", str(MissingExtra.of("a gateway on this machine", "gateway")))
+
+
+def _extras() -> Iterator[Check]:
+    for extra, module in _EXTRAS.items():
+        if _is_installed(module):
+            yield Check(f"extra {extra}", "ok", f"{module} is installed")
+        else:
+            yield Check(f"extra {extra}", "warn", str(MissingExtra.of(module, extra)))
+
+
+def _secret() -> Check:
+    from skyplane_orchestration.security.authority import FleetSecret, default_secret_path
+
+    path = default_secret_path()
+    if not path.exists():
+        return Check("fleet secret", "ok", f"{path} will be made on first use")
+    FleetSecret.from_file(path)
+    mode = stat.S_IMODE(path.stat().st_mode)
+    return Check("fleet secret", "ok", f"{path}, mode {mode:04o}")
+
+
+def _run_root(options: argparse.Namespace) -> Check:
+    from skyplane_orchestration.provision.local.run_directory import RunRoot, default_run_root
+
+    path: Path = options.run_root or default_run_root()
+    if os.path.lexists(path):
+        RunRoot(path).prepare()
+        return Check("run root", "ok", str(path))
+    if os.access(path.parent, os.W_OK | os.X_OK):
+        return Check("run root", "ok", f"{path} will be made on first use")
+    return Check("run root", "fail", f"{path} cannot be made: give another --run-root")
+
+
+def _grid(options: argparse.Namespace) -> Check:
+    grid = open_client(options, grid=options.grid).grid
+    return Check("grid", "ok", f"{grid.name} of {grid.as_of}, {len(grid.tags)} regions")
+
+
+def _solver(options: argparse.Namespace) -> Check:
+    from skyplane_orchestration import planner
+
+    client = open_client(options, grid=options.grid)
+    src, dst = client.grid.tags[:2]
+    plan = planner.plan(client.grid, src, dst, client.default_objective(src, dst))
+    return Check("solver", "ok", f"{src} -> {dst} in {plan.solver.solve_s:.2f} s")
+
+
+def _loopback() -> Check:
+    from skyplane_orchestration.provision.local.provisioner import loopback_address
+
+    address = loopback_address("local:this-machine")
+    try:
+        with socket.create_server((address, 0)):
+            pass
+    except OSError as error:
+        return Check("loopback", "fail", f"cannot listen on {address}: {error.strerror}")
+    return Check("loopback", "ok", f"can listen on {address}")
+
+
+def _credentials() -> Check:
+    from skyplane_gateway.stores import ambient_credentials
+
+    if not _is_installed("boto3"):
+        return Check("S3 credentials", "warn", "boto3 is not installed")
+    found = ambient_credentials("s3")
+    if found is None:
+        return Check("S3 credentials", "warn", "none found; give some for each location")
+    kind = "temporary" if found.get("session_token") else "long-lived"
+    return Check("S3 credentials", "ok", f"{kind} ones found")

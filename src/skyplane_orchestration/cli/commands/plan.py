@@ -1,0 +1,191 @@
+"""`plan`: the best overlay for an objective, without building anything."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from skyplane_orchestration.cli import arguments, planner_options
+from skyplane_orchestration.cli.client_factory import open_client, require_writable, write_picture
+from skyplane_orchestration.cli.console import Terminal
+from skyplane_orchestration.cli.exit_codes import SUCCESS, refusing
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    EmptySource,
+    NotFound,
+    UnknownRegion,
+)
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import is_url_or_path
+from skyplane_orchestration.region import nearest_names, parse_region_tag
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.client import Client
+    from skyplane_orchestration.model.plan import TransferPlan
+
+Answer = TypeVar("Answer")
+
+
+def add(verbs: arguments.Subparsers) -> None:
+    parser = verbs.add_parser("plan", help="find the best overlay; builds nothing")
+    arguments.add_ends(parser, "a URL, a path or a region tag such as aws:us-east-1")
+    parser.add_argument(
+        "further", nargs="*", metavar="DST", help="further destinations of the same data"
+    )
+    planner_options.add_objective(parser)
+    planner_options.add_limits(parser)
+    planner_options.add_proof(parser)
+    arguments.add_deployment(parser)
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the plan on a map")
+    parser.add_argument(
+        "--explain", action="store_true", help="say why: what binds, what each relay is good for"
+    )
+    arguments.add_output(parser)
+    parser.set_defaults(run_verb=run)
+
+
+def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    if options.further:
+        from skyplane_orchestration.cli.commands import multicast
+
+        return multicast.run(options, terminal)
+    with refusing():
+        if options.plot is not None:
+            require_writable(options.plot)
+        client = open_client(options, grid=options.grid)
+        plan = make_plan(options, client)
+        why = _explanation(options, client, plan) if options.explain else ()
+    if options.plot is not None:
+        from skyplane_orchestration.planner.plots.plan_map import plan_svg
+
+        with refusing():
+            write_picture(options.plot, plan_svg(plan, client.grid))
+    if terminal.is_json:
+        extra = {"explanation": list(why)} if options.explain else {}
+        terminal.write_json({**plan.to_dict(), **extra})
+    else:
+        from skyplane_orchestration.cli.render import plan_parts, sentence_parts
+
+        terminal.answer({}, *plan_parts(plan), *sentence_parts(why))
+    return SUCCESS
+
+
+def _explanation(
+    options: argparse.Namespace, client: Client, plan: TransferPlan
+) -> tuple[str, ...]:
+    from skyplane_orchestration.planner import explain_plan
+
+    return explain_plan(
+        client.grid,
+        plan,
+        limits=planner_options.limits_from(options),
+        policy=planner_options.policy_from(options, client.grid.tags),
+    ).sentences
+
+
+def make_plan(options: argparse.Namespace, client: Client) -> TransferPlan:
+    """The plan between two places, or between two regions as such.
+
+    Raises SkyplaneError where there is none.
+    """
+    if are_places(options, client.grid.tags):
+        return _between_places(options, client)
+    return _between_regions(options, client)
+
+
+def are_places(options: argparse.Namespace, regions: Sequence[str]) -> bool:
+    """True for two URLs or paths, False for two region tags.
+
+    Raises ConfigurationInvalid for one of each, and for a word that must be a mistyped tag.
+    """
+    ends = (options.src, options.dst)
+    places = [is_url_or_path(end) for end in ends]
+    if all(places):
+        _refuse_mistyped_region(options.src, regions)
+        return True
+    for end, is_place in zip(ends, places, strict=True):
+        if is_place:
+            _refuse_mistyped_region(end, regions)
+            raise ConfigurationInvalid(
+                "SRC and DST must be two places (URLs, paths) or two region tags, such as"
+                f" aws:us-east-1; {end!r} is a place"
+            )
+    return False
+
+
+def _refuse_mistyped_region(text: str, regions: Sequence[str]) -> None:
+    """Raise InvalidLocation for a word that is no path here and looks like a region."""
+    if "/" in text or text.startswith((".", "~")) or Path(text).exists():
+        return
+    if ":" in text:
+        parse_region_tag(text)
+    near = nearest_names(text, regions)
+    if near:
+        raise UnknownRegion(
+            f"{text!r} is no region tag, and no path here; did you mean {' or '.join(near)}?"
+        )
+
+
+def _between_places(options: argparse.Namespace, client: Client) -> TransferPlan:
+    def ask(job: TransferJob) -> TransferPlan:
+        return client.plan(job, proof_s=options.prove_s)
+
+    return as_object_or_prefix(job_from(options, client), ask)
+
+
+def job_from(options: argparse.Namespace, client: Client) -> TransferJob:
+    """The job of a verb that plans between two places. Raises ConfigurationInvalid."""
+    return TransferJob(
+        source=arguments.location_from(options, "src"),
+        destination=arguments.location_from(options, "dst"),
+        objective=planner_options.objective_from(options),
+        limits=planner_options.limits_from(options),
+        policy=planner_options.policy_from(options, client.grid.tags),
+        volume_gb=options.volume_gb,
+        objects=options.objects,
+    )
+
+
+def as_object_or_prefix(job: TransferJob, ask: Callable[[TransferJob], Answer]) -> Answer:
+    """What is below SRC, or SRC as an object itself where nothing lies below it."""
+    try:
+        return ask(job)
+    except EmptySource:
+        try:
+            return ask(replace(job, recursive=False))
+        except NotFound:
+            pass
+        raise
+
+
+def _between_regions(options: argparse.Namespace, client: Client) -> TransferPlan:
+    from skyplane_orchestration import planner
+
+    require_plain_regions(options)
+    limits = planner_options.limits_from(options)
+    policy = planner_options.policy_from(options, client.grid.tags)
+    objective = planner_options.objective_from(options) or client.default_objective(
+        options.src, options.dst, limits
+    )
+    return planner.plan(
+        client.grid,
+        options.src,
+        options.dst,
+        objective,
+        volume_gb=options.volume_gb,
+        objects=options.objects,
+        limits=limits,
+        policy=policy,
+        proof_s=planner_options.proof_s_from(options),
+    )
+
+
+def require_plain_regions(options: argparse.Namespace) -> None:
+    """Refuse, for two region tags, what completes a URL."""
+    for name in ("region", "endpoint", "credentials", "option"):
+        for end in ("src", "dst"):
+            if getattr(options, f"{end}_{name}"):
+                raise ConfigurationInvalid(f"--{end}-{name} belongs to a URL, not to a region tag")

@@ -1,0 +1,230 @@
+"""What the verbs that plan share: objective, limits, policy and grid, and their values."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from skyplane_orchestration.cli.argument_types import (
+    commas,
+    instance_type,
+    number_above_zero,
+    number_from_zero,
+    share,
+    vcpu_quota,
+    whole_number_from,
+)
+from skyplane_orchestration.cli.arguments import Parser
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.job import (
+    Deadline,
+    Limits,
+    MaximizeThroughput,
+    MinimizeCost,
+    Objective,
+    Policy,
+)
+
+
+def add_objective(
+    parser: Parser,
+    what: str = "one of these; default: the cheapest plan at the rate of the direct path",
+) -> None:
+    group = parser.add_argument_group("objective", what)
+    one = group.add_mutually_exclusive_group()
+    one.add_argument(
+        "--min-throughput-gbps",
+        type=number_above_zero,
+        metavar="X",
+        help="the cheapest plan at X Gbit/s or more",
+    )
+    one.add_argument(
+        "--max-usd-per-gb",
+        type=number_above_zero,
+        metavar="Y",
+        help="the fastest plan for at most Y USD per GB",
+    )
+    one.add_argument(
+        "--max-cost-usd",
+        type=number_above_zero,
+        metavar="Z",
+        help="the fastest plan for at most Z USD in all",
+    )
+    one.add_argument(
+        "--deadline-s",
+        type=number_above_zero,
+        metavar="S",
+        help="the cheapest plan that is done in S seconds, gateways started",
+    )
+    group.add_argument(
+        "--exactly",
+        action="store_true",
+        help="plan for X Gbit/s itself, even where a faster plan is cheaper",
+    )
+
+
+def add_limits(parser: Parser) -> None:
+    group = parser.add_argument_group("limits")
+    group.add_argument(
+        "--volume-gb",
+        type=number_above_zero,
+        metavar="V",
+        help="GB (1e9 bytes) to move; needed for what counts USD or seconds of the job",
+    )
+    group.add_argument(
+        "--objects",
+        type=whole_number_from(0),
+        metavar="N",
+        help="number of objects to move, for the price of requests",
+    )
+    group.add_argument(
+        "--instance-limit", type=whole_number_from(1), metavar="N", help="most instances per region"
+    )
+    group.add_argument(
+        "--instance-type",
+        action="append",
+        default=[],
+        type=instance_type,
+        metavar="CLOUD=TYPE",
+        help="the one type for all regions of that cloud (default: the best in each region)",
+    )
+    group.add_argument(
+        "--vcpu-quota",
+        action="append",
+        default=[],
+        type=vcpu_quota,
+        metavar="CLOUD=N",
+        help="most vCPUs per region of that cloud",
+    )
+    for end, verb, does in (("source", "read", "gives"), ("destination", "write", "takes")):
+        group.add_argument(
+            f"--{end}-{verb}-gbps",
+            type=number_above_zero,
+            metavar="X",
+            help=f"Gbit/s that the {end}'s store {does}",
+        )
+    group.add_argument(
+        "--safety-margin",
+        type=share,
+        default=0.0,
+        metavar="SHARE",
+        help="share of the rates between regions that is not counted on, such as 0.1",
+    )
+    _add_policy(parser)
+    add_grid(parser)
+
+
+def _add_policy(parser: Parser) -> None:
+    group = parser.add_argument_group("policy")
+    group.add_argument(
+        "--exclude",
+        action="extend",
+        default=[],
+        type=commas,
+        metavar="REGION,...",
+        help="regions (globs) that may not relay, such as azure:*",
+    )
+    group.add_argument(
+        "--allow",
+        action="extend",
+        default=[],
+        type=commas,
+        metavar="GLOB,...",
+        help="regions (globs) that alone may relay",
+    )
+    group.add_argument(
+        "--relays", type=whole_number_from(0), metavar="K", help="most relay regions"
+    )
+    group.add_argument(
+        "--max-job-usd",
+        type=number_above_zero,
+        metavar="Z",
+        help="refuse a plan that costs more USD in all, and stop a transfer that has",
+    )
+
+
+def add_proof(parser: Parser) -> None:
+    parser.add_argument(
+        "--prove-s",
+        type=number_from_zero,
+        metavar="S",
+        help="seconds from its start in which a search may prove that nothing is better"
+        " (default: 0.15)",
+    )
+
+
+def add_grid(parser: Parser) -> None:
+    parser.add_argument(
+        "--grid", default="shipped", metavar="NAME|DIR", help="grid to plan on (default: shipped)"
+    )
+    parser.add_argument(
+        "--price-overrides",
+        metavar="FILE",
+        help="agreed egress prices (.csv, .yaml): edge SRC>DST in globs, usd_per_gb or usd_per_gib",
+    )
+
+
+# ---------------------------------------------------------------- what it stands for
+
+
+def objective_from(options: argparse.Namespace) -> Objective | None:
+    """The objective that was asked for; None for the default.
+
+    Raises ConfigurationInvalid for a number that cannot be meant.
+    """
+    if options.exactly and options.min_throughput_gbps is None:
+        raise ConfigurationInvalid("--exactly belongs to --min-throughput-gbps")
+    if options.min_throughput_gbps is not None:
+        return MinimizeCost(options.min_throughput_gbps, exactly=options.exactly)
+    if options.max_usd_per_gb is not None:
+        return MaximizeThroughput(max_usd_per_gb=options.max_usd_per_gb)
+    if options.max_cost_usd is not None:
+        return MaximizeThroughput(max_cost_usd=options.max_cost_usd)
+    if options.deadline_s is not None:
+        return Deadline(options.deadline_s)
+    return None
+
+
+def limits_from(options: argparse.Namespace, *, chunk_mib: int | None = None) -> Limits:
+    return Limits(
+        instance_limit=options.instance_limit,
+        instance_types=dict(options.instance_type),
+        max_relays=options.relays,
+        chunk_mib=Limits().chunk_mib if chunk_mib is None else chunk_mib,
+        vcpu_quota=dict(options.vcpu_quota),
+        source_read_gbps=options.source_read_gbps,
+        destination_write_gbps=options.destination_write_gbps,
+        safety_margin=options.safety_margin,
+    )
+
+
+def proof_s_from(options: argparse.Namespace) -> float:
+    """Seconds of each search that may go into proofs; the planner's own by default."""
+    from skyplane_orchestration.planner import PROOF_S
+
+    return PROOF_S if options.prove_s is None else float(options.prove_s)
+
+
+def policy_from(options: argparse.Namespace, regions: Sequence[str]) -> Policy:
+    """The regions that may carry bytes, and the most that a job may cost.
+
+    Raises ConfigurationInvalid for a name or glob that is no region of the grid: a policy
+    that does not bite would be found out by nobody.
+    """
+    from skyplane_orchestration.region import nearest_names
+
+    for option, globs in (("--exclude", options.exclude), ("--allow", options.allow)):
+        for glob in globs:
+            if not any(fnmatchcase(tag, glob) for tag in regions):
+                near = nearest_names(glob, regions)
+                hint = f"did you mean {' or '.join(near)}?" if near else "it takes region tags"
+                raise ConfigurationInvalid(
+                    f"{option} {glob!r} is no region of the grid; {hint}"
+                    " (objects are left out by --exclude-keys)"
+                )
+    return Policy(
+        allow=tuple(options.allow),
+        exclude=tuple(options.exclude),
+        max_job_usd=options.max_job_usd,
+    )

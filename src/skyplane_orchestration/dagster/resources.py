@@ -1,0 +1,82 @@
+"""`SkyplaneResource`: opens the client of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.client import Client
+    from skyplane_orchestration.model.identity import RunIdentity
+    from skyplane_orchestration.security.credentials import CredentialSources
+
+
+class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """What all processes of one Dagster deployment share.
+
+    Steps of a run may execute in different processes; they find each other's gateways by
+    these settings, so every process must have the same.
+    """
+
+    deployment: str = Field(
+        default="local",
+        description="Which installation this is, such as prod-eu; a sweep takes only its own.",
+    )
+    fleet_secret: str | None = Field(
+        default=None,
+        description="At least 32 bytes that only this deployment knows, as EnvVar. Without it a"
+        " file of this user, which serves one machine only.",
+    )
+    grid: str = Field(default="shipped", description="Name or directory of the grid to plan on.")
+    run_root: str | None = Field(
+        default=None, description="Directory of the gateways on this machine."
+    )
+    gateway_settings: dict[str, Any] = Field(
+        default={},
+        description="Fields of every gateway's configuration, such as ack_deadline_s and"
+        " stall_deadline_s.",
+    )
+    start_within_s: float = Field(
+        default=900.0, gt=0, description="Life of gateways from provision to transfer."
+    )
+    lease_s: float = Field(
+        default=120.0, gt=0, description="Life of gateways after the last sign of life."
+    )
+    hard_end_s: float = Field(
+        default=86400.0, gt=0, description="Life of gateways, whatever happens."
+    )
+
+    def client(self, identity: RunIdentity) -> Client:
+        """A client that acts for a run.
+
+        Raises:
+            ConfigurationInvalid: a setting cannot be used.
+        """
+        # Here, so that loading definitions does not load the client and its planner.
+        from skyplane_orchestration.client import Client, FleetTimes
+        from skyplane_orchestration.provision.local.provisioner import (
+            LocalOptions,
+            LocalProvisioner,
+        )
+        from skyplane_orchestration.security.authority import FleetSecret
+
+        run_root = Path(self.run_root) if self.run_root else None
+        return Client(
+            identity=identity,
+            provisioner=LocalProvisioner(
+                LocalOptions(run_root=run_root, gateway_settings=self.gateway_settings)
+            ),
+            secret=FleetSecret.from_text(self.fleet_secret) if self.fleet_secret else None,
+            grid=self.grid,
+            credentials=self.credential_sources(),
+            times=FleetTimes(self.start_within_s, self.lease_s, self.hard_end_s),
+        )
+
+    def credential_sources(self) -> CredentialSources:
+        """Resolves `credential_ref`s; override it to add schemes of your own."""
+        from skyplane_orchestration.security.credentials import CredentialSources
+
+        return CredentialSources()

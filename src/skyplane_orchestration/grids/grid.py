@@ -1,0 +1,182 @@
+"""A loaded grid: immutable, complete, and each value with its provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skyplane_orchestration.errors import GridInvalid, UnknownRegion
+from skyplane_orchestration.grids.geography import Floats, GridRegion
+from skyplane_orchestration.grids.price_overrides import PriceOverride, first_match
+from skyplane_orchestration.grids.price_rules import FROM_OVERRIDE, FROM_RULES, edge_price
+from skyplane_orchestration.region import nearest_names
+
+__all__ = ["FROM_OVERRIDE", "FROM_RULES", "FROM_TABLE"]
+
+FROM_TABLE = "table"
+
+Mask = NDArray[np.bool_]
+Names = NDArray[np.str_]
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceType:
+    """One row of limits.csv. Rates are per instance, across the region's border.
+
+    `provenance` is `table` for a row of the grid's own file, `shipped` for one that
+    completes it; `as_of` and `source` are what the row says of itself.
+    """
+
+    cloud: str
+    name: str
+    vcpus: int
+    egress_gbps: float
+    ingress_gbps: float
+    connection_limit: int
+    usd_per_hour: float
+    instance_limit: int
+    as_of: str = ""
+    source: str = ""
+    provenance: str = FROM_TABLE
+
+
+@dataclass(frozen=True, slots=True)
+class StorageLimit:
+    """One row of storage.csv: what the buckets of matching regions can do; None = no limit."""
+
+    region_glob: str
+    read_gbps: float | None
+    write_gbps: float | None
+    as_of: str = ""
+
+    def matches(self, tag: str) -> bool:
+        return tag.partition(":")[0] == self.region_glob or fnmatchcase(tag, self.region_glob)
+
+
+@dataclass(frozen=True, slots=True)
+class VcpuQuota:
+    """One row of quotas.csv: vCPUs that the account may run in a matching region."""
+
+    region_glob: str
+    vcpus: int
+    as_of: str = ""
+
+    def matches(self, tag: str) -> bool:
+        return fnmatchcase(tag, self.region_glob)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dates:
+    """What a table says of its single values, arrays (V, V); "" and 0 where it says nothing.
+
+    Attributes:
+        rate, rtt, price: the `as_of` columns of throughput.csv, latency.csv, price.csv.
+        samples: measurements behind a rate.
+    """
+
+    rate: Names
+    rtt: Names
+    price: Names
+    samples: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grid:
+    """An immutable grid over V regions; arrays are (V, V), row = from, column = to.
+
+    Attributes:
+        throughput_gbps: rate of one instance pair over 64 connections; 0 = no such edge.
+        measured: True where the rate was measured, False where a model supplied it.
+        rtt_ms, rtt_measured: the same for round trips (nan where nothing is known).
+        usd_per_gb: egress price per 1e9 bytes.
+        price_source: `table`, `rules` or `override` per edge.
+        types: instance types, a cloud's first one is its default.
+        price_document: the rules behind prices, with the prices of requests.
+        dates: what the grid's tables say of single values; None: they say nothing.
+        model_as_of: date of the measurements behind modelled rates and round trips.
+        overrides: the user's own prices, first match wins.
+        storage, quotas: rows of storage.csv and quotas.csv, first match wins.
+    """
+
+    name: str
+    as_of: str
+    source: str
+    licence: str
+    notes: tuple[str, ...]
+    regions: tuple[GridRegion, ...]
+    throughput_gbps: Floats
+    measured: Mask
+    rtt_ms: Floats
+    rtt_measured: Mask
+    usd_per_gb: Floats
+    price_source: Names
+    types: tuple[InstanceType, ...]
+    price_document: Mapping[str, Any]
+    index: Mapping[str, int]
+    dates: Dates | None = None
+    model_as_of: str = ""
+    overrides: tuple[PriceOverride, ...] = ()
+    storage: tuple[StorageLimit, ...] = ()
+    quotas: tuple[VcpuQuota, ...] = ()
+    input: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return tuple(region.tag for region in self.regions)
+
+    def index_of(self, tag: str) -> int:
+        """Row and column of a region. Raises UnknownRegion, offering the nearest names."""
+        found = self.index.get(tag)
+        if found is None:
+            near = nearest_names(tag, self.index)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise UnknownRegion(f"grid {self.name!r} has no region {tag!r}{hint}")
+        return found
+
+    def instance_type(self, cloud: str, name: str | None = None) -> InstanceType:
+        """A cloud's default type, or the one of that name. Raises GridInvalid if unknown."""
+        of_cloud = [kind for kind in self.types if kind.cloud == cloud]
+        for kind in of_cloud:
+            if name is None or kind.name == name:
+                return kind
+        offered = ", ".join(kind.name for kind in of_cloud) or "none"
+        raise GridInvalid(
+            f"limits.csv of grid {self.name!r} has no instance type {name or 'at all'!r}"
+            f" for {cloud}; it has: {offered}"
+        )
+
+    def storage_limits(self, tag: str) -> tuple[float | None, float | None]:
+        """What a bucket in that region reads and writes, Gbit/s; None = not limited here."""
+        for row in self.storage:
+            if row.matches(tag):
+                return row.read_gbps, row.write_gbps
+        return None, None
+
+    def vcpu_quota(self, tag: str) -> int | None:
+        """vCPUs that the account may run in that region; None = nothing is said of it."""
+        return next((row.vcpus for row in self.quotas if row.matches(tag)), None)
+
+    def request_prices(self, cloud: str) -> Mapping[str, float]:
+        """USD per 1000 requests by verb (`read`, `write`, `list`); empty where unknown."""
+        prices: Mapping[str, float] = (self.price_document.get("requests") or {}).get(cloud, {})
+        return prices
+
+    def egress_price(self, src_tag: str, dst_tag: str) -> float:
+        """USD per GB from a region to any place; a place off the grid is the internet."""
+        if src_tag in self.index and dst_tag in self.index:
+            return float(self.usd_per_gb[self.index[src_tag], self.index[dst_tag]])
+        override = first_match(self.overrides, src_tag, dst_tag)
+        if override is not None and src_tag != dst_tag:
+            return override.usd_per_gb
+        return edge_price(
+            self.price_document, self.region(src_tag), self.region(dst_tag)
+        ).usd_per_gb
+
+    def region(self, tag: str) -> GridRegion:
+        """The region of that tag; a bare one for a place off the grid."""
+        return self.regions[self.index[tag]] if tag in self.index else GridRegion(tag)

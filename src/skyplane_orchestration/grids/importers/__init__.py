@@ -1,0 +1,1 @@
+"""Writes a grid directory from measurements of other tools."""

@@ -1,0 +1,160 @@
+"""Reads a folder of iperf3 results: one JSON file (`iperf3 -J`, TCP) per run.
+
+Which pair a file belongs to is in its name, `SRC__DST.json` or `SRC__DST__ANYTHING.json`,
+region tags with `_` for the colon (`aws_us-east-1__gcp_us-east1__2.json`), or in a file
+`pairs.csv` (file,src,dst) beside them. SRC is where the data come from and DST where they
+arrive, also for a run with --reverse; the rate is what the receiver counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from skyplane_orchestration.errors import GridInvalid
+from skyplane_orchestration.grids.importers.measurements import (
+    Measurements,
+    Pair,
+    Samples,
+    named_region,
+)
+from skyplane_orchestration.grids.rows import Findings, read_text, rows_of
+from skyplane_orchestration.units import BITS_PER_GBIT
+
+PAIRS_FILE: Final = "pairs.csv"
+
+#: What a grid's rates are defined for.
+CONNECTIONS: Final = 64
+
+
+def read_iperf3(folder: Path) -> Measurements:
+    """Measurements in a folder; several files of a pair become their median.
+
+    Raises GridInvalid: a file that cannot be used, by name; no file at all.
+    """
+    named = _pairs_file(folder)
+    results = sorted(folder.glob("*.json"))
+    missing = sorted(set(named) - {file.name for file in results})
+    if missing:
+        raise GridInvalid(f"{PAIRS_FILE} names {missing[0]!r}, which is not in {folder.name!r}")
+    if not results:
+        raise GridInvalid(f"{folder.name!r} has no iperf3 result (*.json)")
+    rates = Samples()
+    connections: Counter[int] = Counter()
+    digest = hashlib.sha256()
+    for file in results:
+        pair = named.get(file.name) or _pair_in(file.name)
+        result = _result(file)
+        rates.add(pair, _received_gbps(file.name, result), _day(result))
+        connections[_connections(result)] += 1
+        digest.update(f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return Measurements(
+        rates,
+        kind="iperf3 results",
+        sha256=digest.hexdigest(),
+        notes=(
+            "Rates are what the receiver counted",
+            "Several measurements of one pair became their median",
+            *_connection_notes(connections),
+        ),
+    )
+
+
+def _connection_notes(connections: Counter[int]) -> list[str]:
+    return [
+        f"{files} of the results were made with {number or 'an unknown number of'} connections;"
+        f" a grid's rate is that of {CONNECTIONS}"
+        for number, files in sorted(connections.items())
+        if number != CONNECTIONS
+    ]
+
+
+def _pairs_file(folder: Path) -> Mapping[str, Pair]:
+    file = folder / PAIRS_FILE
+    found: dict[str, Pair] = {}
+    if not file.is_file():
+        return found
+    text = read_text(file, PAIRS_FILE)
+    for row in rows_of(text, PAIRS_FILE, ("file", "src", "dst"), Findings()):
+        place = f"{PAIRS_FILE} row {row.number}"
+        if row["file"] in found:
+            raise row.bad(f"{row['file']} stands there twice")
+        found[row["file"]] = _two(
+            place, named_region(place, row["src"]), named_region(place, row["dst"])
+        )
+    return found
+
+
+def _pair_in(name: str) -> Pair:
+    parts = name.removesuffix(".json").split("__")
+    if len(parts) < 2 or not all(parts[:2]):
+        raise GridInvalid(
+            f"{name} does not say which pair it is: call it SRC__DST.json with tags like"
+            f" aws_us-east-1, or name it in {PAIRS_FILE}"
+        )
+    src, dst = (named_region(name, part.replace("_", ":", 1)) for part in parts[:2])
+    return _two(name, src, dst)
+
+
+def _two(place: str, src: str, dst: str) -> Pair:
+    if src == dst:
+        raise GridInvalid(f"{place}: src and dst are both {src!r}")
+    return src, dst
+
+
+def _result(file: Path) -> Mapping[str, Any]:
+    try:
+        loaded = json.loads(read_text(file, file.name))
+    except (ValueError, RecursionError) as error:
+        raise GridInvalid(f"{file.name} is not JSON: {error}") from error
+    if not isinstance(loaded, dict):
+        raise GridInvalid(f"{file.name} is no iperf3 result: it must hold one JSON object")
+    if loaded.get("error"):
+        raise GridInvalid(f"{file.name} is a run that failed: {loaded['error']}")
+    return loaded
+
+
+def _test_of(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    start = result.get("start")
+    test = start.get("test_start") if isinstance(start, dict) else None
+    return test if isinstance(test, dict) else {}
+
+
+def _received_gbps(name: str, result: Mapping[str, Any]) -> float:
+    test = _test_of(result)
+    if str(test.get("protocol", "TCP")).upper() != "TCP":
+        raise GridInvalid(f"{name} is a run over {test['protocol']}; a grid's rates are of TCP")
+    if test.get("bidir"):
+        raise GridInvalid(f"{name} is a run in both directions at once; measure one at a time")
+    end = result.get("end")
+    total = end.get("sum_received") if isinstance(end, dict) else None
+    rate = total.get("bits_per_second") if isinstance(total, dict) else None
+    if isinstance(rate, bool) or not isinstance(rate, int | float):
+        raise GridInvalid(
+            f"{name} has no end.sum_received.bits_per_second: is it a client's output"
+            " (iperf3 -c HOST -J)?"
+        )
+    if not (math.isfinite(rate) and rate >= 0):
+        raise GridInvalid(f"{name}: end.sum_received.bits_per_second is {rate}")
+    return rate / BITS_PER_GBIT
+
+
+def _connections(result: Mapping[str, Any]) -> int:
+    number = _test_of(result).get("num_streams")
+    return number if isinstance(number, int) else 0
+
+
+def _day(result: Mapping[str, Any]) -> str:
+    """The day of the run; "" where the result does not say."""
+    start = result.get("start")
+    stamp = start.get("timestamp") if isinstance(start, dict) else None
+    seconds = stamp.get("timesecs") if isinstance(stamp, dict) else None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
+        return ""
+    return datetime.fromtimestamp(seconds, UTC).date().isoformat()

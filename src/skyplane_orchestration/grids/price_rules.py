@@ -1,0 +1,220 @@
+"""Egress prices by rule: as billed first, converted to USD per GB only after that.
+
+`applied_rule` says which entry of price_rules.yaml an edge falls under, so that prices can
+be compared with a published table digit by digit, and explained edge by edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skyplane_orchestration.errors import GridInvalid
+from skyplane_orchestration.grids.geography import GridRegion
+from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
+
+FROM_RULES = "rules"
+FROM_OVERRIDE = "override"
+
+Rules = Mapping[str, Any]
+
+
+class EdgePrice(NamedTuple):
+    """USD per GB (1e9 bytes), and who said so."""
+
+    usd_per_gb: float
+    source: str
+
+
+class Billed(NamedTuple):
+    """USD per billed unit, and the entry that says so.
+
+    `is_verified` is False where the class or price of an end that decides is a guess;
+    `is_internet` is True for a price to anywhere outside of the cloud.
+    """
+
+    usd: float
+    rule: str
+    is_verified: bool = True
+    is_internet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedRule:
+    """The rule behind one price.
+
+    Attributes:
+        usd_per_gb: after conversion.
+        billed_usd, unit: as the cloud bills it, per GiB (2**30 bytes) or GB.
+        rule: the entry of price_rules.yaml, in words.
+        as_of, source: of the price list behind it.
+        is_verified: False where it rests on a guess.
+    """
+
+    usd_per_gb: float
+    billed_usd: float
+    unit: str
+    rule: str
+    as_of: str
+    source: str
+    is_verified: bool
+
+
+PricedBy = Callable[[Rules, GridRegion, GridRegion], Billed]
+
+
+def _by_source_class(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
+    price = float(rules["classes"][src.price_class]["inter"])
+    return Billed(price, f"class {src.price_class} to any other region", src.price_verified)
+
+
+def _max_of_class_rates(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
+    pair = f"{src.price_class}>{dst.price_class}"
+    special = rules["class_pairs"].get(pair)
+    is_verified = src.price_verified and dst.price_verified
+    if special is not None:
+        return Billed(float(special), f"class pair {pair}", is_verified)
+    rates = rules["class_rates"]
+    dearer = max(src.price_class, dst.price_class, key=lambda name: float(rates[name]))
+    return Billed(float(rates[dearer]), f"class {dearer}, the dearer of {pair}", is_verified)
+
+
+def _intra_inter_by_source(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
+    kind = "intra" if src.price_class == dst.price_class else "inter"
+    where = "inside its continent" if kind == "intra" else "to another continent"
+    price = float(rules["classes"][src.price_class][kind])
+    is_verified = src.price_verified and dst.price_verified
+    return Billed(price, f"class {src.price_class} {where}", is_verified)
+
+
+def _internet_by_class(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
+    price = float(rules["classes"][src.price_class]["internet"][0])
+    rule = f"class {src.price_class} to the internet, first tier"
+    return Billed(price, rule, src.price_verified, is_internet=True)
+
+
+def _internet_by_both_ends(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
+    """The dearer of what the destination's country and the source's country say."""
+    by_destination = rules["internet_by_destination"]
+    country = dst.country if dst.country in by_destination else "default"
+    to = "any other country" if country == "default" else country
+    there = float(by_destination[country][0])
+    tiers = (rules.get("internet_by_source") or {}).get(src.country)
+    is_verified = src.country not in (rules.get("internet_unverified_sources") or ())
+    if tiers is None or float(tiers[0]) < there:
+        rule = f"internet to {to}, first tier"
+        return Billed(there, rule, is_verified, is_internet=True)
+    rule = f"internet out of {src.country}, first tier"
+    return Billed(float(tiers[0]), rule, is_verified, is_internet=True)
+
+
+class Kind(NamedTuple):
+    """One way to price an edge, and what it looks at: edges alike in that cost the same."""
+
+    price: PricedBy
+    looks_at: Callable[[GridRegion, GridRegion], tuple[str, ...]]
+
+
+_INTER_REGION: Mapping[str, Kind] = {
+    "by_source_class": Kind(_by_source_class, lambda src, _: (src.price_class,)),
+    "max_of_class_rates": Kind(
+        _max_of_class_rates, lambda src, dst: (src.price_class, dst.price_class)
+    ),
+    "intra_inter_by_source": Kind(
+        _intra_inter_by_source, lambda src, dst: (src.price_class, dst.price_class)
+    ),
+}
+_INTERNET: Mapping[str, Kind] = {
+    "by_source_class": Kind(_internet_by_class, lambda src, _: (src.price_class,)),
+    "by_both_ends": Kind(_internet_by_both_ends, lambda src, dst: (src.country, dst.country)),
+}
+
+
+def billed_by(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
+    """What one cloud bills for bytes that leave `src` for `dst`, and by which entry.
+
+    Order: same region (0), pairs, the cloud's inter-region rule, internet (first tier).
+    `dst` may lie in another cloud or outside of every cloud.
+    """
+    if src.tag == dst.tag:
+        return Billed(0.0, "same region")
+    if src.cloud == dst.cloud:
+        pair = f"{src.name}>{dst.name}"
+        if pair in rules["pairs"]:
+            return Billed(float(rules["pairs"][pair]), f"pair {pair}")
+        return _INTER_REGION[rules["inter_region"]].price(rules, src, dst)
+    return _INTERNET[rules["internet"]].price(rules, src, dst)
+
+
+def billed_price(rules: Rules, src: GridRegion, dst: GridRegion) -> float:
+    """USD per billed unit of one cloud's rules (`billed_by` without the rule's name)."""
+    return billed_by(rules, src, dst).usd
+
+
+def applied_rule(document: Rules, src: GridRegion, dst: GridRegion) -> AppliedRule:
+    """The rule of one edge by the whole document.
+
+    Traffic out of a place without a cloud is free (it is not this document's to price).
+    Raises GridInvalid when the document has no rule for the source's cloud or class.
+    """
+    rules = document["clouds"].get(src.cloud)
+    if rules is None:
+        if src.cloud == "local":
+            return AppliedRule(0.0, 0.0, "GB", "out of a place without a cloud", "", "", True)
+        raise GridInvalid(f"price_rules.yaml has no rules for {src.cloud!r} ({src.tag})")
+    try:
+        billed = billed_by(rules, src, dst)
+    except KeyError as error:
+        raise GridInvalid(
+            f"price_rules.yaml has no entry {error} needed for {src.tag} -> {dst.tag};"
+            " give the regions a price_class, or the grid a price.csv"
+        ) from error
+    unit = rules["unit"]
+    if unit not in ("GiB", "GB"):
+        raise GridInvalid(f"price_rules.yaml: unit of {src.cloud} is {unit!r}, use GiB or GB")
+    prefix = "internet_" if billed.is_internet and "internet_as_of" in rules else ""
+    return AppliedRule(
+        usd_per_gb=usd_per_gib_to_usd_per_gb(billed.usd) if unit == "GiB" else billed.usd,
+        billed_usd=billed.usd,
+        unit=unit,
+        rule=billed.rule,
+        as_of=str(rules.get(f"{prefix}as_of", "")),
+        source=str(rules.get(f"{prefix}source", "")),
+        is_verified=billed.is_verified,
+    )
+
+
+def edge_price(document: Rules, src: GridRegion, dst: GridRegion) -> EdgePrice:
+    """Price of one edge by rule, in USD per GB. Raises as `applied_rule`."""
+    return EdgePrice(applied_rule(document, src, dst).usd_per_gb, FROM_RULES)
+
+
+def prices_by_rule(
+    document: Rules, regions: Sequence[GridRegion], wanted: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """USD per GB of the wanted edges (V, V), nan elsewhere. Raises as `applied_rule`."""
+    prices = np.full(wanted.shape, np.nan)
+    known: dict[tuple[str, ...], float] = {}
+    for row, column in np.argwhere(wanted).tolist():
+        src, dst = regions[row], regions[column]
+        alike = _alike(document, src, dst)
+        if alike not in known:
+            known[alike] = edge_price(document, src, dst).usd_per_gb
+        prices[row, column] = known[alike]
+    return prices
+
+
+def _alike(document: Rules, src: GridRegion, dst: GridRegion) -> tuple[str, ...]:
+    """What decides the price of an edge."""
+    rules = document["clouds"].get(src.cloud)
+    if rules is None:
+        return (src.cloud,)
+    if src.cloud != dst.cloud:
+        return (src.cloud, "internet", *_INTERNET[rules["internet"]].looks_at(src, dst))
+    if f"{src.name}>{dst.name}" in rules["pairs"]:
+        return src.tag, dst.tag
+    return (src.cloud, *_INTER_REGION[rules["inter_region"]].looks_at(src, dst))

@@ -1,0 +1,122 @@
+"""What an edge does that nobody has measured: a round trip from where its ends lie, and a rate.
+
+    rtt_ms = base_ms + slope(u, v) * great-circle distance in km
+    slope(u, v) = ms_per_km + area_detour(u, v) + region_detour(u) + region_detour(v)
+    gbps = the curve of the ordered pair of clouds at rtt_ms
+
+The slope is that of the pair of areas (continents, roughly) in which the ends lie, because
+cables follow coasts; what is known of a single region is added. A curve is its rates at a few
+round trips; between two of these the logarithm of the rate is a line. All coefficients stand
+in `throughput_model.json`, the project's data; `bench/fit_throughput_model.py` fits them to a
+measured grid. See docs/explanation/throughput-model.md. Pure functions on plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from skyplane_orchestration.errors import GridInvalid
+from skyplane_orchestration.grids.geography import Floats, GridRegion, pairwise_distance_km
+
+#: Light in fibre takes this long there and back (refractive index 1.47): no slope is below it.
+LEAST_MS_PER_KM = 0.0098
+_REFIT = "docs/explanation/throughput-model.md states the format and how to fit one"
+
+
+def area_pair(first: str, second: str) -> str:
+    """The name of an unordered pair of areas."""
+    return "~".join(sorted((first, second)))
+
+
+def require_model(model: Mapping[str, Any]) -> None:
+    """Raises GridInvalid unless the document has what the two functions below read."""
+    try:
+        line = model["rtt"]
+        numbers = [line["base_ms"], line["ms_per_km"]]
+        for part in ("area_detour_ms_per_km", "region_detour_ms_per_km"):
+            numbers.extend(line.get(part, {}).values())
+        areas_of(line.get("areas", {}), ())
+        knots = np.array(model["rtt_knots_ms"], dtype=float)
+        curves = {
+            pair: np.array(curve["gbps"], dtype=float) for pair, curve in model["curves"].items()
+        }
+        finite = np.isfinite(np.array(numbers, dtype=float)).all()
+    except KeyError as error:
+        raise GridInvalid(f"throughput_model.json lacks {error}; {_REFIT}") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise GridInvalid(f"throughput_model.json: {error}; {_REFIT}") from error
+    if not finite or knots.ndim != 1 or len(knots) == 0 or (np.diff(knots) <= 0).any():
+        raise GridInvalid(
+            f"throughput_model.json: rtt and rtt_knots_ms are no rising line; {_REFIT}"
+        )
+    for pair, rates in curves.items():
+        if rates.shape != knots.shape or not (np.isfinite(rates) & (rates > 0)).all():
+            raise GridInvalid(
+                f"throughput_model.json: curve {pair} needs {len(knots)} rates above 0; {_REFIT}"
+            )
+
+
+def modelled_rtt_ms(model: Mapping[str, Any], regions: Sequence[GridRegion]) -> Floats:
+    """Round trips between all regions, shape (V, V); nan where a place is unknown.
+
+    A country that is in no area of the model, or a region that it does not name, has no
+    detour of its own.
+    """
+    line = model["rtt"]
+    slope = line["ms_per_km"] + _area_detours(line, regions) + _region_detours(line, regions)
+    rtt: Floats = line["base_ms"] + np.maximum(slope, LEAST_MS_PER_KM) * pairwise_distance_km(
+        regions
+    )
+    return rtt
+
+
+def modelled_throughput_gbps(
+    model: Mapping[str, Any], clouds: Sequence[str], rtt_ms: Floats
+) -> Floats:
+    """Rate of one instance pair over 64 connections, shape (V, V).
+
+    0 (no edge) where the model has no curve for the clouds, where the round trip is unknown,
+    and on the diagonal.
+    """
+    rate = np.zeros_like(rtt_ms)
+    names = np.array(clouds)
+    for pair, curve in model["curves"].items():
+        src, _, dst = pair.partition(">")
+        chosen = (names[:, None] == src) & (names[None, :] == dst)
+        logs = np.interp(rtt_ms[chosen], model["rtt_knots_ms"], np.log(curve["gbps"]))
+        rate[chosen] = np.exp(logs)
+    np.fill_diagonal(rate, 0.0)
+    return np.nan_to_num(rate, nan=0.0)
+
+
+def _area_detours(line: Mapping[str, Any], regions: Sequence[GridRegion]) -> Floats:
+    """ms per km by pair of areas, (V, V)."""
+    areas = areas_of(line.get("areas", {}), regions)
+    known = line.get("area_detour_ms_per_km", {})
+    names, number = np.unique(areas, return_inverse=True)
+    by_area = np.array(
+        [[known.get(area_pair(src, dst), 0.0) for dst in names] for src in names], dtype=float
+    )
+    detour: Floats = by_area[np.ix_(number, number)]
+    return detour
+
+
+def _region_detours(line: Mapping[str, Any], regions: Sequence[GridRegion]) -> Floats:
+    """ms per km that each end adds, (V, V)."""
+    known = line.get("region_detour_ms_per_km", {})
+    own = np.array([known.get(region.tag, 0.0) for region in regions])
+    both: Floats = own[:, None] + own[None, :]
+    return both
+
+
+def areas_of(
+    countries_by_area: Mapping[str, Sequence[str]], regions: Sequence[GridRegion]
+) -> list[str]:
+    """The area of each region by its country; "" where the country is in none."""
+    area_by_country = {
+        country: area for area, countries in countries_by_area.items() for country in countries
+    }
+    return [area_by_country.get(region.country, "") for region in regions]

@@ -1,0 +1,120 @@
+"""What a `skyplane` connection says; without one, what serves a single machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from skyplane_orchestration.client import FleetTimes
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.security.authority import FleetSecret
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.provision.base import Provisioner
+
+_LOCAL: Final = "local"
+_TIMES: Final = ("start_within_s", "lease_s", "hard_end_s")
+_KNOWN: Final = frozenset(
+    {"deployment", "provisioner", "grid", "run_root", "gateway_settings", "fleet_secret", *_TIMES}
+)
+
+
+class ConnectionLike(Protocol):
+    """What is read of an Airflow connection."""
+
+    @property
+    def password(self) -> str | None: ...
+
+    @property
+    def extra_dejson(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How clients of one connection are set up.
+
+    Args:
+        deployment: which installation this is; part of every fleet key.
+        provisioner: where gateways run: `local`, processes on the worker's own machine.
+        grid: name or directory of the grid to plan on.
+        run_root: directory of the local fleets; None for the provisioner's default.
+        gateway_settings: fields of every gateway's configuration, such as its deadlines.
+        secret: None for the file of the worker's user, which serves one machine only.
+        times: leases of the fleets.
+    """
+
+    deployment: str = _LOCAL
+    provisioner: str = _LOCAL
+    grid: str = "shipped"
+    run_root: Path | None = None
+    gateway_settings: Mapping[str, Any] = field(default_factory=dict)
+    secret: FleetSecret | None = field(default=None, repr=False)
+    times: FleetTimes = field(default_factory=FleetTimes)
+
+    def __post_init__(self) -> None:
+        if self.provisioner != _LOCAL:
+            raise ConfigurationInvalid(
+                f"there is no provisioner {self.provisioner!r}; this release has {_LOCAL!r}"
+            )
+
+    @classmethod
+    def from_connection(cls, connection: ConnectionLike) -> Settings:
+        """Raises ConfigurationInvalid for a field that is not known or cannot be used.
+
+        Programs that gateways are started with cannot be given here: who may edit a
+        connection may not for that reason run commands on workers.
+        """
+        extra = {name: value for name, value in connection.extra_dejson.items() if value}
+        unknown = sorted(set(extra) - _KNOWN)
+        if unknown:
+            raise ConfigurationInvalid(
+                f"the skyplane connection has unknown extra fields: {', '.join(unknown)}; "
+                f"it can have {', '.join(sorted(_KNOWN))}"
+            )
+        secret = connection.password or extra.get("fleet_secret")
+        run_root = extra.get("run_root")
+        return cls(
+            deployment=str(extra.get("deployment", _LOCAL)),
+            provisioner=str(extra.get("provisioner", _LOCAL)),
+            grid=str(extra.get("grid", "shipped")),
+            run_root=Path(str(run_root)) if run_root else None,
+            gateway_settings=_gateway_settings(extra.get("gateway_settings", {})),
+            secret=FleetSecret.from_text(secret) if secret else None,
+            times=_times(extra),
+        )
+
+    def open_provisioner(self) -> Provisioner:
+        from skyplane_orchestration.provision.local.provisioner import (
+            LocalOptions,
+            LocalProvisioner,
+        )
+
+        return LocalProvisioner(
+            LocalOptions(run_root=self.run_root, gateway_settings=self.gateway_settings)
+        )
+
+
+def _gateway_settings(given: object) -> Mapping[str, Any]:
+    """An object, or its JSON as a form gives it."""
+    try:
+        settings = json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        settings = None
+    if not isinstance(settings, dict):
+        raise ConfigurationInvalid(
+            "gateway_settings of the skyplane connection is a JSON object, such as "
+            f'{{"ack_deadline_s": 60}}; not {given!r}'
+        )
+    return settings
+
+
+def _times(extra: Mapping[str, Any]) -> FleetTimes:
+    try:
+        return FleetTimes(**{name: float(extra[name]) for name in _TIMES if name in extra})
+    except (TypeError, ValueError) as error:
+        raise ConfigurationInvalid(
+            f"{', '.join(_TIMES)} of the skyplane connection are seconds: {error}"
+        ) from error

@@ -1,0 +1,1 @@
+"""Lineage facts of a transfer, one builder for all orchestrators."""

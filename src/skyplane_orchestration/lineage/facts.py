@@ -1,0 +1,112 @@
+"""What a transfer did, as plain data for asset events and metadata.
+
+Knows no orchestrator: Airflow and Dagster report the same facts. Dataset names follow the
+naming of OpenLineage (openlineage.io/docs/spec/naming, read 2026-11); no event is sent there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.result import TransferResult
+
+SCHEMA_VERSION: Final = 1
+
+#: The name of a whole bucket; some lineage backends fail on an empty one.
+_WHOLE_BUCKET: Final = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One end of a transfer.
+
+    Args:
+        namespace: the bucket, such as `s3://bucket`.
+        name: the key or prefix, without slashes at its ends; `/` for all of it.
+        uri: where it is, as the job says it.
+        region: region tag.
+    """
+
+    namespace: str
+    name: str
+    uri: str
+    region: str
+
+
+def dataset_of(location: Location, region: str = "") -> Dataset:
+    """The dataset at a location; `region` where the location does not say it."""
+    return Dataset(
+        namespace=_namespace(location),
+        name=location.key.strip("/") or _WHOLE_BUCKET,
+        uri=location.url,
+        region=location.region or region,
+    )
+
+
+def _namespace(location: Location) -> str:
+    if location.kind == "file":
+        return "file"
+    if location.kind == "azure":
+        account, _, container = location.bucket.partition("/")
+        return f"wasbs://{container}@{account}.dfs.core.windows.net"
+    return f"{'gs' if location.kind == 'gcs' else 's3'}://{location.bucket}"
+
+
+def transfer_facts(
+    job: TransferJob, plan: TransferPlan | None, result: TransferResult
+) -> dict[str, Any]:
+    """Inputs, outputs, volumes, planned cost, and the plan against what came of it.
+
+    Plain JSON data of a few kilobytes, whatever the number of objects: bytes are counts,
+    rates Gbit/s, prices USD.
+
+    Args:
+        plan: None where there was nothing to do, so that none was made.
+    """
+    src, dst = (plan.src, plan.dst) if plan else ("", "")
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "inputs": [asdict(dataset_of(job.source, src))],
+        "outputs": [asdict(dataset_of(job.destination, dst))],
+        "transfer_key": result.transfer_key,
+        "state": result.state,
+        "objects": result.objects,
+        "copied": result.copied,
+        "copied_earlier": result.copied_earlier,
+        "skipped": result.skipped,
+        "failed": result.failed,
+        "reserved": result.reserved,
+        "metadata_not_carried": result.metadata_not_carried,
+        "not_carried_by_name": dict(result.not_carried_by_name),
+        "unfinished": result.unfinished,
+        "bytes": result.copied_bytes,
+        "seconds": result.seconds,
+        "goodput_gbps": result.goodput_gbps,
+        "planned_gbps": result.planned_gbps,
+        "gateways": result.gateways,
+        "planned_cost": {**asdict(result.cost), "total_usd": result.cost.total_usd},
+        "this_try": this_try_facts(result),
+        "planned_usd_per_gb": plan.cost.usd_per_gb if plan else 0.0,
+        "instances": _instances(plan),
+        "relays": list(plan.relays) if plan else [],
+        "edges": [asdict(edge) for edge in result.edges],
+        "grid": asdict(plan.grid) if plan else None,
+        "manifest_uri": result.manifest_uri,
+        "warnings": list(result.warnings),
+    }
+
+
+def this_try_facts(result: TransferResult) -> dict[str, Any]:
+    """What this try did of the whole; the cost is named as that of the whole is."""
+    own = asdict(result.this_try)
+    planned_cost = {**own.pop("cost"), "total_usd": result.this_try.cost.total_usd}
+    return {**own, "planned_cost": planned_cost}
+
+
+def _instances(plan: TransferPlan | None) -> dict[str, int]:
+    groups = plan.instances.items() if plan else ()
+    return {region: group.count for region, group in groups}

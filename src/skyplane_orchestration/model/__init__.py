@@ -1,0 +1,1 @@
+"""The nouns: job, plan, fleet, result. Small frozen values, standard library only."""

@@ -1,0 +1,141 @@
+"""The gateways of one plan: what provision returns and everybody else uses.
+
+A fleet document travels through XCom and files. It holds addresses, fingerprints
+and process facts; it never holds a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from skyplane_gateway.config import Route
+from skyplane_gateway.schema import decode
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.plan import TransferPlan
+
+SCHEMA_VERSION: Final = 1
+
+
+#: The provisioner whose gateways are processes of the machine that asks for them.
+LOCAL: Final = "local"
+
+
+def where_gateways_run(provisioner: str) -> str:
+    """What a provisioner's gateways are, in words for logs and metadata."""
+    if provisioner == LOCAL:
+        return "gateways are processes of this machine, and all bytes pass through it"
+    return f"gateways are run by the provisioner {provisioner!r}" if provisioner else "no gateways"
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayHandle:
+    """One gateway of a fleet.
+
+    Args:
+        node: `region tag/index`.
+        region: region tag.
+        control: (host, port) of the control API.
+        data: (host, port) of the data listener.
+        fingerprint: SHA-256 of its certificate, hex.
+        details: the provisioner's own facts (`pid`, `instance_id`), as text.
+    """
+
+    node: str
+    region: str
+    control: tuple[str, int]
+    data: tuple[str, int]
+    fingerprint: str
+    details: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "node": self.node,
+            "region": self.region,
+            "control": list(self.control),
+            "data": list(self.data),
+            "fingerprint": self.fingerprint,
+            "details": dict(self.details),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> GatewayHandle:
+        """Raises ConfigurationInvalid for a broken document."""
+        return decode(cls, data, "a gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Gateways that are up, connected, and answer to one fleet key.
+
+    Args:
+        key: fleet key (see `identity`).
+        generation: which rebuild of this fleet it is.
+        deployment: the deployment id that the fleet is tagged with.
+        provisioner: `local`, ...
+        plan: what the fleet was built for.
+        gateways: the members.
+        routes: the fleet's routes, as `skyplane_gateway.config.Route` values in JSON
+            form: what the gateways were told.
+        host: name and boot id of the machine, for fleets that only it can reach.
+        provision_s: how long provisioning took.
+        hard_end_unix_s: wall time at which the gateways end whatever happens.
+    """
+
+    key: str
+    generation: int
+    deployment: str
+    provisioner: str
+    plan: TransferPlan
+    gateways: tuple[GatewayHandle, ...]
+    routes: tuple[Mapping[str, Any], ...]
+    host: str
+    provision_s: float
+    hard_end_unix_s: float
+
+    def gateway(self, node: str) -> GatewayHandle:
+        for handle in self.gateways:
+            if handle.node == node:
+                return handle
+        raise KeyError(node)
+
+    @property
+    def sources(self) -> tuple[GatewayHandle, ...]:
+        """Gateways that read from the source; the first is asked to lead."""
+        nodes = dict.fromkeys(route["nodes"][0] for route in self.routes)
+        return tuple(self.gateway(node) for node in nodes)
+
+    @property
+    def sinks(self) -> tuple[GatewayHandle, ...]:
+        nodes = dict.fromkeys(route["nodes"][-1] for route in self.routes)
+        return tuple(self.gateway(node) for node in nodes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "key": self.key,
+            "generation": self.generation,
+            "deployment": self.deployment,
+            "provisioner": self.provisioner,
+            "plan": self.plan.to_dict(),
+            "gateways": [handle.to_dict() for handle in self.gateways],
+            "routes": [dict(route) for route in self.routes],
+            "host": self.host,
+            "provision_s": self.provision_s,
+            "hard_end_unix_s": self.hard_end_unix_s,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Fleet:
+        """Raises ConfigurationInvalid for another schema version or a broken document."""
+        fleet = decode(cls, data, "a fleet", version=SCHEMA_VERSION)
+        known = {handle.node for handle in fleet.gateways}
+        for document in fleet.routes:
+            route = Route.from_dict(document)
+            if not known.issuperset(route.nodes):
+                raise ConfigurationInvalid(
+                    f"a fleet whose route {route.number} leads through gateways that it does not "
+                    f"have ({', '.join(sorted({*route.nodes} - known))}) cannot be used"
+                )
+        return fleet

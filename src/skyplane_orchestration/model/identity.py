@@ -1,0 +1,80 @@
+"""Who is who: fleet keys and transfer keys.
+
+Both are hashes over named parts, so that every worker that knows the run can
+compute them again: a retry finds the fleet of the first try, teardown finds
+what provision left behind. Neither contains a try number; both contain the run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.location import Location
+
+#: Hex characters of a key: 128 bits, so that a collision is not a practical event.
+_KEY_CHARACTERS: Final = 32
+
+
+def _digest(kind: str, **parts: object) -> str:
+    text = json.dumps({"kind": kind, **parts}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:_KEY_CHARACTERS]
+
+
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """One run of one DAG, asset or command.
+
+    Args:
+        deployment: which installation this is (`prod-eu`); on clouds it is mandatory,
+            so that staging's sweep cannot take production's fleet.
+        owner: DAG id, asset key or command.
+        run: run id.
+        group: task group or other part within the run.
+        map_index: index of a mapped task; -1 for none.
+        shared: a name under which several owners share one fleet; replaces the group
+            and the map index.
+    """
+
+    deployment: str
+    owner: str
+    run: str
+    group: str = ""
+    map_index: int = -1
+    shared: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("deployment", "owner", "run"):
+            if not getattr(self, name):
+                raise ConfigurationInvalid(f"a run identity needs a {name}")
+
+    def fleet_key(self, generation: int = 0) -> str:
+        """32 hex characters; `generation` rises when a fleet is rebuilt."""
+        group, index = (self.shared, -1) if self.shared else (self.group, self.map_index)
+        return _digest(
+            "fleet",
+            deployment=self.deployment,
+            owner=self.owner,
+            run=self.run,
+            group=group,
+            shared=bool(self.shared),
+            map_index=index,
+            generation=generation,
+        )
+
+    def transfer_key(self, source: Location, destination: Location, rule: str) -> str:
+        """32 hex characters, independent of the fleet that carries the transfer."""
+        return _digest(
+            "transfer",
+            deployment=self.deployment,
+            owner=self.owner,
+            run=self.run,
+            group=self.group,
+            map_index=self.map_index,
+            source=[source.url, source.endpoint_url],
+            destination=[destination.url, destination.endpoint_url],
+            rule=rule,
+        )

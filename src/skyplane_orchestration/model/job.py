@@ -1,0 +1,298 @@
+"""What a user asks for: a `TransferJob` with one objective.
+
+Plain data: a job can be written to a file, passed through XCom or templated, and
+needs no cloud to be built.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, get_args
+
+from skyplane_gateway.schema import as_mapping, decode
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.location import Location
+
+SCHEMA_VERSION: Final = 1
+
+#: What to do with an object that is already at the destination.
+ConflictRule = Literal["fail", "skip", "replace", "replace-if-newer", "replace-if-different"]
+
+#: How the end is checked: by the store's checksum where it can be trusted and by
+#: reading back where not; always by reading back; not at all.
+Verification = Literal["stored", "reread", "none"]
+
+
+def _positive(name: str, value: float) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and math.isfinite(value) and value > 0):
+        raise ConfigurationInvalid(f"{name} must be a number above zero, not {value!r}")
+
+
+def _at_least(name: str, value: int | None, least: int) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigurationInvalid(f"{name} must be a whole number from {least}, not {value!r}")
+
+
+def _texts(name: str, value: Iterable[str]) -> tuple[str, ...]:
+    """Globs or tags as a tuple; one text alone would count as many of one letter each."""
+    texts = () if isinstance(value, str) else tuple(value)
+    if isinstance(value, str) or not all(isinstance(text, str) for text in texts):
+        raise ConfigurationInvalid(f"{name} must be a list of texts, not {value!r}")
+    return texts
+
+
+@dataclass(frozen=True, slots=True)
+class MinimizeCost:
+    """The cheapest plan that reaches a throughput floor (paper section 5.1).
+
+    Args:
+        min_throughput_gbps: the floor in Gbit/s.
+        exactly: plan at the floor itself, as the paper's equation 4a does. Otherwise
+            a faster plan is taken when it is cheaper per GB.
+    """
+
+    min_throughput_gbps: float
+    exactly: bool = False
+
+    def __post_init__(self) -> None:
+        _positive("min_throughput_gbps", self.min_throughput_gbps)
+
+
+@dataclass(frozen=True, slots=True)
+class MaximizeThroughput:
+    """The fastest plan under a price ceiling, per GB or for the whole job."""
+
+    max_usd_per_gb: float | None = None
+    max_cost_usd: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.max_usd_per_gb is None) == (self.max_cost_usd is None):
+            raise ConfigurationInvalid("give either max_usd_per_gb or max_cost_usd")
+        _positive("the price ceiling", self.max_usd_per_gb or self.max_cost_usd or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The cheapest plan that is done within `seconds`, provisioning included."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        _positive("seconds", self.seconds)
+
+
+Objective = MinimizeCost | MaximizeThroughput | Deadline
+
+_OBJECTIVES: Final[dict[str, type[MinimizeCost | MaximizeThroughput | Deadline]]] = {
+    "minimize-cost": MinimizeCost,
+    "maximize-throughput": MaximizeThroughput,
+    "deadline": Deadline,
+}
+
+
+def objective_to_dict(objective: Objective) -> dict[str, Any]:
+    kind = next(name for name, cls in _OBJECTIVES.items() if isinstance(objective, cls))
+    fields = {name: getattr(objective, name) for name in objective.__dataclass_fields__}
+    return {"kind": kind, **fields}
+
+
+def objective_from_dict(data: Mapping[str, Any]) -> Objective:
+    """Raises ConfigurationInvalid for an objective that there is none of."""
+    fields = dict(as_mapping(data, "an objective"))
+    kind = str(fields.pop("kind", ""))
+    if kind not in _OBJECTIVES:
+        raise ConfigurationInvalid(f"unknown objective {kind!r}; use one of {sorted(_OBJECTIVES)}")
+    return decode(_OBJECTIVES[kind], fields, f"the objective {kind}")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what a transfer may use.
+
+    Args:
+        instance_limit: most instances per region; None for the grid's own limit.
+        instance_types: cloud -> instance type, in place of the grid's default.
+        max_relays: most relay regions; None for no bound.
+        chunk_mib: size of a chunk, which is also the size of a multipart part.
+        vcpu_quota: cloud -> most vCPUs per region; a cloud that is not named has no bound
+            beside the number of instances.
+        source_read_gbps, destination_write_gbps: most that the stores at the ends give and
+            take; None for what the grid says, if anything.
+        safety_margin: share of every rate between two regions that is not counted on, 0 to below
+            1; limits of instances are a provider's promise and count in full.
+    """
+
+    instance_limit: int | None = None
+    instance_types: Mapping[str, str] = field(default_factory=dict)
+    max_relays: int | None = None
+    chunk_mib: int = 16
+    vcpu_quota: Mapping[str, int] = field(default_factory=dict)
+    source_read_gbps: float | None = None
+    destination_write_gbps: float | None = None
+    safety_margin: float = 0.0
+
+    def __post_init__(self) -> None:
+        _at_least("instance_limit", self.instance_limit, 1)
+        for cloud, vcpus in self.vcpu_quota.items():
+            _at_least(f"vcpu_quota of {cloud}", vcpus, 1)
+        for name in ("source_read_gbps", "destination_write_gbps"):
+            if getattr(self, name) is not None:
+                _positive(name, getattr(self, name))
+        if self.safety_margin != 0:
+            _positive("safety_margin", self.safety_margin)
+            if self.safety_margin >= 1:
+                raise ConfigurationInvalid(
+                    f"safety_margin must be below 1, not {self.safety_margin!r}"
+                )
+        _at_least("max_relays", self.max_relays, 0)
+        _at_least("chunk_mib", self.chunk_mib, 1)
+        if not 5 <= self.chunk_mib <= 512:
+            # S3 refuses parts below 5 MiB; above 512 MiB a retry costs more than it saves.
+            raise ConfigurationInvalid(f"chunk_mib must be from 5 to 512, not {self.chunk_mib}")
+
+    def __hash__(self) -> int:
+        return hash((self.instance_limit, self.max_relays, self.chunk_mib))
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a team allows, whatever a job asks for.
+
+    Args:
+        allow, exclude: globs of regions that may, and may not, carry bytes.
+        max_job_usd: most that one job may cost in all: a plan that is predicted to cost
+            more is refused, a transfer that has cost so much is stopped.
+    """
+
+    allow: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    max_job_usd: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_job_usd is not None:
+            _positive("max_job_usd", self.max_job_usd)
+        for name in ("allow", "exclude"):
+            object.__setattr__(self, name, _texts(name, getattr(self, name)))
+
+
+#: What holds where a job says nothing.
+NO_LIMITS: Final = Limits()
+ANY_REGION: Final = Policy()
+
+
+@dataclass(frozen=True, slots=True)
+class TransferJob:
+    """A request to copy objects from `source` to `destination`.
+
+    Args:
+        objective: None asks for the cheapest plan at the rate of the direct path
+            with one instance at each end.
+        recursive: the source is a prefix; without it, one object.
+        include, exclude: globs that match the whole key below the source prefix, `*` across
+            slashes too; exclude wins. docs/reference/cli.md compares them with other tools' globs.
+        conflict: what to do with an object that is already there.
+        publish_last: further globs of objects that are written after all others.
+        verify: see `Verification`.
+        move: delete each object at the source once its copy is verified and the whole has
+            ended well; see docs/reference/cli.md, "Move".
+        allow_empty: an empty source is success, not an error.
+        allow_failed: end well although single objects failed.
+        volume_gb, objects: planning figures; a listing gives them when None.
+        strict_metadata: an object fails, and is not copied, when its copy would lack what it
+            has at the source: tags, storage class, website redirect or an Expires header.
+        guess_mime_type: a file that goes to a bucket gets the content type of its name.
+    """
+
+    source: Location
+    destination: Location
+    objective: Objective | None = None
+    recursive: bool = True
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    conflict: ConflictRule = "replace"
+    publish_last: tuple[str, ...] = ()
+    verify: Verification = "stored"
+    allow_empty: bool = False
+    allow_failed: bool = False
+    limits: Limits = field(default_factory=Limits)
+    policy: Policy = field(default_factory=Policy)
+    volume_gb: float | None = None
+    objects: int | None = None
+    move: bool = False
+    strict_metadata: bool = False
+    guess_mime_type: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("include", "exclude", "publish_last"):
+            object.__setattr__(self, name, _texts(name, getattr(self, name)))
+        if self.conflict not in get_args(ConflictRule):
+            raise ConfigurationInvalid(
+                f"unknown conflict rule {self.conflict!r}; use one of {get_args(ConflictRule)}"
+            )
+        if self.verify not in get_args(Verification):
+            raise ConfigurationInvalid(
+                f"unknown verification {self.verify!r}; use one of {get_args(Verification)}"
+            )
+        if self.volume_gb is not None:
+            _positive("volume_gb", self.volume_gb)
+        _at_least("objects", self.objects, 0)
+        if self.move and self.verify == "none":
+            raise ConfigurationInvalid(
+                "a move deletes the source, so what was written must be verified; leave out "
+                'verify="none" (--no-verify)'
+            )
+        if self.strict_metadata and self.destination.kind == "file":
+            raise ConfigurationInvalid(
+                "files keep no metadata at all, so nothing could be copied; leave out "
+                "strict_metadata (--strict-metadata), or copy to a bucket"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "source": self.source.to_dict(),
+            "destination": self.destination.to_dict(),
+            "objective": objective_to_dict(self.objective) if self.objective else None,
+            "recursive": self.recursive,
+            "include": list(self.include),
+            "exclude": list(self.exclude),
+            "conflict": self.conflict,
+            "publish_last": list(self.publish_last),
+            "verify": self.verify,
+            "allow_empty": self.allow_empty,
+            "allow_failed": self.allow_failed,
+            "limits": {
+                "instance_limit": self.limits.instance_limit,
+                "instance_types": dict(self.limits.instance_types),
+                "max_relays": self.limits.max_relays,
+                "chunk_mib": self.limits.chunk_mib,
+                "vcpu_quota": dict(self.limits.vcpu_quota),
+                "source_read_gbps": self.limits.source_read_gbps,
+                "destination_write_gbps": self.limits.destination_write_gbps,
+                "safety_margin": self.limits.safety_margin,
+            },
+            "policy": {
+                "allow": list(self.policy.allow),
+                "exclude": list(self.policy.exclude),
+                "max_job_usd": self.policy.max_job_usd,
+            },
+            "volume_gb": self.volume_gb,
+            "objects": self.objects,
+            "move": self.move,
+            "strict_metadata": self.strict_metadata,
+            "guess_mime_type": self.guess_mime_type,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TransferJob:
+        """Raises ConfigurationInvalid for another schema version or a bad value."""
+        document = dict(as_mapping(data, "a transfer job"))
+        # The one field whose type stands in the document itself.
+        objective = document.pop("objective", None)
+        job = decode(cls, document, "a transfer job", version=SCHEMA_VERSION)
+        return job if objective is None else replace(job, objective=objective_from_dict(objective))

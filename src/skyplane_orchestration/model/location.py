@@ -1,0 +1,258 @@
+"""One end of a transfer: where objects are, and how to get at them.
+
+All parsing of object URLs happens here. `s3://`, `gs://`, `az://` and plain
+paths are taken literally, as the AWS CLI and rclone do (no percent-decoding: a
+key may contain `%2B`); an `https://account.blob.core.windows.net/` address is an
+ordinary URL and is decoded once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from skyplane_gateway.schema import decode
+from skyplane_orchestration.errors import InvalidLocation
+from skyplane_orchestration.region import parse_region_tag
+
+_AZURE_HOST_SUFFIX: Final = ".blob.core.windows.net"
+
+#: URL scheme -> the kind of store behind it, as `skyplane_gateway.stores` names it.
+_STORE_KINDS: Final = {"s3": "s3", "gs": "gcs", "az": "azure", "file": "file"}
+
+#: What S3 and its SDKs take for a bucket: a name, or the ARN of an access point.
+_BUCKET: Final = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:.*")
+
+#: Schemes of other tools for the same stores.
+_SAME_STORE: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
+
+#: Kind of store -> the cloud whose region tags such a location may carry by default.
+_CLOUDS: Final = {"s3": "aws", "gcs": "gcp", "azure": "azure", "file": "local"}
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A bucket and a prefix or key in it.
+
+    Args:
+        url: `s3://bucket/key`, `gs://bucket/key`, `az://account/container/key`,
+            `https://account.blob.core.windows.net/container/key`, `file:///path`
+            or a plain path. A path with a colon before its first slash needs `./` before it.
+            Google's and Azure's stores can be planned for, and not be transferred from or to yet.
+        region: region tag (`aws:eu-west-3`) of the bucket; looked up when empty.
+        endpoint_url: address of an S3-compatible service; empty for the cloud's own.
+        credential_ref: names where credentials come from (`profile:NAME`,
+            `env:PREFIX`, `airflow:CONN_ID`); empty for the ambient ones. Never a secret.
+        options: store options as text, for example `checksum=trusted`.
+
+    A text that holds a Jinja template (`{{` or `{%`) is checked once it is rendered; a
+    relative path whose first folder holds one is written with `./`.
+
+    Raises:
+        InvalidLocation: the URL, region tag or endpoint cannot name a place.
+    """
+
+    url: str
+    region: str = ""
+    endpoint_url: str = ""
+    credential_ref: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        url = self.url
+        # `{{ params.source }}` may become an S3 URL: a path is only what starts as one.
+        if "://" not in url and not holds_template(url.partition("/")[0]):
+            _require_path(url)
+            trailing = "/" if url.endswith("/") or url in (".", "..") else ""
+            path = os.path.abspath(os.path.expanduser(url))  # noqa: PTH100, PTH111 - keep it lexical
+            url = "file://" + path + (trailing if path != "/" else "")
+            object.__setattr__(self, "url", url)
+        object.__setattr__(self, "options", dict(self.options))
+        if not holds_template(url):
+            _split(url)
+        if self.region and not holds_template(self.region):
+            object.__setattr__(self, "region", parse_region_tag(self.region).tag)
+        if self.endpoint_url and not holds_template(self.endpoint_url):
+            endpoint = _urlsplit(self.endpoint_url)
+            _require_no_secret("the endpoint", endpoint.netloc)
+            if endpoint.scheme not in ("http", "https") or not endpoint.hostname:
+                raise InvalidLocation(
+                    f"endpoint {self.endpoint_url!r} is not an http:// or https:// address, such "
+                    "as http://127.0.0.1:9000"
+                )
+
+    def __hash__(self) -> int:
+        return hash((self.url, self.region, self.endpoint_url, self.credential_ref))
+
+    @property
+    def kind(self) -> str:
+        """`s3`, `gcs`, `azure` or `file`."""
+        return _split(self.url)[0]
+
+    @property
+    def cloud(self) -> str:
+        """The cloud of the store: the region's, or the one that the URL implies."""
+        return self.region.split(":", 1)[0] if self.region else _CLOUDS[self.kind]
+
+    @property
+    def bucket(self) -> str:
+        """Bucket, `account/container` on Azure, `/` for files."""
+        return _split(self.url)[1]
+
+    @property
+    def key(self) -> str:
+        """Key or prefix inside the bucket; may be empty."""
+        return _split(self.url)[2]
+
+    def at(self, region: str) -> Location:
+        """The same place with its region known."""
+        return Location(self.url, region, self.endpoint_url, self.credential_ref, self.options)
+
+    def url_of(self, key: str) -> str:
+        """The URL of another key in the same bucket."""
+        if self.kind == "file":
+            return f"file:///{key}"
+        scheme = {"s3": "s3", "gcs": "gs", "azure": "az"}[self.kind]
+        return f"{scheme}://{self.bucket}/{key}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "url": self.url,
+            "region": self.region,
+            "endpoint_url": self.endpoint_url,
+            "credential_ref": self.credential_ref,
+            "options": dict(self.options),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Location:
+        """Raises ConfigurationInvalid for a document that is none of a location."""
+        return decode(cls, data, "a location")
+
+
+def holds_template(text: str) -> bool:
+    """True for a text that Jinja would change; single braces are legal in keys."""
+    return "{{" in text or "{%" in text
+
+
+def is_url_or_path(text: str) -> bool:
+    """True for a URL or a path, False for what looks like a region tag."""
+    if "://" in text or text.startswith(("/", ".", "~")):
+        return True
+    cloud, colon, name = text.partition(":")
+    return not (colon and cloud in ("aws", "gcp", "azure", "local") and "/" not in name)
+
+
+def _require_path(text: str) -> None:
+    """What has no `://` is a path, unless it is likelier to be something mistyped.
+
+    Raises:
+        InvalidLocation: a file of this name would be written by mistake.
+    """
+    if text == "":
+        raise InvalidLocation("the name is empty; write . for the current folder")
+    if text == "-":
+        raise InvalidLocation(
+            "'-' (stdin or stdout) is not supported; write ./- for a file of that name"
+        )
+    head, slash, rest = text.partition("/")
+    scheme, colon, name = head.partition(":")
+    if not colon:
+        return
+    scheme = _SAME_STORE.get(scheme.lower(), scheme.lower())
+    if scheme == "file":
+        hint = "write file:///path"
+    elif scheme in _STORE_KINDS:
+        hint = f"write {scheme}://{(name + slash + rest).lstrip('/')}"
+    else:
+        hint = f"write ./{text} for a file, or s3://bucket/key for an object"
+    raise InvalidLocation(f"{text!r} is neither a URL of a known store nor a plain path; {hint}")
+
+
+def _split(url: str) -> tuple[str, str, str]:
+    """URL -> (kind, bucket, key)."""
+    scheme, _, rest = url.partition("://")
+    if scheme in ("http", "https"):
+        return _split_azure_https(url)
+    if scheme == "azure":
+        scheme = "az"
+    kind = _STORE_KINDS.get(scheme)
+    if kind is None and holds_template(scheme):
+        raise InvalidLocation(
+            f"{url!r} starts with a template that nothing has rendered; write ./{url} for a "
+            "file of this name"
+        )
+    if kind is None:
+        _require_no_secret("the URL", rest.partition("/")[0])
+        raise InvalidLocation(f"{url!r} has a scheme that is not known; {_scheme_hint(url)}")
+    if kind == "file":
+        if not rest.startswith("/"):
+            raise InvalidLocation(f"{url!r} has no absolute path; write file:///path")
+        return kind, "/", _normal_file_key(rest)
+    bucket, _, key = rest.partition("/")
+    _require_no_secret("the URL", bucket)
+    if kind == "azure":
+        container, _, key = key.partition("/")
+        if not bucket or not container:
+            raise InvalidLocation(f"{url!r} needs account and container: az://account/container/")
+        return kind, f"{bucket}/{container}", key
+    if not bucket:
+        raise InvalidLocation(f"{url!r} names no bucket")
+    if kind == "s3" and not _BUCKET.fullmatch(bucket):
+        raise InvalidLocation(
+            f"{bucket!r} in {url!r} is no name of a bucket; an endpoint is given apart"
+        )
+    return kind, bucket, key
+
+
+def _scheme_hint(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    meant = _SAME_STORE.get(scheme.lower(), scheme.lower())
+    return f"write {meant}://{rest}" if meant in _STORE_KINDS else "use s3:// or file:///"
+
+
+def _normal_file_key(path: str) -> str:
+    normal = os.path.normpath(path).lstrip("/")
+    return normal + "/" if path.endswith("/") and normal else normal
+
+
+def _urlsplit(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise InvalidLocation(f"{url!r} is not a URL: {error}") from error
+
+
+def _require_no_secret(what: str, authority: str, query: str = "") -> None:
+    """Locations are printed, logged and handed on from task to task.
+
+    Raises:
+        InvalidLocation: there is a user name, a password or a signature in it; not shown.
+    """
+    _, at, host = authority.rpartition("@")
+    if at or query:
+        kind = "a user name or a password" if at else "a query, perhaps a signature"
+        raise InvalidLocation(
+            f"{what} at {host!r} carries {kind}; give credentials by a reference, "
+            "and a ? of a name as %3F"
+        )
+
+
+def _split_azure_https(url: str) -> tuple[str, str, str]:
+    parts = _urlsplit(url)
+    host = parts.hostname or ""
+    _require_no_secret("the URL", parts.netloc, parts.query)
+    if not host.endswith(_AZURE_HOST_SUFFIX):
+        raise InvalidLocation(
+            f"{url!r} is not an Azure Blob address; for an S3 endpoint give s3://bucket/key "
+            "as the URL, and the endpoint in its own option"
+        )
+    account = host[: -len(_AZURE_HOST_SUFFIX)]
+    container, _, key = unquote(parts.path.lstrip("/")).partition("/")
+    if not container:
+        raise InvalidLocation(f"{url!r} names no container")
+    return "azure", f"{account}/{container}", key

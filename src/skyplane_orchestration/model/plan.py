@@ -1,0 +1,205 @@
+"""The answer to a job: which regions, instances, paths and connections, at what price.
+
+A `TransferPlan` is immutable, needs no cloud and no planner to be read, and travels as
+JSON: `to_dict()` is exactly the object that `skyplane-orch plan --json` prints.
+Rates are Gbit/s (1e9 bit/s), prices USD per GB (1e9 bytes).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from skyplane_gateway.schema import decode
+from skyplane_orchestration.errors import ConfigurationInvalid
+
+PLAN_SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEdge:
+    """One ordered region pair that carries bytes.
+
+    Attributes:
+        flow_gbps: planned rate over the whole edge (F in the paper).
+        connections: TCP connections over the whole edge, all instances together (M).
+        capacity_gbps: what the grid says one instance pair with 64 connections does.
+        throughput: where that capacity comes from, `measured` or `modelled`.
+        price: where the price comes from, `table`, `rules` or `override`.
+    """
+
+    src: str
+    dst: str
+    flow_gbps: float
+    connections: int
+    capacity_gbps: float
+    usd_per_gb: float
+    throughput: str = "modelled"
+    price: str = "rules"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPath:
+    """One way from source to sink; the flows of all paths add up to the throughput."""
+
+    regions: tuple[str, ...]
+    flow_gbps: float
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceGroup:
+    """The instances of one region: all of one type (N in the paper)."""
+
+    type: str
+    count: int
+    usd_per_hour: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCost:
+    """Predicted cost. `usd_per_gb` is egress plus instances as in (4a), and nothing else.
+
+    The sums in USD are None when the plan was made without a volume; `request_usd` is
+    None as well when the number of objects is not known.
+
+    Attributes:
+        egress_usd: every hop of every byte.
+        instance_usd: instances while bytes move.
+        request_usd: reads, writes and listings of the objects.
+        total_usd: all five items together; unknown requests count as none.
+        boot_usd: instances while they come up: all wait for the slowest cloud.
+        minimum_billing_usd: what clouds charge beyond that for a short life.
+    """
+
+    egress_usd: float | None
+    instance_usd: float | None
+    request_usd: float | None
+    total_usd: float | None
+    usd_per_gb: float
+    boot_usd: float | None = None
+    minimum_billing_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SolverReport:
+    """How good the plan is known to be.
+
+    Attributes:
+        status: `optimal`, or `feasible` when a limit stopped the search at `gap`.
+        gap: proven relative distance between the plan's objective and the bound.
+        bound: proven bound on the objective, in its own unit: Gbit/s for the most
+            throughput; else USD for the job, or USD per GB (4a) without a volume and for
+            `exactly`.
+        solve_s: wall seconds spent planning.
+    """
+
+    status: str
+    gap: float
+    bound: float
+    solve_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GridReference:
+    """Which grid the plan was made on, and whether its rates were measured.
+
+    Attributes:
+        throughput: `measured`, `modelled` or `mixed`, over the edges that the plan uses.
+        prices: `table`, `rules`, `override` or `mixed`, over the same edges.
+    """
+
+    name: str
+    as_of: str
+    throughput: str
+    prices: str = "rules"
+
+
+@dataclass(frozen=True, slots=True)
+class TransferPlan:
+    """The overlay that answers one job.
+
+    A transfer inside one region, or from and to a file on this machine, has no edges, one
+    path of one region and the instances of that region alone.
+
+    Attributes:
+        src, dst: region tags.
+        objective: what was asked for, as plain data (the job's objective `to_dict()`).
+        throughput_gbps: planned payload rate from source to sink.
+        volume_gb: how much there is to move; None when not given.
+        transfer_s: predicted seconds of moving, without provisioning; None without volume.
+        provision_s: predicted seconds until the gateways are up.
+        instances: region tag -> instances there.
+        binding: names of the limits that stop the plan from being better.
+        notes: what a reader of the plan should know (a price that was never verified).
+    """
+
+    src: str
+    dst: str
+    objective: Mapping[str, Any]
+    throughput_gbps: float
+    volume_gb: float | None
+    transfer_s: float | None
+    provision_s: float
+    cost: PlanCost
+    instances: Mapping[str, InstanceGroup]
+    edges: tuple[PlanEdge, ...]
+    paths: tuple[PlanPath, ...]
+    binding: tuple[str, ...]
+    solver: SolverReport
+    grid: GridReference
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def relays(self) -> tuple[str, ...]:
+        """Regions that are neither source nor destination, in order of their names."""
+        return tuple(sorted(set(self.instances) - {self.src, self.dst}))
+
+    @property
+    def instance_count(self) -> int:
+        return sum(group.count for group in self.instances.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data, `schema_version` first."""
+        return {
+            "schema_version": PLAN_SCHEMA_VERSION,
+            "src": self.src,
+            "dst": self.dst,
+            "objective": dict(self.objective),
+            "throughput_gbps": self.throughput_gbps,
+            "volume_gb": self.volume_gb,
+            "transfer_s": self.transfer_s,
+            "provision_s": self.provision_s,
+            "cost": asdict(self.cost),
+            "instances": {region: asdict(group) for region, group in self.instances.items()},
+            "edges": [asdict(edge) for edge in self.edges],
+            "paths": [
+                {"regions": list(path.regions), "flow_gbps": path.flow_gbps} for path in self.paths
+            ],
+            "binding": list(self.binding),
+            "solver": asdict(self.solver),
+            "grid": asdict(self.grid),
+            "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """The plan as one indented JSON object."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TransferPlan:
+        """The plan that `to_dict()` wrote.
+
+        Raises ConfigurationInvalid when the document has another version or lacks a field,
+        and for a plan with several destinations, which nothing runs.
+        """
+        if isinstance(data, Mapping) and "destinations" in data:
+            raise ConfigurationInvalid(
+                "a plan for several destinations is for looking and comparing; make one plan per"
+                " destination to run it"
+            )
+        try:
+            return decode(cls, data, "a plan document", version=PLAN_SCHEMA_VERSION)
+        except ConfigurationInvalid as error:
+            raise ConfigurationInvalid(f"{error.message}; make the plan again") from error

@@ -1,0 +1,239 @@
+"""In words: which limits bind, and why there is no plan and what would do.
+
+Figures in a refusal are rounded so that a second request for them is accepted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from skyplane_orchestration.errors import PlanInfeasible
+from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.model.job import Limits
+from skyplane_orchestration.planner.constraint_names import (
+    CONNECTION_LIMIT_IN,
+    CONNECTION_LIMIT_OUT,
+    COST_CEILING,
+    DEADLINE,
+    EGRESS_LIMIT,
+    INGRESS_LIMIT,
+    INSTANCE_QUOTA,
+    NO_ROUTE,
+    POLICY_MAX_JOB_USD,
+    STORAGE_READ,
+    STORAGE_WRITE,
+    THROUGHPUT_FLOOR,
+    VCPU_QUOTA,
+)
+from skyplane_orchestration.planner.decode import Overlay, decode
+from skyplane_orchestration.planner.instance_options import (
+    quota_of,
+    read_limit_gbps,
+    write_limit_gbps,
+)
+from skyplane_orchestration.planner.problem import PlanProblem
+from skyplane_orchestration.planner.solution import Integers, Relaxation
+
+Names = tuple[str, ...]
+
+#: A limit that is used up to this share counts as full.
+_TIGHT = 1e-4
+#: A shadow price below this is the solver's noise.
+_WORTH = 1e-6
+#: Significant digits of a figure that a second request may use, and the solver's noise.
+_DIGITS = 5
+_NOISE = 1e-9
+
+
+def rounded_down(value: float) -> float:
+    """A figure that is reached: at most `value`, in five significant digits."""
+    scale = _scale(value)
+    return math.floor(value * scale * (1 + _NOISE)) / scale if value > 0 else 0.0
+
+
+def rounded_up(value: float) -> float:
+    """A figure that suffices: at least `value`, in five significant digits."""
+    scale = _scale(value)
+    return math.ceil(value * scale * (1 - _NOISE)) / scale if value > 0 else 0.0
+
+
+def _scale(value: float) -> float:
+    return float(10.0 ** (_DIGITS - 1 - math.floor(math.log10(value)))) if value > 0 else 1.0
+
+
+#: What the name of a limit means; the region, if any, follows.
+_WORDS = {
+    THROUGHPUT_FLOOR: "the throughput that was asked for",
+    DEADLINE: "the deadline",
+    COST_CEILING: "the price ceiling",
+    POLICY_MAX_JOB_USD: "the most that the policy lets a job cost",
+    INSTANCE_QUOTA: "the number of instances in",
+    VCPU_QUOTA: "the number of vCPUs in",
+    STORAGE_READ: "what can be read from the store in",
+    STORAGE_WRITE: "what can be written to the store in",
+    EGRESS_LIMIT: "what the instances can send from",
+    INGRESS_LIMIT: "what the instances can receive in",
+    CONNECTION_LIMIT_OUT: "the connections of the instances out of",
+    CONNECTION_LIMIT_IN: "the connections of the instances into",
+}
+
+
+def in_words(name: str) -> str:
+    """A name of `TransferPlan.binding` for people, with the name itself."""
+    kind, _, tag = name.partition(" ")
+    words = _WORDS.get(name) or f"{_WORDS.get(kind, kind)} {tag}".rstrip()
+    return f"{words} ({name if name in _WORDS else kind})"
+
+
+# ---------------------------------------------------------------- what binds
+
+
+def binding_limits(
+    overlay: Overlay, limits: Limits, ends: tuple[str, str], grid: Grid
+) -> tuple[str, ...]:
+    """Names of the limits that the overlay has used up: `limit region`.
+
+    A region's rate and connection limits grow with its instances, so they bind only where
+    its quota allows no more of them.
+    """
+    names = slow_stores(limits, ends, overlay.throughput_gbps, grid)
+    for tag, count in overlay.instances.items():
+        kind = overlay.types[tag]
+        quota = quota_of(grid, tag, kind, limits)
+        tight = list(_tight(overlay, tag, kind)) if count >= quota.instances else []
+        names.extend([f"{quota.name} {tag}", *tight] if tight else [])
+    return tuple(names)
+
+
+def slow_stores(limits: Limits, ends: tuple[str, str], gbps: float, grid: Grid) -> list[str]:
+    """The stores at the ends that give or take no more than this rate."""
+    read = read_limit_gbps(grid, ends[0], limits)
+    write = write_limit_gbps(grid, ends[1], limits)
+    return [
+        f"{name} {tag}"
+        for name, tag, most in ((STORAGE_READ, ends[0], read), (STORAGE_WRITE, ends[1], write))
+        if most is not None and most * (1 - _TIGHT) <= gbps
+    ]
+
+
+def _tight(overlay: Overlay, tag: str, kind: InstanceType) -> Iterator[str]:
+    outward = [edge for edge in overlay.flows if edge[0] == tag]
+    inward = [edge for edge in overlay.flows if edge[1] == tag]
+    uses = {
+        EGRESS_LIMIT: (sum(overlay.flows[e] for e in outward), kind.egress_gbps),
+        INGRESS_LIMIT: (sum(overlay.flows[e] for e in inward), kind.ingress_gbps),
+        CONNECTION_LIMIT_OUT: (
+            sum(overlay.connections[e] for e in outward),
+            kind.connection_limit,
+        ),
+        CONNECTION_LIMIT_IN: (
+            sum(overlay.connections[e] for e in inward),
+            kind.connection_limit,
+        ),
+    }
+    for name, (used, each) in uses.items():
+        if used >= each * overlay.instances[tag] * (1 - _TIGHT):
+            yield f"{name} {tag}"
+
+
+# ---------------------------------------------------------------- why there is no plan
+
+
+def infeasible(problem: PlanProblem, limits: Limits, grid: Grid) -> PlanInfeasible:
+    """The error for a goal that nothing reaches: what binds, and how much would go."""
+    # Loads the solver, which refusals within one region do without.
+    from skyplane_orchestration.planner.search.optimum import largest_throughput
+
+    src, dst = problem.tags[problem.src], problem.tags[problem.dst]
+    largest = largest_throughput(problem)
+    if largest is None:
+        return PlanInfeasible(
+            f"there is no way from {src} to {dst}: the grid has no usable edge, an end may"
+            " have no instance, or the policy leaves no relay",
+            binding=(NO_ROUTE,),
+            most_gbps=0.0,
+        )
+    most = rounded_down(largest[0].throughput_gbps)
+    names = _what_holds(problem, largest, limits, grid)
+    counts = decode(largest[0]).instances
+    words = [_with_count(name, counts) for name in names]
+    return PlanInfeasible(
+        f"no plan moves {problem.goal_gbps:g} Gbit/s from {src} to {dst}; the most is"
+        f" {most:g} Gbit/s. What binds: {', '.join(words)}. Ask for"
+        " less, raise the limits, choose larger instance types, or let more regions relay",
+        binding=names,
+        most_gbps=most,
+    )
+
+
+def _with_count(name: str, instances: Mapping[str, int]) -> str:
+    """A limit in words, with how many instances a quota has allowed."""
+    kind, _, tag = name.partition(" ")
+    if kind not in (INSTANCE_QUOTA, VCPU_QUOTA):
+        return in_words(name)
+    return f"{in_words(name)}: {instances.get(tag, 0)} instances"
+
+
+def _what_holds(
+    problem: PlanProblem,
+    largest: tuple[Integers, Relaxation],
+    limits: Limits,
+    grid: Grid,
+) -> Names:
+    """Names of what stops more throughput: what the largest plan has used up.
+
+    Where whole instances leave it a little of everything, what the relaxation has.
+    """
+    overlay = decode(largest[0])
+    ends = problem.tags[problem.src], problem.tags[problem.dst]
+    names = binding_limits(overlay, limits, ends, grid)
+    return names or tuple(
+        f"{name} {tag}"
+        for name, prices in largest[1].region_price.items()
+        for tag, price in zip(problem.tags, prices, strict=False)
+        if len(prices) == problem.region_count and price > _WORTH
+    )
+
+
+def too_late(ends: tuple[str, str], asked_s: float, least_s: float, names: Names) -> PlanInfeasible:
+    """The error for a deadline that nothing meets.
+
+    Args:
+        least_s: the earliest deadline that is met.
+        names: what binds beside the deadline.
+    """
+    least = rounded_up(least_s)
+    return PlanInfeasible(
+        f"no plan from {ends[0]} to {ends[1]} is done in {asked_s:g} s, with the time that"
+        f" gateways take to come up; the earliest deadline is {least:g} s. Allow more time or"
+        " raise the limits",
+        binding=(DEADLINE, *names),
+        least_s=least,
+    )
+
+
+def too_dear_per_gb(ends: tuple[str, str], asked: float, least_usd_per_gb: float) -> PlanInfeasible:
+    """The error for a price per GB that every plan exceeds."""
+    least = rounded_up(least_usd_per_gb)
+    return PlanInfeasible(
+        f"no plan from {ends[0]} to {ends[1]} costs {asked:g} USD per GB or less;"
+        f" the cheapest costs {least:g} USD per GB. Raise the ceiling",
+        binding=(COST_CEILING,),
+        least_usd_per_gb=least,
+    )
+
+
+def too_dear(
+    ends: tuple[str, str], asked_usd: float, least_usd: float, *, is_policy: bool
+) -> PlanInfeasible:
+    """The error for a total that every plan exceeds: the objective's ceiling, or the policy's."""
+    least = rounded_up(least_usd)
+    whose = f"{POLICY_MAX_JOB_USD} is {asked_usd:g}" if is_policy else f"{asked_usd:g} is allowed"
+    return PlanInfeasible(
+        f"no plan from {ends[0]} to {ends[1]} that does what is asked costs so little in USD:"
+        f" {whose}, the cheapest costs {least:g} USD with boot, minimum billing and requests."
+        f" Raise the {'policy' if is_policy else 'ceiling'} or move less",
+        binding=(POLICY_MAX_JOB_USD if is_policy else COST_CEILING,),
+        least_usd=least,
+    )

@@ -1,0 +1,192 @@
+"""The program over chosen distribution trees: N integer, and M as well where it is counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skyplane_orchestration.planner.highs import IntegerOptimum, Program, minimise_whole
+from skyplane_orchestration.planner.multicast.problem import MulticastProblem
+from skyplane_orchestration.planner.multicast.relaxation import SCALE, Aim, Pool
+from skyplane_orchestration.planner.multicast.steiner_trees import Tree
+from skyplane_orchestration.planner.problem import Floats, Ints, Mask
+
+#: Share of the objective that one relay less may cost in a tie, and one instance less.
+TIE, TIE_INSTANCE = 1e-6, 1e-8
+#: Share of one instance that counts as rounding, not as need.
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Integers:
+    """Trees with rates, N integer.
+
+    Attributes:
+        chosen: numbers of the trees in the pool; trees, rate_gbps: the trees and their rates.
+        instances: (V,); connections: edge -> M, all 0 where they were not counted.
+        objective, bound: in the aim's weights, over the trees that were asked for.
+    """
+
+    chosen: Ints
+    trees: tuple[Tree, ...]
+    rate_gbps: Floats
+    instances: Floats
+    connections: dict[tuple[int, int], int]
+    throughput_gbps: float
+    usd_per_s: float
+    objective: float
+    bound: float
+
+    @property
+    def usd_per_gbit(self) -> float:
+        return self.usd_per_s / self.throughput_gbps
+
+
+def solve_integers(
+    problem: MulticastProblem,
+    pool: Pool,
+    aim: Aim,
+    chosen: Ints,
+    *,
+    counted: bool,
+    relative_gap: float,
+    time_limit_s: float,
+) -> Integers | None:
+    """The best integers over the chosen trees of the pool; None when these allow none.
+
+    Where connections are not counted they are real: a bound, and not yet a plan. Ties go to
+    fewer relays, then fewer instances. Raises SolverFailed when the time passes without any.
+    """
+    trees = [pool.trees[int(number)] for number in chosen]
+    rows = _IntegerRows(problem, trees, np.array(pool.usd_per_gbit)[chosen])
+    optimum = rows.solve(aim, counted, relative_gap, time_limit_s)
+    if optimum is None:
+        return None
+    rate = np.maximum(optimum.x[: len(trees)], 0.0)
+    instances = np.zeros(problem.region_count)
+    instances[rows.regions] = np.ceil(optimum.x[rows.instances] - ROUNDING)
+    counts = optimum.x[rows.connections].astype(int)
+    usd_per_s = float(rate @ rows.usd_per_gbit + instances @ problem.usd_per_s)
+    return Integers(
+        chosen=chosen,
+        trees=tuple(trees),
+        rate_gbps=rate,
+        instances=instances,
+        connections=dict(zip(rows.edges, counts.tolist(), strict=True)),
+        throughput_gbps=float(optimum.x[rows.throughput]),
+        usd_per_s=usd_per_s,
+        objective=optimum.objective - SCALE,
+        bound=optimum.bound - SCALE - rows.most_ties,
+    )
+
+
+class _IntegerRows:
+    """The integer program: columns x_T, N, M, G, whether a relay is used, a constant 1."""
+
+    def __init__(self, problem: MulticastProblem, trees: list[Tree], usd_per_gbit: Floats) -> None:
+        self.problem, self.usd_per_gbit = problem, usd_per_gbit
+        self.edges = sorted({edge for tree in trees for edge in tree})
+        self.regions = np.array(sorted({v for edge in self.edges for v in edge}))
+        self.trees, count = len(trees), len(self.regions)
+        self.tail = np.searchsorted(self.regions, [edge[0] for edge in self.edges])
+        self.head = np.searchsorted(self.regions, [edge[1] for edge in self.edges])
+        number = {edge: position for position, edge in enumerate(self.edges)}
+        self.on_edge = np.zeros((len(self.edges), len(trees)))
+        for column, tree in enumerate(trees):
+            self.on_edge[[number[edge] for edge in tree], column] = 1.0
+        self.instances = slice(self.trees, self.trees + count)
+        self.connections = slice(self.instances.stop, self.instances.stop + len(self.edges))
+        self.throughput = self.connections.stop
+        self.relaying = slice(self.throughput + 1, self.throughput + 1 + count)
+        self.constant = self.relaying.stop
+        self.relays = problem.relays[self.regions]
+
+    @property
+    def most_ties(self) -> float:
+        """The most that the weights against ties can add up to."""
+        weight = self._ties()
+        return float((weight[weight > 0] * self._upper(np.inf)[weight > 0]).sum())
+
+    def solve(
+        self, aim: Aim, counted: bool, relative_gap: float, time_limit_s: float
+    ) -> IntegerOptimum | None:
+        below, most = self._rows(aim, counted)
+        cost = aim.cost_weight * self._usd_per_s() + self._ties()
+        cost[self.throughput] = -aim.rate_weight
+        cost[self.constant] = SCALE
+        equal = np.zeros((1, self.constant + 1))
+        equal[0, : self.trees], equal[0, self.throughput] = 1.0, -1.0
+        lower = np.zeros(self.constant + 1)
+        lower[self.throughput], lower[self.constant] = aim.low_gbps, 1.0
+        whole: Mask = np.zeros(self.constant + 1, dtype=bool)
+        whole[self.connections] = True
+        # Counting relays slows the solver, so a rough answer does it only where it must.
+        whole[self.relaying] = counted or self.problem.max_relays is not None
+        # Instances that cost nothing here may be rounded up afterwards: quotas are whole.
+        whole[self.instances] = aim.counts_money
+        upper = self._upper(aim.high_gbps)
+        if not counted:
+            upper[self.connections] = 0.0
+        program = Program(cost, below, most, equal, np.zeros(1), lower, upper)
+        return minimise_whole(program, whole, relative_gap=relative_gap, time_limit_s=time_limit_s)
+
+    def _usd_per_s(self) -> Floats:
+        cost = np.zeros(self.constant + 1)
+        cost[: self.trees] = self.usd_per_gbit
+        cost[self.instances] = self.problem.usd_per_s[self.regions]
+        return cost
+
+    def _ties(self) -> Floats:
+        weight = np.zeros(self.constant + 1)
+        weight[self.relaying] = SCALE * TIE * self.relays
+        weight[self.instances] = SCALE * TIE_INSTANCE
+        return weight
+
+    def _upper(self, high_gbps: float) -> Floats:
+        quota, limit = self.problem.quota[self.regions], self.problem.connection_limit[self.regions]
+        upper = np.full(self.constant + 1, np.inf)
+        upper[self.instances] = quota
+        upper[self.connections] = np.minimum((quota * limit)[self.tail], (quota * limit)[self.head])
+        upper[self.throughput] = high_gbps
+        upper[self.relaying] = upper[self.constant] = 1.0
+        return upper
+
+    def _rows(self, aim: Aim, counted: bool) -> tuple[Floats, Floats]:
+        """All rows <= 0, but for the limit on relays."""
+        problem, count, edges = self.problem, len(self.regions), len(self.edges)
+        at_head, at_tail = np.zeros((count, edges)), np.zeros((count, edges))
+        at_head[self.head, np.arange(edges)] = 1.0
+        at_tail[self.tail, np.arange(edges)] = 1.0
+        per_gbps = np.array([problem.connections_per_gbps[edge] for edge in self.edges])
+        blocks = []
+
+        def block(rows: int, **parts: Floats) -> None:
+            matrix = np.zeros((rows, self.constant + 1))
+            for name, values in parts.items():
+                where = slice(0, self.trees) if name == "trees" else getattr(self, name)
+                matrix[:, where] = values
+            blocks.append(matrix)
+
+        limit = -np.diag(problem.connection_limit[self.regions])
+        needed = self.on_edge * per_gbps[:, None]
+        into, out = problem.ingress_gbps[self.regions], problem.egress_gbps[self.regions]
+        block(count, trees=at_head @ self.on_edge, instances=-np.diag(into))  # 4f
+        block(count, trees=at_tail @ self.on_edge, instances=-np.diag(out))  # 4g
+        if counted:
+            block(edges, trees=needed, connections=-np.eye(edges))  # 4b
+            block(count, connections=at_tail, instances=limit)  # 4h
+            block(count, connections=at_head, instances=limit)  # 4i
+        else:
+            block(count, trees=at_tail @ needed, instances=limit)
+            block(count, trees=at_head @ needed, instances=limit)
+        block(count, instances=np.eye(count), relaying=-np.diag(problem.quota[self.regions]))
+        if aim.ceiling_usd_per_gbit is not None:
+            row = self._usd_per_s() / aim.ceiling_usd_per_gbit
+            row[self.throughput] = -1.0
+            blocks.append(row[None, :])
+        most = np.zeros(sum(len(matrix) for matrix in blocks))
+        if problem.max_relays is not None:
+            block(1, relaying=self.relays.astype(float))
+            most = np.append(most, float(problem.max_relays))
+        return np.vstack(blocks), most

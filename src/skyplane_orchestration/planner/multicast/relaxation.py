@@ -1,0 +1,274 @@
+"""The relaxation over all distribution trees, N and M real, with its proven bound.
+
+The program has a column for every tree there is; only those that can help are ever made
+(column generation, Gilmore and Gomory 1961). The tree that helps most under the prices of a
+round is the cheapest Steiner arborescence for the edge costs
+
+    price_uv + in_v + out_u + 64 / l_uv * (connections_out_u + connections_in_v)
+
+and its cost gives, by Lagrange, a bound on what all trees together can reach: the bound
+holds whatever the solver's tolerances, since any prices >= 0 give one.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from skyplane_orchestration.planner.highs import Program, RealOptimum, minimise
+from skyplane_orchestration.planner.multicast.problem import MulticastProblem
+from skyplane_orchestration.planner.multicast.steiner_trees import (
+    CheapestTrees,
+    Tree,
+    all_trees,
+    cheapest_trees,
+)
+from skyplane_orchestration.planner.problem import Floats, Ints, Mask
+
+#: Up to this many regions every tree is made, and the integers are proven by the solver.
+FEW_REGIONS = 6
+#: Objectives are scaled to about this, far above the absolute tolerances of the solver.
+SCALE = 1000.0
+#: The relaxation is done when it is within this of its own bound.
+CONVERGED = 1e-6
+#: Seconds of column generation after which the bound so far will do.
+PATIENCE_S = 3.0
+#: Trees that join in one round of column generation.
+TREES_AT_ONCE = 24
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aim:
+    """Minimise cost_weight * (USD per second) - rate_weight * G, G in [low, high].
+
+    Attributes:
+        ceiling: most USD per Gbit, or None.
+        at_least: (V,) instances that any plan needs, or None for none.
+    """
+
+    cost_weight: float
+    rate_weight: float
+    low_gbps: float
+    high_gbps: float
+    ceiling_usd_per_gbit: float | None = None
+    at_least: Floats | None = None
+
+    @property
+    def counts_money(self) -> bool:
+        return self.cost_weight > 0 or self.ceiling_usd_per_gbit is not None
+
+
+@dataclass(slots=True)
+class Pool:
+    """The trees that have been made so far, with what one Gbit/s over each of them uses.
+
+    Attributes:
+        use: per tree (4, V): ingress, egress, connections in and out.
+        usd_per_gbit: per tree, egress of all of its edges.
+        is_complete: True when there is no other tree.
+    """
+
+    problem: MulticastProblem
+    trees: list[Tree] = field(default_factory=list)
+    use: list[Floats] = field(default_factory=list)
+    usd_per_gbit: list[float] = field(default_factory=list)
+    is_complete: bool = False
+    _number: dict[Tree, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, problem: MulticastProblem) -> Pool:
+        """All trees where there are few regions, else the cheapest few by price alone."""
+        pool = cls(problem)
+        if problem.region_count <= FEW_REGIONS:
+            trees = all_trees(problem.usable, problem.src, [int(v) for v in problem.destinations])
+            pool.is_complete = True
+        else:
+            trees = priced_trees(problem, np.zeros((4, problem.region_count)), 1.0).trees(
+                np.inf, TREES_AT_ONCE
+            )
+        pool.add(trees)
+        return pool
+
+    def add(self, trees: list[Tree]) -> int:
+        """How many of these trees are new; they are in the pool now."""
+        new = [tree for tree in dict.fromkeys(trees) if tree not in self._number]
+        for tree in new:
+            self._number[tree] = len(self.trees)
+            self.trees.append(tree)
+            tail, head = np.array(tree).T
+            use = np.zeros((4, self.problem.region_count))
+            connections = self.problem.connections_per_gbps[tail, head]
+            np.add.at(use[0], head, 1.0)
+            np.add.at(use[1], tail, 1.0)
+            np.add.at(use[2], head, connections)
+            np.add.at(use[3], tail, connections)
+            self.use.append(use)
+            self.usd_per_gbit.append(float(self.problem.usd_per_gbit[tail, head].sum()))
+        return len(new)
+
+    def numbers(self, trees: list[Tree]) -> Ints:
+        """Where these trees stand in the pool."""
+        return np.array(sorted({self._number[tree] for tree in trees}), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relaxed:
+    """An optimum over all trees with N and M real.
+
+    Attributes:
+        objective: in the aim's weights; `bound` is proven, and hardly below.
+        rate_gbps: (T,) of the pool's trees; `reduced_cost` (T,) >= 0.
+        throughput_gbps: G.
+        price: (4, V) what one more unit of ingress, egress, connections in, out is worth.
+    """
+
+    objective: float
+    bound: float
+    rate_gbps: Floats
+    reduced_cost: Floats
+    throughput_gbps: float
+    price: Floats
+
+
+def relax(
+    problem: MulticastProblem, pool: Pool, aim: Aim, *, patience_s: float = PATIENCE_S
+) -> Relaxed | None:
+    """The relaxation; its trees join the pool. None where the pool's trees allow no answer.
+
+    When patience ends first, what there is comes back: its bound is a proven one all the same.
+    Raises SolverFailed when HiGHS stops without an answer.
+    """
+    started = time.perf_counter()
+    bound = -aim.rate_weight * aim.high_gbps  # for nothing, at the highest rate
+    while True:
+        answer = _relaxed_over(problem, pool, aim)
+        if answer is None:
+            return None
+        optimum, price, ceiling, relays, per_gbps = answer
+        weight = aim.cost_weight + ceiling
+        near = priced_trees(problem, price, weight)
+        bound = max(bound, _lagrange(problem, aim, price, ceiling, relays, near.least))
+        slack = CONVERGED * max(1.0, abs(optimum.objective))
+        is_late = time.perf_counter() - started > patience_s
+        if pool.is_complete or is_late or optimum.objective - bound <= slack:
+            break
+        if not pool.add(near.trees(per_gbps, TREES_AT_ONCE)):
+            break
+    count = len(pool.trees)
+    tree_cost = weight * np.array(pool.usd_per_gbit) + np.tensordot(
+        np.array(pool.use), price, axes=([1, 2], [0, 1])
+    )
+    return Relaxed(
+        objective=optimum.objective,
+        bound=min(bound, optimum.objective),
+        rate_gbps=optimum.x[:count],
+        reduced_cost=np.maximum(tree_cost - per_gbps, 0.0),
+        throughput_gbps=float(optimum.x[-1]),
+        price=price,
+    )
+
+
+def priced_trees(problem: MulticastProblem, price: Floats, weight: float) -> CheapestTrees:
+    """The cheapest trees for edge costs under these prices of the regions' limits."""
+    into, out, connections_in, connections_out = price
+    each = np.where(problem.usable, problem.connections_per_gbps, 0.0)
+    cost = weight * problem.usd_per_gbit + into[None, :] + out[:, None]
+    cost = cost + each * (connections_in[None, :] + connections_out[:, None])
+    cost = np.where(problem.usable, cost, np.inf)
+    return cheapest_trees(cost, problem.src, [int(v) for v in problem.destinations])
+
+
+def _relaxed_over(
+    problem: MulticastProblem, pool: Pool, aim: Aim
+) -> tuple[RealOptimum, Floats, float, float, float] | None:
+    """The optimum over the pool, and its duals: limits (4, V), ceiling, relays, tree count."""
+    visited: Mask = np.any(np.array(pool.use) > 0, axis=(0, 1))
+    visited[problem.src] = True
+    regions = np.flatnonzero(visited)
+    optimum = minimise(_program(problem, pool, aim, regions))
+    if optimum is None:
+        return None
+    limits = 4 * len(regions)
+    extra = list(optimum.below_price[limits:])
+    ceiling = 0.0
+    if aim.ceiling_usd_per_gbit is not None:
+        ceiling = float(extra.pop(0)) / aim.ceiling_usd_per_gbit
+    relays = float(extra.pop(0)) if problem.max_relays is not None else 0.0
+    price = np.zeros((4, problem.region_count))
+    price[:, regions] = optimum.below_price[:limits].reshape(4, len(regions))
+    # Where no tree has been yet, any prices are optimal that the instances' price covers:
+    # all of it on the egress keeps these regions from looking free.
+    worth = (aim.cost_weight + ceiling) * problem.usd_per_s + relays * _relay_share(problem)
+    price[1, ~visited] = (worth / problem.egress_gbps)[~visited]
+    return optimum, price, ceiling, relays, float(optimum.equal_price[0])
+
+
+def _program(problem: MulticastProblem, pool: Pool, aim: Aim, regions: Ints) -> Program:
+    """The relaxation over the pool's trees and the regions that they visit.
+
+    Columns: the rate of each tree, N of each region, G. Rows: the limits (4f), (4g), (4i),
+    (4h) of each region, the price ceiling and the number of relays where there are such.
+    """
+    use = np.array(pool.use)
+    trees, count = len(use), len(regions)
+    capacity = problem.capacity[:, regions]
+    blocks = [
+        np.hstack([use[:, kind, regions].T, -np.diag(capacity[kind]), np.zeros((count, 1))])
+        for kind in range(4)
+    ]
+    most = [np.zeros(4 * count)]
+    cost = np.concatenate([pool.usd_per_gbit, problem.usd_per_s[regions], [0.0]])
+    if aim.ceiling_usd_per_gbit is not None:
+        row = cost / aim.ceiling_usd_per_gbit
+        row[-1] = -1.0
+        blocks.append(row[None, :])
+        most.append(np.zeros(1))
+    if problem.max_relays is not None:
+        row = np.concatenate([np.zeros(trees), _relay_share(problem)[regions], [0.0]])
+        blocks.append(row[None, :])
+        most.append(np.array([float(problem.max_relays)]))
+    at_least = np.zeros(problem.region_count) if aim.at_least is None else aim.at_least
+    objective = aim.cost_weight * cost
+    objective[-1] = -aim.rate_weight
+    return Program(
+        cost=objective,
+        below=np.vstack(blocks),
+        most=np.concatenate(most),
+        equal=np.concatenate([np.ones(trees), np.zeros(count), [-1.0]])[None, :],
+        exact=np.zeros(1),
+        lower=np.concatenate([np.zeros(trees), at_least[regions], [aim.low_gbps]]),
+        upper=np.concatenate([np.full(trees, np.inf), problem.quota[regions], [aim.high_gbps]]),
+    )
+
+
+def _relay_share(problem: MulticastProblem) -> Floats:
+    """(V,) the share of one relay that each of its instances counts for, 0 at the ends."""
+    share: Floats = np.where(problem.relays, 1.0 / np.maximum(problem.quota, 1.0), 0.0)
+    return share
+
+
+def _lagrange(
+    problem: MulticastProblem,
+    aim: Aim,
+    price: Floats,
+    ceiling: float,
+    relays: float,
+    least: float,
+) -> float:
+    """What no plan over any trees goes below, given prices >= 0 of the limits.
+
+    The limits go into the objective at their prices; what is left parts into the cheapest
+    tree times G, and each region's instances on their own.
+    """
+    if not np.isfinite(least):
+        return np.inf if aim.low_gbps > 0 else 0.0
+    each = (aim.cost_weight + ceiling) * problem.usd_per_s + relays * _relay_share(problem)
+    each = each - (price * problem.capacity).sum(axis=0)
+    fewest = np.zeros(problem.region_count) if aim.at_least is None else aim.at_least
+    instances = np.where(each < 0, each * problem.quota, each * fewest).sum()
+    per_gbps = least - aim.rate_weight
+    per_gbps -= ceiling * (aim.ceiling_usd_per_gbit or 0.0)
+    rate = aim.high_gbps if per_gbps < 0 else aim.low_gbps
+    return float(per_gbps * rate + instances) - relays * (problem.max_relays or 0)

@@ -1,0 +1,1 @@
+"""Drawings of plans and frontiers as SVG."""

@@ -1,0 +1,1 @@
+"""Prices of a job: egress, instances, requests, transfer services."""

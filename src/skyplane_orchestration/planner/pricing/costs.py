@@ -1,0 +1,106 @@
+"""What a plan costs, item by item."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.model.plan import PlanCost
+from skyplane_orchestration.planner.decode import Overlay
+from skyplane_orchestration.planner.pricing import billing
+from skyplane_orchestration.units import (
+    gb_to_bytes,
+    gb_to_gbit,
+    mib_to_bytes,
+    usd_per_gbit_to_usd_per_gb,
+    usd_per_hour_to_usd_per_s,
+)
+
+#: Clouds state prices per so many requests; a listing returns so many keys at a time.
+REQUESTS_PER_PRICE = 1000
+LISTED_PER_REQUEST = 1000
+#: A multipart upload is begun and completed; both are billed as writes.
+_MULTIPART_EXTRA_WRITES = 2
+
+
+def egress_usd_per_gb(grid: Grid, overlay: Overlay) -> float:
+    """Egress of all edges per GB that arrives; a relayed GB pays at every hop."""
+    return sum(
+        flow / overlay.throughput_gbps * grid.egress_price(*edge)
+        for edge, flow in overlay.flows.items()
+    )
+
+
+def instance_usd_per_gb(overlay: Overlay, types: Mapping[str, InstanceType]) -> float:
+    """Instances per GB, while bytes move (4a): without boot time or minimum billing."""
+    usd_per_s = sum(
+        count * usd_per_hour_to_usd_per_s(types[tag].usd_per_hour)
+        for tag, count in overlay.instances.items()
+    )
+    return usd_per_gbit_to_usd_per_gb(usd_per_s / overlay.throughput_gbps)
+
+
+def request_usd(
+    grid: Grid, src: str, dst: str, objects: int, volume_gb: float | None, chunk_mib: int
+) -> float:
+    """Reads at the source, writes at the destination, a listing of both.
+
+    An object above one chunk is read in ranges and written in parts; the parts of an
+    average object are taken for all. Places without a cloud charge nothing.
+    """
+    parts = 1
+    if volume_gb is not None and objects:
+        parts = max(1, math.ceil(gb_to_bytes(volume_gb) / objects / mib_to_bytes(chunk_mib)))
+    writes = parts if parts == 1 else parts + _MULTIPART_EXTRA_WRITES
+    listings = math.ceil(objects / LISTED_PER_REQUEST)
+    total = 0.0
+    for tag, verb, count in (
+        (src, "read", objects * parts),
+        (src, "list", listings),
+        (dst, "write", objects * writes),
+        (dst, "list", listings),
+    ):
+        prices = grid.request_prices(tag.partition(":")[0])
+        total += count * prices.get(verb, 0.0) / REQUESTS_PER_PRICE
+    return total
+
+
+def itemised(
+    egress_per_gb: float,
+    overlay: Overlay,
+    types: Mapping[str, InstanceType],
+    volume_gb: float | None,
+    requests_usd: float | None,
+    *,
+    wait_s: float | None = None,
+) -> PlanCost:
+    """The cost of an overlay; sums in USD only when the volume is known.
+
+    Args:
+        egress_per_gb: USD per GB that arrives.
+        types: region tag -> instance type, at least of the overlay's regions.
+        requests_usd: price of all requests, None where not known.
+        wait_s: seconds until the slowest gateway answers; None for the overlay's own clouds.
+    """
+    per_gb = egress_per_gb + instance_usd_per_gb(overlay, types)
+    if volume_gb is None:
+        return PlanCost(None, None, requests_usd, None, per_gb)
+    transfer_s = gb_to_gbit(volume_gb) / overlay.throughput_gbps
+    wait_s = billing.provision_s(overlay.instances) if wait_s is None else wait_s
+    moving, boot, minimum = 0.0, 0.0, 0.0
+    for tag, count in overlay.instances.items():
+        usd_per_s = count * usd_per_hour_to_usd_per_s(types[tag].usd_per_hour)
+        moving += usd_per_s * transfer_s
+        boot += usd_per_s * wait_s
+        minimum += usd_per_s * (billing.billed_s(tag, transfer_s, wait_s) - wait_s - transfer_s)
+    egress = egress_per_gb * volume_gb
+    return PlanCost(
+        egress_usd=egress,
+        instance_usd=moving,
+        request_usd=requests_usd,
+        total_usd=egress + moving + boot + minimum + (requests_usd or 0.0),
+        usd_per_gb=per_gb,
+        boot_usd=boot,
+        minimum_billing_usd=max(minimum, 0.0),
+    )

@@ -1,0 +1,254 @@
+"""What AWS DataSync, Google Storage Transfer Service and AzCopy would charge for a job.
+
+The facts stand in `services.yaml` of the shipped grid, each with its source, the date of
+that source, and whether it was read there. Egress and requests come from the grid that is
+planned on. No service publishes a rate: a quote has a price and no throughput.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.planner.pricing.costs import LISTED_PER_REQUEST, REQUESTS_PER_PRICE
+from skyplane_orchestration.units import (
+    gb_to_bytes,
+    mib_to_bytes,
+    usd_per_gib_to_usd_per_gb,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Where a fact comes from.
+
+    Args:
+        as_of: the date of the source, or the day on which an undated one was read.
+        is_verified: the source was read and says so; otherwise general knowledge.
+    """
+
+    source: str
+    as_of: str
+    is_verified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOffer:
+    """One way of one service to be used.
+
+    Attributes:
+        title: the name where room is short.
+        routes: `source>destination` by cloud -> what it takes there.
+        usd_per_gb, usd_per_task: the service's own fee.
+        part_mib: size of the parts that it writes; None where that is not published.
+        commit_writes: writes that put the parts of one object together.
+    """
+
+    name: str
+    title: str
+    routes: Mapping[str, str]
+    usd_per_gb: float
+    usd_per_task: float
+    part_mib: int | None
+    commit_writes: int
+    notes: tuple[str, ...]
+    fee: Evidence
+    served: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class TransferService:
+    """A service with its offers, and why it serves no other route (glob, reason)."""
+
+    name: str
+    title: str
+    offers: tuple[ServiceOffer, ...]
+    refusals: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceQuote:
+    """What one service would charge for one job.
+
+    Attributes:
+        service, title: its name, and that where room is short.
+        usd_per_gb: fee and egress per GB (1e9 bytes), without the fee per task and without
+            requests; None where the service does not serve the route.
+        service_usd: its fee for the volume and for one run.
+        request_usd: requests at both ends; None when the number of objects is not known.
+        reason: why it does not serve the route; empty where it does.
+        fee, served: where the fee, and the list of routes, come from.
+    """
+
+    service: str
+    title: str
+    usd_per_gb: float | None
+    service_usd: float | None
+    egress_usd: float | None
+    request_usd: float | None
+    total_usd: float | None
+    reason: str
+    notes: tuple[str, ...]
+    fee: Evidence | None
+    served: Evidence | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {**asdict(self), "notes": list(self.notes)}
+
+
+def quote_services(
+    grid: Grid,
+    src: str,
+    dst: str,
+    volume_gb: float | None = None,
+    objects: int | None = None,
+) -> tuple[ServiceQuote, ...]:
+    """What each service charges from one region tag to another, at the grid's egress prices.
+
+    A service with several offers for the route is quoted once for each; one that does not
+    serve the route once, with the reason. Raises UnknownRegion for a region of a cloud that
+    the grid does not have.
+    """
+    for tag in (src, dst):
+        if _cloud(tag) != "local":
+            grid.index_of(tag)
+    route = f"{_cloud(src)}>{_cloud(dst)}"
+    quotes: list[ServiceQuote] = []
+    for service in load_services():
+        offers = [offer for offer in service.offers if route in offer.routes]
+        quotes += [_quote(grid, offer, src, dst, volume_gb, objects) for offer in offers]
+        if not offers:
+            reason = next(why for glob, why in service.refusals if fnmatchcase(route, glob))
+            nothing = (None,) * 5
+            names = (service.name, service.title)
+            quotes.append(ServiceQuote(*names, *nothing, reason, (), None, None))
+    return tuple(quotes)
+
+
+def _quote(
+    grid: Grid,
+    offer: ServiceOffer,
+    src: str,
+    dst: str,
+    volume_gb: float | None,
+    objects: int | None,
+) -> ServiceQuote:
+    egress = 0.0 if src == dst else grid.egress_price(src, dst)
+    requests = None
+    if objects is not None:
+        requests = _request_usd(grid, offer, src, dst, objects, volume_gb)
+    fee = None if volume_gb is None else offer.usd_per_gb * volume_gb + offer.usd_per_task
+    bytes_out = None if volume_gb is None else egress * volume_gb
+    total = None if fee is None or bytes_out is None else fee + bytes_out + (requests or 0.0)
+    return ServiceQuote(
+        service=offer.name,
+        title=offer.title,
+        usd_per_gb=offer.usd_per_gb + egress,
+        service_usd=fee,
+        egress_usd=bytes_out,
+        request_usd=requests,
+        total_usd=total,
+        reason="",
+        notes=_notes(grid, offer, src, dst),
+        fee=offer.fee,
+        served=offer.served,
+    )
+
+
+def _request_usd(
+    grid: Grid,
+    offer: ServiceOffer,
+    src: str,
+    dst: str,
+    objects: int,
+    volume_gb: float | None,
+) -> float:
+    """Reads and a listing at the source, writes and a listing at the destination.
+
+    The parts of an average object are taken for all.
+    """
+    parts = 1
+    if offer.part_mib is not None and volume_gb is not None and objects:
+        average_bytes = gb_to_bytes(volume_gb) / objects
+        parts = max(1, math.ceil(average_bytes / mib_to_bytes(offer.part_mib)))
+    writes = parts if parts == 1 else parts + offer.commit_writes
+    listings = math.ceil(objects / LISTED_PER_REQUEST)
+    source, sink = (grid.request_prices(_cloud(tag)) for tag in (src, dst))
+    total = objects * parts * source.get("read", 0.0) + objects * writes * sink.get("write", 0.0)
+    total += listings * (source.get("list", 0.0) + sink.get("list", 0.0))
+    return total / REQUESTS_PER_PRICE
+
+
+def _notes(grid: Grid, offer: ServiceOffer, src: str, dst: str) -> tuple[str, ...]:
+    route = offer.routes[f"{_cloud(src)}>{_cloud(dst)}"]
+    facts = {"fee": offer.fee, "routes": offer.served}
+    unread = [f"{what}: general knowledge" for what, fact in facts.items() if not fact.is_verified]
+    guessed = [
+        f"prices of {tag} were never verified: a neighbour's are used"
+        for tag in (src, dst)
+        if tag in grid.index and not grid.regions[grid.index[tag]].price_verified
+    ]
+    return (
+        f"fee of {offer.fee.as_of}",
+        *unread,
+        *([route] if route else []),
+        *offer.notes,
+        *guessed,
+    )
+
+
+def _cloud(tag: str) -> str:
+    return tag.partition(":")[0]
+
+
+# ---------------------------------------------------------------- the file
+
+
+@lru_cache(maxsize=1)
+def load_services() -> tuple[TransferService, ...]:
+    """The services of `services.yaml`, in its order."""
+    text = (files("skyplane_grids") / "services.yaml").read_text(encoding="utf-8")
+    return tuple(_service(document) for document in yaml.safe_load(text)["services"])
+
+
+def _service(document: Mapping[str, Any]) -> TransferService:
+    return TransferService(
+        name=document["name"],
+        title=document["title"],
+        offers=tuple(_offer(document, offer) for offer in document["offers"]),
+        refusals=tuple((row["route"], row["reason"]) for row in document["cannot"]),
+    )
+
+
+def _offer(service: Mapping[str, Any], document: Mapping[str, Any]) -> ServiceOffer:
+    fee, routes, requests = document["fee"], document["routes"], document["requests"]
+    per_unit = float(fee["usd_per_unit"])
+    return ServiceOffer(
+        name=_with_mode(service["name"], document),
+        title=_with_mode(service["title"], document),
+        routes=dict(routes["served"]),
+        usd_per_gb=usd_per_gib_to_usd_per_gb(per_unit) if fee["unit"] == "GiB" else per_unit,
+        usd_per_task=float(fee["usd_per_task"]),
+        part_mib=requests["part_mib"],
+        commit_writes=requests["commit_writes"],
+        notes=tuple(document["notes"]),
+        fee=_evidence(fee),
+        served=_evidence(routes),
+    )
+
+
+def _with_mode(name: str, offer: Mapping[str, Any]) -> str:
+    return f"{name}, {offer['mode']}" if offer["mode"] else str(name)
+
+
+def _evidence(document: Mapping[str, Any]) -> Evidence:
+    return Evidence(document["source"], str(document["as_of"]), document["verified"])

@@ -1,0 +1,1 @@
+"""The search for the optimal plan of one problem."""

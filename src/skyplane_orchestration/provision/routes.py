@@ -1,0 +1,151 @@
+"""From a plan of regions to routes of gateways.
+
+A plan says: 12 Gbit/s from A over B to C, three instances in A, two in B and C. On the wire
+a route is one gateway after another. The flow of a path is laid along a line of length one;
+every region cuts the line into equal pieces, one for each of its instances, and the pieces
+between the cuts of all regions are the routes. So every instance of a region carries the
+same part of the path, and a path takes as many routes as its largest region has instances
+when the counts divide each other, and fewer than the sum of the counts when they do not.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Final
+
+from skyplane_gateway.config import MAX_CONNECTIONS, Route
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.plan import PlanEdge, PlanPath, TransferPlan
+
+_WHOLE: Final = Fraction(1)
+
+
+def node_names(
+    plan: TransferPlan, max_gateways_per_region: int | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Region tag -> names of its gateways, `region tag/index`, for all regions on a path.
+
+    Args:
+        max_gateways_per_region: at most so many; None for as many as planned.
+
+    Raises ConfigurationInvalid when a path leads through a region without instances.
+    """
+    nodes: dict[str, tuple[str, ...]] = {}
+    for region in dict.fromkeys(region for path in plan.paths for region in path.regions):
+        planned = _planned_count(plan, region)
+        count = min(planned, max_gateways_per_region or planned)
+        nodes[region] = tuple(f"{region}/{index}" for index in range(count))
+    if not nodes:
+        raise ConfigurationInvalid("the plan has no path; make the plan again")
+    return nodes
+
+
+def build_routes(
+    plan: TransferPlan, nodes_by_region: Mapping[str, Sequence[str]]
+) -> tuple[Route, ...]:
+    """The routes of a fleet, numbered from 0; their shares add up to the plan's throughput.
+
+    Connections of a hop are the route's part of the connections that the plan has on the
+    edge, scaled down where fewer gateways run than were planned, at least 1 and at most 64.
+
+    Args:
+        plan: with at least one path; a path of one region gives routes of one node.
+        nodes_by_region: region tag -> gateways there, at most as many as planned.
+
+    Raises ConfigurationInvalid when regions, paths and edges do not fit together.
+    """
+    edges = {(edge.src, edge.dst): edge for edge in plan.edges}
+    routes: list[Route] = []
+    for path in plan.paths:
+        for nodes, part in _pieces(path, nodes_by_region):
+            routes.append(
+                Route(
+                    number=len(routes),
+                    nodes=nodes,
+                    connections=tuple(
+                        _connections(plan, _edge_of(edges, hop), path, part, nodes_by_region)
+                        for hop in zip(path.regions, path.regions[1:], strict=False)
+                    ),
+                    share_gbps=path.flow_gbps * float(part),
+                )
+            )
+    used = {node for route in routes for node in route.nodes}
+    idle = [node for nodes in nodes_by_region.values() for node in nodes if node not in used]
+    if idle:
+        raise ConfigurationInvalid(f"no path of the plan leads through {', '.join(idle)}")
+    return tuple(routes)
+
+
+def neighbours(routes: Sequence[Route]) -> dict[str, frozenset[str]]:
+    """Node -> the nodes that it has connections with, for every node of the routes."""
+    found: dict[str, set[str]] = {node: set() for route in routes for node in route.nodes}
+    for route in routes:
+        for one, other in itertools.pairwise(route.nodes):
+            found[one].add(other)
+            found[other].add(one)
+    return {node: frozenset(peers) for node, peers in found.items()}
+
+
+def connections_of(routes: Sequence[Route]) -> dict[str, int]:
+    """Node -> data connections with all of its neighbours, for every node of the routes."""
+    found = {node: 0 for route in routes for node in route.nodes}
+    for route in routes:
+        for hop, count in zip(itertools.pairwise(route.nodes), route.connections, strict=True):
+            for node in hop:
+                found[node] += count
+    return found
+
+
+def _pieces(
+    path: PlanPath, nodes_by_region: Mapping[str, Sequence[str]]
+) -> list[tuple[tuple[str, ...], Fraction]]:
+    """The path's routes as (nodes, part of the path's flow)."""
+    groups = [nodes_by_region.get(region, ()) for region in path.regions]
+    for region, group in zip(path.regions, groups, strict=True):
+        if not group:
+            raise ConfigurationInvalid(f"a path leads through {region}, which has no gateway")
+    cuts = sorted({Fraction(k, len(group)) for group in groups for k in range(len(group))})
+    ends = [*cuts[1:], _WHOLE]
+    return [
+        (tuple(group[int(begin * len(group))] for group in groups), end - begin)
+        for begin, end in zip(cuts, ends, strict=True)
+    ]
+
+
+def _connections(
+    plan: TransferPlan,
+    edge: PlanEdge,
+    path: PlanPath,
+    part: Fraction,
+    nodes_by_region: Mapping[str, Sequence[str]],
+) -> int:
+    of_edge = path.flow_gbps * float(part) / edge.flow_gbps if edge.flow_gbps > 0 else 1.0
+    # Fewer gateways than planned must not carry the connections of all: one instance
+    # gains nothing beyond its 64, and shares its memory between them.
+    running = min(
+        len(nodes_by_region[region]) / _planned_count(plan, region)
+        for region in (edge.src, edge.dst)
+    )
+    wanted = round(edge.connections * of_edge * min(1.0, running))
+    return max(1, min(wanted, MAX_CONNECTIONS))
+
+
+def _edge_of(edges: Mapping[tuple[str, str], PlanEdge], hop: tuple[str, str]) -> PlanEdge:
+    edge = edges.get(hop)
+    if edge is None:
+        raise ConfigurationInvalid(
+            f"a path takes {hop[0]} -> {hop[1]}, which is no edge of the plan"
+        )
+    return edge
+
+
+def _planned_count(plan: TransferPlan, region: str) -> int:
+    group = plan.instances.get(region)
+    if group is None or group.count < 1:
+        raise ConfigurationInvalid(
+            f"a path of the plan leads through {region}, where it has no instance;"
+            " make the plan again"
+        )
+    return group.count

@@ -1,0 +1,1 @@
+"""Failover decisions, cleanup of what transfers left, and the sweep."""

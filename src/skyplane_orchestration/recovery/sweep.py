@@ -1,0 +1,210 @@
+"""Removes what transfers that nobody will go on with have left at their destinations."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Final
+
+from skyplane_gateway.journal.document import folder_of_destination
+from skyplane_gateway.journal.orphans import (
+    LeftTransfer,
+    Namer,
+    Stray,
+    find_transfers,
+    is_of_journal,
+    old_strays,
+    old_uploads,
+)
+from skyplane_gateway.stores import open_store
+from skyplane_gateway.stores.base import ObjectStore, UploadInfo
+from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
+from skyplane_orchestration.model.sweep_report import (
+    NamedUpload,
+    Outcome,
+    SweptPlace,
+    SweptTransfer,
+    SweptUpload,
+)
+from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.storage.preflight import spec_of
+from skyplane_orchestration.units import SECONDS_PER_HOUR
+
+log = logging.getLogger(__name__)
+
+#: How old a journal must be. A lead writes its journal at least every half hour, so the
+#: last write may be so much older than the failure from which the handle's time counts.
+JOURNAL_KEPT_S: Final = RESUME_TTL_S + SECONDS_PER_HOUR
+
+_DELETE: Final = "sweep with the release that wrote it, or delete it by hand"
+
+_NO_FLAG: Final = "no journal names it, and it may be another tool's"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRule:
+    """What a sweep of destinations takes.
+
+    Args:
+        now_unix_s: wall time, against which the stores' times are held.
+        dry_run: touch nothing.
+        orphaned_uploads: abort uploads that no journal names too, once they are as old.
+        recursive: look for journals at any depth, not in the destinations themselves alone.
+    """
+
+    now_unix_s: float
+    dry_run: bool = False
+    orphaned_uploads: bool = False
+    recursive: bool = True
+
+    @property
+    def before_unix_s(self) -> float:
+        """What was written last before this is past its time."""
+        return self.now_unix_s - JOURNAL_KEPT_S
+
+    @property
+    def done(self) -> Outcome:
+        return "would be removed" if self.dry_run else "removed"
+
+
+class Destinations:
+    """The places to sweep, opened; a context manager.
+
+    Opening makes no request. An error of one place does not keep the others from being swept.
+
+    Raises:
+        ConfigurationInvalid: one of them cannot be opened as it was given.
+    """
+
+    def __init__(self, places: Sequence[Location], credentials: CredentialSources) -> None:
+        self._open: list[tuple[Location, ObjectStore]] = []
+        with ExitStack() as opening:
+            for place in places:
+                store = open_store(spec_of(place), credentials.resolve(place))
+                opening.enter_context(closing(store))
+                self._open.append((place, store))
+            self._stack = opening.pop_all()
+
+    def __enter__(self) -> Destinations:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def sweep(self, rule: SweepRule) -> tuple[SweptPlace, ...]:
+        return tuple(_PlaceSweep(place, store, rule).run() for place, store in self._open)
+
+
+class _PlaceSweep:
+    """The sweep of one destination."""
+
+    def __init__(self, place: Location, store: ObjectStore, rule: SweepRule) -> None:
+        self._place = place
+        self._store = store
+        self._rule = rule
+        self._folder = folder_of_destination(place.key, recursive=True)
+
+    def run(self) -> SweptPlace:
+        transfers: list[SweptTransfer] = []
+        uploads: list[SweptUpload] = []
+        error = ""
+        try:
+            left = find_transfers(self._store, self._folder, recursive=self._rule.recursive)
+            transfers.extend(self._transfer(each) for each in left)
+            uploads.extend(self._uploads())
+            uploads.extend(self._strays())
+        except SkyplaneError as failure:
+            log.warning("%s is not swept to the end: %s", self._place.url, failure)
+            error = failure.message
+        return SweptPlace(self._place.url, tuple(transfers), tuple(uploads), error)
+
+    def _transfer(self, left: LeftTransfer) -> SweptTransfer:
+        outcome: Outcome
+        uploads: tuple[NamedUpload, ...] = ()
+        try:
+            named = left.named(self._store)
+            uploads = tuple(NamedUpload(self._place.url_of(key), id_) for key, id_ in named.uploads)
+            outcome, reason = self._judge(left, tuple(named.unreadable.values()))
+        except SkyplaneError as error:
+            outcome, reason = "failed", error.message
+        return SweptTransfer(
+            folder=self._place.url_of(left.folder),
+            transfer_key=left.transfer_key,
+            epoch=left.epoch,
+            age_s=self._rule.now_unix_s - left.written_unix_s,
+            outcome=outcome,
+            reason=reason,
+            uploads=uploads,
+        )
+
+    def _judge(self, left: LeftTransfer, unreadable: tuple[str, ...]) -> tuple[Outcome, str]:
+        """What becomes of a transfer's journals, and why if they stay. Raises StoreError."""
+        if left.written_unix_s >= self._rule.before_unix_s:
+            return "kept", "; ".join(("within its time", *unreadable))
+        if not left.is_as_listed(self._store):
+            return "kept", "somebody writes it"
+        if self._rule.dry_run:
+            lost, stays = "; ".join(unreadable), "would stay"
+        else:
+            remains = left.remove(self._store)
+            if remains.still_open:
+                return "failed", remains.reason
+            lost, stays = remains.reason, f"stays: {_DELETE}"
+        if lost:
+            return (
+                "failed",
+                f"{lost}; nobody knows which uploads such a journal names, so it {stays}",
+            )
+        return self._rule.done, ""
+
+    # -- what no journal names
+
+    def _uploads(self) -> Iterator[SweptUpload]:
+        namer = Namer(self._store)
+        for upload in old_uploads(self._store, self._folder, self._rule.before_unix_s):
+            row = self._orphan(namer, upload)
+            if row is not None:
+                yield row
+
+    def _orphan(self, namer: Namer, upload: UploadInfo) -> SweptUpload | None:
+        """None: it belongs to a transfer whose journals are listed."""
+        outcome: Outcome
+        try:
+            if namer.names(upload):
+                return None
+            unread = namer.unreadable(upload)
+            if unread is None:
+                outcome, reason = self._fate()
+            else:
+                outcome = "kept"
+                reason = f"{self._place.url_of(unread)} may name it, and cannot be read"
+            if outcome == "removed":
+                self._store.abort_upload(upload.key, upload.upload_id)
+        except SkyplaneError as error:
+            outcome, reason = "failed", error.message
+        url, age_s = self._place.url_of(upload.key), self._rule.now_unix_s - upload.initiated
+        return SweptUpload(url, upload.upload_id, age_s, outcome, reason)
+
+    def _strays(self) -> Iterator[SweptUpload]:
+        for stray in old_strays(self._store, self._folder, self._rule.before_unix_s):
+            yield self._stray(stray)
+
+    def _stray(self, stray: Stray) -> SweptUpload:
+        outcome, reason = (self._rule.done, "") if is_of_journal(stray) else self._fate()
+        if outcome == "removed":
+            try:
+                stray.remove()
+            except SkyplaneError as error:
+                outcome, reason = "failed", error.message
+        age_s = self._rule.now_unix_s - stray.written_unix_s
+        return SweptUpload(f"file://{stray.path}", "", age_s, outcome, reason)
+
+    def _fate(self) -> tuple[Outcome, str]:
+        """What becomes of what belongs to no transfer."""
+        if not self._rule.orphaned_uploads:
+            return "kept", _NO_FLAG
+        return self._rule.done, ""

@@ -1,0 +1,1 @@
+"""The authority of a fleet and the credentials of its stores."""

@@ -1,0 +1,347 @@
+"""The certificate authority of a fleet, derived and therefore carried by nobody.
+
+Provision, transfer, trigger and teardown run on different workers, and nothing secret
+may pass between them. Every worker has the fleet secret; from it and the fleet key each
+derives the same authority key, hello keys and sealing keys with HKDF-SHA256 (RFC 5869,
+the fleet key as salt, one info label per purpose). Certificates are minted where they
+are needed and checked against that authority.
+
+This module imports `cryptography`; nothing imports it before a fleet is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import hashlib
+import json
+import os
+import secrets
+import ssl
+import stat
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from skyplane_gateway.identifiers import gateway_uri, orchestrator_uri
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.units import SECONDS_PER_HOUR
+
+#: Shortest fleet secret: 256 bits, the strength of everything derived from it.
+MINIMUM_SECRET_BYTES: Final = 32
+
+#: Certificates begin this much in the past, because clocks of machines differ.
+BACKDATE_S: Final = SECONDS_PER_HOUR
+
+#: Life of an orchestrator's own certificate: longer than a fleet's default hard end.
+CLIENT_VALIDITY_S: Final = 48.0 * SECONDS_PER_HOUR
+
+_KEY_BYTES: Final = 32
+_INFO_PREFIX: Final = b"skyplane-orchestration v1 "
+_GROUP_AND_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+def default_secret_path() -> Path:
+    """`$XDG_CONFIG_HOME/skyplane-orch/secret`, or the same below `~/.config`."""
+    configured = os.environ.get("XDG_CONFIG_HOME", "")
+    # The XDG base directory specification says that a relative value is to be ignored.
+    base = Path(configured) if Path(configured).is_absolute() else Path.home() / ".config"
+    return base / "skyplane-orch" / "secret"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSecret:
+    """What all workers of a deployment know and nobody else: at least 32 bytes.
+
+    Raises ConfigurationInvalid when it is shorter.
+    """
+
+    value: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.value) < MINIMUM_SECRET_BYTES:
+            raise ConfigurationInvalid(
+                f"the fleet secret has {len(self.value)} bytes and needs at least"
+                f" {MINIMUM_SECRET_BYTES}; make one with `openssl rand -hex 32`"
+            )
+
+    @classmethod
+    def from_text(cls, text: str) -> FleetSecret:
+        """The secret that a connection or a resource holds; surrounding blanks do not count."""
+        return cls(text.strip().encode())
+
+    @classmethod
+    def from_file(cls, path: Path | None = None) -> FleetSecret:
+        """The secret in a file of this user, made on first use.
+
+        Args:
+            path: default `default_secret_path()`.
+
+        Raises ConfigurationInvalid when others can read the file, when it belongs to
+        another user, or when it cannot be read or made.
+        """
+        place = default_secret_path() if path is None else path
+        try:
+            try:
+                return cls.from_text(_read_private(place))
+            except FileNotFoundError:
+                _create_secret(place)
+                return cls.from_text(_read_private(place))
+        except OSError as error:
+            raise ConfigurationInvalid(
+                f"the fleet secret {place} cannot be read or made: {error.strerror};"
+                " give the secret in the connection instead, or make its directory writable"
+            ) from error
+
+
+def _read_private(path: Path) -> str:
+    # Without O_NONBLOCK a named pipe would keep us waiting for its writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise ConfigurationInvalid(f"the fleet secret {path} is not a regular file")
+    with os.fdopen(descriptor, encoding="utf-8") as file:
+        if status.st_mode & _GROUP_AND_OTHERS:
+            raise ConfigurationInvalid(
+                f"the fleet secret {path} has mode {stat.S_IMODE(status.st_mode):04o}, so that"
+                f" others can use it; run `chmod 600 {path}`, and make a new secret if"
+                " anybody may have read it"
+            )
+        if status.st_uid not in (os.geteuid(), 0):
+            raise ConfigurationInvalid(
+                f"the fleet secret {path} belongs to user {status.st_uid}; use a file of your own"
+            )
+        try:
+            return file.read()
+        except UnicodeDecodeError as error:
+            raise ConfigurationInvalid(
+                f"the fleet secret {path} is not text; write one with"
+                f" `openssl rand -hex 32 > {path}`"
+            ) from error
+
+
+def _create_secret(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(_KEY_BYTES) + "\n")
+            file.flush()
+            os.fsync(descriptor)
+        # A link appears whole or not at all and, unlike a rename, never replaces the
+        # secret that another process made in between: the first one counts for both.
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(draft)
+    finally:
+        draft.unlink()
+
+
+class IssuedCertificate(NamedTuple):
+    """A certificate with its private key, both PEM, and its SHA-256 fingerprint in hex."""
+
+    certificate_pem: str
+    private_key_pem: str
+    fingerprint: str
+
+    def __repr__(self) -> str:
+        return f"IssuedCertificate(fingerprint={self.fingerprint!r})"
+
+
+def fingerprint_of(certificate_pem: str) -> str:
+    """SHA-256 of the first certificate in a PEM text, over its DER form, in hex."""
+    begin = certificate_pem.index("-----BEGIN CERTIFICATE-----")
+    end_mark = "-----END CERTIFICATE-----"
+    end = certificate_pem.index(end_mark, begin) + len(end_mark)
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate_pem[begin:end])).hexdigest()
+
+
+class Authority:
+    """Who may take part in one fleet.
+
+    Args:
+        secret: the deployment's fleet secret.
+        fleet_key: the fleet's identity; another key gives an unrelated authority.
+        wall_clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        secret: FleetSecret,
+        fleet_key: str,
+        *,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        if not fleet_key:
+            raise ConfigurationInvalid("a certificate authority needs a fleet key")
+        self.fleet_key = fleet_key
+        self._secret = secret
+        self._wall_clock = wall_clock
+        self._ca_key = Ed25519PrivateKey.from_private_bytes(self._derive("authority key"))
+        # A common name holds at most 64 characters (RFC 5280, ub-common-name).
+        self._ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, fleet_key[:64])])
+
+    def __repr__(self) -> str:
+        return f"Authority(fleet_key={self.fleet_key!r})"
+
+    def hello_key(self, one: str, other: str) -> bytes:
+        """32 bytes with which two neighbours prove to each other which gateways they are.
+
+        The same in either order, and of use to no third gateway.
+        """
+        return self._derive("hello", json.dumps(sorted((one, other))))
+
+    def sealing_key(self, transfer_key: str) -> bytes:
+        """32 bytes from which the senders of one transfer derive their sealing subkeys."""
+        return self._derive("sealing", transfer_key)
+
+    @property
+    def orchestrator_uri(self) -> str:
+        """The name in the certificate of whoever steers the fleet."""
+        return orchestrator_uri(self.fleet_key)
+
+    def expected_uri(self, node: str) -> str:
+        """The name that the certificate of gateway `node` must carry."""
+        return gateway_uri(self.fleet_key, node)
+
+    def ca_certificate_pem(self, hard_end_unix_s: float) -> str:
+        """The authority's own certificate, good until `hard_end_unix_s`.
+
+        Two workers make different certificates of the same name and key; either
+        verifies what the other has issued.
+        """
+        public_key = self._ca_key.public_key()
+        builder = (
+            self._builder(self._ca_name, public_key, hard_end_unix_s)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_key_usage(is_authority=True), critical=True)
+        )
+        return _certificate_pem(builder.sign(self._ca_key, algorithm=None))
+
+    def issue(self, name_uri: str, validity_s: float) -> IssuedCertificate:
+        """A certificate with a fresh key for `name_uri`, for server and client alike.
+
+        Args:
+            name_uri: `expected_uri(node)` or `orchestrator_uri`; the only subject
+                alternative name.
+            validity_s: seconds from now until it expires.
+        """
+        key = Ed25519PrivateKey.generate()
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "skyplane")])
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(name_uri)])
+        builder = (
+            self._builder(subject, key.public_key(), self._wall_clock() + validity_s)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(is_authority=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .add_extension(names, critical=False)
+        )
+        certificate = builder.sign(self._ca_key, algorithm=None)
+        private_key_pem = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ).decode()
+        return IssuedCertificate(
+            certificate_pem=_certificate_pem(certificate),
+            private_key_pem=private_key_pem,
+            fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
+        )
+
+    def client_context(self, validity_s: float = CLIENT_VALIDITY_S) -> ssl.SSLContext:
+        """How the orchestrator talks to this fleet: TLS 1.3 with a fresh certificate.
+
+        Names are not checked here, since gateways are reached by address: the caller
+        compares the peer's name with `expected_uri(node)`.
+
+        Args:
+            validity_s: seconds for which new connections can be made with it.
+        """
+        own = self.issue(self.orchestrator_uri, validity_s)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        context.load_verify_locations(
+            cadata=self.ca_certificate_pem(self._wall_clock() + validity_s)
+        )
+        _load_from_memory(context, own)
+        return context
+
+    def _builder(
+        self, subject: x509.Name, public_key: Ed25519PublicKey, not_after_unix_s: float
+    ) -> x509.CertificateBuilder:
+        authority_key = self._ca_key.public_key()
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._ca_name)
+            .public_key(public_key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(_utc(self._wall_clock() - BACKDATE_S))
+            .not_valid_after(_utc(not_after_unix_s))
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key), critical=False
+            )
+        )
+
+    def _derive(self, label: str, context: str = "") -> bytes:
+        info = _INFO_PREFIX + label.encode() + b"\0" + context.encode()
+        derivation = HKDF(
+            algorithm=hashes.SHA256(), length=_KEY_BYTES, salt=self.fleet_key.encode(), info=info
+        )
+        return derivation.derive(self._secret.value)
+
+
+def _load_from_memory(context: ssl.SSLContext, own: IssuedCertificate) -> None:
+    # The ssl module reads certificates from named files only. An anonymous one has a name
+    # under /proc and leaves nothing behind, not even on a crash.
+    with _anonymous_file() as file:
+        file.write(own.certificate_pem + own.private_key_pem)
+        file.flush()
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+
+
+def _anonymous_file() -> IO[str]:
+    """An empty file without a name: in memory where Python can, else private on the disk.
+
+    A Python that was built for a glibc before 2.27, such as conda's, has no `memfd_create`.
+    """
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("skyplane-client", os.MFD_CLOEXEC), "w", encoding="ascii")
+    return tempfile.TemporaryFile("w", encoding="ascii")
+
+
+def _utc(unix_s: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(int(unix_s), tz=dt.UTC)
+
+
+def _certificate_pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _key_usage(*, is_authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

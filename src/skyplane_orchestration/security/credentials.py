@@ -1,0 +1,73 @@
+"""From a location's `credential_ref` to the credentials that gateways are handed.
+
+A reference names a place, never a secret: `profile:NAME` (AWS profile),
+`env:PREFIX` (variables PREFIX_ACCESS_KEY_ID, ...), or a scheme that an
+orchestrator's hook adds, such as `airflow:CONN_ID`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from skyplane_gateway.stores import ambient_credentials
+from skyplane_gateway.stores.base import Credentials
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.location import Location
+
+#: What follows the colon, and the place it is for -> credentials.
+Resolver = Callable[[str, Location], Credentials | None]
+
+_ENVIRONMENT_NAMES: Final = ("access_key_id", "secret_access_key", "session_token")
+
+
+def _from_profile(name: str, location: Location) -> Credentials | None:
+    return ambient_credentials(location.kind, name)
+
+
+def _from_environment(prefix: str, location: Location) -> Credentials | None:
+    found = {
+        name: value
+        for name in _ENVIRONMENT_NAMES
+        if (value := os.environ.get(f"{prefix}_{name.upper()}"))
+    }
+    for name in _ENVIRONMENT_NAMES[:2]:
+        if name not in found:
+            raise ConfigurationInvalid(
+                f"credentials env:{prefix} need the variable {prefix}_{name.upper()}, "
+                "which is not set"
+            )
+    return Credentials(found)
+
+
+class CredentialSources:
+    """Resolves references; orchestrators add schemes of their own.
+
+    Args:
+        more: scheme -> resolver, beside `profile` and `env`.
+        is_ambient_allowed: an empty reference means the credentials of this process;
+            False where gateways have an identity of their own.
+    """
+
+    def __init__(
+        self, more: Mapping[str, Resolver] | None = None, *, is_ambient_allowed: bool = True
+    ) -> None:
+        self._resolvers = {"profile": _from_profile, "env": _from_environment, **(more or {})}
+        self._is_ambient_allowed = is_ambient_allowed
+
+    def resolve(self, location: Location) -> Credentials | None:
+        """The credentials for a location; None where the store needs or has none.
+
+        Raises:
+            ConfigurationInvalid: the reference is of no known form or names nothing.
+        """
+        reference = location.credential_ref
+        if not reference:
+            return ambient_credentials(location.kind) if self._is_ambient_allowed else None
+        scheme, colon, rest = reference.partition(":")
+        resolver = self._resolvers.get(scheme)
+        if not colon or not rest or resolver is None:
+            known = ", ".join(f"{name}:..." for name in sorted(self._resolvers))
+            raise ConfigurationInvalid(f"credentials {reference!r} are of no known form: {known}")
+        return resolver(rest, location)

@@ -1,0 +1,1 @@
+"""Opens stores from locations, looks at them before a transfer, compares them after it."""

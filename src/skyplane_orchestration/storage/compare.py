@@ -1,0 +1,293 @@
+"""Compares two places object by object: names, sizes and checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any, Final, Literal
+
+from skyplane_gateway.selection import Lister, SelectionRule, candidates, listed_at
+from skyplane_gateway.stores import open_store
+from skyplane_gateway.stores.base import ObjectInfo, ObjectStore
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    NotFound,
+    PreconditionFailed,
+    StoreError,
+)
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.storage.empty_source import Counted, require_file, require_some
+from skyplane_orchestration.storage.parallel import side_by_side
+from skyplane_orchestration.storage.preflight import rule_of, spec_of
+
+SCHEMA_VERSION: Final = 1
+
+#: Differences that a report lists; the counts are of all.
+MAX_LISTED_DIFFERENCES: Final = 50
+
+#: Objects compared side by side; as many again wait for a turn.
+PARALLEL_READS: Final = 8
+
+DifferenceKind = Literal["missing", "extra", "different", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An object that is not the same at both places.
+
+    Args:
+        kind: `missing` at the destination, `extra` there, `different`, or `unreadable`
+            (nothing can be said of it).
+        source, destination: URLs; empty where there is none.
+    """
+
+    kind: DifferenceKind
+    source: str
+    destination: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What a comparison found.
+
+    Args:
+        objects: objects of the source that were compared.
+        equal, missing, different, unreadable: what they are; they add up to `objects`.
+        extra: objects of the destination alone; None when nobody asked.
+        size_bytes: size of the equal ones.
+        read_bytes: read from both stores for want of a checksum that can be trusted.
+        has_checksums: False when names and sizes alone were compared.
+        differences: the first `MAX_LISTED_DIFFERENCES`, in the order of keys.
+    """
+
+    source: str
+    destination: str
+    objects: int
+    equal: int
+    missing: int
+    different: int
+    unreadable: int
+    extra: int | None
+    size_bytes: int
+    read_bytes: int
+    has_checksums: bool
+    differences: tuple[Difference, ...]
+
+    @property
+    def is_equal(self) -> bool:
+        return self.equal == self.objects and not self.extra
+
+    def to_dict(self) -> dict[str, Any]:
+        document = asdict(self)
+        document["differences"] = list(document["differences"])
+        return {"schema_version": SCHEMA_VERSION, "is_equal": self.is_equal, **document}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A key of the destination, and what is there under it and at its source."""
+
+    key: str
+    source: ObjectInfo | None
+    destination: ObjectInfo | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    kind: DifferenceKind | Literal["equal"]
+    reason: str = ""
+    read_bytes: int = 0
+
+
+def pairs(rule: SelectionRule, list_source: Lister, list_destination: Lister) -> Iterator[Pair]:
+    """The merge join of both listings, in key order; neither is held.
+
+    Objects that the filters leave out, and this project's own journals, are in neither.
+
+    Raises:
+        NotFound: without `recursive`, the object does not exist at the source.
+        StoreError: a listing failed.
+    """
+    theirs: Iterator[tuple[ObjectInfo, str]] = iter(())
+    if rule.recursive:
+        # The same rule, read from the other end.
+        back = replace(
+            rule,
+            source_prefix=rule.destination_prefix,
+            destination_prefix=rule.source_prefix,
+        )
+        theirs = candidates(back, list_destination)
+    there = next(theirs, None)
+    for source, key in candidates(rule, list_source):
+        if key == "":
+            continue  # It marks the source folder itself, which has no name over there.
+        if not rule.recursive:
+            first = next(list_destination(listed_at(rule, key)), None)
+            there = None if first is None or first.key != key else (first, "")
+        while there is not None and there[0].key < key:
+            yield Pair(there[0].key, None, there[0])
+            there = next(theirs, None)
+        if there is not None and there[0].key == key:
+            yield Pair(key, source, there[0])
+            there = next(theirs, None)
+        else:
+            yield Pair(key, source, None)
+    while there is not None:
+        yield Pair(there[0].key, None, there[0])
+        there = next(theirs, None)
+
+
+def verify_job(
+    job: TransferJob,
+    credentials: CredentialSources,
+    *,
+    with_extra: bool = False,
+    listing_only: bool = False,
+    parallel: int = PARALLEL_READS,
+) -> VerifyReport:
+    """Compare what a job would copy with what is at its destination.
+
+    Memory does not grow with the number of objects: the listings are joined in step, at
+    most `2 * parallel` objects are in hand, and each is read by the mebibyte.
+
+    Args:
+        with_extra: also look for objects that the source does not have.
+        listing_only: names and sizes alone; nothing is read.
+
+    Raises:
+        EmptySource, NotFound: there is nothing to compare with.
+        StoreError: an end is missing, closed to us, or cannot be listed.
+    """
+    if parallel < 1:
+        raise ConfigurationInvalid(f"parallel must be at least 1, not {parallel}")
+    with (
+        closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as source,
+        closing(
+            open_store(spec_of(job.destination), credentials.resolve(job.destination))
+        ) as destination,
+    ):
+        judge = _Judge(source, destination, listing_only=listing_only)
+        tally = _Tally(job, with_extra=with_extra, has_checksums=not listing_only)
+        require_file(job)
+        rule = rule_of(job)
+        listing = Counted(partial(source.list, wants=rule.wants), "source")
+        found = pairs(rule, listing, Counted(destination.list, "destination"))
+        for pair, outcome in side_by_side(found, judge, parallel):
+            tally.add(pair, outcome)
+        report = tally.report()
+        require_some(job, source, selected=report.objects, listed=listing.count)
+    return report
+
+
+class _Judge:
+    """Decides on one pair; called from several threads."""
+
+    def __init__(
+        self, source: ObjectStore, destination: ObjectStore, *, listing_only: bool
+    ) -> None:
+        self._source = source
+        self._destination = destination
+        self._listing_only = listing_only
+
+    def __call__(self, pair: Pair) -> _Outcome:
+        source, destination = pair.source, pair.destination
+        if source is None:
+            return _Outcome("extra", "it is not at the source")
+        if destination is None:
+            return _Outcome("missing", "it is not at the destination")
+        if source.size_bytes != destination.size_bytes:
+            return _Outcome(
+                "different", f"{source.size_bytes} bytes, {destination.size_bytes} over there"
+            )
+        if self._listing_only:
+            return _Outcome("equal")
+        try:
+            ours, first_bytes = crc32c_of(self._source, source)
+            theirs, more_bytes = crc32c_of(self._destination, destination)
+        except (NotFound, PreconditionFailed):
+            return _Outcome("different", "it was changed while it was compared")
+        except StoreError as error:
+            return _Outcome("unreadable", error.message)
+        if ours != theirs:
+            return _Outcome(
+                "different",
+                f"CRC32C {ours:08x}, {theirs:08x} over there",
+                first_bytes + more_bytes,
+            )
+        return _Outcome("equal", read_bytes=first_bytes + more_bytes)
+
+
+def crc32c_of(store: ObjectStore, listed: ObjectInfo) -> tuple[int, int]:
+    """Checksum of the listed version, and the bytes that were read for it.
+
+    Raises:
+        PreconditionFailed: it is another version by now.
+        StoreError: it cannot be read.
+    """
+    if store.capabilities.trusts_checksum:
+        known = listed if listed.crc32c is not None else store.head(listed.key)
+        if known.etag != listed.etag:
+            raise PreconditionFailed(f"{listed.key!r} was changed since it was listed")
+        if known.crc32c is not None:
+            return known.crc32c, 0
+    # Here, since a comparison of listings needs no library for checksums.
+    from skyplane_gateway.stores.readback import read_crc32c
+
+    found = read_crc32c(store, listed, listed.size_bytes)
+    if found is None:
+        raise StoreError(f"the body of {listed.key!r} ended early")
+    return found, listed.size_bytes
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Counts, and the first differences."""
+
+    job: TransferJob
+    with_extra: bool
+    has_checksums: bool
+    counts: dict[str, int] = field(default_factory=dict)
+    size_bytes: int = 0
+    read_bytes: int = 0
+    listed: list[Difference] = field(default_factory=list)
+
+    def add(self, pair: Pair, outcome: _Outcome) -> None:
+        self.counts[outcome.kind] = self.counts.get(outcome.kind, 0) + 1
+        self.read_bytes += outcome.read_bytes
+        if outcome.kind == "equal":
+            self.size_bytes += pair.source.size_bytes if pair.source else 0
+            return
+        if outcome.kind == "extra" and not self.with_extra:
+            return
+        if len(self.listed) < MAX_LISTED_DIFFERENCES:
+            source, destination = self.job.source, self.job.destination
+            self.listed.append(
+                Difference(
+                    outcome.kind,
+                    source.url_of(pair.source.key) if pair.source else "",
+                    destination.url_of(pair.key),
+                    outcome.reason,
+                )
+            )
+
+    def report(self) -> VerifyReport:
+        count = self.counts.get
+        kinds = ("equal", "missing", "different", "unreadable")
+        return VerifyReport(
+            source=self.job.source.url,
+            destination=self.job.destination.url,
+            objects=sum(count(kind, 0) for kind in kinds),
+            equal=count("equal", 0),
+            missing=count("missing", 0),
+            different=count("different", 0),
+            unreadable=count("unreadable", 0),
+            extra=count("extra", 0) if self.with_extra else None,
+            size_bytes=self.size_bytes,
+            read_bytes=self.read_bytes,
+            has_checksums=self.has_checksums,
+            differences=tuple(self.listed),
+        )

@@ -1,0 +1,96 @@
+"""Why there is nothing to copy, told before anything is built."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.selection import Lister
+from skyplane_gateway.stores import ObjectStore
+from skyplane_orchestration.errors import EmptySource, NotFound, StoreError
+from skyplane_orchestration.model.job import TransferJob
+
+
+@contextmanager
+def saying_which(end: str) -> Iterator[None]:
+    """Put `source` or `destination` before what the store of that end says inside."""
+    try:
+        yield
+    except StoreError as error:
+        if not error.message.startswith(f"{end}: "):
+            error.message = f"{end}: {error.message}"
+            error.args = (error.message,)
+        raise
+
+
+class Counted:
+    """A listing that counts what it lists, and says which end it is of.
+
+    Args:
+        lister: lists the keys that start with a prefix.
+        end: `source` or `destination`.
+    """
+
+    def __init__(self, lister: Lister, end: str) -> None:
+        self._lister = lister
+        self._end = end
+        self.count = 0
+
+    def __call__(self, prefix: str) -> Iterator[ObjectInfo]:
+        with saying_which(self._end):
+            for row in self._lister(prefix):
+                self.count += 1
+                yield row
+
+
+def require_file(job: TransferJob) -> None:
+    """See that the one file of a job without `recursive` is there.
+
+    Raises:
+        NotFound: it is missing, or a folder.
+    """
+    if job.source.kind != "file" or job.recursive:
+        return
+    path = f"/{job.source.key}"
+    if os.path.isdir(path):  # noqa: PTH112 - a Path has lost its last slash
+        raise NotFound(f"{path} is a folder; to copy the files in it, copy recursively (-r)")
+    if not os.path.lexists(path):
+        raise NotFound(f"there is no file {path}; check its name")
+
+
+def require_some(job: TransferJob, store: ObjectStore, *, selected: int, listed: int) -> None:
+    """See that there is something to copy, or that the job allows that there is not.
+
+    Args:
+        store: the source's.
+        selected, listed: objects that the filters let through, and all.
+
+    Raises:
+        EmptySource: there is nothing; says why.
+    """
+    if selected == 0 and not job.allow_empty:
+        raise EmptySource(_why(job, store, listed))
+
+
+def _why(job: TransferJob, store: ObjectStore, listed: int) -> str:
+    url, key = job.source.url, job.source.key
+    if listed and (job.include or job.exclude):
+        all_of = "the only object" if listed == 1 else f"all {listed} objects"
+        what = f"{all_of} under" if job.recursive else "the one object"
+        return (
+            f"the filters leave out {what} {url!r}; a glob has to match the whole key below the "
+            "prefix, and its * also matches slashes"
+        )
+    if job.source.kind == "file":
+        path = f"/{key}"
+        if not os.path.lexists(path):
+            return f"there is no folder {path}"
+        if not os.path.isdir(path):  # noqa: PTH112 - as above
+            return f"{path} is a file, not a folder; copy it without -r (recursive)"
+        return f"there are no files below {path}; allow_empty makes that a success"
+    first = next(store.list(key), None) if key and not key.endswith("/") else None
+    if first is not None and first.key == key:
+        return f"{url!r} is one object, not a prefix; copy it without -r (recursive)"
+    return f"there are no objects under {url!r}; check the prefix, or set allow_empty"

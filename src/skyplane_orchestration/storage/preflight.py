@@ -1,0 +1,260 @@
+"""Looks at both ends before anything is built: region, volume, and what would be copied."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+from skyplane_gateway.selection import Selection, SelectionRule, not_carried, require_apart, select
+from skyplane_gateway.stores import (
+    GUESSED_TYPE,
+    StoreSpec,
+    bucket_region,
+    check_destination_key,
+    open_store,
+    require_kind,
+)
+from skyplane_orchestration.errors import InvalidLocation
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.storage.empty_source import (
+    Counted,
+    require_file,
+    require_some,
+    saying_which,
+)
+from skyplane_orchestration.units import bytes_to_gb
+
+#: Where the AWS CLI looks for another endpoint, in this order.
+_S3_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
+#: Objects that a listing for a plan looks at; beyond that the plan says "at least".
+LISTING_CAP: Final = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """How much there is to move; `is_capped` when the listing was cut off."""
+
+    objects: int
+    size_bytes: int
+    is_capped: bool
+
+    @property
+    def size_gb(self) -> float:
+        return bytes_to_gb(self.size_bytes)
+
+
+def spec_of(location: Location) -> StoreSpec:
+    """The store behind a location, as gateways are told.
+
+    An S3 location without an endpoint takes the one that the AWS CLI and SDKs would take
+    here: AWS_ENDPOINT_URL_S3, then AWS_ENDPOINT_URL. Gateways do not see these variables.
+    """
+    endpoint = location.endpoint_url
+    if location.kind == "s3" and not endpoint:
+        endpoint = next((os.environ[name] for name in _S3_ENDPOINTS if os.environ.get(name)), "")
+    return StoreSpec(
+        kind=location.kind,
+        bucket=location.bucket,
+        endpoint_url=endpoint or None,
+        region=location.region.partition(":")[2] or None if location.kind != "file" else None,
+        options=tuple(sorted(location.options.items())),
+    )
+
+
+def source_spec(job: TransferJob) -> StoreSpec:
+    """The job's source, as gateways are told that read its objects."""
+    spec = spec_of(job.source)
+    if spec.kind == "file" and job.guess_mime_type:
+        return replace(spec, options=tuple(sorted({*spec.options, GUESSED_TYPE})))
+    return spec
+
+
+def rule_of(job: TransferJob) -> SelectionRule:
+    """What is copied, to which keys, in the form that the lead applies too."""
+    return SelectionRule(
+        source_prefix=job.source.key,
+        destination_prefix=job.destination.key,
+        recursive=job.recursive,
+        include=job.include,
+        exclude=job.exclude,
+        conflict=job.conflict,
+    )
+
+
+def require_ends_apart(job: TransferJob) -> None:
+    """Refuse a copy onto itself or into its own source.
+
+    Raises:
+        ConfigurationInvalid: the destination is the source or lies in it.
+    """
+    require_apart(
+        spec_of(job.source),
+        job.source.key,
+        spec_of(job.destination),
+        job.destination.key,
+        recursive=job.recursive,
+    )
+
+
+def require_usable(job: TransferJob, manifest: str | None = None) -> None:
+    """Refuse what no transfer can do, before anything is built for it.
+
+    Args:
+        manifest: path or URL where the list of all objects is to be written.
+
+    Raises:
+        InvalidLocation: the manifest's name is no place.
+        ConfigurationInvalid: a place is of a kind of store that this release does not move.
+    """
+    for place in (job.source, job.destination, *([] if manifest is None else [Location(manifest)])):
+        require_kind(place.kind)
+
+
+def locate(job: TransferJob, credentials: CredentialSources) -> TransferJob:
+    """The job with the region of both ends known.
+
+    A bucket is asked for its region. A file has none of its own: its gateway runs on
+    this machine, and is taken to be where the other end is.
+
+    Raises:
+        InvalidLocation: a store does not say and none was given, or the ends overlap.
+        StoreError: a bucket is missing, closed to us, or does not answer.
+    """
+    require_ends_apart(job)
+    with saying_which("source"):
+        source = _region_of(job.source, credentials)
+    with saying_which("destination"):
+        destination = _region_of(job.destination, credentials)
+    here = "local:this-machine"
+    source = source or destination or here
+    destination = destination or source
+    return _replace_ends(job, job.source.at(source), job.destination.at(destination))
+
+
+def _replace_ends(job: TransferJob, source: Location, destination: Location) -> TransferJob:
+    document = job.to_dict()
+    document["source"], document["destination"] = source.to_dict(), destination.to_dict()
+    return TransferJob.from_dict(document)
+
+
+def located(location: Location, credentials: CredentialSources) -> Location:
+    """A location with its region where the store says which; no plan needs it to.
+
+    Raises:
+        StoreError: the bucket is missing, closed to us, or does not answer.
+    """
+    if location.region or location.kind == "file":
+        return location
+    region = bucket_region(spec_of(location), credentials.resolve(location))
+    return location.at(f"{location.cloud}:{region}") if region else location
+
+
+def _region_of(location: Location, credentials: CredentialSources) -> str:
+    """The region tag of a location; empty for files, which have none."""
+    if location.region or location.kind == "file":
+        return location.region
+    region = bucket_region(spec_of(location), credentials.resolve(location))
+    if not region:
+        raise InvalidLocation(
+            f"the store does not say in which region {location.url!r} is; "
+            "give its region (for example aws:eu-west-3)"
+        )
+    return f"{location.cloud}:{region}"
+
+
+def measure(job: TransferJob, credentials: CredentialSources) -> Volume:
+    """Count what is to be copied, by listing the source up to `LISTING_CAP` objects.
+
+    Raises:
+        EmptySource: there is nothing, and the job does not allow that.
+        StoreError: the source cannot be listed.
+    """
+    objects = size = 0
+    require_file(job)
+    with closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as store:
+        listing = Counted(partial(store.list, wants=rule_of(job).wants), "source")
+        # Nothing is known of the destination, so the rule for conflicts does not come to bear.
+        rows = select(rule_of(job), listing, lambda _: iter(()))
+        for row in islice(rows, LISTING_CAP):
+            objects += 1
+            size += row.source.size_bytes
+        is_capped = objects == LISTING_CAP and next(rows, None) is not None
+        require_some(job, store, selected=objects, listed=listing.count)
+    return Volume(objects, size, is_capped)
+
+
+def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]:
+    """What a transfer would do with each object now, writing nothing.
+
+    Raises:
+        EmptySource: there is nothing, and the job does not allow that.
+        StoreError: an end cannot be listed.
+    """
+    require_file(job)
+    with (
+        closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as source,
+        closing(
+            open_store(spec_of(job.destination), credentials.resolve(job.destination))
+        ) as there,
+    ):
+        listing = Counted(partial(source.list, wants=rule_of(job).wants), "source")
+        rows = list(
+            select(
+                rule_of(job),
+                listing,
+                Counted(there.list, "destination"),
+                check_key=partial(check_destination_key, job.destination.kind),
+            )
+        )
+        require_some(job, source, selected=len(rows), listed=listing.count)
+    return [_strictly(row) for row in rows] if job.strict_metadata else rows
+
+
+def _strictly(row: Selection) -> Selection:
+    """As the lead takes it with `strict_metadata`, as far as listings tell."""
+    names = row.source.not_carried
+    if row.action != "copy" or not names:
+        return row
+    return replace(row, action="refuse", reason=not_carried(row.source.key, names).message)
+
+
+def preview_row(job: TransferJob, row: Selection) -> dict[str, Any]:
+    """One row of `cp --dry-run --json`."""
+    return {
+        "source": job.source.url_of(row.source.key),
+        "destination": job.destination.url_of(row.destination_key),
+        "bytes": row.source.size_bytes,
+        "action": row.action,
+        "reason": row.reason,
+    }
+
+
+def check_destination(job: TransferJob, credentials: CredentialSources) -> None:
+    """See that the destination is there, so that nothing is built for nothing.
+
+    Raises:
+        ConfigurationInvalid: an end is of a kind of store that this release does not move.
+        NotFound: the bucket is missing.
+        StoreError: it is closed to us or does not answer.
+    """
+    require_usable(job)
+    with saying_which("destination"):
+        check_place(job.destination, credentials)
+
+
+def check_place(location: Location, credentials: CredentialSources) -> None:
+    """See that a bucket is there and may be listed.
+
+    Raises:
+        NotFound: the bucket is missing.
+        StoreError: it is closed to us or does not answer.
+    """
+    with closing(open_store(spec_of(location), credentials.resolve(location))) as store:
+        store.check()

@@ -1,0 +1,1 @@
+"""One run of a job on a fleet: submit, monitor, budget, move, finalize."""

@@ -1,0 +1,110 @@
+"""Control sessions with the gateways of one fleet, and calls to all of them at once."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from skyplane_gateway.control.client import ControlClient
+from skyplane_orchestration.errors import AddressTaken, SkyplaneError
+from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.security.authority import Authority
+
+T = TypeVar("T")
+
+#: Gateways that are called side by side.
+_SIDE_BY_SIDE: Final = 16
+
+
+class FleetSessions:
+    """A session per gateway, opened when it is first used.
+
+    A gateway that cannot prove to be of the fleet does not answer (`AddressTaken`). That the
+    caller has another fleet secret is the same from here; `Steering` tells them apart.
+
+    Args:
+        fleet: whose gateways.
+        authority: proves to them that the caller may steer the fleet.
+        timeout_s: longest wait for an ordinary answer.
+        name: tells the caller apart from others that follow the same transfer.
+    """
+
+    def __init__(
+        self, fleet: Fleet, authority: Authority, *, timeout_s: float = 10.0, name: str = ""
+    ) -> None:
+        self._authority = authority
+        self._timeout_s = timeout_s
+        self._name = name
+        self._context: ssl.SSLContext | None = None
+        self._clients: dict[str, ControlClient] = {}
+        self.fleet = fleet
+
+    def of(self, handle: GatewayHandle) -> ControlClient:
+        client = self._clients.get(handle.node)
+        if client is None:
+            if self._context is None:
+                self._context = self._authority.client_context()
+            client = ControlClient(
+                *handle.control,
+                self._context,
+                self._authority.expected_uri(handle.node),
+                self._timeout_s,
+                if_stranger=AddressTaken,
+                session=self._name,
+            )
+            self._clients[handle.node] = client
+        return client
+
+    def each(
+        self, handles: Iterable[GatewayHandle], call: Callable[[GatewayHandle, ControlClient], T]
+    ) -> dict[str, T]:
+        """Call every gateway side by side; node -> answer.
+
+        Raises the first error, once all calls have ended.
+        """
+        pairs = [(handle, self.of(handle)) for handle in handles]
+        with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="control") as threads:
+            futures = {
+                handle.node: threads.submit(call, handle, client) for handle, client in pairs
+            }
+        return {node: future.result() for node, future in futures.items()}
+
+    def each_that_answers(
+        self, handles: Iterable[GatewayHandle], call: Callable[[GatewayHandle, ControlClient], T]
+    ) -> tuple[dict[str, T], dict[str, SkyplaneError]]:
+        """As `each`, but a gateway's error is an answer of its own: answers and errors."""
+
+        def guarded(handle: GatewayHandle, client: ControlClient) -> T | SkyplaneError:
+            try:
+                return call(handle, client)
+            except SkyplaneError as error:
+                return error
+
+        answers: dict[str, T] = {}
+        errors: dict[str, SkyplaneError] = {}
+        for node, answer in self.each(handles, guarded).items():
+            if isinstance(answer, SkyplaneError):
+                errors[node] = answer
+            else:
+                answers[node] = answer
+        return answers, errors
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

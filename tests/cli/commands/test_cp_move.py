@@ -1,0 +1,164 @@
+"""`cp` and `transfer` when something goes wrong on the way: what is cleaned up, and by whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skyplane_orchestration.cli.commands import cp, transfer
+from skyplane_orchestration.cli.console import Terminal
+from skyplane_orchestration.cli.exit_codes import Refused
+from skyplane_orchestration.cli.main import build_parser, main
+from skyplane_orchestration.errors import ConfigurationInvalid, FleetLost, ForeignHost
+from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+
+JOB = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))
+QUIET = Terminal(is_json=True, is_quiet=True)
+
+
+@dataclass
+class FakeProgress:
+    has_fleet: bool = False
+    stopped: int = 0
+
+    def on_fleet(self, fleet: object) -> None:
+        self.has_fleet = True
+
+    def on_status(self, status: object) -> None:
+        pass
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+@dataclass
+class FakeClient:
+    """Fails where it is told to, and is its own provisioner."""
+
+    error: BaseException
+    is_built: bool = False
+    found: tuple[str, ...] = ()
+    calls: list[str] = field(default_factory=list)
+    identity: RunIdentity = field(default_factory=lambda: RunIdentity("d", "o", "r"))
+
+    @property
+    def provisioner(self) -> Any:
+        return self
+
+    def find(self, key: str) -> tuple[str, ...]:
+        assert key == self.identity.fleet_key()
+        return self.found
+
+    def run(self, job: TransferJob, *, on_fleet: Any, **_: Any) -> None:
+        if self.is_built:
+            on_fleet(None)
+        raise self.error
+
+    def teardown(self, key: str) -> None:
+        self.calls.append(f"teardown {key}")
+
+    def submit(self, job: TransferJob, fleet: object) -> str:
+        if not self.is_built:
+            raise self.error
+        return "submitted"
+
+    def wait(self, *_: Any, **__: Any) -> None:
+        raise self.error
+
+    def cancel(self, fleet: object, submitted: str) -> None:
+        self.calls.append(f"cancel {submitted}")
+
+
+def test_sync_looks_below_a_prefix_and_at_differences() -> None:
+    parser = build_parser()
+    sync = parser.parse_args(["sync", "s3://a/x", "s3://b/y"])
+    plain = parser.parse_args(["cp", "s3://a/x", "s3://b/y"])
+    assert (sync.recursive, sync.conflict) == (True, "replace-if-different")
+    assert (plain.recursive, plain.conflict) == (False, "replace")
+    assert sync.run_verb is plain.run_verb
+
+
+def test_a_move_is_of_cp_alone_and_needs_verification(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a").write_bytes(b"1")
+    ends = [f"{tmp_path}/in", f"{tmp_path}/out"]
+    for arguments, words in (
+        (["sync", *ends, "--move"], "--move"),
+        (["cp", "-r", *ends, "--move", "--no-verify"], "must be verified"),
+        (["cp", "-r", ends[0], f"{tmp_path}", "--move"], "a folder above it"),
+    ):
+        assert main(arguments) == 2
+        assert words in capsys.readouterr().err
+    assert (tmp_path / "in/a").exists()
+
+
+def copy(client: Any, progress: FakeProgress) -> None:
+    cp._copy(client, JOB, None, None, progress)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", [ConfigurationInvalid("no"), ForeignHost("elsewhere")])
+def test_what_provisioning_cannot_do_as_asked_is_bad_input(error: Exception) -> None:
+    with pytest.raises(Refused):
+        copy(FakeClient(error), FakeProgress())
+    with pytest.raises(type(error)):
+        copy(FakeClient(error, is_built=True), FakeProgress())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), FleetLost("gone"), RuntimeError("a bug")])
+def test_what_an_interruption_between_two_steps_left_is_taken_down(error: BaseException) -> None:
+    client, progress = FakeClient(error, found=("gateway",)), FakeProgress()
+    with pytest.raises(type(error)):
+        copy(client, progress)
+    assert client.calls == [f"teardown {client.identity.fleet_key()}"]
+    assert progress.stopped
+
+
+def test_nothing_is_torn_down_twice() -> None:
+    client = FakeClient(KeyboardInterrupt(), is_built=True)
+    with pytest.raises(KeyboardInterrupt):
+        copy(client, FakeProgress())
+    assert client.calls == []
+
+
+def move(client: Any) -> None:
+    fleet: Any = type("FakeFleet", (), {"key": "00", "gateways": (), "provision_s": 0.0})()
+    transfer._move(client, JOB, fleet, None, QUIET)
+
+
+def test_an_interrupted_transfer_is_cancelled_and_keeps_its_fleet() -> None:
+    client = FakeClient(KeyboardInterrupt(), is_built=True)
+    with pytest.raises(KeyboardInterrupt):
+        move(client)
+    assert client.calls == ["cancel submitted"]
+
+
+def test_a_fleet_of_another_machine_is_bad_input_and_a_lost_one_is_not() -> None:
+    with pytest.raises(Refused):
+        move(FakeClient(ForeignHost("elsewhere")))
+    with pytest.raises(FleetLost):
+        move(FakeClient(FleetLost("gone")))
+
+
+def test_v_says_where_the_seconds_go(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for end in ("in", "out"):
+        (tmp_path / end).mkdir()
+        (tmp_path / end / "a").write_bytes(b"the same")
+    monkeypatch.setattr("skyplane_orchestration.cli.main.configure_logging", lambda _: None)
+    caplog.set_level("INFO", "skyplane_orchestration")
+    assert main(["sync", "--conflict", "skip", f"{tmp_path}/in", f"{tmp_path}/out", "-v"]) == 0
+    stages = [record.getMessage().partition(" took ")[0] for record in caplog.records]
+    assert stages == [
+        "start of the command",
+        "check of the destination",
+        "comparison of both ends",
+        "the command after its start",
+    ]

@@ -1,0 +1,97 @@
+"""`plan` with several destinations: what it prints, what it refuses, what it draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import pytest
+
+from skyplane_orchestration.cli.main import main
+from skyplane_orchestration.model.multicast_plan import MulticastPlan
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Answer
+
+SRC, DST, FURTHER = "gcp:us-east4", "aws:ap-southeast-1", "aws:ap-northeast-1"
+
+
+def test_the_json_is_the_plan_itself(answer: Answer) -> None:
+    document = answer("plan", SRC, DST, FURTHER, "--min-throughput-gbps", "3", "--volume-gb", "50")
+    plan = MulticastPlan.from_dict(document)
+    assert plan.to_dict() == document
+    assert (plan.src, plan.destinations, plan.volume_gb) == (SRC, (DST, FURTHER), 50.0)
+    assert plan.throughput_gbps >= 3
+    assert plan.separate.saving_usd_per_gb is not None
+    assert plan.separate.saving_usd_per_gb > 0
+
+
+def test_limits_reach_the_planner(answer: Answer) -> None:
+    plan = MulticastPlan.from_dict(
+        answer(
+            "plan", SRC, DST, FURTHER, "--min-throughput-gbps", "2", "--exactly", "--relays", "0",
+            "--instance-limit", "2", "--instance-type", "aws=m5.8xlarge",
+        )
+    )  # fmt: skip
+    assert plan.relays == ()
+    assert plan.throughput_gbps == pytest.approx(2.0)
+    assert plan.instances[DST].type == "m5.8xlarge"
+
+
+def test_without_an_objective_it_is_the_rate_of_the_slowest_direct_path(answer: Answer) -> None:
+    plan = MulticastPlan.from_dict(answer("plan", SRC, DST, FURTHER))
+    floors = [
+        answer("plan", SRC, tag)["objective"]["min_throughput_gbps"] for tag in (DST, FURTHER)
+    ]
+    assert plan.objective["min_throughput_gbps"] == pytest.approx(min(floors))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "clue"),
+    [
+        ((SRC, DST, DST), "configuration-invalid", "more than once"),
+        ((SRC, DST, SRC), "configuration-invalid", "is the source"),
+        ((SRC, DST, "aws:ap-northeast-99"), "unknown-region", "did you mean aws:ap-northeast-"),
+        ((SRC, DST, "s3://bucket/"), "configuration-invalid", "two places"),
+        ((SRC, DST, FURTHER, "--explain"), "configuration-invalid", "--explain"),
+        ((SRC, DST, FURTHER, "--dst-endpoint", "http://x"), "configuration-invalid", "--dst-"),
+        ((SRC, DST, FURTHER, "--plot", "/nowhere/m.svg"), "configuration-invalid", "/nowhere"),
+        ((SRC, DST, FURTHER, "--min-throughput-gbps", "1e6"), "plan-infeasible", "the most"),
+        ((SRC, DST, FURTHER, "--max-usd-per-gb", "1e-6"), "plan-infeasible", "the cheapest costs"),
+        ((SRC, DST, FURTHER, "--deadline-s", "900"), "configuration-invalid", "volume"),
+        (
+            ("gs://a/", "s3://b/", "s3://c/", "--dst-region", DST),
+            "configuration-invalid",
+            "--dst-region is for one destination",
+        ),
+    ],
+)
+def test_what_cannot_be_planned(
+    answer: Answer, arguments: tuple[str, ...], code: str, clue: str
+) -> None:
+    error = answer("plan", *arguments, code=2)["error"]
+    assert (error["code"], error["is_permanent"]) == (code, True)
+    assert clue in error["message"]
+
+
+def test_a_copy_goes_to_one_destination(answer: Answer) -> None:
+    error = answer("cp", "gs://a/", "s3://b/", "s3://c/", code=2)["error"]
+    assert "s3://c/" in error["message"]
+
+
+def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", SRC, DST, FURTHER, "--min-throughput-gbps", "3", "--volume-gb", "9"]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    for word in (SRC, DST, FURTHER, "of source data", "separate", "saves", "tree", "9 GB", "note:"):
+        assert word in output.out
+
+
+def test_the_plot_shows_every_destination(answer: Answer, tmp_path: Path) -> None:
+    file = tmp_path / "map.svg"
+    document = answer("plan", SRC, DST, FURTHER, "--min-throughput-gbps", "3", "--plot", str(file))
+    words = "".join(ElementTree.fromstring(file.read_text(encoding="utf-8")).itertext())
+    assert words.count("(sink)") == 2
+    assert words.count("(source)") == 1
+    assert all(tag.partition(":")[2] in words for tag in document["instances"])

@@ -1,0 +1,273 @@
+"""The steps of a transfer asset: their order, their failures, what they tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pytest
+from tests.dagster.conftest import result_of
+
+from skyplane_orchestration.dagster import build_skyplane_transfer_asset
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    NotFound,
+    PlanInfeasible,
+    ProvisionFailed,
+    StoreUnavailable,
+    TeardownIncomplete,
+    TransferFailed,
+)
+from skyplane_orchestration.model.job import MinimizeCost, TransferJob
+from skyplane_orchestration.model.location import Location
+
+if TYPE_CHECKING:
+    from tests.dagster.conftest import Lab
+
+STEPS = ["plan", "provision", "transfer", "teardown", "finish"]
+
+
+def asset(**options: Any) -> dg.AssetsDefinition:
+    return build_skyplane_transfer_asset(
+        "paris", source="s3://a/x/", destination="s3://b/y/", **options
+    )
+
+
+def states(result: dg.ExecuteInProcessResult) -> dict[str, str]:
+    """Step -> how its last try ended."""
+    return {
+        event.step_key.rpartition(".")[2]: event.event_type_value.removeprefix("STEP_")
+        for event in result.all_events
+        if event.step_key
+        and event.event_type_value in ("STEP_SUCCESS", "STEP_FAILURE", "STEP_SKIPPED")
+    }
+
+
+def failure(result: dg.ExecuteInProcessResult, step: str) -> Any:
+    """What the failed step says."""
+    (event,) = [
+        event
+        for event in result.all_events
+        if event.event_type_value == "STEP_FAILURE" and (event.step_key or "").endswith("." + step)
+    ]
+    return event.step_failure_data.user_failure_data
+
+
+def test_all_well(lab: Lab) -> None:
+    result = lab.materialize(asset(manifest="/m.parquet"))
+    assert result.success
+    assert states(result) == dict.fromkeys(STEPS, "SUCCESS")
+    verbs = [verb for verb in lab.world.verbs if verb != "identity"]
+    assert verbs == ["check_destination", "plan", "provision", "transfer", "teardown"]
+    keys = {what for verb, what in lab.world.calls if verb in ("provision", "teardown")}
+    (fleet_key,) = keys
+    assert ("transfer", (fleet_key, "s3://b/y/", "/m.parquet")) in lab.world.calls
+
+
+def test_a_move_is_looked_at_before_anything_is_built(lab: Lab) -> None:
+    assert lab.materialize(asset(move=True)).success
+    verbs = [verb for verb in lab.world.verbs if verb != "identity"]
+    assert verbs[:3] == ["check_destination", "check_move", "plan"]
+
+
+def test_every_step_acts_for_the_same_run(lab: Lab) -> None:
+    result = lab.materialize(asset(key_prefix=["lake"]))
+    (identity,) = {what for verb, what in lab.world.calls if verb == "identity"}
+    assert (identity.deployment, identity.owner) == ("test", "lake/paris")
+    assert (identity.run, identity.group) == (result.run_id, "")
+
+
+def test_the_materialization_tells_what_was_moved(lab: Lab) -> None:
+    (event,) = lab.materialize(asset()).get_asset_materialization_events()
+    told: dict[str, Any] = {
+        name: value.value for name, value in event.materialization.metadata.items()
+    }
+    assert told["dagster/uri"] == "s3://b/y/"
+    assert told["skyplane/source"] == "s3://a/x/"
+    assert (told["skyplane/objects"], told["skyplane/bytes"]) == (2, 1000)
+    assert told["skyplane/copied_earlier"] == 1
+    assert (told["skyplane/seconds"], told["skyplane/throughput_gbps"]) == (2.0, 0.5)
+    assert told["skyplane/planned_egress_cost_usd"] == 0.5
+    assert told["skyplane/planned_vm_cost_usd"] == 0.25
+    assert told["skyplane/planned_cost_usd"] == 0.875
+    assert not [name for name in told if "cost" in name and "planned" not in name]
+    assert told["skyplane/gateways"].startswith("gateways are processes of this machine")
+    assert told["skyplane/manifest"] == "file:///manifest"
+    assert told["skyplane/plan"]["paths"] == [{"regions": ["local:here"], "flow_gbps": 1.0}]
+    assert told["skyplane/facts"]["outputs"][0]["namespace"] == "s3://b"
+
+
+def test_a_failed_transfer_is_red_and_the_hook_takes_its_fleet_down(lab: Lab) -> None:
+    lab.fail("transfer", TransferFailed("2 of 3 objects failed", is_permanent=False))
+    result = lab.materialize(asset())
+    assert not result.success
+    assert states(result) == {"plan": "SUCCESS", "provision": "SUCCESS", "transfer": "FAILURE"}
+    assert failure(result, "transfer").description == "transfer-failed: 2 of 3 objects failed"
+    (fleet_key,) = [what for verb, what in lab.world.calls if verb == "provision"]
+    assert lab.world.calls[-1] == ("teardown", fleet_key)
+    assert result.get_asset_materialization_events() == []
+
+
+def test_a_failed_transfer_tells_what_to_go_on_by(lab: Lab) -> None:
+    job = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))
+    left = replace(result_of(job, "failed"), resume_handle="skyplane-resume:abc")
+    lab.fail("transfer", TransferFailed("2 of 3 objects failed", result=left))
+    said = failure(lab.materialize(asset()), "transfer").metadata
+    assert said["skyplane/error"].value["code"] == "transfer-failed"
+    assert said["skyplane/result"].value["resume_handle"] == "skyplane-resume:abc"
+
+
+def test_a_bug_in_a_step_leaves_no_fleet_either(lab: Lab) -> None:
+    lab.fail("transfer", RuntimeError("a bug"))
+    assert not lab.materialize(asset()).success
+    assert lab.world.verbs.count("teardown") == 1
+
+
+def test_a_partitions_fleet_is_taken_down_by_its_own_key(lab: Lab) -> None:
+    days = dg.StaticPartitionsDefinition(["2026-01-01"])
+    lab.fail("transfer", StoreUnavailable("later"))
+    lab.materialize(asset(partitions_def=days), partition_key="2026-01-01")
+    keys = {what for verb, what in lab.world.calls if verb in ("provision", "teardown")}
+    assert len(keys) == 1
+
+
+def test_an_asset_with_a_resource_of_another_name_is_taken_down_too(lab: Lab) -> None:
+    lab.fail("transfer", StoreUnavailable("later"))
+    lab.materialize(asset(resource_key="other"), other=lab.resource)
+    assert lab.world.verbs[-1] == "teardown"
+
+
+@pytest.mark.parametrize(
+    ("verb", "error", "step"),
+    [
+        ("check_destination", NotFound("no bucket"), "plan"),
+        ("plan", PlanInfeasible("too fast"), "plan"),
+        ("provision", ProvisionFailed("no port"), "provision"),
+    ],
+)
+def test_a_failure_before_there_is_a_fleet_ends_the_run_there(
+    lab: Lab, verb: str, error: Exception, step: str
+) -> None:
+    lab.fail(verb, error)
+    result = lab.materialize(asset())
+    assert states(result)[step] == "FAILURE"
+    assert failure(result, step).description.startswith(f"{getattr(error, 'code', '')}: ")
+    assert "transfer" not in lab.world.verbs
+    # What provision could not undo itself is looked for once more.
+    assert lab.world.verbs.count("teardown") == (step == "provision")
+
+
+def test_a_teardown_that_leaves_something_fails_the_run(lab: Lab) -> None:
+    lab.fail("teardown", *[TeardownIncomplete("gateway 7 is still there")] * 2)
+    result = lab.materialize(asset())
+    assert not result.success
+    assert states(result)["teardown"] == "FAILURE"
+    # The hook tries once more, and its failure changes nothing.
+    assert lab.world.verbs.count("teardown") == 2
+
+
+def test_the_teardown_knows_a_fleet_that_was_brought_up_again(lab: Lab) -> None:
+    lab.world.moved_to = "ffee"
+    assert lab.materialize(asset()).success
+    assert lab.world.calls[-1] == ("teardown", "ffee")
+
+
+def test_a_retry_joins_the_transfer_on_the_same_fleet(lab: Lab) -> None:
+    lab.fail("transfer", StoreUnavailable("try again"))
+    result = lab.materialize(asset(retry_policy=dg.RetryPolicy(max_retries=1)))
+    assert result.success
+    tries = [what for verb, what in lab.world.calls if verb == "transfer"]
+    assert len(tries) == 2
+    assert tries[0] == tries[1]
+    assert lab.world.verbs.count("provision") == lab.world.verbs.count("teardown") == 1
+
+
+def test_the_last_retry_is_followed_by_the_teardown(lab: Lab) -> None:
+    lab.fail("transfer", StoreUnavailable("once"), StoreUnavailable("twice"))
+    result = lab.materialize(asset(retry_policy=dg.RetryPolicy(max_retries=1)))
+    assert not result.success
+    assert lab.world.verbs[-2:] == ["identity", "teardown"]
+    assert lab.world.verbs.count("teardown") == 1
+    assert failure(result, "transfer").description == "store-unavailable: twice"
+
+
+def test_a_permanent_error_is_not_retried(lab: Lab) -> None:
+    lab.fail("plan", PlanInfeasible("too fast"))
+    lab.materialize(asset(retry_policy=dg.RetryPolicy(max_retries=3)))
+    assert lab.world.verbs.count("plan") == 1
+    lab.fail("transfer", TransferFailed("no", is_permanent=True))
+    lab.materialize(asset(retry_policy=dg.RetryPolicy(max_retries=3)))
+    assert lab.world.verbs.count("transfer") == lab.world.verbs.count("teardown") == 1
+
+
+def test_an_interrupted_transfer_takes_its_fleet_down_itself(lab: Lab) -> None:
+    lab.fail("transfer", dg.DagsterExecutionInterruptedError())
+    assert not lab.materialize(asset()).success
+    assert lab.world.verbs.count("teardown") == 1
+
+
+def test_a_partition_has_its_own_place_and_fleet(lab: Lab) -> None:
+    days = dg.StaticPartitionsDefinition(["2026-01-01", "2026-01-02"])
+    made = build_skyplane_transfer_asset(
+        "daily",
+        source="s3://a/{partition_key}/",
+        destination="s3://b/day={partition_key}/",
+        manifest="s3://b/manifests/{partition_key}.parquet",
+        partitions_def=days,
+    )
+    for day in days.get_partition_keys():
+        assert lab.materialize(made, partition_key=day).success
+    assert [what for verb, what in lab.world.calls if verb == "plan"] == [
+        "s3://a/2026-01-01/",
+        "s3://a/2026-01-02/",
+    ]
+    _, place, manifest = [what for verb, what in lab.world.calls if verb == "transfer"][1]
+    assert (place, manifest) == ("s3://b/day=2026-01-02/", "s3://b/manifests/2026-01-02.parquet")
+    groups = {what.group for verb, what in lab.world.calls if verb == "identity"}
+    assert groups == set(days.get_partition_keys())
+
+
+def test_the_definition_carries_what_it_was_given() -> None:
+    upstream = dg.AssetSpec("sydney")
+    made = asset(
+        key_prefix=["lake"],
+        deps=[upstream, "other/one", dg.AssetKey("third"), asset()],
+        group_name="replication",
+        description="images",
+        owners=["data@example.com"],
+        tags={"tier": "gold"},
+        metadata={"contract": "v1"},
+        objective=MinimizeCost(2.0),
+    )
+    (spec,) = made.specs
+    assert spec.key == dg.AssetKey(["lake", "paris"])
+    before = {dep.asset_key.to_user_string() for dep in spec.deps}
+    assert before == {"other/one", "paris", "sydney", "third"}
+    assert (spec.group_name, spec.description) == ("replication", "images")
+    assert (spec.owners, spec.tags["tier"]) == (["data@example.com"], "gold")
+    assert spec.kinds == {"skyplane", "s3"}
+    assert spec.metadata["dagster/uri"] == "s3://b/y/"
+    assert spec.metadata["contract"] == "v1"
+
+
+def test_several_assets_live_in_one_code_location() -> None:
+    one = asset()
+    two = build_skyplane_transfer_asset(
+        "paris-2", source="s3://a/", destination="gs://c/", deps=[one], resource_key="other"
+    )
+    definitions = dg.Definitions(
+        assets=[one, two], resources={"skyplane": _resource(), "other": _resource()}
+    )
+    definitions.get_repository_def().load_all_definitions()
+
+
+def _resource() -> dg.ResourceDefinition:
+    return dg.ResourceDefinition.hardcoded_resource(None)
+
+
+def test_a_job_that_cannot_be_meant_fails_when_the_code_is_loaded() -> None:
+    with pytest.raises(ConfigurationInvalid, match="scheme"):
+        build_skyplane_transfer_asset("x", source="ftp://a/", destination="s3://b/")
+    with pytest.raises(ConfigurationInvalid, match="conflict"):
+        asset(conflict="overwrite")

@@ -1,0 +1,135 @@
+"""The resource: its settings, what importing it costs, the sweep sensor."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pytest
+
+from skyplane_orchestration.dagster import SkyplaneResource, build_skyplane_sweep_sensor
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.sweep_report import SweepReport, SweptPlace, SweptTransfer
+
+if TYPE_CHECKING:
+    from tests.dagster.conftest import Lab
+
+IDENTITY = RunIdentity("test", "asset", "run")
+
+
+def resolved(resource: SkyplaneResource) -> SkyplaneResource:
+    """The resource as a run sees it, with its environment variables read."""
+    made = resource.process_config_and_initialize()
+    assert isinstance(made, SkyplaneResource)
+    return made
+
+
+def test_the_secret_comes_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TEST_FLEET_SECRET", "0123456789abcdef" * 4)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    resource = resolved(
+        SkyplaneResource(
+            fleet_secret=dg.EnvVar("TEST_FLEET_SECRET"), run_root=str(tmp_path / "run")
+        )
+    )
+    ones = [resource.client(IDENTITY).authority("00ff").hello_key("a", "b") for _ in range(2)]
+    assert ones[0] == ones[1]
+    # Nothing was made in the home of this user: the secret is the one that was given.
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "clue"),
+    [
+        ({"fleet_secret": "short"}, "at least 32"),
+        ({"grid": "/nowhere"}, "/nowhere"),
+    ],
+)
+def test_settings_that_cannot_be_used(settings: dict[str, Any], clue: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=clue):
+        _ = resolved(SkyplaneResource(**settings)).client(IDENTITY).grid
+
+
+def test_a_lease_is_positive() -> None:
+    with pytest.raises(ValueError, match="lease_s"):
+        SkyplaneResource(lease_s=0)
+
+
+def test_times_reach_the_client(tmp_path: Path) -> None:
+    resource = SkyplaneResource(start_within_s=5, lease_s=2, hard_end_s=60, run_root=str(tmp_path))
+    times = resolved(resource).client(IDENTITY)._times
+    assert (times.start_within_s, times.lease_s, times.hard_end_s) == (5.0, 2.0, 60.0)
+
+
+def test_settings_of_gateways_reach_the_provisioner(tmp_path: Path) -> None:
+    given = {"ack_deadline_s": 30.0, "stall_deadline_s": 45.5, "readers": 2}
+    resource = SkyplaneResource(gateway_settings=given, run_root=str(tmp_path))
+    provisioner: Any = resolved(resource).client(IDENTITY)._provisioner
+    assert provisioner.options.gateway_settings == given
+
+
+def test_loading_definitions_loads_no_cloud_and_no_solver() -> None:
+    code = (
+        "import json, sys\n"
+        "from skyplane_orchestration.dagster import build_skyplane_transfer_asset as build\n"
+        "build('x', source='s3://a/', destination='s3://b/')\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(json.loads(done.stdout))
+    assert "dagster" in loaded
+    heavy = {"aiohttp", "airflow", "azure", "boto3", "botocore", "cryptography", "google.cloud"}
+    assert loaded.isdisjoint(heavy | {"networkx", "numpy", "pyarrow", "scipy"})
+    assert "skyplane_orchestration.client" not in loaded
+
+
+def test_the_example_loads() -> None:
+    from example_dags.sydney_to_paris_asset import defs
+
+    defs.get_repository_def().load_all_definitions()
+    (asset,) = [one for one in defs.assets or () if isinstance(one, dg.AssetsDefinition)]
+    assert asset.key == dg.AssetKey("imagenet_paris")
+
+
+def test_the_sweep_sensor_sweeps_its_deployment(lab: Lab) -> None:
+    lab.orphan()
+    with dg.build_sensor_context(resources={"skyplane": lab.resource}) as context:
+        tick = build_skyplane_sweep_sensor().evaluate_tick(context)
+    assert (tick.skip_message, tick.run_requests) == ("1 fleets removed, 0 kept", [])
+    ((identity, given),) = [what for verb, what in lab.world.calls if verb == "sweep"]
+    assert identity.deployment == "test"
+    assert given["destinations"] == ()
+
+
+def test_the_sweep_sensor_sweeps_destinations_less_often(lab: Lab) -> None:
+    place = Location("s3://paris/images/")
+    gone = SweptTransfer("s3://paris/images/", "ab", 1, 1.0, "removed")
+    lab.world.sweep = SweepReport((), (), dry_run=False, places=(SweptPlace(place.url, (gone,)),))
+    sensor = build_skyplane_sweep_sensor(
+        destinations=[place], orphaned_uploads=True, recursive=False
+    )
+    with dg.build_sensor_context(resources={"skyplane": lab.resource}) as context:
+        tick = sensor.evaluate_tick(context)
+    assert "journals of 1 transfers removed" in str(tick.skip_message)
+    ((_, given),) = [what for verb, what in lab.world.calls if verb == "sweep"]
+    assert given == {"destinations": [place], "orphaned_uploads": True, "recursive": False}
+    assert sensor.minimum_interval_seconds == 21_600
+    assert build_skyplane_sweep_sensor().minimum_interval_seconds == 900
+    assert build_skyplane_sweep_sensor(minimum_interval_seconds=7).minimum_interval_seconds == 7
+
+
+def test_the_sweep_sensor_fails_when_something_is_left(lab: Lab) -> None:
+    lab.orphan(error="pid 7 does not end")
+    with (
+        dg.build_sensor_context(resources={"skyplane": lab.resource}) as context,
+        pytest.raises(dg.Failure, match="fleet ab: pid 7"),
+    ):
+        build_skyplane_sweep_sensor().evaluate_tick(context)

@@ -1,0 +1,149 @@
+"""The control port in a crowd of callers that prove nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from skyplane_gateway.config import GatewayConfig
+from skyplane_gateway.control import listener
+from skyplane_gateway.control.listener import Door
+from skyplane_gateway.control.tls import server_context
+from skyplane_orchestration.security.authority import Authority, FleetSecret
+
+HOST = "127.0.0.1"
+LIMIT = 4
+AUTHORITY = Authority(FleetSecret(b"the secret of the tests of the door"), "ab" * 16)
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Greeter(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(b"welcome")
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> ssl.SSLContext:
+    config = GatewayConfig("a/0", "ab" * 16, HOST, HOST, str(tmp_path))
+    issued = AUTHORITY.issue(AUTHORITY.expected_uri("a/0"), 3600.0)
+    config.certificate_path.write_text(issued.certificate_pem + issued.private_key_pem)
+    config.authority_path.write_text(AUTHORITY.ca_certificate_pem(2**31))
+    return server_context(config)
+
+
+@asynccontextmanager
+async def open_door(context: ssl.SSLContext) -> AsyncIterator[Door]:
+    door = Door(HOST, 0, context, Greeter, LIMIT)
+    try:
+        yield door
+    finally:
+        await door.close()
+
+
+async def call(door: Door, say: bytes = b"") -> Streams:
+    streams = await asyncio.open_connection(HOST, door.port)
+    streams[1].write(say)
+    return streams
+
+
+async def is_welcome(door: Door) -> bool:
+    reader, writer = await asyncio.open_connection(HOST, door.port, ssl=AUTHORITY.client_context())
+    try:
+        return await reader.readexactly(7) == b"welcome"
+    finally:
+        writer.close()
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await reader.read() == b""
+    except ConnectionError:
+        return True
+
+
+@pytest.mark.parametrize("say", [b"", b"\x16"])
+def test_a_crowd_is_bounded_and_a_caller_of_the_fleet_is_let_in(
+    say: bytes, context: ssl.SSLContext
+) -> None:
+    async def scenario() -> None:
+        async with open_door(context) as door:
+            crowd = [await call(door, say) for _ in range(5 * LIMIT)]
+            for reader, _ in crowd[: -LIMIT - 1]:
+                assert await ended(reader)
+            assert len(door._strangers) <= 2 * LIMIT
+            assert await is_welcome(door)
+            for _, writer in crowd:
+                writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_silent_caller_has_no_tls_yet(
+    context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is what would cost 300 KiB."""
+
+    async def scenario() -> None:
+        async with open_door(context) as door:
+            begun: list[object] = []
+
+            async def count(*_: object, **__: object) -> None:
+                begun.append(None)
+
+            loop = asyncio.get_running_loop()
+            monkeypatch.setattr(loop, "connect_accepted_socket", count)
+            _, silent = await call(door)
+            _, speaking = await call(door, b"\x16")
+            while not begun:  # noqa: ASYNC110 - nobody tells us
+                await asyncio.sleep(0.001)
+            assert len(begun) == 1
+            assert len(door._strangers) == 1
+            silent.close()
+            speaking.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("say", [b"", b"\x16", b"GET / HTTP/1.1\r\n\r\n"])
+def test_who_does_not_prove_itself_in_time_is_sent_away(
+    say: bytes, context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "PROVEN_WITHIN_S", 0.05)
+
+    async def scenario() -> None:
+        async with open_door(context) as door:
+            reader, writer = await call(door, say)
+            # A refusal of TLS may come before the end.
+            await asyncio.wait_for(reader.read(), 60)
+            writer.close()
+            while door._callers:  # noqa: ASYNC110 - nobody tells us
+                await asyncio.sleep(0.001)
+            assert len(door._strangers) == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_closed_door_lets_nobody_in_and_nobody_out(context: ssl.SSLContext) -> None:
+    async def scenario() -> None:
+        async with open_door(context) as door:
+            inside = await asyncio.open_connection(HOST, door.port, ssl=AUTHORITY.client_context())
+            assert await inside[0].readexactly(7) == b"welcome"
+            waiting = await call(door)
+            await asyncio.sleep(0)
+            await door.close()
+            assert await ended(waiting[0])
+            with pytest.raises(OSError):
+                await call(door)
+            inside[1].write(b"still here")
+            await inside[1].drain()
+            inside[1].close()
+            waiting[1].close()
+
+    asyncio.run(scenario())

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skyplane_gateway.errors import PermissionDenied
+from skyplane_gateway.journal.document import journal_key, place_of
+from skyplane_gateway.journal.orphans import is_of_journal, old_strays
+from skyplane_gateway.lead.object_report import Report
+from skyplane_gateway.stores import open_store
+from skyplane_gateway.stores.base import StoreSpec
+
+KEY = "ab" * 16
+
+
+@given(
+    st.lists(st.text(st.characters(exclude_characters="/")), max_size=4),
+    st.text("0123456789abcdef", min_size=1, max_size=128),
+    st.integers(0, 10**12),
+)
+def test_a_journal_is_found_again_by_its_key(names: list[str], key: str, epoch: int) -> None:
+    folder = "".join(f"{name}/" for name in names)
+    assert place_of(journal_key(folder, key, epoch)) == (folder, key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        ".skyplane/jobs/",
+        f".skyplane/jobs/{KEY}/",
+        f".skyplane/jobs/{KEY}/1",
+        f".skyplane/jobs/{KEY}/0000000001.bak",
+        f".skyplane/jobs/{KEY}/0000000001/x",
+        ".skyplane/jobs/may-delete",
+        ".skyplane/jobs/MINE/0000000001",
+        f"x.skyplane/jobs/{KEY}/0000000001",
+        f"a/skyplane/jobs/{KEY}/0000000001",
+    ],
+)
+def test_what_is_no_journal_is_left_alone(key: str) -> None:
+    assert place_of(key) is None
+
+
+def test_unfinished_files_of_killed_writers(tmp_path: Path) -> None:
+    store = open_store(StoreSpec("file", str(tmp_path)))
+    store.create_upload("out/a")
+    folder = tmp_path / "out"
+    token = [f"{number:032x}" for number in range(5)]
+    strays = [
+        folder / f".skyplane-upload-{token[0]}",
+        folder / f".skyplane-upload-{token[1]}.parts",
+        folder / "sub" / f".skyplane-upload-{token[2]}",
+    ]
+    young = folder / f".skyplane-upload-{token[3]}"
+    strange = folder / ".skyplane-upload-mine"
+    (folder / "sub").mkdir()
+    for path in (*strays, young, strange, tmp_path / f".skyplane-upload-{token[4]}"):
+        path.write_bytes(b"")
+    for path in tmp_path.rglob("*"):
+        if path != young:
+            os.utime(path, (1000.0, 1000.0))
+    found = old_strays(store, "out/", 2000.0)
+    assert [row.path for row in found] == sorted(strays)
+    assert all(row.written_unix_s == 1000.0 for row in found)
+    for row in (*found, *found):
+        row.remove()
+    assert old_strays(store, "out/", 2000.0) == []
+    # The upload is one, and is aborted as such.
+    assert [row.key for row in store.list_uploads("out/")] == ["out/a"]
+    assert young.exists()
+    assert strange.exists()
+
+
+def test_the_folders_of_a_journal_that_was_never_written_go_with_it(tmp_path: Path) -> None:
+    store = open_store(StoreSpec("file", str(tmp_path)))
+    folders = [tmp_path / "out" / ".skyplane" / "jobs" / key for key in (KEY, "cd" * 16)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / f".skyplane-upload-{'0' * 32}").write_bytes(b"{")
+    found = old_strays(store, "", 1e12)
+    assert [is_of_journal(row) for row in found] == [True, True]
+    found[0].remove()
+    assert folders[1].exists()
+    assert not folders[0].exists()
+    found[1].remove()
+    found[1].remove()
+    assert [path.name for path in tmp_path.rglob("*")] == ["out"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_cannot_be_read_is_no_empty_one(tmp_path: Path) -> None:
+    store = open_store(StoreSpec("file", str(tmp_path)))
+    (tmp_path / "closed").mkdir(mode=0)
+    with pytest.raises(PermissionDenied):
+        old_strays(store, "", 2000.0)
+
+
+def test_a_spooled_report_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written to a file without a name, so that nothing is left of a killed lead."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    report = Report()
+    for number in range(10_000):
+        report.skipped(f"{number:0200}", "d", 1, "it is there")
+    assert report.page(0)["complete"] is False
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_stores_have_no_unfinished_files() -> None:
+    assert old_strays(open_store(StoreSpec("memory", "b")), "", 1e12) == []

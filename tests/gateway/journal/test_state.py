@@ -1,0 +1,443 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skyplane_gateway.journal import state as module
+from skyplane_gateway.journal.document import (
+    MAX_JOURNAL_BYTES,
+    DoneRow,
+    Journal,
+    LostRow,
+    UploadRow,
+    encode_journal,
+)
+from skyplane_gateway.journal.state import BoundedRows, Ledger
+
+START = Journal(transfer_key="ab" * 16, epoch=1, rule="r", chunk_bytes=1)
+
+
+def done(key: str, *, is_fresh: bool = False) -> DoneRow:
+    return DoneRow(key, f"etag of {key}", f"source of {key}", 1, 2, is_fresh=is_fresh)
+
+
+def upload(key: str) -> UploadRow:
+    return UploadRow(key, None, f"from/{key}", "v", 30, 10)
+
+
+def ledger_of(*keys: str, start: Journal = START) -> Ledger:
+    ledger = Ledger(start)
+    for key in keys:
+        ledger.listed(key)
+    return ledger
+
+
+def test_through_follows_the_first_key_that_has_not_ended() -> None:
+    ledger = ledger_of("a", "b", "c", "d")
+    ledger.committed(done("b"))
+    ledger.committed(done("d"))
+    journal = ledger.journal(1)
+    assert (journal.through, journal.begun) == (None, ("a", "c"))
+    assert [row.key for row in journal.done] == ["b", "d"]
+    ledger.skipped("a")
+    journal = ledger.journal(2)
+    assert (journal.through, journal.begun) == ("b", ("c",))
+    assert [row.key for row in journal.done] == ["d"]
+    ledger.committed(done("c"))
+    journal = ledger.journal(3)
+    assert (journal.through, journal.begun, journal.done) == ("d", (), ())
+
+
+def test_a_failed_key_is_passed_by_name_and_tried_again_by_the_next_epoch() -> None:
+    ledger = ledger_of("a", "b")
+    ledger.failed("a", "precondition-failed")
+    ledger.committed(done("b"))
+    journal = ledger.journal(1)
+    assert journal.through == "b"
+    assert [(row.key, row.code) for row in journal.failed] == [("a", "precondition-failed")]
+    again = Ledger(journal).journal(1)
+    assert (again.through, again.begun, again.failed, again.failed_count) == ("b", ("a",), (), 0)
+
+
+def test_an_upload_from_its_intent_to_its_end() -> None:
+    ledger = ledger_of("a")
+    ledger.intent(upload("a"))
+    assert ledger.journal(1).uploads == (upload("a"),)
+    ledger.created("a", "id")
+    ledger.committing("a", 77)
+    assert ledger.journal(2).uploads == (replace(upload("a"), upload_id="id", crc32c=77),)
+    ledger.committed(done("a"))
+    assert ledger.journal(3).uploads == ()
+
+
+def test_an_upload_that_could_not_be_aborted_stays_named() -> None:
+    ledger = ledger_of("a", "b")
+    for key in ("a", "b"):
+        ledger.intent(upload(key))
+        ledger.created(key, "id")
+    ledger.aborted("b", "id")
+    ledger.failed("a", "c")
+    ledger.failed("b", "c")
+    assert [row.key for row in ledger.journal(1).uploads] == ["a"]
+
+
+def test_an_upload_that_could_not_be_aborted_stays_named_when_its_key_begins_again() -> None:
+    """Its row was replaced by that of the second upload, and nobody knew of the first."""
+    ledger = ledger_of("a")
+    ledger.intent(upload("a"))
+    ledger.created("a", "1")
+    ledger.intent(upload("a"))
+    first = replace(upload("a"), upload_id="1")
+    assert ledger.journal(1).uploads == (first, upload("a"))
+    ledger.created("a", "2")
+    ledger.committing("a", 77)
+    second = replace(upload("a"), upload_id="2", crc32c=77)
+    journal = ledger.journal(2)
+    assert journal.uploads == ledger.uploads == (first, second)
+    assert Ledger(journal).journal(2) == journal
+    ledger.aborted("a", "1")
+    assert ledger.journal(3).uploads == (second,)
+    # In the other order, too, and when the key has come to its end meanwhile.
+    ledger = Ledger(journal)
+    ledger.aborted("a", "2")
+    assert ledger.journal(1).uploads == (first,)
+    ledger = Ledger(journal)
+    ledger.committed(done("a"))
+    assert ledger.journal(1).uploads == (first,)
+
+
+def test_what_was_fresh_stays_named_when_through_has_passed_it() -> None:
+    ledger = ledger_of("a", "b", "c")
+    ledger.committed(done("b", is_fresh=True))
+    ledger.committed(done("a", is_fresh=True))
+    ledger.committed(done("c"))
+    journal = ledger.journal(1)
+    assert journal.through == "c"
+    assert [row.key for row in journal.done] == ["a", "b"]
+    # And the next epoch knows it still, until it is written again or fails.
+    ledger = ledger_of("a", "b", start=journal)
+    assert ledger.journal(1).done == journal.done
+    ledger.committed(done("a"))
+    ledger.failed("b", "c")
+    assert ledger.journal(2).done == ()
+
+
+def test_what_was_fresh_is_named_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FRESH_BYTES", 1000)
+    ledger = ledger_of()
+    for number in range(100):
+        key = f"{number:03}"
+        ledger.listed(key)
+        ledger.committed(done(key, is_fresh=True))
+    journal = ledger.journal(1)
+    assert journal.through == "099"
+    assert 0 < len(journal.done) < 20
+
+
+def test_what_is_published_last_is_no_part_of_through() -> None:
+    ledger = ledger_of("a", "c")
+    ledger.committed(done("a"))
+    ledger.committed(done("c"))
+    ledger.listed("b", is_last=True)
+    assert ledger.journal(1).begun == ("b",)
+    ledger.committed(done("b"))
+    journal = ledger.journal(2)
+    assert (journal.through, journal.begun) == ("c", ())
+    assert [(row.key, row.is_last) for row in journal.done] == [("b", True)]
+    # And the next epoch knows it still.
+    assert Ledger(journal).journal(1).done == journal.done
+
+
+def test_a_key_that_is_begun_again_does_not_pass_for_ended() -> None:
+    start = replace(START, through="m")
+    ledger = ledger_of("b", start=start)
+    assert (ledger.journal(1).through, ledger.journal(1).begun) == ("m", ("b",))
+    ledger.skipped("b")
+    assert ledger.journal(2).begun == ()
+
+
+def test_a_new_epoch_says_all_that_the_old_one_said() -> None:
+    ledger = ledger_of("a", "b", "c", "d")
+    ledger.committed(done("c"))
+    ledger.intent(upload("b"))
+    ledger.skipped("a")
+    old = ledger.journal(4)
+    assert old.begun == ("b", "d")
+    assert Ledger(old).journal(4) == old
+
+
+def test_what_is_complete_is_so_until_something_is_listed() -> None:
+    """The next epoch of a move that was done, but for the word of it, finds nothing: it used
+    to take the source for one that had always been empty."""
+    ledger = ledger_of("a")
+    ledger.committed(done("a"))
+    assert not ledger.journal(1).is_complete
+    ledger.ended(is_complete=True)
+    next_epoch = Ledger(ledger.journal(2))
+    assert next_epoch.journal(1).is_complete
+    next_epoch.listed("b")
+    assert not next_epoch.journal(2).is_complete
+    next_epoch.failed("b", "not-found")
+    next_epoch.ended(is_complete=False)
+    assert not next_epoch.journal(3).is_complete
+
+
+@dataclass
+class Truth:
+    """What happened to each key; the events that may come next."""
+
+    listed: list[str] = field(default_factory=list)
+    ended: set[str] = field(default_factory=set)
+    uploads: dict[str, str | None] = field(default_factory=dict)
+    #: Uploads of keys that have begun again since.
+    strays: set[tuple[str, str]] = field(default_factory=set)
+    #: Requests without an answer; they outlive what becomes of their keys.
+    lost: dict[str, LostRow] = field(default_factory=dict)
+    begun: int = 0
+
+
+def check(journal: Journal, truth: Truth) -> None:
+    named = {*journal.begun, *(row.key for row in journal.failed)}
+    for key in truth.listed:
+        passed = journal.through is not None and key <= journal.through
+        assert not passed or key in truth.ended or key in named, key
+    uploads = [(row.key, row.upload_id) for row in journal.uploads]
+    assert sorted(map(repr, uploads)) == sorted(map(repr, [*truth.strays, *truth.uploads.items()]))
+    assert truth.uploads.items() <= dict(uploads).items()
+    lost = {row.key: row for row in journal.lost}
+    assert lost == truth.lost or (module.LOST_BYTES < 1 << 19 and lost.keys() <= truth.lost.keys())
+    assert len(encode_journal(journal)) <= MAX_JOURNAL_BYTES
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_through_never_passes_a_key_that_has_not_ended(data: Any) -> None:
+    """Any interleaving, any bounds, any number of epochs; one that failed passes by name."""
+    limits = st.sampled_from([0, 60, 200, 1 << 20])
+    with pytest.MonkeyPatch.context() as patch:
+        for name in (
+            "DONE_BYTES",
+            "LAST_DONE_BYTES",
+            "FRESH_BYTES",
+            "BEHIND_BYTES",
+            "BEHIND_AT_MOST_BYTES",
+            "BEGUN_BYTES",
+            "FAILED_BYTES",
+            "LOST_BYTES",
+        ):
+            patch.setattr(module, name, data.draw(limits))
+        patch.setattr(module, "LISTED_KEYS", data.draw(st.sampled_from([0, 1, 3, 100])))
+        keys = [f"{number:03}" for number in range(data.draw(st.integers(1, 12)))]
+        last = set(data.draw(st.lists(st.sampled_from(keys), max_size=2)))
+        journal, truth = START, Truth()
+        for _ in range(data.draw(st.integers(1, 3))):
+            journal = run_epoch(data, journal, truth, keys, last)
+
+
+def run_epoch(data: Any, start: Journal, truth: Truth, keys: list[str], last: set[str]) -> Journal:
+    """One lead's tenure: it looks at every key again, and dies after some event."""
+    ledger, open_keys = Ledger(start), set[str]()
+    waiting = [key for key in keys if key not in last] + sorted(last)
+    check(ledger.journal(0), truth)
+    # Of a key that has strays alone, the last is the upload that goes on, or is aborted first.
+    rows = [(row.key, row.upload_id) for row in start.uploads]
+    truth.uploads = dict(rows)
+    truth.strays = {(key, id_) for key, id_ in rows if id_ and truth.uploads[key] != id_}
+    for sequence in range(data.draw(st.integers(0, 30))):
+        if waiting and (not open_keys or data.draw(st.booleans())):
+            key = waiting.pop(0)
+            if key in truth.ended and data.draw(st.booleans()):
+                continue  # The store confirms that it is done.
+            truth.ended.discard(key)
+            if key not in last:
+                truth.listed.append(key)
+            ledger.listed(key, is_last=key in last)
+            open_keys.add(key)
+        elif open_keys:
+            key = data.draw(st.sampled_from(sorted(open_keys)))
+            if happens(data, ledger, truth, key):
+                open_keys.discard(key)
+        check(ledger.journal(sequence), truth)
+    return replace(ledger.journal(0), epoch=start.epoch + 1)
+
+
+def happens(data: Any, ledger: Ledger, truth: Truth, key: str) -> bool:
+    """Some event of the key; whether its work has ended."""
+    choices = ["committed", "skipped", "failed", "intent", "lost", "settled"]
+    if key in truth.uploads:
+        choices += ["created", "aborted"] if truth.uploads[key] is None else ["aborted"]
+    strays = sorted(stray for stray in truth.strays if stray[0] == key)
+    if strays:
+        choices.append("stray aborted")
+    what = data.draw(st.sampled_from(choices))
+    if what == "intent":
+        ledger.intent(upload(key))
+        old = truth.uploads.get(key)
+        if old is not None:
+            truth.strays.add((key, old))
+        truth.uploads[key] = None
+    elif what == "created":
+        truth.begun += 1
+        truth.uploads[key] = f"{truth.begun}"
+        ledger.created(key, f"{truth.begun}")
+    elif what == "aborted":
+        ledger.aborted(key, truth.uploads.pop(key))
+    elif what == "stray aborted":
+        ledger.aborted(*strays[0])
+        truth.strays.remove(strays[0])
+    elif what == "committed":
+        ledger.committed(done(key, is_fresh=data.draw(st.booleans())))
+        truth.uploads.pop(key, None)
+        truth.ended.add(key)
+    elif what == "lost":
+        row = LostRow(key, truth.begun, truth.begun + 1)
+        ledger.lost(row)
+        truth.lost[key] = row
+    elif what == "settled":
+        ledger.settled(key)
+        truth.lost.pop(key, None)
+    elif what == "skipped":
+        ledger.skipped(key)
+        truth.ended.add(key)
+    else:
+        ledger.failed(key, "c")
+    return what in ("committed", "skipped", "failed")
+
+
+def test_thirty_thousand_keys_behind_one_that_is_slow_stay_small() -> None:
+    ledger = ledger_of("0 slow")
+    for number in range(30_000):
+        key = f"1/{number:06}"
+        ledger.listed(key)
+        ledger.committed(done(key))
+    journal = ledger.journal(1)
+    assert journal.begun == ("0 slow",)
+    assert journal.through is not None
+    assert journal.through > "1/0"
+    assert len(encode_journal(journal)) < module.DONE_BYTES + 10_000
+    assert len(ledger._listed) < 25_000
+
+
+def test_thirty_thousand_failures_stay_small() -> None:
+    ledger = ledger_of()
+    for number in range(30_000):
+        key = f"1/{number:06}"
+        ledger.listed(key)
+        ledger.failed(key, "permission-denied")
+        ledger.listed(f"{key}/x")
+        ledger.committed(done(f"{key}/x"))
+    journal = ledger.journal(1)
+    assert journal.failed_count == 30_000
+    assert len(encode_journal(journal)) < MAX_JOURNAL_BYTES
+    named = {*journal.begun, *(row.key for row in journal.failed)}
+    assert journal.through is not None
+    passed = [f"1/{number:06}" for number in range(30_000) if f"1/{number:06}" <= journal.through]
+    assert set(passed) <= named
+    assert len(passed) > 5_000
+
+
+@pytest.fixture
+def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LISTED_KEYS", 20)
+    for name in ("BEHIND_BYTES", "FAILED_BYTES", "BEGUN_BYTES"):
+        monkeypatch.setattr(module, name, 200)
+    monkeypatch.setattr(module, "BEHIND_AT_MOST_BYTES", 300)
+
+
+def remembered(ledger: Ledger) -> int:
+    """Keys that the ledger keeps."""
+    kept = (ledger._listed, ledger._open, ledger._last)
+    rows = (ledger._behind, ledger._intended)
+    return sum(map(len, kept)) + sum(map(len, rows)) + len(ledger._failed)
+
+
+@pytest.mark.usefixtures("small_bounds")
+@pytest.mark.parametrize("ends", ["failed", "skipped", "committed", "failed last"])
+@pytest.mark.parametrize("slow", [True, False])
+def test_what_is_remembered_is_bounded_however_keys_end(ends: str, slow: bool) -> None:
+    ledger = ledger_of(*["0 slow"] * slow)
+    for number in range(1000):
+        key = f"1/{number:06}"
+        ledger.listed(key, is_last="last" in ends)
+        if "failed" in ends:
+            ledger.failed(key, "c")
+        elif ends == "skipped":
+            ledger.skipped(key)
+        else:
+            ledger.committed(done(key))
+        assert remembered(ledger) < 100
+    journal = ledger.journal(1)
+    passed = journal.through is not None and journal.through >= "0 slow"
+    assert not passed or not slow or "0 slow" in journal.begun
+
+
+@pytest.mark.usefixtures("small_bounds")
+def test_a_new_epoch_that_has_no_room_for_names_goes_back_and_forward_again() -> None:
+    """All had ended, and now fail one after another: `through` speaks for none of them."""
+    ledger = ledger_of(start=replace(START, through="1/999999"))
+    for number in range(100):
+        key = f"1/{number:06}"
+        ledger.listed(key)
+        ledger.failed(key, "c")
+        assert remembered(ledger) < 100
+    journal = ledger.journal(1)
+    named = {*journal.begun, *(row.key for row in journal.failed)}
+    assert journal.through is not None
+    assert "1/000002" < journal.through < "1/000050"
+    assert {f"1/{n:06}" for n in range(100) if f"1/{n:06}" <= journal.through} <= named
+
+
+@pytest.mark.usefixtures("small_bounds")
+def test_names_that_an_earlier_epoch_left_beyond_all_room_are_not_needed() -> None:
+    names = tuple(f"1/{number:06}" for number in range(100))
+    ledger = Ledger(replace(START, through="1/999999", begun=names))
+    assert ledger.journal(1).through is None
+    assert remembered(ledger) < 100
+    ledger.listed("1/000000")
+    ledger.skipped("1/000000")
+    assert ledger.journal(2).through == "1/000000"
+
+
+def test_rows_know_their_size_exactly() -> None:
+    rows: BoundedRows[str] = BoundedRows(12)
+    assert rows.add("a", "aaa")
+    assert rows.add("b", "bbb")
+    assert not rows.add("c", "c")
+    assert rows.add("a", "é"[:0])
+    assert rows.add("d", "d", limit_bytes=20)
+    rows.discard("a")
+    rows.discard("none")
+    assert sorted(rows) == ["bbb", "d"]
+    assert ("a" in rows, "b" in rows, len(rows)) == (False, True, 2)
+
+
+def test_requests_without_an_answer_are_told_of_by_the_next_epochs_too() -> None:
+    """Whatever became of the key: as an upload of that key the row made a finished object be
+    copied again."""
+    ledger = ledger_of("a", "b")
+    ledger.intent(upload("a"))
+    ledger.lost(LostRow("a", 10.0, 12.0))
+    ledger.created("a", "1")
+    ledger.committed(done("a"))
+    journal = Ledger(replace(ledger.journal(1), epoch=2)).journal(1)
+    assert (journal.uploads, journal.lost) == ((), (LostRow("a", 10.0, 12.0),))
+    ledger.lost(LostRow("a", 20.0, 21.0))
+    assert ledger.journal(2).lost == (LostRow("a", 20.0, 21.0),)
+    ledger.settled("a")
+    assert ledger.journal(3).lost == ()
+
+
+def test_requests_without_an_answer_take_no_more_room_than_they_may() -> None:
+    ledger = ledger_of()
+    for number in range(20_000):
+        ledger.lost(LostRow(f"{number:05}", 1700000000.5, 1700000001.5))
+    rows = ledger.journal(1).lost
+    assert 1_000 < len(rows) < 20_000
+    assert len(encode_journal(replace(START, lost=rows))) < 1.1 * module.LOST_BYTES
+    again = Ledger(replace(START, lost=rows))
+    again.lost(LostRow("one more", 1700000000.5, 1700000001.5))
+    assert again.journal(1).lost == rows

@@ -1,0 +1,171 @@
+"""A courier between sources and sinks that say what they are told to."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
+from skyplane_gateway.config import Route
+from skyplane_gateway.errors import SkyplaneError, StaleEpoch
+from skyplane_gateway.lead.delivery import Courier
+from skyplane_gateway.lead.dispatcher import Dispatcher
+
+#: What becomes of one range at one sending; None is success.
+Fate = Callable[[ChunkOrder, RangeOrder], SkyplaneError | None]
+
+DEADLINE_S = 120.0
+STALL_S = 240.0
+
+
+def rows(*keys: str, length: int = 10) -> tuple[RangeOrder, ...]:
+    return tuple(RangeOrder(key, '"e"', 0, length, f"to/{key}") for key in keys)
+
+
+class FakeSource:
+    """Answers every order after `delay_s`, or never; by default, all goes well."""
+
+    def __init__(self, fate: Fate = lambda *_: None, delay_s: float | None = 0.0) -> None:
+        self.node = "a"
+        self.down: dict[int, str] = {}
+        self.asked = 0
+        self.orders: list[ChunkOrder] = []
+        self.delay_s = delay_s
+        self._fate = fate
+        self._ended: list[tuple[int, ChunkOutcome]] = []
+        self._numbers = itertools.count(1)
+        self._news = asyncio.Event()
+        self.broken: SkyplaneError | None = None
+        #: What it says waits for its store; None: it does not answer that.
+        self.waits: list[tuple[int, int]] | None = []
+
+    async def waiting(self) -> list[tuple[int, int]]:
+        if self.broken is not None:
+            raise self.broken
+        if self.waits is None:
+            await asyncio.sleep(3600.0)
+        return list(self.waits or ())
+
+    async def dispatch(self, orders: Sequence[ChunkOrder]) -> None:
+        if self.broken is not None:
+            raise self.broken
+        for order in orders:
+            self.orders.append(order)
+            if self.delay_s is not None:
+                asyncio.get_running_loop().call_later(self.delay_s, self.answer, order)
+
+    def answer(self, order: ChunkOrder) -> None:
+        outcomes = []
+        for wanted in order.ranges:
+            error = self._fate(order, wanted)
+            outcomes.append(
+                RangeOutcome(error) if error else RangeOutcome(None, wanted.source_key, 7)
+            )
+        self.say(ChunkOutcome(order.chunk, order.attempt, tuple(outcomes)))
+
+    def say(self, outcome: ChunkOutcome) -> None:
+        self._ended.append((next(self._numbers), outcome))
+        self._news.set()
+
+    async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
+        if self.broken is not None:
+            raise self.broken
+        fresh = [row for row in self._ended if row[0] > after]
+        if not fresh:
+            self._news.clear()
+            await asyncio.wait([asyncio.ensure_future(self._news.wait())], timeout=wait_s)
+            fresh = [row for row in self._ended if row[0] > after]
+        return max((number for number, _ in fresh), default=after), [row for _, row in fresh]
+
+    async def routes(self) -> dict[int, str]:
+        self.asked += 1
+        if self.broken is not None:
+            raise self.broken
+        return {number: self.down.get(number, "") for number in range(8)}
+
+    def close(self) -> None: ...
+
+
+class FakeSink:
+    """Says which chunks it has whole and cannot write, because its store throttles."""
+
+    def __init__(self) -> None:
+        self.node = "b"
+        self.waits: list[tuple[int, int]] = []
+        self.asked = 0
+        self.broken: SkyplaneError | None = None
+
+    async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        assert (verb, arguments) == ("waiting", {})
+        self.asked += 1
+        if self.broken is not None:
+            raise self.broken
+        return {"chunks": [list(identity) for identity in self.waits]}
+
+    def close(self) -> None: ...
+
+
+class Scene:
+    """A courier with its collectors and watchers.
+
+    Args:
+        paths: route number -> nodes.
+    """
+
+    def __init__(
+        self,
+        sources: dict[str, FakeSource],
+        *paths: tuple[str, ...],
+        capacity: int = 1000,
+    ) -> None:
+        routes = [Route(i, nodes, (1,) * (len(nodes) - 1), 1.0) for i, nodes in enumerate(paths)]
+        sinks = {nodes[-1]: capacity for nodes in paths}
+        self.dispatcher = Dispatcher(routes, sinks, STALL_S)
+        self.sinks = {node: FakeSink() for node in sinks}
+        self.courier = Courier(
+            self.dispatcher,
+            sources,
+            self.sinks,
+            ack_deadline_s=DEADLINE_S,
+            stall_deadline_s=STALL_S,
+            randomness=random.Random(1),
+        )
+        self._duties = [
+            asyncio.create_task(duty(node))
+            for node in sources
+            for duty in (self.courier.collect, self.courier.watch)
+        ]
+        self._duties.append(asyncio.create_task(self.courier.hasten()))
+
+    async def deliver(self, *deliveries: tuple[RangeOrder, ...]) -> list[Any]:
+        """Deliver side by side; a delivery's result, or the error that it raised."""
+        try:
+            return await asyncio.gather(
+                *(self.courier.deliver("objects", delivery) for delivery in deliveries),
+                return_exceptions=True,
+            )
+        finally:
+            assert (self.courier._waiting, self.courier._current) == ({}, {})
+            lanes = self.dispatcher._lanes.values()
+            assert all(lane.outstanding_bytes == lane.outstanding == 0 for lane in lanes)
+            assert set(self.dispatcher._sink_outstanding.values()) == {0}
+
+    async def close(self) -> None:
+        for duty in self._duties:
+            duty.cancel()
+        for ended in await asyncio.gather(*self._duties, return_exceptions=True):
+            assert isinstance(ended, asyncio.CancelledError | StaleEpoch), ended
+
+
+async def delivering(
+    source: FakeSource, *deliveries: tuple[RangeOrder, ...], capacity: int = 1000
+) -> list[Any]:
+    """Deliver over the one path that there is."""
+    scene = Scene({"a": source}, ("a", "r", "b"), capacity=capacity)
+    try:
+        return await scene.deliver(*deliveries)
+    finally:
+        await scene.close()

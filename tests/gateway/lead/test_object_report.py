@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skyplane_gateway.errors import NotFound, StoreError
+from skyplane_gateway.lead import object_report
+from skyplane_gateway.lead.object_report import PAGE_BYTES, Report
+
+
+def pages(report: Report) -> list[list[dict[str, Any]]]:
+    found, offset, complete = [], 0, False
+    while not complete:
+        page = report.page(offset)
+        found.append(page["rows"])
+        assert page["next_offset"] > offset or page["complete"], "the pages must come to an end"
+        offset, complete = page["next_offset"], page["complete"]
+    return found
+
+
+def test_rows_over_many_pages_come_once_each_and_in_order() -> None:
+    report = Report()
+    keys = [f"{'k' * 200}/{number}" for number in range(12_000)]
+    for number, key in enumerate(keys):
+        report.copied(key, f"to/{key}", number, 7, 1)
+    # Beyond a mebibyte the rows are in a file, not in memory.
+    assert report._rows._rolled  # type: ignore[attr-defined]
+    found = pages(report)
+    assert len(found) >= 5
+    assert [row["source"] for page in found for row in page] == keys
+    assert all(len(json.dumps(page)) < 2 * PAGE_BYTES for page in found)
+    report.close()
+
+
+def test_a_short_report_stays_in_memory() -> None:
+    report = Report()
+    report.copied("a", "b", 1, 7, 1)
+    assert not report._rows._rolled  # type: ignore[attr-defined]
+    assert pages(report) == [
+        [
+            {
+                "state": "copied",
+                "source": "a",
+                "destination": "b",
+                "bytes": 1,
+                "attempts": 1,
+                "crc32c": 7,
+            }
+        ]
+    ]
+    report.close()
+
+
+def test_an_empty_report_has_one_empty_page() -> None:
+    assert pages(Report()) == [[]]
+
+
+@given(st.lists(st.text(max_size=40), max_size=30), st.integers(0, 300))
+@settings(deadline=None)
+def test_any_key_survives_any_page(keys: list[str], room_bytes: int) -> None:
+    # A page holds the longest row at least: two keys, escaped, and what else is in it.
+    longest = max((len(json.dumps(key)) for key in keys), default=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(object_report, "PAGE_BYTES", 2 * longest + 120 + room_bytes)
+        report = Report()
+        for key in keys:
+            report.copied(key, key[::-1], len(key), 0, 1)
+        rows = [row for page in pages(report) for row in page]
+        assert [row["source"] for row in rows] == keys
+        report.close()
+
+
+def test_rows_may_be_added_between_two_pages() -> None:
+    report = Report()
+    report.copied("a", "a", 1, 0, 1)
+    first = report.page(0)
+    report.skipped("b", "b", 1, "it is there")
+    second = report.page(first["next_offset"])
+    assert [row["source"] for row in second["rows"]] == ["b"]
+    assert second["complete"]
+
+
+@pytest.mark.parametrize("offset", [-1, -(10**9), 10**9])
+def test_an_offset_outside_is_taken_to_the_nearest_end(offset: int) -> None:
+    report = Report()
+    report.copied("a", "a", 1, 0, 1)
+    page = report.page(offset)
+    assert page["complete"]
+    assert len(page["rows"]) == (1 if offset < 0 else 0)
+    assert page["next_offset"] == report.page(0)["next_offset"]
+
+
+def test_counters_and_listed_failures() -> None:
+    report = Report()
+    report.copied("a", "a", 5, 0, 1)
+    report.skipped("b", "b", 5, "it is there")
+    for number in range(60):
+        report.failed(f"f{number}", "x", 5, NotFound("gone"), 1)
+    counters = report.counters
+    assert (counters.copied, counters.copied_bytes, counters.skipped, counters.failed) == (
+        1,
+        5,
+        1,
+        60,
+    )
+    assert (counters.skipped_bytes, counters.failed_bytes) == (5, 300)
+    assert len(report.failures) == 50
+    assert report.failures[0]["code"] == "not-found"
+
+
+def test_a_reason_as_long_as_a_book_does_not_stop_the_paging() -> None:
+    report = Report()
+    report.failed("a", "a", 1, StoreError("x" * (3 * PAGE_BYTES)), 1)
+    report.copied("b", "b", 1, 0, 1)
+    rows = [row for page in pages(report) for row in page]
+    assert [row["source"] for row in rows] == ["a", "b"]
+    assert len(rows[0]["reason"]) == 2000
+
+
+def test_what_copies_lack_is_counted_and_named_by_object() -> None:
+    report = Report()
+    report.copied("a", "to/a", 1, 7, 1, not_carried={"tags", "expires"})
+    report.copied("b", "to/b", 1, 7, 1, not_carried=["tags"])
+    report.copied("c", "to/c", 1, 7, 1)
+    assert report.counters.not_carried == 2
+    assert report.counters.not_carried_by_name == {"expires": 1, "tags": 2}
+    (rows,) = pages(report)
+    assert [row.get("not_carried") for row in rows] == [["expires", "tags"], ["tags"], None]
+    report.close()

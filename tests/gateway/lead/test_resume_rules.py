@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from skyplane_gateway.journal.document import DoneRow, FailedRow, Journal, UploadRow
+from skyplane_gateway.lead.resume_rules import IN_DOUBT_S, Doubt, Past, keep_parts
+from skyplane_gateway.selection import Selection
+from skyplane_gateway.stores.base import (
+    IF_ABSENT,
+    UNCONDITIONAL,
+    ObjectInfo,
+    PartInfo,
+    Precondition,
+)
+
+SOURCE = ObjectInfo("from/k", 25, "v1", 100.0)
+THERE = ObjectInfo("k", 25, "w1", 300.0)
+START = Journal(transfer_key="ab" * 16, epoch=1, rule="r", chunk_bytes=10, began_unix_s=200.5)
+DONE = DoneRow("k", "w1", "v1", 25, 7)
+UPLOAD = UploadRow("k", "id", "from/k", "v1", 25, 10)
+
+ABSENT = Selection(SOURCE, "k", None, "copy", "it is not there", IF_ABSENT)
+REPLACES = Selection(SOURCE, "k", THERE, "copy", "it replaces", Precondition(if_match="w1"))
+REFUSED = Selection(SOURCE, "k", THERE, "refuse", "it is there", UNCONDITIONAL)
+SKIPPED = replace(REFUSED, action="skip")
+ROWS = [ABSENT, REPLACES, REFUSED, SKIPPED]
+
+
+def past(**fields: object) -> Past:
+    return Past(replace(START, **fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("journal", [None, START])
+def test_without_a_past_the_rule_decides(row: Selection, journal: Journal | None) -> None:
+    judgement = Past(journal).judge(row)
+    assert (judgement.verdict, judgement.row, judgement.upload) == ("as-selected", row, None)
+
+
+@pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
+def test_what_we_wrote_and_is_still_there_is_finished(row: Selection) -> None:
+    judgement = past(done=(DONE,)).judge(row)
+    assert (judgement.verdict, judgement.done) == ("finished", DONE)
+
+
+@pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
+def test_an_object_of_ours_whose_source_changed_is_replaced_whatever_the_rule(
+    row: Selection,
+) -> None:
+    judgement = past(done=(replace(DONE, source_etag="v0"),)).judge(row)
+    assert judgement.verdict == "as-selected"
+    assert judgement.row.action == "copy"
+    assert judgement.row.precondition == Precondition(if_match="w1")
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_what_somebody_removed_or_replaced_since_is_the_rules(row: Selection) -> None:
+    judgement = past(done=(replace(DONE, etag="w0"),)).judge(row)
+    assert (judgement.verdict, judgement.row) == ("as-selected", row)
+
+
+@pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
+def test_through_speaks_for_what_has_the_size_and_is_well_younger(row: Selection) -> None:
+    assert past(through="k").judge(row).verdict == "finished"
+    assert past(through="j").judge(row).verdict == "as-selected"
+    shorter = replace(row, destination=replace(THERE, size_bytes=24))
+    assert past(through="k").judge(shorter).verdict == "as-selected"
+
+
+@pytest.mark.parametrize("source_s", [180.1, 299.0, 300.0, 301.0])
+def test_a_source_written_about_when_its_copy_was_is_copied_again(source_s: float) -> None:
+    """Between its reading and the commit of its copy it may have been written again."""
+    source = replace(SOURCE, last_modified=source_s)
+    assert source_s + IN_DOUBT_S > THERE.last_modified
+    journal = past(through="k")
+    assert journal.judge(replace(REPLACES, source=source)).verdict == "as-selected"
+    # It may be ours, so it is no reason to fail; what a rule keeps is left alone.
+    judgement = journal.judge(replace(REFUSED, source=source))
+    assert (judgement.verdict, judgement.crc32c) == ("compare", None)
+    assert judgement.otherwise is not None
+    assert judgement.otherwise.row.action == "refuse"
+    judgement = journal.judge(replace(SKIPPED, source=source))
+    assert (judgement.verdict, judgement.row.action) == ("as-selected", "skip")
+    assert "an earlier epoch may have copied it" in judgement.row.reason
+
+
+@pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
+@pytest.mark.parametrize("source_s", [100.0, 300.0])
+def test_checksums_tell_more_than_times(row: Selection, source_s: float) -> None:
+    source = replace(SOURCE, last_modified=source_s, crc32c=7)
+    equal = replace(row, source=source, destination=replace(THERE, crc32c=7))
+    assert past(through="k").judge(equal).verdict == "finished"
+    other = replace(row, source=source, destination=replace(THERE, crc32c=8))
+    assert past(through="k").judge(other).verdict != "finished"
+
+
+@pytest.mark.parametrize("fields", [{"began_unix_s": 301.0}, {"began_unix_s": None}])
+def test_what_a_rule_keeps_was_copied_earlier_only_if_it_came_since_the_begin(
+    fields: dict[str, object],
+) -> None:
+    journal = past(through="k", **fields)
+    judgement = journal.judge(SKIPPED)
+    assert (judgement.verdict, judgement.row) == ("as-selected", SKIPPED)
+    # Under a rule that keeps nothing of others, what has ended was copied.
+    assert journal.judge(REPLACES).verdict == "finished"
+
+
+def test_a_store_tells_whole_seconds_of_what_came_in_the_second_of_the_begin() -> None:
+    assert past(through="k", began_unix_s=300.9).judge(SKIPPED).verdict == "finished"
+
+
+def test_through_does_not_speak_for_what_is_not_there() -> None:
+    assert past(through="k").judge(ABSENT).verdict == "as-selected"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"begun": ("k",)}, {"failed": (FailedRow("k", "c"),), "failed_count": 1}]
+)
+def test_through_does_not_speak_for_those_it_passed_by_name(fields: dict[str, object]) -> None:
+    assert past(through="z", **fields).judge(REPLACES).verdict == "as-selected"
+
+
+def test_through_does_not_speak_for_those_published_last() -> None:
+    assert past(through="z").judge(REPLACES, is_last=True).verdict == "as-selected"
+
+
+def test_what_had_begun_is_compared_before_it_is_refused() -> None:
+    judgement = past(begun=("k",)).judge(REFUSED)
+    assert (judgement.verdict, judgement.crc32c) == ("compare", None)
+    assert judgement.otherwise is not None
+    assert (judgement.otherwise.verdict, judgement.otherwise.row) == ("as-selected", REFUSED)
+    other = replace(REFUSED, destination=replace(THERE, size_bytes=1))
+    assert past(begun=("k",)).judge(other).verdict == "as-selected"
+
+
+DOUBTS: list[dict[str, object]] = [
+    {"begun": ("k",)},
+    {"through": "z", "begun": ("k",)},
+    {"through": "z", "failed": (FailedRow("k", "permission-denied"),), "failed_count": 1},
+    {"failed": (FailedRow("k", "checksum-mismatch"),), "failed_count": 1},
+    {"begun": ("k",), "done": (replace(DONE, etag="w0"),)},
+    {"uploads": (replace(UPLOAD, crc32c=7),)},
+]
+
+
+@pytest.mark.parametrize("fields", DOUBTS)
+def test_what_a_rule_keeps_and_nobody_has_verified_is_compared(fields: dict[str, object]) -> None:
+    """It may be our own write: kept unseen, a failure would become a success by a retry."""
+    judgement = past(**fields).judge(SKIPPED)
+    assert (judgement.verdict, judgement.row) == ("compare", SKIPPED)
+    assert judgement.otherwise is not None
+    assert (judgement.otherwise.verdict, judgement.otherwise.row) == ("unproved", SKIPPED)
+    assert judgement.otherwise.upload == judgement.upload
+
+
+@pytest.mark.parametrize("fields", [*DOUBTS, {"uploads": (UPLOAD,)}])
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_a_rule_that_replaces_other_bytes_replaces_those_of_ours(
+    fields: dict[str, object], version: str
+) -> None:
+    journal = replace(START, **fields)  # type: ignore[arg-type]
+    row = replace(SKIPPED, source=replace(SOURCE, etag=version))
+    judgement = Past(journal, Doubt(replaces_different=True)).judge(row)
+    assert judgement.verdict == "compare"
+    assert judgement.otherwise is not None
+    assert judgement.otherwise.verdict == "as-selected"
+    assert judgement.otherwise.row.action == "copy"
+    assert judgement.otherwise.row.precondition == Precondition(if_match="w1")
+    assert judgement.otherwise.upload == judgement.upload
+
+
+@pytest.mark.parametrize(
+    ("there", "fields"),
+    [
+        (THERE, {"begun": ("k",), "began_unix_s": 300.5 + IN_DOUBT_S}),
+        (replace(THERE, size_bytes=24), {"begun": ("k",)}),
+        (replace(THERE, last_modified=99.0), {"begun": ("k",)}),
+        (THERE, {"failed": (FailedRow("k", "already-exists"),), "failed_count": 1}),
+        (THERE, {"failed": (FailedRow("k", "precondition-failed"),), "failed_count": 1}),
+        (THERE, {"done": (replace(DONE, etag="w0"),)}),
+        (THERE, {"through": "j"}),
+        (THERE, {"begun": ("k",), "began_unix_s": None}),
+    ],
+    ids=["before", "size", "older", "refused", "a stranger's", "replaced", "unnamed", "no begin"],
+)
+def test_what_a_rule_keeps_and_cannot_be_an_unverified_write_is_kept(
+    there: ObjectInfo, fields: dict[str, object]
+) -> None:
+    row = replace(SKIPPED, destination=there)
+    judgement = past(**fields).judge(row)
+    assert (judgement.verdict, judgement.row) == ("as-selected", row)
+
+
+@pytest.mark.parametrize("fields", DOUBTS)
+def test_a_transfer_that_verifies_nothing_keeps_what_the_rule_keeps(
+    fields: dict[str, object],
+) -> None:
+    doubt = Doubt.of(conflict="skip", verify="none", trusts_checksum=False)
+    judgement = Past(replace(START, **fields), doubt).judge(SKIPPED)  # type: ignore[arg-type]
+    kept = judgement.otherwise or judgement
+    assert (kept.verdict, kept.row) == ("as-selected", SKIPPED)
+    # Of a commit that had begun it is known what came of it, when it is that.
+    assert (judgement.verdict == "compare") == ("uploads" in fields)
+
+
+def test_what_had_begun_is_compared_only_where_objects_are_there_before_they_are_verified() -> None:
+    begun, failed = DOUBTS[0], DOUBTS[2]
+    for verify, trusts, verdict in (
+        ("stored", True, "as-selected"),
+        ("stored", False, "compare"),
+        ("reread", True, "compare"),
+    ):
+        doubt = Doubt.of(conflict="skip", verify=verify, trusts_checksum=trusts)
+        there = Past(replace(START, **begun), doubt)  # type: ignore[arg-type]
+        assert there.judge(SKIPPED).verdict == verdict
+        assert Past(replace(START, **failed), doubt).judge(SKIPPED).verdict == "compare"  # type: ignore[arg-type]
+
+
+def test_an_upload_that_a_stranger_came_before_is_aborted_and_the_stranger_kept() -> None:
+    judgement = past(uploads=(UPLOAD,)).judge(SKIPPED)
+    assert (judgement.verdict, judgement.upload, judgement.row) == ("as-selected", UPLOAD, SKIPPED)
+
+
+@pytest.mark.parametrize("code", ["store-unavailable", "precondition-failed", "checksum-mismatch"])
+@pytest.mark.parametrize("through", [None, "z"])
+def test_what_failed_is_compared_before_it_is_refused(code: str, through: str | None) -> None:
+    """It may have failed because what we had written could not be compared."""
+    journal = past(through=through, failed=(FailedRow("k", code),), failed_count=1)
+    judgement = journal.judge(REFUSED)
+    assert (judgement.verdict, judgement.crc32c) == ("compare", None)
+    assert judgement.otherwise is not None
+    assert judgement.otherwise.row == REFUSED
+
+
+def test_what_was_refused_is_refused_again_and_not_read() -> None:
+    failed = FailedRow("k", "already-exists")
+    judgement = past(through="z", failed=(failed,), failed_count=1).judge(REFUSED)
+    assert (judgement.verdict, judgement.row) == ("as-selected", REFUSED)
+
+
+@pytest.mark.parametrize("row", [ABSENT, REPLACES])
+def test_an_upload_goes_on_under_the_fence_of_todays_listing(row: Selection) -> None:
+    judgement = past(uploads=(UPLOAD,)).judge(row)
+    assert (judgement.verdict, judgement.row, judgement.upload) == ("continue", row, UPLOAD)
+
+
+@pytest.mark.parametrize(
+    "change", [{"source_etag": "v0"}, {"source_key": "from/other"}, {"size_bytes": 24}]
+)
+@pytest.mark.parametrize("row", ROWS)
+def test_an_upload_of_another_version_is_aborted(row: Selection, change: dict[str, object]) -> None:
+    upload = replace(UPLOAD, **change)  # type: ignore[arg-type]
+    judgement = past(uploads=(upload,)).judge(row)
+    assert (judgement.verdict, judgement.row) == ("as-selected", row)
+    assert judgement.upload == upload
+
+
+def test_an_upload_that_nobody_knows_the_id_of_is_aborted() -> None:
+    upload = replace(UPLOAD, upload_id=None)
+    judgement = past(uploads=(upload,)).judge(ABSENT)
+    assert (judgement.verdict, judgement.upload) == ("as-selected", upload)
+
+
+def test_an_upload_whose_commit_had_begun_is_compared() -> None:
+    upload = replace(UPLOAD, crc32c=77)
+    judgement = past(uploads=(upload,)).judge(REPLACES)
+    assert (judgement.verdict, judgement.crc32c) == ("compare", 77)
+    assert judgement.otherwise is not None
+    assert judgement.otherwise.verdict == "continue"
+    # Nothing is there to compare with: the commit did not come through.
+    assert past(uploads=(upload,)).judge(ABSENT).verdict == "continue"
+
+
+def test_an_upload_in_the_way_of_which_something_stands_is_compared_or_aborted() -> None:
+    judgement = past(uploads=(UPLOAD,)).judge(REFUSED)
+    assert judgement.verdict == "compare"
+    assert judgement.otherwise is not None
+    assert (judgement.otherwise.verdict, judgement.otherwise.upload) == ("as-selected", UPLOAD)
+    assert past(uploads=(UPLOAD,)).judge(SKIPPED).verdict == "as-selected"
+
+
+def test_parts_are_kept_that_have_the_length_and_a_known_checksum() -> None:
+    good = [PartInfo(1, "a", 10, 1), PartInfo(3, "c", 5, 3)]
+    bad = [
+        PartInfo(2, "b", 10, None),
+        PartInfo(2, "b", 9, 2),
+        PartInfo(3, "c", 10, 3),
+        PartInfo(4, "d", 0, 0),
+        PartInfo(0, "e", 10, 0),
+    ]
+    for part in bad:
+        assert keep_parts(UPLOAD, [part]) == {}
+    assert keep_parts(UPLOAD, good) == {1: good[0], 3: good[1]}

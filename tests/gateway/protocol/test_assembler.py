@@ -1,0 +1,410 @@
+"""Chunks into frames and back: in any order, some twice, some broken."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.errors import Overloaded
+from skyplane_gateway.protocol import (
+    MAX_PAYLOAD_BYTES,
+    ChunkAssembler,
+    ChunkFramer,
+    ChunkId,
+    ChunkManifest,
+    FrameCorrupt,
+    FrameHeader,
+    LocalProtocolError,
+    ObjectEntry,
+    OpenedFrame,
+    PartEntry,
+    RawFrame,
+    RemoteProtocolError,
+    encode_manifest,
+    open_frame,
+    seal_frame,
+)
+from skyplane_gateway.protocol.limits import MAX_FRAMES
+
+CHUNK = ChunkId(b"fleet-01", b"T" * 16, 3, 7, 2, 5)
+
+
+def part_manifest(length_bytes: int) -> ChunkManifest:
+    return ChunkManifest(length_bytes, PartEntry("key", "upload", 1, 0))
+
+
+def cut(payload: bytes, frame_bytes: int, pieces: Sequence[int] = ()) -> list[RawFrame]:
+    """Frames of `payload`, fed in pieces of the given sizes and then the rest."""
+    framer = ChunkFramer(CHUNK, part_manifest(len(payload)), max_payload_bytes=frame_bytes)
+    frames: list[RawFrame] = []
+    rest = memoryview(payload)
+    for size in pieces:
+        frames += framer.feed(rest[:size])
+        rest = rest[size:]
+    frames += framer.feed(rest)
+    assert framer.is_complete
+    assert framer.crc32c == crc32c(payload)
+    return frames
+
+
+def opened(frame: RawFrame) -> OpenedFrame:
+    return open_frame(frame.header, memoryview(b"".join(frame.sealed)))
+
+
+def made(
+    number: int,
+    offset: int,
+    payload: bytes,
+    *,
+    is_last: bool = False,
+    manifest: ChunkManifest | None = None,
+) -> OpenedFrame:
+    """A frame that no framer would make, with good checksums."""
+    encoded = b"" if manifest is None else encode_manifest(manifest)
+    header = CHUNK.frame(number, is_last=is_last)
+    return opened(seal_frame(header, offset, [payload], crc32c(payload), encoded))
+
+
+def assembler(limit_bytes: int = 10_000, early: int | None = None) -> ChunkAssembler:
+    return ChunkAssembler(CHUNK, limit_bytes=limit_bytes, early_limit_bytes=early)
+
+
+# ----------------------------------------------------------------------- the framer
+
+
+@given(
+    payload=st.binary(max_size=400),
+    frame_bytes=st.integers(1, 120),
+    pieces=st.lists(st.integers(0, 90), max_size=12),
+)
+def test_pieces_of_any_size_make_full_frames(
+    payload: bytes, frame_bytes: int, pieces: list[int]
+) -> None:
+    frames = [opened(frame) for frame in cut(payload, frame_bytes, pieces)]
+    assert [frame.header.frame for frame in frames] == list(range(len(frames)))
+    assert [frame.header.is_last for frame in frames] == [False] * (len(frames) - 1) + [True]
+    assert all(len(frame.payload) == frame_bytes for frame in frames[:-1])
+    assert [bool(frame.manifest) for frame in frames] == [True] + [False] * (len(frames) - 1)
+    assert b"".join(frame.payload for frame in frames) == payload
+
+
+def test_empty_chunk_is_one_frame() -> None:
+    framer = ChunkFramer(CHUNK, part_manifest(0))
+    (frame,) = framer.feed(b"")
+    assert frame.header == CHUNK.frame(0, is_last=True)
+    assert framer.is_complete
+    assert framer.feed(b"") == []
+
+
+def test_frame_0_leaves_room_for_its_manifest() -> None:
+    entries = tuple(ObjectEntry(f"{n:01000}", 1000) for n in range(500))
+    manifest = ChunkManifest(500_000 + 700_000, (*entries, ObjectEntry("last", 700_000)))
+    framer = ChunkFramer(CHUNK, manifest)
+    payload = bytes(1_200_000)
+    frames = framer.feed(payload)
+    sizes = [sum(len(buffer) for buffer in frame.sealed) + 52 for frame in frames]
+    assert sizes[0] == 1 << 20, "full to the last byte"
+    assert len(frames) == 2
+    assert framer.crc32c == crc32c(payload)
+
+
+def test_framer_copies_no_payload() -> None:
+    piece = memoryview(bytearray(3000))
+    frames = ChunkFramer(CHUNK, part_manifest(3000), max_payload_bytes=1000).feed(piece)
+    for frame in frames:
+        assert [b.obj is piece.obj for b in frame.sealed if isinstance(b, memoryview)] == [True]
+
+
+def test_too_much_payload_is_refused() -> None:
+    framer = ChunkFramer(CHUNK, part_manifest(10), max_payload_bytes=4)
+    framer.feed(b"123456789")
+    with pytest.raises(LocalProtocolError, match="only 1 missing"):
+        framer.feed(b"ab")
+    assert len(framer.feed(b"a")) == 1
+    with pytest.raises(LocalProtocolError, match="only 0 missing"):
+        framer.feed(b"b")
+
+
+@pytest.mark.parametrize("frame_bytes", [0, MAX_PAYLOAD_BYTES + 1])
+def test_frame_size_out_of_range(frame_bytes: int) -> None:
+    with pytest.raises(LocalProtocolError, match="payload bytes"):
+        ChunkFramer(CHUNK, part_manifest(10), max_payload_bytes=frame_bytes)
+
+
+def test_chunk_of_too_many_frames() -> None:
+    ChunkFramer(CHUNK, part_manifest(MAX_FRAMES), max_payload_bytes=1)
+    with pytest.raises(LocalProtocolError, match=f"needs {MAX_FRAMES + 1} frames"):
+        ChunkFramer(CHUNK, part_manifest(MAX_FRAMES + 1), max_payload_bytes=1)
+
+
+# -------------------------------------------------------------------- the assembler
+
+
+@given(
+    payload=st.binary(max_size=300),
+    frame_bytes=st.integers(1, 80),
+    seed=st.integers(0, 1 << 32),
+    copies=st.integers(1, 3),
+)
+def test_any_order_with_duplicates(
+    payload: bytes, frame_bytes: int, seed: int, copies: int
+) -> None:
+    frames = cut(payload, frame_bytes) * copies
+    random.Random(seed).shuffle(frames)
+    sink = assembler(len(payload))
+    seen: set[int] = set()
+    total = len(frames) // copies
+    for frame in frames:
+        seen.add(frame.header.frame)
+        assert sink.add(opened(frame)) == (len(seen) == total)
+        assert sink.held_bytes <= 2 * len(payload)
+    assert sink.payload == payload
+    assert sink.payload.readonly
+    assert sink.crc32c == crc32c(payload)
+    assert sink.manifest == part_manifest(len(payload))
+    assert sink.held_bytes == len(payload)
+
+
+@given(
+    payload=st.binary(min_size=1, max_size=200),
+    frame_bytes=st.integers(1, 80),
+    data=st.data(),
+)
+def test_a_flipped_byte_anywhere_is_refused_and_does_no_harm(
+    payload: bytes, frame_bytes: int, data: st.DataObject
+) -> None:
+    """Outer header included: it is what a relay passes on."""
+    frames = data.draw(st.permutations(cut(payload, frame_bytes)))
+    broken = data.draw(st.integers(0, len(frames) - 1))
+    sink = assembler(len(payload))
+    for number, frame in enumerate(frames):
+        if number == broken:
+            sealed = bytearray(b"".join(frame.sealed))
+            position = data.draw(st.integers(0, len(sealed) - 1))
+            sealed[position] ^= data.draw(st.integers(1, 255))
+            with pytest.raises(RemoteProtocolError):
+                sink.add(open_frame(frame.header, memoryview(sealed)))
+            for header in other_headers(frame.header):
+                with pytest.raises(RemoteProtocolError):
+                    sink.add(open_frame(header, memoryview(b"".join(frame.sealed))))
+        sink.add(opened(frame))
+    assert sink.payload == payload
+
+
+def other_headers(header: FrameHeader) -> list[FrameHeader]:
+    return [
+        replace(header, chunk=header.chunk ^ 1),
+        replace(header, frame=header.frame ^ 2),
+        replace(header, epoch=header.epoch ^ 1),
+        replace(header, attempt=header.attempt ^ 1),
+        replace(header, is_last=not header.is_last),
+    ]
+
+
+def test_corrupt_payload_is_named() -> None:
+    frame = replace(opened(cut(b"payload", 7)[0]), payload=memoryview(b"paYload"))
+    sink = assembler()
+    with pytest.raises(FrameCorrupt, match="payload of frame 0 of chunk 5"):
+        sink.add(frame)
+    assert sink.manifest is None
+
+
+def test_corrupt_duplicate_is_refused_and_does_no_harm() -> None:
+    frame = opened(cut(b"payload", 7)[0])
+    sink = assembler()
+    assert sink.add(frame)
+    with pytest.raises(FrameCorrupt):
+        sink.add(replace(frame, payload=memoryview(b"paYload")))
+    assert bytes(sink.payload) == b"payload"
+
+
+def test_nothing_is_shown_before_all_is_there() -> None:
+    sink = assembler()
+    for frame in cut(b"payload", 3)[1:]:
+        assert not sink.add(opened(frame))
+    for show in (lambda: sink.payload, lambda: sink.crc32c, lambda: list(sink.objects())):
+        with pytest.raises(LocalProtocolError, match="2 frames so far"):
+            show()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(CHUNK, transfer=b"U" * 16),
+        replace(CHUNK, epoch=2),
+        replace(CHUNK, route=8),
+        replace(CHUNK, attempt=3),
+        replace(CHUNK, chunk=6),
+    ],
+)
+def test_frames_of_another_chunk_are_a_mistake_of_the_driver(other: ChunkId) -> None:
+    (frame,) = ChunkFramer(other, part_manifest(1)).feed(b"x")
+    with pytest.raises(LocalProtocolError, match="does not belong"):
+        assembler().add(opened(frame))
+    assert ChunkId.of(frame.header) == other
+    assert ChunkId.of(other.receipt()) == other
+
+
+FOUR = part_manifest(4)
+EIGHT = part_manifest(8)
+
+
+@pytest.mark.parametrize(
+    ("frames", "problem"),
+    [
+        pytest.param([made(0, 1, b"1234", manifest=EIGHT)], "starts at 1, not at 0", id="start"),
+        pytest.param(
+            [made(0, 0, b"12345", is_last=True, manifest=FOUR)], "ends at 5 of 4", id="longer"
+        ),
+        pytest.param(
+            [made(0, 0, b"123", is_last=True, manifest=FOUR)], "ends at 3 of 4", id="shorter"
+        ),
+        pytest.param([made(0, 0, b"1234", manifest=FOUR)], "is not the last", id="no-last"),
+        pytest.param(
+            [made(0, 0, b"1234", manifest=EIGHT), made(1, 4, b"56789", is_last=True)],
+            "ends at 9 of 8",
+            id="beyond",
+        ),
+        pytest.param(
+            [made(1, 4, b"56789", is_last=True), made(0, 0, b"1234", manifest=EIGHT)],
+            "ends at 9 of 8",
+            id="beyond-early",
+        ),
+        pytest.param(
+            [made(2, 6, b"99"), made(0, 0, b"1234", manifest=EIGHT)],
+            "is not the last and ends at 8",
+            id="early-no-last",
+        ),
+        pytest.param(
+            [made(0, 0, b"1234", manifest=EIGHT), made(1, 5, b"678", is_last=True)],
+            "starts at 5, not at 4",
+            id="gap",
+        ),
+        pytest.param(
+            [made(1, 4, b"56"), made(0, 0, b"123", manifest=EIGHT)],
+            "ends at 3, not at 4",
+            id="gap-0",
+        ),
+        pytest.param([made(1, 4, b"")], "is empty", id="empty"),
+        pytest.param([made(0, 0, b"", manifest=FOUR)], "is empty", id="empty-0"),
+        pytest.param(
+            [made(1, 4, b"56", is_last=True), made(2, 6, b"78", is_last=True)],
+            "marked as the last",
+            id="two-last",
+        ),
+        pytest.param(
+            [made(3, 6, b"7"), made(1, 4, b"5", is_last=True)], "marked as the last", id="not-last"
+        ),
+        pytest.param(
+            [made(1, 4, b"5", is_last=True), made(3, 6, b"7")],
+            "after frame 1, the last",
+            id="after",
+        ),
+        pytest.param([made(1, 4, b"56"), made(1, 4, b"57")], "came as", id="duplicate-other-bytes"),
+        pytest.param(
+            [
+                made(0, 0, b"1234", manifest=EIGHT),
+                made(0, 0, b"1234", manifest=part_manifest(9)),
+            ],
+            "two manifests",
+            id="two-manifests",
+        ),
+        pytest.param([made(MAX_FRAMES, 4, b"5")], "limit of 16384 frames", id="number"),
+        pytest.param([made(1, 9_999, b"12")], "takes 10000 bytes", id="limit-early"),
+        pytest.param([made(0, 0, b"1", manifest=part_manifest(10_001))], "takes 10000", id="limit"),
+    ],
+)
+def test_frames_that_contradict_each_other(frames: list[OpenedFrame], problem: str) -> None:
+    sink = assembler()
+    for frame in frames[:-1]:
+        sink.add(frame)
+    before = sink.held_bytes
+    for _ in range(2):
+        with pytest.raises(RemoteProtocolError, match=problem):
+            sink.add(frames[-1])
+    assert sink.held_bytes == before
+    assert not sink.is_complete
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9), st.integers(0, 9), st.booleans())))
+def test_whatever_comes_a_complete_chunk_has_no_gap_and_no_overlap(
+    tries: list[tuple[int, int, int, bool]],
+) -> None:
+    """Good checksums, arbitrary places: complete means every byte was sent exactly once."""
+    sink = assembler(8)
+    taken: dict[int, OpenedFrame] = {}
+    for number, offset, size, is_last in tries:
+        frame = made(
+            number,
+            offset,
+            bytes([65 + number]) * size,
+            is_last=is_last,
+            manifest=EIGHT if number == 0 else None,
+        )
+        try:
+            sink.add(frame)
+        except (RemoteProtocolError, Overloaded):
+            continue
+        taken.setdefault(number, frame)
+    assert sink.held_bytes <= 16
+    if sink.is_complete:
+        expected = b"".join(taken[number].payload for number in range(len(taken)))
+        assert sink.payload == expected
+        assert len(expected) == 8
+
+
+def test_what_comes_before_frame_0_is_bounded() -> None:
+    frames = [opened(frame) for frame in cut(bytes(range(100)), 10)]
+    sink = assembler(early=30)
+    for frame in frames[1:4]:
+        sink.add(frame)
+    assert sink.held_bytes == 30
+    with pytest.raises(Overloaded, match="more than 30 bytes came before frame 0"):
+        sink.add(frames[4])
+    sink.add(frames[1])
+    sink.add(frames[0])
+    for frame in frames[4:]:
+        sink.add(frame)
+    assert sink.payload == bytes(range(100))
+
+
+def test_early_frames_keep_their_own_memory_only_until_frame_0() -> None:
+    asked: list[int] = []
+
+    def allocate(size: int) -> bytearray:
+        asked.append(size)
+        return bytearray(64)
+
+    frames = [opened(frame) for frame in cut(b"0123456789", 4)]
+    sink = ChunkAssembler(CHUNK, limit_bytes=64, allocate=allocate)
+    sink.add(frames[2])
+    assert (asked, sink.held_bytes) == ([], 2)
+    sink.add(frames[0])
+    sink.add(frames[1])
+    assert (asked, sink.held_bytes) == ([10], 10)
+    assert bytes(sink.payload) == b"0123456789", "a longer buffer from a pool is cut to the chunk"
+
+
+def test_objects_of_a_batch() -> None:
+    entries = (ObjectEntry("a", 3), ObjectEntry("empty", 0), ObjectEntry("b", 4))
+    frames = ChunkFramer(CHUNK, ChunkManifest(7, entries), max_payload_bytes=2).feed(b"aaabbbb")
+    sink = assembler()
+    for frame in reversed(frames):
+        sink.add(opened(frame))
+    assert [(entry.key, bytes(data)) for entry, data in sink.objects()] == [
+        ("a", b"aaa"),
+        ("empty", b""),
+        ("b", b"bbbb"),
+    ]
+
+
+def test_a_part_has_no_objects() -> None:
+    sink = assembler()
+    sink.add(opened(cut(b"payload", 7)[0]))
+    assert list(sink.objects()) == []

@@ -1,0 +1,108 @@
+"""The source: its long poll for outcomes, and what it says of what copies lack."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
+
+import pytest
+
+from skyplane_gateway.chunk_orders import ChunkOrder, RangeOrder, RangeOutcome
+from skyplane_gateway.errors import MetadataNotCarried, UnknownTransfer
+from skyplane_gateway.protocol import RawFrame
+from skyplane_gateway.source.transfer import SendFrame, SourceTransfer
+from skyplane_gateway.stores import ObjectStore, open_store
+from skyplane_gateway.stores.base import StoreSpec
+from skyplane_gateway.stores.memory import MemoryReader, MemoryStore, create_bucket
+
+
+async def _send_frame(frame: RawFrame) -> None:
+    """Nobody takes anything here."""
+
+
+def _source(
+    threads: ThreadPoolExecutor,
+    store: ObjectStore | None = None,
+    send_frame: SendFrame = _send_frame,
+) -> SourceTransfer:
+    return SourceTransfer(
+        fleet=bytes(8),
+        transfer=bytes(16),
+        epoch=1,
+        store=store or open_store(StoreSpec("memory", "any")),
+        send_frame=send_frame,
+        threads=threads,
+        readers=1,
+    )
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_poll_that_is_cancelled_as_news_comes_is_cancelled(steps: int) -> None:
+    async def scenario() -> None:
+        with ThreadPoolExecutor(1) as threads:
+            source = _source(threads)
+            poll = asyncio.create_task(source.outcomes(0, 60.0))
+            await asyncio.sleep(0)
+            closing = asyncio.create_task(source.close())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if poll.cancel():
+                with pytest.raises(asyncio.CancelledError):
+                    await poll
+            else:
+                assert isinstance(poll.exception(), UnknownTransfer)
+            await closing
+
+    asyncio.run(scenario())
+
+
+def test_a_poll_without_news_ends_after_its_time() -> None:
+    async def scenario() -> None:
+        with ThreadPoolExecutor(1) as threads:
+            source = _source(threads)
+            assert await source.outcomes(7, 0.0) == (7, [])
+            await source.close()
+
+    asyncio.run(scenario())
+
+
+class _Tagged(MemoryStore):
+    """A store whose objects have tags, as its reads tell and its listings do not."""
+
+    def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> MemoryReader:
+        reader = super().read(key, offset=offset, length=length, if_match=if_match)
+        reader.not_carried = ("tags",)
+        return reader
+
+
+@pytest.mark.parametrize(("kind", "count"), [("objects", 1), ("objects", 2), ("part", 1)])
+def test_an_object_with_tags_is_refused_before_a_byte_of_it_is_sent(
+    kind: Literal["objects", "part"], count: int
+) -> None:
+    create_bucket("tagged")
+    store = _Tagged(StoreSpec("memory", "tagged"))
+    ranges = tuple(
+        RangeOrder(key, store.put(key, b"abc").etag, 0, 3, f"to/{key}", strict_metadata=True)
+        for key in ("a", "b")[:count]
+    )
+    sent: list[RawFrame] = []
+
+    async def send(frame: RawFrame) -> None:
+        sent.append(frame)
+
+    async def scenario() -> list[RangeOutcome]:
+        with ThreadPoolExecutor(2) as threads:
+            source = _source(threads, store, send)
+            source.take(ChunkOrder(1, 1, 0, kind, ranges, "upload", 1))
+            _, ended = await source.outcomes(0, 60.0)
+            await source.close()
+            return list(ended[0].ranges)
+
+    outcomes = asyncio.run(scenario())
+    for wanted, outcome in zip(ranges, outcomes, strict=True):
+        assert isinstance(outcome.error, MetadataNotCarried)
+        assert outcome.at_source
+        assert f"'{wanted.source_key}'" in outcome.error.message
+        assert "tags" in outcome.error.message
+    assert sent == []

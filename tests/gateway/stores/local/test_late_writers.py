@@ -1,0 +1,213 @@
+"""Files: what comes too late for an upload never reaches the finished object.
+
+A sink that sleeps, or whose disk is slow, may have the upload's file open while another
+one completes it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skyplane_gateway import errors
+from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.sink.destination import Destination
+from skyplane_gateway.stores import open_store
+from skyplane_gateway.stores.base import IF_ABSENT, ObjectStore, PartInfo, StoreSpec
+from skyplane_gateway.stores.local import uploads
+from skyplane_gateway.stores.local.uploads import OpenUpload
+
+BODY = b"body of the only part"
+
+Act = Callable[[], object]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def store(root: Path) -> ObjectStore:
+    return open_store(StoreSpec("file", str(root)))
+
+
+@pytest.fixture
+def upload_id(store: ObjectStore) -> str:
+    return store.create_upload("k")
+
+
+@pytest.fixture
+def part(store: ObjectStore, upload_id: str) -> PartInfo:
+    return write(store, upload_id)
+
+
+def write(store: ObjectStore, upload_id: str) -> PartInfo:
+    return store.put_part("k", upload_id, 1, BODY, offset=0, crc32c=crc32c(BODY))
+
+
+def complete(store: ObjectStore, upload_id: str, part: PartInfo) -> str:
+    return store.complete_upload(
+        "k", upload_id, [part], precondition=IF_ABSENT, size_bytes=len(BODY), crc32c=crc32c(BODY)
+    ).etag
+
+
+def before(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, act: Act) -> None:
+    """Have that done just before the next call, and before no other."""
+    honest, acts = getattr(place, name), [act]
+
+    def call(*arguments: Any) -> Any:
+        while acts:
+            acts.pop()()
+        return honest(*arguments)
+
+    monkeypatch.setattr(place, name, call)
+
+
+def test_a_writer_that_sleeps_in_the_middle_of_its_part(
+    store: ObjectStore, root: Path, upload_id: str, part: PartInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It used to write to the finished object, whose version so changed under its reader."""
+    monkeypatch.setattr(uploads, "_LOOKS", 2)
+    etags: list[str] = []
+
+    def elsewhere() -> None:
+        etags.append(complete(store, upload_id, part))
+        with (root / "k").open("r+b") as file:
+            file.write(b"BODY")  # A user's own, in place.
+        etags.append(store.head("k").etag)
+
+    before(monkeypatch, uploads, "write_all", elsewhere)
+    with pytest.raises(errors.NotFound):
+        write(store, upload_id)
+    assert etags[1] == store.head("k").etag
+    assert (root / "k").read_bytes() == b"BODY" + BODY[4:]
+    assert [path.name for path in root.iterdir()] == ["k"]
+
+
+def test_a_writer_that_sleeps_before_it_looks(
+    store: ObjectStore, root: Path, upload_id: str, part: PartInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    etags: list[str] = []
+    before(
+        monkeypatch,
+        uploads,
+        "_lock",
+        lambda: etags.append(complete(store, upload_id, part)),
+    )
+    with pytest.raises(errors.NotFound):
+        write(store, upload_id)
+    assert etags == [store.head("k").etag]
+    assert str((root / "k").stat().st_ino) == upload_id.rpartition("-")[2], "and no copy was made"
+
+
+def test_a_writer_after_a_crash_between_link_and_unlink(
+    store: ObjectStore, root: Path, upload_id: str, part: PartInfo
+) -> None:
+    upload = OpenUpload.named("k", upload_id, root / "k")
+    os.link(upload.draft, root / "k")
+    etag = store.head("k").etag
+    with pytest.raises(errors.NotFound):
+        write(store, upload_id)
+    assert complete(store, upload_id, part) == store.head("k").etag == etag
+
+
+def test_a_writer_that_lets_go_in_time_is_waited_for(
+    store: ObjectStore, root: Path, upload_id: str, part: PartInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = OpenUpload.named("k", upload_id, root / "k")
+    other = os.open(upload.draft, os.O_RDWR)
+    fcntl.flock(other, fcntl.LOCK_SH)
+    pauses: list[float] = []
+
+    def pause(pause_s: float) -> None:
+        pauses.append(pause_s)
+        if len(pauses) == 3:
+            os.close(other)
+
+    monkeypatch.setattr(time, "sleep", pause)
+    complete(store, upload_id, part)
+    assert len(pauses) == 3
+    assert str((root / "k").stat().st_ino) == upload_id.rpartition("-")[2]
+
+
+def test_nothing_is_written_while_an_upload_is_completed(
+    store: ObjectStore, root: Path, upload_id: str, part: PartInfo
+) -> None:
+    upload = OpenUpload.named("k", upload_id, root / "k")
+    with upload.finished(), pytest.raises(errors.StoreUnavailable, match="being completed"):
+        write(store, upload_id)
+    assert write(store, upload_id) == part
+
+
+def test_an_upload_that_ends_while_it_is_waited_for(
+    store: ObjectStore, root: Path, upload_id: str, part: PartInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two sinks complete it at once."""
+    etags: list[str] = []
+    before(
+        monkeypatch,
+        uploads,
+        "_lock",
+        lambda: etags.append(complete(store, upload_id, part)),
+    )
+    with pytest.raises((errors.NotFound, errors.PreconditionFailed)):
+        complete(store, upload_id, part)
+    assert etags == [store.head("k").etag]
+    assert [path.name for path in root.iterdir()] == ["k"]
+
+
+def test_a_completion_whose_answer_was_lost_is_known_again_by_its_bytes(
+    store: ObjectStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was published was a copy, for a sleeper had the file."""
+    monkeypatch.setattr(uploads, "_LOOKS", 2)
+    sink = Destination(store, "stored")
+    upload_id = sink.run("create", {"key": "k", "attributes": None})["upload_id"]
+    part = sink.put_part("k", upload_id, 1, BODY, 0, crc32c(BODY))
+    order = {
+        "key": "k",
+        "upload_id": upload_id,
+        "parts": [part.to_dict()],
+        "precondition": IF_ABSENT.to_dict(),
+        "size_bytes": len(BODY),
+        "crc32c": crc32c(BODY),
+        "attributes": None,
+    }
+    answers: list[dict[str, Any]] = []
+    before(
+        monkeypatch,
+        uploads,
+        "write_all",
+        lambda: answers.append(sink.run("complete", order)),
+    )
+    with pytest.raises(errors.NotFound):
+        sink.put_part("k", upload_id, 1, BODY, 0, crc32c(BODY))
+    assert str((root / "k").stat().st_ino) != upload_id.rpartition("-")[2]
+    assert (
+        sink.run("complete", order)
+        == answers[0]
+        == {
+            "etag": store.head("k").etag,
+            "crc32c": crc32c(BODY),
+        }
+    )
+
+
+def test_a_file_system_without_locks(
+    store: ObjectStore, root: Path, upload_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    complete(store, upload_id, write(store, upload_id))
+    assert (root / "k").read_bytes() == BODY

@@ -1,0 +1,458 @@
+"""What S3 stores get wrong, from a server that plays it back (moto cannot)."""
+
+from __future__ import annotations
+
+import socket
+from base64 import b64encode
+from hashlib import md5
+from typing import Any
+
+import pytest
+
+from skyplane_gateway import errors
+from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.objects import time_pin
+from skyplane_gateway.stores import Credentials, StoreSpec, open_store
+from skyplane_gateway.stores.base import IF_ABSENT, PartInfo, Precondition
+
+BODY = b"some bytes"
+ETAG = f'"{md5(BODY).hexdigest()}"'
+PART = PartInfo(1, ETAG, len(BODY), crc32c(BODY))
+COMPOSITE = f'"{md5(md5(BODY).digest()).hexdigest()}-1"'
+DATE = "Tue, 02 Jan 2024 03:04:05 GMT"
+
+
+def failure(code: str) -> bytes:
+    return f"<Error><Code>{code}</Code><Message>m</Message></Error>".encode()
+
+
+def head_of(etag: str, size: int = len(BODY), /, **more: str) -> dict[str, str]:
+    return {"ETag": etag, "Content-Length": str(size), "Last-Modified": DATE, **more}
+
+
+def page(keys: list[str], *, token: str = "", truncated: bool = False, count: int = -1) -> bytes:
+    contents = "".join(
+        f"<Contents><Key>{key}</Key><Size>1</Size><ETag>e</ETag>"
+        "<LastModified>2024-01-02T03:04:05.000Z</LastModified></Contents>"
+        for key in keys
+    )
+    more = f"<NextContinuationToken>{token}</NextContinuationToken>" if token else ""
+    return (
+        f"<ListBucketResult><IsTruncated>{str(truncated).lower()}</IsTruncated>{more}"
+        f"<KeyCount>{len(keys) if count < 0 else count}</KeyCount>{contents}</ListBucketResult>"
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "is_permanent"),
+    [
+        (400, "ExpiredToken", errors.CredentialsExpired, False),
+        (400, "TokenRefreshRequired", errors.CredentialsExpired, False),
+        (400, "InvalidToken", errors.Unauthenticated, True),
+        (400, "BadDigest", errors.ChecksumMismatch, False),
+        (400, "InvalidPart", errors.ChecksumMismatch, False),
+        (400, "KeyTooLongError", errors.InvalidKey, True),
+        (400, "EntityTooSmall", errors.StoreError, True),
+        (403, "AccessDenied", errors.PermissionDenied, True),
+        (403, "InvalidObjectState", errors.NotRestored, True),
+        (403, "InvalidAccessKeyId", errors.Unauthenticated, True),
+        (403, "SignatureDoesNotMatch", errors.Unauthenticated, True),
+        (403, "SomethingNew", errors.PermissionDenied, True),
+        (404, "NoSuchBucket", errors.NotFound, True),
+        (404, "NoSuchUpload", errors.NotFound, True),
+        (409, "ConditionalRequestConflict", errors.PreconditionFailed, False),
+        (412, "PreconditionFailed", errors.PreconditionFailed, True),
+        (429, "TooManyRequests", errors.Throttled, False),
+        (503, "SlowDown", errors.Throttled, False),
+        (503, "SomethingNew", errors.Throttled, False),
+        (500, "InternalError", errors.StoreUnavailable, False),
+        (502, "SomethingNew", errors.StoreUnavailable, False),
+    ],
+)
+def test_answers_become_our_errors(
+    scripted: Any,
+    reply: Any,
+    status: int,
+    code: str,
+    kind: type[errors.SkyplaneError],
+    is_permanent: bool,
+) -> None:
+    store = scripted.open(*[reply(status, failure(code))] * 3)
+    with pytest.raises(kind) as caught:
+        store.put("a key", BODY)
+    assert type(caught.value) is kind
+    assert caught.value.is_permanent is is_permanent
+    assert "s3://bkt/a key" in caught.value.message
+    assert scripted.url in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(403, errors.PermissionDenied), (404, errors.NotFound), (412, errors.PreconditionFailed)],
+)
+def test_a_head_has_no_body_and_is_told_by_its_status(
+    scripted: Any, reply: Any, status: int, kind: type[errors.SkyplaneError]
+) -> None:
+    with pytest.raises(kind):
+        scripted.open(reply(status)).head("k")
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_throttling_is_tried_three_times_with_the_whole_body(
+    scripted: Any, reply: Any, kind: Any
+) -> None:
+    replies = [*[reply(503, failure("SlowDown"))] * 2, reply(200, headers={"ETag": ETAG})]
+    assert scripted.open(*replies).put("k", kind(BODY)).etag == ETAG
+    assert [request.body for request in scripted.requests] == [BODY] * 3
+
+
+def test_a_head_that_says_no_more_than_400_is_asked_for_its_reason(
+    scripted: Any, reply: Any
+) -> None:
+    # The SDK itself asks for the bucket's region first.
+    store = scripted.open(reply(400), reply(400), reply(400, failure("ExpiredToken")))
+    with pytest.raises(errors.CredentialsExpired):
+        store.head("k")
+    store = scripted.open(reply(400), reply(400), reply(200, page([])))
+    with pytest.raises(errors.StoreError) as caught:
+        store.head("k")
+    assert caught.value.is_permanent
+
+
+def test_nobody_at_the_endpoint() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        store = open_store(
+            StoreSpec("s3", "bkt", url, "us-east-1"),
+            Credentials({"access_key_id": "a", "secret_access_key": "b"}),
+        )
+        with pytest.raises(errors.StoreUnavailable, match="cannot be reached"):
+            store.check()
+
+
+# ------------------------------------------------------------------ reading
+
+
+def test_the_whole_object_in_place_of_a_range(scripted: Any, reply: Any) -> None:
+    store = scripted.open(reply(200, BODY, {"ETag": ETAG}))
+    with pytest.raises(errors.StoreUnavailable, match="200"):
+        store.read("k", offset=2, length=3, if_match=None)
+
+
+def test_another_range_than_asked_for(scripted: Any, reply: Any) -> None:
+    store = scripted.open(reply(206, b"om", {"ETag": ETAG, "Content-Range": "bytes 1-2/10"}))
+    with pytest.raises(errors.StoreUnavailable, match="bytes 1-2/10"):
+        store.read("k", offset=2, length=3, if_match=None)
+
+
+def test_a_body_that_ends_early(scripted: Any, reply: Any) -> None:
+    headers = {"ETag": ETAG, "Content-Range": "bytes 0-9/10"}
+    store = scripted.open(reply(206, BODY[:4], headers, declared=10))
+    buffer = memoryview(bytearray(10))
+    with store.read("k", offset=0, length=10, if_match=ETAG) as reader:
+        assert reader.readinto(buffer) == 4
+        with pytest.raises(errors.StoreUnavailable, match="6 bytes early"):
+            reader.readinto(buffer)
+
+
+def test_a_body_that_is_shorter_than_its_range_says(scripted: Any, reply: Any) -> None:
+    headers = {"ETag": ETAG, "Content-Range": "bytes 0-9/10"}
+    store = scripted.open(reply(206, BODY[:4], headers))
+    buffer = memoryview(bytearray(10))
+    with store.read("k", offset=0, length=10, if_match=ETAG) as reader:
+        assert reader.readinto(buffer) == 4
+        with pytest.raises(errors.StoreUnavailable, match="6 bytes early"):
+            reader.readinto(buffer)
+
+
+def test_a_server_that_ignores_the_pin(scripted: Any, reply: Any) -> None:
+    headers = {"ETag": '"newer"', "Content-Range": "bytes 0-9/10"}
+    store = scripted.open(reply(206, BODY, headers), reply(200, headers=head_of('"newer"')))
+    for length in (10, 0):
+        with pytest.raises(errors.PreconditionFailed):
+            store.read("k", offset=0, length=length, if_match=ETAG)
+
+
+# ------------------------------------------------------------------ no ETag
+
+WITHOUT = {"Content-Length": str(len(BODY)), "Last-Modified": DATE}
+PIN = time_pin(1704164645, len(BODY))
+
+
+def range_without(date: str = DATE) -> dict[str, str]:
+    size = len(BODY)
+    return {"Content-Range": f"bytes 0-{size - 1}/{size}", "Last-Modified": date}
+
+
+def test_an_object_without_etag_is_pinned_by_its_time_and_size(scripted: Any, reply: Any) -> None:
+    listed = page(["k"]).replace(b"<ETag>e</ETag>", b"").replace(b"05.000Z", b"05.678Z")
+    store = scripted.open(
+        reply(200, listed.replace(b"<Size>1<", b"<Size>%d<" % len(BODY))),
+        reply(200, headers=WITHOUT),
+        reply(206, BODY, range_without()),
+    )
+    assert [row.etag for row in store.list("")] == [PIN]
+    assert store.head("k").etag == PIN
+    with store.read("k", offset=0, length=len(BODY), if_match=PIN) as reader:
+        assert reader.readinto(memoryview(bytearray(99))) == len(BODY)
+    assert "if-match" not in scripted.requests[-1].headers
+
+
+def test_an_object_without_etag_that_changed_is_not_read(scripted: Any, reply: Any) -> None:
+    later = range_without(DATE.replace(":05 ", ":06 "))
+    store = scripted.open(reply(206, BODY, later), reply(206, BODY, range_without()))
+    for pin in (PIN, ETAG):
+        with pytest.raises(errors.PreconditionFailed):
+            store.read("k", offset=0, length=len(BODY), if_match=pin)
+
+
+@pytest.mark.parametrize("size", [len(BODY), 3])
+def test_an_object_without_etag_is_looked_at_before_it_is_replaced(
+    size: int, scripted: Any, reply: Any
+) -> None:
+    there = reply(200, headers={**WITHOUT, "Content-Length": str(size)})
+    store = scripted.open(there, reply(200, headers={"ETag": ETAG}))
+    if size == len(BODY):
+        assert store.put("k", BODY, precondition=Precondition(if_match=PIN)).etag == ETAG
+    else:
+        with pytest.raises(errors.PreconditionFailed):
+            store.put("k", BODY, precondition=Precondition(if_match=PIN))
+    assert all("if-match" not in request.headers for request in scripted.requests)
+
+
+def test_a_write_that_is_answered_without_etag(scripted: Any, reply: Any) -> None:
+    store = scripted.open(reply(200), reply(200, headers=WITHOUT), reply(200))
+    assert store.put("k", BODY).etag == PIN
+    with pytest.raises(errors.StoreError, match="no ETag") as caught:
+        store.put_part("k", "u", 1, BODY, offset=0, crc32c=crc32c(BODY))
+    assert caught.value.is_permanent
+
+
+# ------------------------------------------------------------------ listing
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        page(["c"], token="t1", truncated=True),
+        page(["c"], truncated=True),
+        page(["a"]),
+        page(["b"]),
+        page(["c"], count=2),
+    ],
+    ids=["repeated-token", "missing-token", "back", "repeated-key", "short-page"],
+)
+def test_a_listing_never_ends_short_in_silence(scripted: Any, reply: Any, second: bytes) -> None:
+    first = page(["a", "b"], token="t1", truncated=True)
+    store = scripted.open(reply(200, first), reply(200, second))
+    rows = store.list("")
+    assert [next(rows).key, next(rows).key] == ["a", "b"]
+    with pytest.raises(errors.StoreError, match="cannot be relied on"):
+        list(rows)
+
+
+def test_a_listing_that_fails_midway(scripted: Any, reply: Any) -> None:
+    first = page(["a"], token="t1", truncated=True)
+    store = scripted.open(reply(200, first), *[reply(500, failure("InternalError"))] * 3)
+    rows = store.list("")
+    assert next(rows).key == "a"
+    with pytest.raises(errors.StoreUnavailable):
+        next(rows)
+
+
+def test_an_empty_page_that_is_not_the_last(scripted: Any, reply: Any) -> None:
+    store = scripted.open(reply(200, page([], token="t1", truncated=True)), reply(200, page(["a"])))
+    assert [info.key for info in store.list("")] == ["a"]
+
+
+# ------------------------------------------------------------------ lost answers
+
+
+def test_a_put_that_succeeded_although_its_answer_was_500(scripted: Any, reply: Any) -> None:
+    store = scripted.open(
+        reply(500, failure("InternalError")),
+        reply(412, failure("PreconditionFailed")),
+        reply(200, headers=head_of(ETAG)),
+    )
+    assert store.put("k", BODY, precondition=IF_ABSENT).etag == ETAG
+
+
+def test_a_put_refused_for_another_object_after_a_500(scripted: Any, reply: Any) -> None:
+    store = scripted.open(
+        reply(500, failure("InternalError")),
+        reply(412, failure("PreconditionFailed")),
+        reply(200, headers=head_of('"other"')),
+    )
+    with pytest.raises(errors.PreconditionFailed):
+        store.put("k", BODY, precondition=IF_ABSENT)
+
+
+def test_a_put_refused_at_once_is_refused_even_for_an_equal_object(
+    scripted: Any, reply: Any
+) -> None:
+    store = scripted.open(reply(412, failure("PreconditionFailed")))
+    with pytest.raises(errors.PreconditionFailed):
+        store.put("k", BODY, precondition=IF_ABSENT)
+    assert [request.method for request in scripted.requests] == ["PUT"]
+
+
+def test_replacing_what_is_gone(scripted: Any, reply: Any) -> None:
+    store = scripted.open(reply(404, failure("NoSuchKey")))
+    with pytest.raises(errors.PreconditionFailed, match="gone"):
+        store.put("k", BODY, precondition=Precondition(if_match='"x"'))
+
+
+@pytest.mark.parametrize(("status", "kind"), [(500, "StoreUnavailable"), (503, "Throttled")])
+def test_a_look_that_fails_in_transit_refuses_no_write(
+    scripted: Any, reply: Any, status: int, kind: str
+) -> None:
+    """The write may have landed: whoever is told that it was refused would report a failure."""
+    store = scripted.open(
+        reply(500, failure("InternalError")),
+        reply(412, failure("PreconditionFailed")),
+        *[reply(status)] * 3,
+    )
+    with pytest.raises(getattr(errors, kind)):
+        store.put("k", BODY, precondition=IF_ABSENT)
+
+
+@pytest.mark.parametrize(("status", "code"), [(404, "NoSuchUpload"), (412, "PreconditionFailed")])
+def test_a_look_that_fails_in_transit_refuses_no_completion(
+    scripted: Any, reply: Any, status: int, code: str
+) -> None:
+    store = scripted.open(
+        reply(status, failure(code)),
+        *[reply(500, failure("InternalError"))] * 3,
+        attempts="3",
+    )
+    with pytest.raises(errors.StoreUnavailable):
+        complete(store)
+
+
+def complete(store: Any) -> Any:
+    return store.complete_upload(
+        "k", "u", [PART], precondition=IF_ABSENT, size_bytes=len(BODY), crc32c=crc32c(BODY)
+    )
+
+
+def uploads_of(*rows: tuple[str, str, str]) -> bytes:
+    entries = "".join(
+        f"<Upload><Key>{key}</Key><UploadId>{upload_id}</UploadId>"
+        f"<Initiated>2024-01-02T03:04:{second}Z</Initiated></Upload>"
+        for key, upload_id, second in rows
+    )
+    return f"<ListMultipartUploadsResult>{entries}</ListMultipartUploadsResult>".encode()
+
+
+BEGUN = b"<InitiateMultipartUploadResult><UploadId>ours</UploadId></InitiateMultipartUploadResult>"
+
+
+def test_an_upload_that_was_begun_although_its_answer_was_500(scripted: Any, reply: Any) -> None:
+    """Nobody else can know of it. What is older, or of another key, is somebody's."""
+    rows = uploads_of(
+        ("k", "elder", "00"), ("k", "twin", "29"), ("k", "ours", "30"), ("k2", "other", "30")
+    )
+    store = scripted.open(
+        reply(500, failure("InternalError")), reply(200, BEGUN), reply(200, rows), reply(204)
+    )
+    assert store.create_upload("k") == "ours"
+    aborts = [request.path for request in scripted.requests if request.method == "DELETE"]
+    assert [path.partition("uploadId=")[2] for path in aborts] == ["twin"]
+
+
+def test_a_second_upload_that_cannot_be_looked_for(scripted: Any, reply: Any) -> None:
+    store = scripted.open(
+        reply(500, failure("InternalError")),
+        reply(200, BEGUN),
+        reply(403, failure("AccessDenied")),
+    )
+    assert store.create_upload("k") == "ours"
+
+
+def test_an_upload_that_is_begun_at_once_needs_no_look(scripted: Any, reply: Any) -> None:
+    assert scripted.open(reply(200, BEGUN)).create_upload("k") == "ours"
+    assert len(scripted.requests) == 1
+
+
+def test_a_completion_that_is_200_with_an_error_inside(scripted: Any, reply: Any) -> None:
+    store = scripted.open(
+        *[reply(200, failure("InternalError"))] * 3,
+        reply(200, b"<ListPartsResult></ListPartsResult>"),
+    )
+    with pytest.raises(errors.StoreUnavailable):
+        complete(store)
+
+
+def test_a_completion_that_is_200_and_names_nothing(scripted: Any, reply: Any) -> None:
+    store = scripted.open(reply(200, b"<CompleteMultipartUploadResult/>"))
+    with pytest.raises(errors.StoreUnavailable, match="names no object"):
+        complete(store)
+
+
+@pytest.mark.parametrize("code", ["NoSuchUpload", "PreconditionFailed"])
+def test_a_completion_that_succeeded_although_its_answer_was_500(
+    scripted: Any, reply: Any, code: str
+) -> None:
+    status = 404 if code == "NoSuchUpload" else 412
+    probe = [] if code == "NoSuchUpload" else [reply(404, failure("NoSuchUpload"))]
+    store = scripted.open(
+        reply(500, failure("InternalError")),
+        reply(status, failure(code)),
+        *probe,
+        reply(200, headers=head_of(COMPOSITE)),
+    )
+    assert complete(store).etag == COMPOSITE
+
+
+def test_a_composite_checksum_tells_as_well(scripted: Any, reply: Any) -> None:
+    value = b64encode(crc32c(crc32c(BODY).to_bytes(4, "big")).to_bytes(4, "big")).decode()
+    headers = head_of('"opaque"', len(BODY), **{"x-amz-checksum-crc32c": f"{value}-1"})
+    store = scripted.open(reply(404, failure("NoSuchUpload")), reply(200, headers=headers))
+    assert complete(store).etag == '"opaque"'
+
+
+def test_a_lost_upload_is_not_found_in_another_object(scripted: Any, reply: Any) -> None:
+    store = scripted.open(
+        reply(404, failure("NoSuchUpload")), reply(200, headers=head_of('"other-1"'))
+    )
+    with pytest.raises(errors.NotFound):
+        complete(store)
+
+
+def test_a_completion_refused_while_the_upload_is_open(scripted: Any, reply: Any) -> None:
+    store = scripted.open(
+        reply(412, failure("PreconditionFailed")),
+        reply(200, b"<ListPartsResult></ListPartsResult>"),
+    )
+    with pytest.raises(errors.PreconditionFailed):
+        complete(store)
+
+
+DONE = f"<CompleteMultipartUploadResult><ETag>{COMPOSITE}</ETag></CompleteMultipartUploadResult>"
+
+
+def test_a_completed_object_of_another_size(scripted: Any, reply: Any) -> None:
+    store = scripted.open(reply(200, DONE.encode()), reply(200, headers=head_of(COMPOSITE, 9)))
+    with pytest.raises(errors.StoreError, match="9 bytes"):
+        complete(store)
+
+
+def test_a_completed_object_of_another_checksum_is_told_with_it(scripted: Any, reply: Any) -> None:
+    """It is there: whoever asked for it compares, and removes it."""
+    headers = head_of(
+        COMPOSITE,
+        len(BODY),
+        **{"x-amz-checksum-crc32c": "AAAAAA==", "x-amz-checksum-type": "FULL_OBJECT"},
+    )
+    store = scripted.open(
+        reply(200, DONE.encode()), reply(200, headers=headers), checksum="trusted"
+    )
+    assert complete(store).crc32c == 0
+
+
+def test_aborting_in_a_missing_bucket_is_an_error(scripted: Any, reply: Any) -> None:
+    store = scripted.open(reply(404, failure("NoSuchUpload")), reply(404, failure("NoSuchBucket")))
+    store.abort_upload("k", "u")
+    with pytest.raises(errors.NotFound):
+        store.abort_upload("k", "u")

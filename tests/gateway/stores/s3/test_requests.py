@@ -1,0 +1,317 @@
+"""What the S3 store puts on the wire, and how it is configured."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+
+from skyplane_gateway import errors
+from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.stores import Credentials, StoreSpec, open_store
+from skyplane_gateway.stores.base import PartInfo
+from skyplane_gateway.stores.s3 import client
+from skyplane_gateway.stores.s3.store import ambient_credentials, bucket_region
+
+CRC = "x-amz-checksum-crc32c"
+MIB = 1 << 20
+CREDENTIALS = Credentials({"access_key_id": "a", "secret_access_key": "b"})
+
+
+def started(reply: Any) -> Any:
+    body = b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
+    return reply(200, body)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_body_goes_once_with_its_checksum_and_unhashed(
+    scripted: Any, reply: Any, kind: Any
+) -> None:
+    store = scripted.open(reply(200, headers={"ETag": '"e"'}))
+    store.put("k", kind(b"123456789"), crc32c=crc32c(b"123456789"))
+    (request,) = scripted.requests
+    assert request.body == b"123456789"
+    # 0xE3069283 is the check value of CRC-32C.
+    assert request.headers[CRC] == "4waSgw=="
+    assert request.headers["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
+    assert "expect" not in request.headers
+
+
+class SlowServer:
+    """Takes a body steadily, and so slowly that all of it takes longer than a block may."""
+
+    def __init__(self) -> None:
+        self._listener = socket.socket()
+        # Else the kernel takes megabytes that nobody has read.
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen()
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.bodies: list[int] = []
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self) -> SlowServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                with connection, connection.makefile("rb") as requests:
+                    self._answer(connection, requests)
+
+    def _answer(self, connection: socket.socket, requests: BinaryIO) -> None:
+        size, taken = 0, 0
+        while (line := requests.readline().strip()) != b"":
+            name, _, value = line.partition(b":")
+            size = int(value) if name.lower() == b"content-length" else size
+        while taken < size and (block := requests.read(min(MIB, size - taken))):
+            taken += len(block)
+            time.sleep(0.1)
+        self.bodies.append(taken)
+        connection.sendall(b'HTTP/1.1 200 OK\r\nETag: "e"\r\nContent-Length: 0\r\n\r\n')
+
+
+def test_a_line_may_take_long_for_a_body_while_it_takes_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A socket's time limit is for all that one call sends: 10 s for a part, however large."""
+    monkeypatch.setattr(client, "_CONNECT_TIMEOUT_S", 1.0)
+    body = bytearray(24 * MIB)
+    with SlowServer() as server:
+        spec = StoreSpec("s3", "bkt", server.url, "us-east-1")
+        with closing(open_store(spec, CREDENTIALS)) as store:
+            part = store.put_part("k", "u", 1, body, offset=0, crc32c=crc32c(body))
+    assert part.etag == '"e"'
+    assert server.bodies == [len(body)]
+
+
+def test_a_large_body_goes_whole_as_often_as_it_must(scripted: Any, reply: Any) -> None:
+    body = random.Random(1).randbytes(3 * MIB + 1)
+    busy = reply(503, b"<Error><Code>SlowDown</Code></Error>")
+    store = scripted.open(busy, reply(200, headers={"ETag": '"e"'}))
+    store.put("k", body)
+    assert [request.body == body for request in scripted.requests] == [True, True]
+    assert [request.headers["content-length"] for request in scripted.requests] == [
+        str(len(body))
+    ] * 2
+    assert "transfer-encoding" not in scripted.requests[0].headers
+
+
+def test_signing_the_payload_is_a_choice(scripted: Any, reply: Any) -> None:
+    store = scripted.open(reply(200, headers={"ETag": '"e"'}), payload="signed")
+    store.put("k", b"")
+    assert len(scripted.requests[0].headers["x-amz-content-sha256"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        ("new\nline", "/bkt/new%0Aline"),
+        ("a/../b", "/bkt/a/../b"),
+        ("./x", "/bkt/./x"),
+        ("a//b", "/bkt/a//b"),
+        ("50%2Boff+x y", "/bkt/50%252Boff%2Bx%20y"),
+        ("?#&", "/bkt/%3F%23%26"),
+    ],
+)
+def test_keys_are_sent_verbatim(scripted: Any, reply: Any, key: str, path: str) -> None:
+    scripted.open(reply(200, headers={"ETag": '"e"'})).put(key, b"")
+    assert scripted.requests[0].path == path
+
+
+def test_a_version_is_deleted_conditionally(scripted: Any, reply: Any) -> None:
+    body = b"<Error><Code>PreconditionFailed</Code><Message>no</Message></Error>"
+    store = scripted.open(reply(204), reply(412, body))
+    store.delete("k", if_match='"e"')
+    assert scripted.requests[0].headers["if-match"] == '"e"'
+    with pytest.raises(errors.PreconditionFailed):
+        store.delete("k", if_match='"e"')
+
+
+def test_a_service_that_knows_no_conditions_deletes_without_one(scripted: Any, reply: Any) -> None:
+    body = b"<Error><Code>NotImplemented</Code><Message>no</Message></Error>"
+    scripted.open(reply(501, body), reply(204)).delete("k", if_match='"e"')
+    assert ["if-match" in one.headers for one in scripted.requests] == [True, False]
+
+
+def test_only_a_trusted_store_is_asked_for_the_whole_objects_checksum(
+    scripted: Any, reply: Any
+) -> None:
+    trusted = scripted.open(started(reply), checksum="trusted")
+    trusted.create_upload("k")
+    scripted.open(started(reply)).create_upload("k")
+    one, other = scripted.requests
+    assert one.headers["x-amz-checksum-algorithm"] == "CRC32C"
+    assert one.headers["x-amz-checksum-type"] == "FULL_OBJECT"
+    assert other.headers["x-amz-checksum-algorithm"] == "CRC32C"
+    assert "x-amz-checksum-type" not in other.headers
+
+
+@pytest.mark.parametrize(
+    ("headers", "found"),
+    [
+        ({CRC: "4waSgw==", "x-amz-checksum-type": "FULL_OBJECT"}, 0xE3069283),
+        ({CRC: "4waSgw=="}, 0xE3069283),
+        ({CRC: "AAAAAQ=="}, 1),
+        # A server that ignores the header has compared nothing.
+        ({}, None),
+    ],
+)
+def test_of_a_write_the_stores_own_word_is_told(
+    scripted: Any, reply: Any, headers: dict[str, str], found: int | None
+) -> None:
+    answer = reply(200, headers={"ETag": '"e"', **headers})
+    store = scripted.open(answer, checksum="trusted")
+    assert store.put("k", b"123456789", crc32c=crc32c(b"123456789")).crc32c == found
+    distrusted = scripted.open(answer)
+    assert distrusted.put("k", b"123456789", crc32c=crc32c(b"123456789")).crc32c is None
+
+
+def test_a_trusted_completion_names_size_and_checksum(scripted: Any, reply: Any) -> None:
+    done = b'<CompleteMultipartUploadResult><ETag>"e-1"</ETag></CompleteMultipartUploadResult>'
+    head = {
+        "ETag": '"e-1"',
+        "Content-Length": "9",
+        "Last-Modified": "Tue, 02 Jan 2024 03:04:05 GMT",
+        CRC: "4waSgw==",
+        "x-amz-checksum-type": "FULL_OBJECT",
+    }
+    store = scripted.open(reply(200, done), reply(200, headers=head), checksum="trusted")
+    part = PartInfo(1, '"e"', 9, crc32c(b"123456789"))
+    info = store.complete_upload("k", "u", [part], size_bytes=9, crc32c=crc32c(b"123456789"))
+    assert info.crc32c == crc32c(b"123456789")
+    request = scripted.requests[0]
+    assert request.headers[CRC] == "4waSgw=="
+    assert request.headers["x-amz-mp-object-size"] == "9"
+    assert b"<ChecksumCRC32C>4waSgw==</ChecksumCRC32C>" in request.body
+
+
+def test_a_store_that_knows_no_checksums_gets_none(scripted: Any, reply: Any) -> None:
+    store = scripted.open(
+        reply(200, headers={"ETag": '"e"'}),
+        started(reply),
+        reply(200, headers={"ETag": '"e"'}),
+        checksum="none",
+    )
+    store.put("k", b"x", crc32c=crc32c(b"x"))
+    store.create_upload("k")
+    store.put_part("k", "u", 1, b"x", offset=0, crc32c=crc32c(b"x"))
+    assert not [name for each in scripted.requests for name in each.headers if "checksum" in name]
+
+
+def test_aws_itself_is_trusted_and_an_endpoint_is_not() -> None:
+    keys = Credentials({"access_key_id": "a", "secret_access_key": "b"})
+
+    def trusts(spec: StoreSpec) -> bool:
+        return open_store(spec, keys).capabilities.trusts_checksum
+
+    assert trusts(StoreSpec("s3", "b"))
+    assert not trusts(StoreSpec("s3", "b", "http://127.0.0.1:1"))
+    assert trusts(StoreSpec("s3", "b", "http://127.0.0.1:1", None, (("checksum", "trusted"),)))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        StoreSpec("tape", "b"),
+        StoreSpec("s3", "b", options=(("colour", "red"),)),
+        StoreSpec("s3", "b", options=(("checksum", "maybe"),)),
+        StoreSpec("s3", "b", options=(("connections", "0"),)),
+        StoreSpec("s3", "b", endpoint_url="localhost:9000"),
+        StoreSpec("file", "relative/path"),
+        StoreSpec("file", "/tmp", options=(("a", "b"),)),
+    ],
+)
+def test_what_cannot_be_opened_is_refused_at_once(spec: StoreSpec) -> None:
+    with pytest.raises(errors.ConfigurationInvalid):
+        open_store(spec)
+
+
+def test_half_a_credential_is_refused() -> None:
+    with pytest.raises(errors.ConfigurationInvalid, match="secret_access_key"):
+        open_store(StoreSpec("s3", "b"), Credentials({"access_key_id": "a"}))
+
+
+@pytest.fixture
+def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """No credentials anywhere, and no metadata service to ask."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    return monkeypatch
+
+
+def test_there_may_be_no_ambient_credentials(
+    bare_environment: pytest.MonkeyPatch, scripted: Any
+) -> None:
+    assert ambient_credentials() is None
+    with pytest.raises(errors.Unauthenticated):
+        open_store(scripted.spec()).check()
+
+
+def test_ambient_credentials_are_frozen(bare_environment: pytest.MonkeyPatch) -> None:
+    bare_environment.setenv("AWS_ACCESS_KEY_ID", "AK")
+    bare_environment.setenv("AWS_SECRET_ACCESS_KEY", "SK")
+    bare_environment.setenv("AWS_SESSION_TOKEN", "ST")
+    found = ambient_credentials()
+    assert found is not None
+    assert dict(found) == {
+        "access_key_id": "AK",
+        "secret_access_key": "SK",
+        "session_token": "ST",
+    }
+
+
+def test_a_profile_is_read_and_a_missing_one_is_named(
+    bare_environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "credentials").write_text(
+        "[team]\naws_access_key_id = AK\naws_secret_access_key = SK\n"
+    )
+    found = ambient_credentials("team")
+    assert found is not None
+    assert found["access_key_id"] == "AK"
+    with pytest.raises(errors.ConfigurationInvalid, match="nobody"):
+        ambient_credentials("nobody")
+
+
+def test_anonymous_requests_are_not_signed(
+    bare_environment: pytest.MonkeyPatch, scripted: Any, reply: Any
+) -> None:
+    scripted.replies.append(reply(200, b"<ListBucketResult/>"))
+    open_store(scripted.spec(anonymous="true")).check()
+    assert "authorization" not in scripted.requests[0].headers
+
+
+@pytest.mark.parametrize("status", [200, 403])
+def test_the_buckets_region_is_told_even_when_refused(
+    scripted: Any, reply: Any, status: int
+) -> None:
+    scripted.replies.append(reply(status, headers={"x-amz-bucket-region": "eu-west-3"}))
+    keys = Credentials({"access_key_id": "a", "secret_access_key": "b"})
+    assert bucket_region(scripted.spec(), keys) == "eu-west-3"
+
+
+def test_a_store_may_not_say_its_region(scripted: Any, reply: Any) -> None:
+    scripted.replies += [reply(200), reply(403), reply(404)]
+    keys = Credentials({"access_key_id": "a", "secret_access_key": "b"})
+    assert bucket_region(scripted.spec(), keys) is None
+    with pytest.raises(errors.PermissionDenied):
+        bucket_region(scripted.spec(), keys)
+    with pytest.raises(errors.NotFound):
+        bucket_region(scripted.spec(), keys)

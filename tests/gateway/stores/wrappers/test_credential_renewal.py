@@ -1,0 +1,217 @@
+"""When credentials are renewed, and who waits for that how long."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from skyplane_gateway.errors import Cancelled, CredentialsExpired
+from skyplane_gateway.stores.base import Credentials
+from skyplane_gateway.stores.wrappers.credential_renewal import WAITS_S, Renewal
+from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter
+from skyplane_gateway.stores.wrappers.retrying import LimitedStore
+
+EXPIRED = CredentialsExpired("ExpiredToken")
+BEGAN_UNIX_S = 1_700_000_000.0
+
+
+def credentials(name: str, life_s: float | None = None) -> Credentials:
+    values = {"access_key_id": name, "secret_access_key": "s"}
+    if life_s is not None:
+        values["expires_at"] = str(int(BEGAN_UNIX_S + life_s))
+    return Credentials(values)
+
+
+@dataclass
+class World:
+    """Time, and what the store takes for good."""
+
+    now_s: float = 0.0
+    good: set[str | None] = field(default_factory=set)
+    opened: list[str | None] = field(default_factory=list)
+    closed: int = 0
+    #: Told at every pause.
+    meanwhile: Callable[[], None] = lambda: None
+
+    def pause(self, ended: threading.Event, seconds: float) -> bool:
+        self.now_s += seconds
+        self.meanwhile()
+        return ended.is_set()
+
+    def open(self, given: Credentials | None) -> Any:
+        name = given["access_key_id"] if given is not None else None
+        self.opened.append(name)
+
+        def ask(*_: Any) -> str:
+            if name not in self.good:
+                raise EXPIRED
+            return f"by {name}"
+
+        def close() -> None:
+            self.closed += 1
+
+        return SimpleNamespace(create_upload=ask, spec=None, close=close)
+
+    def renewal(self, given: Credentials | None) -> Renewal:
+        return Renewal(
+            self.open,
+            given,
+            clock=lambda: self.now_s,
+            now=lambda: BEGAN_UNIX_S + self.now_s,
+            pause=self.pause,
+        )
+
+    def store(self, given: Credentials | None) -> LimitedStore:
+        made = LimitedStore(
+            SimpleNamespace(spec=None),
+            AdaptiveLimiter(clock=lambda: self.now_s, pause=self.pause),
+            renewal=self.renewal(given),
+            clock=lambda: self.now_s,
+            pause=self.pause,
+        )
+        made.wait_for_credentials()
+        return made
+
+
+# ------------------------------------------------------------------ at 75 % of their life
+
+
+def test_they_are_asked_for_at_three_quarters_of_their_life() -> None:
+    world = World()
+    renewal = world.renewal(credentials("old", life_s=3600))
+    for now_s, is_needed in ((0.0, False), (2699.0, False), (2700.0, True), (9999.0, True)):
+        world.now_s = now_s
+        assert renewal.is_needed is is_needed
+    world.now_s = 2800.0
+    renewal.replace(credentials("new", life_s=2800 + 1000))
+    assert not renewal.is_needed
+    world.now_s = 2800 + 750.0
+    assert renewal.is_needed
+
+
+def test_the_same_ones_again_are_no_fresh_ones() -> None:
+    world = World()
+    renewal = world.renewal(credentials("old", life_s=3600))
+    world.now_s = 2700.0
+    renewal.replace(credentials("old", life_s=3600))
+    assert renewal.is_needed
+    assert world.opened == ["old"]
+
+
+@pytest.mark.parametrize("given", [credentials("static"), None])
+def test_without_an_end_that_is_known_nobody_is_asked(given: Credentials | None) -> None:
+    world = World(now_s=0.0)
+    renewal = world.renewal(given)
+    world.now_s = 1e9
+    assert not renewal.is_needed
+
+
+# ------------------------------------------------------------------ refused
+
+
+def test_what_is_refused_waits_for_those_that_are_handed_over() -> None:
+    world = World(good={"new"})
+    store = world.store(credentials("old"))
+
+    def hand_over() -> None:
+        assert store.needs_credentials
+        assert store.is_throttling, "who waits must not be taken for lost"
+        if world.now_s > 60:
+            store.renew_credentials(credentials("new"))
+
+    world.meanwhile = hand_over
+    assert store.create_upload("k") == "by new"
+    assert (store.needs_credentials, store.is_throttling) == (False, False)
+    store.close()
+    assert world.closed == 2
+
+
+def test_an_answer_from_before_the_refusal_does_not_hide_it() -> None:
+    world = World(good={"old"})
+    store = world.store(credentials("old"))
+    seen: list[bool] = []
+
+    def answer_late() -> None:
+        store._renewal.accepted()
+        seen.append(store.needs_credentials)
+        store.renew_credentials(credentials("new"))
+
+    world.good = {"new"}
+    world.meanwhile = answer_late
+    assert store.create_upload("k") == "by new"
+    assert seen == [True]
+    assert not store.needs_credentials
+
+
+def test_the_same_ones_are_tried_again_when_they_are_handed_over_again() -> None:
+    """A server whose clock was wrong takes good ones for expired."""
+    world = World()
+    store = world.store(credentials("old"))
+
+    def hand_over() -> None:
+        if world.now_s > 60:
+            world.good.add("old")
+            store.renew_credentials(credentials("old"))
+
+    world.meanwhile = hand_over
+    assert store.create_upload("k") == "by old"
+
+
+def test_the_platforms_own_are_asked_for_anew() -> None:
+    world = World(good={None})
+    store = world.store(None)
+    assert store.create_upload("k") == "by None"
+    world.good.clear()
+
+    def mend() -> None:
+        if world.now_s > 60:
+            world.good.add(None)
+
+    world.meanwhile = mend
+    assert store.create_upload("k") == "by None"
+    # Not at every look: the platform asks for fewer requests as well.
+    assert 10 <= len(world.opened) <= 15
+
+
+@pytest.mark.parametrize("given", [credentials("old"), None])
+def test_the_wait_has_an_end(given: Credentials | None) -> None:
+    world = World()
+    store = world.store(given)
+    with pytest.raises(CredentialsExpired) as caught:
+        store.create_upload("k")
+    assert not caught.value.is_permanent
+    assert world.now_s == pytest.approx(WAITS_S)
+    # Who asks later has no wait of his own.
+    with pytest.raises(CredentialsExpired):
+        store.create_upload("k")
+    assert world.now_s == pytest.approx(WAITS_S)
+
+
+def test_a_call_with_a_limit_waits_no_longer() -> None:
+    world = World()
+    store = world.store(credentials("old"))
+    with store.within(20.0), pytest.raises(CredentialsExpired):
+        store.create_upload("k")
+    assert world.now_s == pytest.approx(20.0)
+
+
+def test_nobody_waits_where_nobody_hears_that_they_are_needed() -> None:
+    world = World()
+    renewal = world.renewal(credentials("old"))
+    with pytest.raises(CredentialsExpired):
+        renewal.wait(0, EXPIRED, threading.Event())
+    assert world.now_s == 0.0
+
+
+def test_a_cancel_ends_the_wait() -> None:
+    world = World()
+    store = world.store(credentials("old"))
+    world.meanwhile = store.cancel
+    with pytest.raises(Cancelled):
+        store.create_upload("k")
+    assert world.now_s < 1.0

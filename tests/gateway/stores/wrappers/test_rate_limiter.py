@@ -1,0 +1,193 @@
+"""The rate of one bucket: it gives way once per burst, and comes back."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+from skyplane_gateway.errors import Cancelled
+from skyplane_gateway.stores import StoreSpec
+from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter, Limits, limiter_of
+
+
+@dataclass
+class VirtualTime:
+    """A clock that only waiting moves."""
+
+    now_s: float = 0.0
+    pauses_s: list[float] = field(default_factory=list)
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def pause(self, ended: threading.Event, seconds: float) -> bool:
+        self.pauses_s.append(seconds)
+        self.now_s += seconds
+        return ended.is_set()
+
+
+@pytest.fixture
+def time() -> VirtualTime:
+    return VirtualTime()
+
+
+@pytest.fixture
+def running() -> threading.Event:
+    return threading.Event()
+
+
+def limiter_in(time: VirtualTime, limits: Limits) -> AdaptiveLimiter:
+    return AdaptiveLimiter(limits, clock=time.clock, pause=time.pause)
+
+
+def ask(limiter: AdaptiveLimiter, running: threading.Event, times: int = 1) -> None:
+    for _ in range(times):
+        limiter.acquire(running)
+        limiter.succeeded()
+        limiter.release()
+
+
+def test_requests_keep_to_the_rate(time: VirtualTime, running: threading.Event) -> None:
+    limiter = limiter_in(time, Limits(ceiling=10, growth_per_s=0))
+    ask(limiter, running, 21)
+    assert time.now_s == pytest.approx(2.0)
+
+
+def test_one_burst_of_refusals_halves_the_rate_once(
+    time: VirtualTime, running: threading.Event
+) -> None:
+    limiter = limiter_in(time, Limits(ceiling=100, growth_per_s=0))
+    ask(limiter, running, 200)
+    assert time.now_s == pytest.approx(2.0, abs=0.02)
+    permits = [limiter.acquire(running) for _ in range(8)]
+    for permit in permits:
+        limiter.throttled(permit, None)
+        limiter.release()
+    assert limiter.rate_per_s == pytest.approx(50, abs=1)
+    limiter.throttled(limiter.acquire(running), None)
+    assert limiter.rate_per_s < 30
+
+
+def test_a_rate_that_is_not_used_is_halved_from_what_is(
+    time: VirtualTime, running: threading.Event
+) -> None:
+    limiter = limiter_in(time, Limits(ceiling=3500))
+    for _ in range(40):
+        ask(limiter, running)
+        time.now_s += 0.1
+    limiter.throttled(limiter.acquire(running), None)
+    assert limiter.rate_per_s == pytest.approx(5, abs=1)
+
+
+def test_the_rate_never_falls_below_its_floor(time: VirtualTime, running: threading.Event) -> None:
+    limiter = limiter_in(time, Limits(floor=2))
+    for _ in range(20):
+        limiter.throttled(limiter.acquire(running), None)
+        limiter.release()
+    assert limiter.rate_per_s == 2
+
+
+def test_success_brings_the_rate_back_to_its_ceiling(
+    time: VirtualTime, running: threading.Event
+) -> None:
+    limiter = limiter_in(time, Limits(ceiling=100, growth_per_s=10))
+    limiter.throttled(limiter.acquire(running), None)
+    limiter.release()
+    low = limiter.rate_per_s
+    before_s = time.now_s
+    while limiter.rate_per_s < 100:
+        ask(limiter, running)
+    # Growth is by time, whatever the number of requests.
+    assert time.now_s - before_s == pytest.approx((100 - low) / 10, rel=0.2)
+    ask(limiter, running, 100)
+    assert limiter.rate_per_s == 100
+
+
+def test_nobody_asks_before_the_store_allows(time: VirtualTime, running: threading.Event) -> None:
+    limiter = limiter_in(time, Limits())
+    first, second = limiter.acquire(running), limiter.acquire(running)
+    limiter.throttled(first, 7.0)
+    limiter.throttled(second, 3.0)
+    limiter.acquire(running)
+    assert time.now_s == pytest.approx(7.0, abs=0.01)
+
+
+def test_no_more_than_so_many_at_once(running: threading.Event) -> None:
+    limiter = AdaptiveLimiter(Limits(concurrent=3))
+    lock, most, now = threading.Lock(), 0, 0
+    met = threading.Barrier(3)
+
+    def one(number: int) -> None:
+        nonlocal most, now
+        limiter.acquire(running)
+        with lock:
+            now += 1
+            most = max(most, now)
+        if number < 3:
+            met.wait(10)
+        with lock:
+            now -= 1
+        limiter.release()
+
+    first = [threading.Thread(target=one, args=(number,)) for number in range(3)]
+    for thread in first:
+        thread.start()
+    for thread in first:
+        thread.join(10)
+    rest = [threading.Thread(target=one, args=(number,)) for number in range(3, 12)]
+    for thread in rest:
+        thread.start()
+    for thread in rest:
+        thread.join(10)
+    assert most == 3
+
+
+def test_who_waits_for_room_can_be_ended() -> None:
+    limiter = AdaptiveLimiter(Limits(concurrent=1))
+    limiter.acquire(threading.Event())
+    ended, raised = threading.Event(), []
+
+    def wait() -> None:
+        try:
+            limiter.acquire(ended)
+        except Cancelled as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    ended.set()
+    limiter.wake()
+    thread.join(10)
+    assert len(raised) == 1
+    limiter.release()
+    limiter.acquire(threading.Event())  # The room was not lost.
+
+
+def test_who_waits_for_the_rate_can_be_ended(time: VirtualTime) -> None:
+    ended = threading.Event()
+
+    def end(event: threading.Event, seconds: float) -> bool:
+        ended.set()
+        return True
+
+    limiter = AdaptiveLimiter(Limits(concurrent=1), clock=time.clock, pause=end)
+    limiter.throttled(limiter.acquire(ended), 60.0)
+    limiter.release()
+    with pytest.raises(Cancelled):
+        limiter.acquire(ended)
+    time.now_s = 100.0
+    limiter.acquire(threading.Event())  # The room was not lost.
+
+
+def test_transfers_of_one_bucket_share_its_limiter() -> None:
+    one = limiter_of(StoreSpec("s3", "a", "http://h", "r1"))
+    assert limiter_of(StoreSpec("s3", "a", "http://h", None, (("checksum", "none"),))) is one
+    assert limiter_of(StoreSpec("s3", "b", "http://h")) is not one
+    assert limiter_of(StoreSpec("s3", "a", "http://other")) is not one
+
+
+def test_a_file_system_is_asked_without_a_rate() -> None:
+    assert limiter_of(StoreSpec("file", "/")).rate_per_s == float("inf")
+    assert limiter_of(StoreSpec("s3", "c")).rate_per_s < float("inf")

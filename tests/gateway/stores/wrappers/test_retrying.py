@@ -1,0 +1,572 @@
+"""Patience with a store, in virtual time: what is waited out, what is not, what it costs."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from skyplane_gateway import errors
+from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.stores import Credentials, ObjectStore, StoreSpec, open_store
+from skyplane_gateway.stores.base import IF_ABSENT
+from skyplane_gateway.stores.memory import create_bucket, delete_bucket
+from skyplane_gateway.stores.s3.errors import translate
+from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter, Limits
+from skyplane_gateway.stores.wrappers.retry_policy import Patience
+from skyplane_gateway.stores.wrappers.retrying import LimitedStore, is_throttling, open_limited
+
+Failure = Callable[[], errors.StoreError]
+
+
+def slow_down(retry_after_s: float | None = None) -> Failure:
+    return lambda: errors.Throttled("slow down", retry_after_s=retry_after_s)
+
+
+def unavailable() -> errors.StoreError:
+    return errors.StoreUnavailable("try again")
+
+
+@dataclass
+class World:
+    """Virtual time, and a memory store whose requests fail as told.
+
+    Attributes:
+        before: by method, the failures of the next calls, in place of the call.
+        after: the same, once the call was carried out.
+        storm_until_s: every request before is throttled.
+        asked: method and time of every request.
+    """
+
+    inner: ObjectStore
+    now_s: float = 0.0
+    before: dict[str, list[Failure]] = field(default_factory=dict)
+    after: dict[str, list[Failure]] = field(default_factory=dict)
+    storm_until_s: float = 0.0
+    asked: list[tuple[str, float]] = field(default_factory=list)
+    ended_on_pause: bool = False
+
+    def pause(self, ended: threading.Event, seconds: float) -> bool:
+        self.now_s += seconds
+        if self.ended_on_pause:
+            ended.set()
+        return ended.is_set()
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self.inner, name)
+        if not callable(call):
+            return call
+
+        def asked(*arguments: Any, **named: Any) -> Any:
+            self.asked.append((name, self.now_s))
+            if self.now_s < self.storm_until_s:
+                raise slow_down()()
+            if failures := self.before.get(name):
+                raise failures.pop(0)()
+            answer = call(*arguments, **named)
+            if failures := self.after.get(name):
+                raise failures.pop(0)()
+            return answer
+
+        return asked
+
+    def limited(
+        self, limits: Limits | None = None, patience: Patience | None = None, fraction: float = 0.5
+    ) -> LimitedStore:
+        store: Any = self
+        return LimitedStore(
+            store,
+            AdaptiveLimiter(limits, clock=lambda: self.now_s, pause=self.pause),
+            patience=patience,
+            clock=lambda: self.now_s,
+            pause=self.pause,
+            fraction=lambda: fraction,
+        )
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    name = uuid.uuid4().hex
+    create_bucket(name)
+    yield World(open_store(StoreSpec("memory", name)))
+    delete_bucket(name)
+
+
+def read_all(store: ObjectStore, key: str, length: int, if_match: str | None) -> bytes:
+    body = bytearray()
+    buffer = memoryview(bytearray(4))
+    with store.read(key, offset=0, length=length, if_match=if_match) as reader:
+        while count := reader.readinto(buffer):
+            body += buffer[:count]
+    return bytes(body)
+
+
+# ------------------------------------------------------------------ throttling
+
+
+def test_a_storm_of_30_s_is_survived_and_the_rate_recovers(world: World) -> None:
+    limits = Limits(ceiling=100, growth_per_s=10)
+    store = world.limited(limits)
+    limiter = store._limiter
+    for number in range(200):
+        store.put(f"before/{number}", b"x")
+    assert limiter.rate_per_s == 100
+    world.storm_until_s = world.now_s + 30
+    began = len(world.asked)
+    store.put("during", b"x")
+    assert world.now_s >= world.storm_until_s
+    # A store that asks for fewer requests gets fewer: at the old rate they were 3,000.
+    assert len(world.asked) - began < 30
+    assert limiter.rate_per_s < 20
+    for number in range(2000):
+        store.put(f"after/{number}", b"x")
+    assert limiter.rate_per_s == 100
+    assert len(list(store.list(""))) == 2201
+
+
+def test_what_the_store_asks_to_wait_is_waited_by_everybody(world: World) -> None:
+    one = world.limited()
+    other = LimitedStore(one._store, one._limiter, clock=one._clock, pause=one._pause)
+    world.before["put"] = [slow_down(12.0)]
+    one.put("k", b"x")
+    other.put("l", b"x")
+    first, *rest = [at_s for _, at_s in world.asked]
+    assert first == 0
+    assert all(at_s >= 12.0 for at_s in rest)
+    assert world.now_s < 30
+
+
+def test_patience_ends(world: World) -> None:
+    store = world.limited(patience=Patience(throttle_s=60))
+    world.storm_until_s = float("inf")
+    with pytest.raises(errors.Throttled):
+        store.head("k")
+    assert 30 <= world.now_s <= 80
+
+
+def test_all_who_ask_a_store_have_one_patience_with_it(world: World) -> None:
+    """Else a million objects would each wait for as long as the first."""
+    store = world.limited(patience=Patience(throttle_s=60))
+    world.storm_until_s = 1000.0
+    for number in range(1000):
+        with pytest.raises(errors.Throttled):
+            store.put(f"k{number}", b"x")
+    assert world.now_s <= 100
+    # It is still tried now and then, so that it is noticed when it recovers.
+    assert world.asked[-1][1] >= world.now_s - 1
+    world.storm_until_s = world.now_s
+    world.now_s += 1.0
+    store.put("k", b"x")
+    # And the next storm has a patience of its own.
+    world.storm_until_s = world.now_s + 50
+    store.put("l", b"x")
+
+
+def test_patience_begins_anew_when_nobody_has_asked_for_long(world: World) -> None:
+    store = world.limited(patience=Patience(throttle_s=60))
+    world.storm_until_s = 100.0
+    with pytest.raises(errors.Throttled):
+        store.head("k")
+    world.now_s += 3600.0
+    world.storm_until_s = world.now_s + 30.0
+    store.put("k", b"x")
+
+
+def test_an_answer_that_is_no_success_ends_a_storm_as_well(world: World) -> None:
+    store = world.limited(patience=Patience(throttle_s=60))
+    for _ in range(5):
+        world.storm_until_s = world.now_s + 40.0
+        with pytest.raises(errors.NotFound):
+            store.head("k")
+
+
+def test_a_wait_longer_than_all_patience_is_not_begun(world: World) -> None:
+    store = world.limited(patience=Patience(throttle_s=60))
+    world.before["head"] = [slow_down(3600.0)]
+    with pytest.raises(errors.Throttled):
+        store.head("k")
+    assert world.now_s < 1
+
+
+def test_throttling_does_not_use_up_the_budget_of_errors(world: World) -> None:
+    store = world.limited(patience=Patience(attempts=3))
+    world.before["put"] = [unavailable, *[slow_down()] * 8, unavailable]
+    store.put("k", b"x")
+    world.before["put"] = [unavailable, *[slow_down()] * 8, unavailable, unavailable]
+    with pytest.raises(errors.StoreUnavailable):
+        store.put("k", b"x")
+
+
+# ------------------------------------------------------------------ other errors
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.PermissionDenied("no"),
+        errors.Unauthenticated("who"),
+        errors.NotFound("where"),
+        errors.InvalidKey("what"),
+        errors.ChecksumMismatch("which"),
+        errors.PreconditionFailed("when"),
+        errors.StoreError("why", is_permanent=True),
+        errors.StoreUnavailable("a certificate", is_permanent=True),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_cannot_succeed_fails_at_once(world: World, error: errors.StoreError) -> None:
+    store = world.limited()
+    world.before["put"] = [lambda: error]
+    with pytest.raises(type(error)):
+        store.put("k", b"x", precondition=IF_ABSENT)
+    assert len(world.asked) == 1
+    assert world.now_s < 0.1
+
+
+def test_other_failures_are_tried_so_often_and_with_jitter(world: World) -> None:
+    store = world.limited(patience=Patience(attempts=6, base_s=0.2, cap_s=1), fraction=1.0)
+    world.before["head"] = [unavailable] * 9
+    with pytest.raises(errors.StoreUnavailable):
+        store.head("k")
+    assert len(world.asked) == 6
+    times_s = [at_s for _, at_s in world.asked]
+    waits_s = [after - before for before, after in pairwise(times_s)]
+    assert waits_s == pytest.approx([0.2, 0.4, 0.8, 1.0, 1.0])
+
+
+def test_beginning_an_upload_is_repeated_only_when_it_surely_was_not_done(world: World) -> None:
+    store = world.limited()
+    world.before["create_upload"] = [slow_down()]
+    store.create_upload("k")
+    world.after["create_upload"] = [unavailable]
+    with pytest.raises(errors.StoreUnavailable):
+        store.create_upload("k")
+    assert len(list(store.list_uploads(""))) == 2
+
+
+def test_who_waits_can_be_ended(world: World) -> None:
+    world.ended_on_pause = True
+    world.before["head"] = [unavailable]
+    with pytest.raises(errors.Cancelled):
+        world.limited().head("k")
+    store = world.limited()
+    store.cancel()
+    with pytest.raises(errors.Cancelled):
+        store.head("k")
+
+
+def test_after_a_cancel_it_can_clear_up_for_so_long(world: World) -> None:
+    store = world.limited()
+    store.put("k", b"x")
+    store.cancel()
+    with pytest.raises(errors.Cancelled):
+        store.delete("k")
+    store.reopen(20.0)
+    store.delete("k")
+    began_s = world.now_s
+    world.storm_until_s = began_s + 600
+    for number in range(100):
+        with pytest.raises(errors.Throttled):
+            store.delete(f"k{number}")
+    assert world.now_s <= began_s + 20
+
+
+def test_a_wait_that_was_cancelled_does_not_go_on_when_it_is_opened_again(world: World) -> None:
+    store = world.limited()
+    world.before["head"] = [unavailable]
+    pause = world.pause
+
+    def cancelled_meanwhile(ended: threading.Event, seconds: float) -> bool:
+        store.cancel()
+        store.reopen(20.0)
+        return pause(ended, seconds)
+
+    store._pause = cancelled_meanwhile
+    with pytest.raises(errors.Cancelled):
+        store.head("k")
+    assert len(world.asked) == 1
+
+
+def test_within_bounds_what_is_asked_altogether(world: World) -> None:
+    store = world.limited()
+    world.storm_until_s = 100.0
+    with store.within(20.0), pytest.raises(errors.Throttled):
+        store.put("k", b"x")
+    assert world.now_s <= 20.0
+    with store.within(20.0), pytest.raises(errors.Throttled):
+        store.put("k", b"x")
+    assert world.now_s <= 40.0
+    store.put("k", b"x")
+    assert world.now_s >= 100.0
+
+
+def test_nobody_begins_a_wait_that_is_longer_than_his_patience(world: World) -> None:
+    """A long Retry-After holds for all, also for those who come later."""
+    one = world.limited()
+    other = LimitedStore(one._store, one._limiter, clock=one._clock, pause=one._pause)
+    world.before["put"] = [slow_down(3600.0)]
+    with pytest.raises(errors.Throttled):
+        one.put("k", b"x")
+    with pytest.raises(errors.Throttled):
+        other.put("l", b"x")
+    assert len(world.asked) == 1
+    assert world.now_s < 1
+
+
+def test_it_is_known_for_a_while_that_the_bucket_throttles(world: World) -> None:
+    store = world.limited()
+    store.put("k", b"x")
+    assert not is_throttling(store)
+    world.before["put"] = [slow_down(5.0)]
+    store.put("k", b"x")
+    assert is_throttling(store)
+    assert not is_throttling(world.inner)
+    world.now_s += 60.0
+    assert not is_throttling(store)
+
+
+# ------------------------------------------------------------------ answers that are lost
+
+
+def test_a_write_is_not_refused_for_itself(world: World) -> None:
+    store = world.limited()
+    world.after["put"] = [unavailable]
+    assert store.put("k", b"body", precondition=IF_ABSENT).size_bytes == 4
+    assert [name for name, _ in world.asked] == ["put", "put", "head", "read"]
+
+
+@pytest.mark.parametrize("there", [b"else", b"longer than it", b""])
+def test_a_write_is_refused_for_somebody_elses(world: World, there: bytes) -> None:
+    world.inner.put("k", there)
+    world.before["put"] = [unavailable]
+    with pytest.raises(errors.PreconditionFailed):
+        world.limited().put("k", b"body", precondition=IF_ABSENT)
+
+
+def test_an_equal_object_that_was_there_before_is_refused(world: World) -> None:
+    world.inner.put("k", b"body")
+    with pytest.raises(errors.PreconditionFailed):
+        world.limited().put("k", b"body", precondition=IF_ABSENT)
+    assert [name for name, _ in world.asked] == ["put"]
+
+
+def test_a_look_that_fails_decides_nothing(world: World) -> None:
+    store = world.limited()
+    world.after["put"] = [unavailable]
+    world.before["head"] = [unavailable]
+    assert store.put("k", b"body", precondition=IF_ABSENT).size_bytes == 4
+
+
+def test_a_completion_whose_answer_is_lost_is_completed_once(world: World) -> None:
+    store = world.limited()
+    upload_id = store.create_upload("k")
+    part = store.put_part("k", upload_id, 1, b"body", offset=0, crc32c=crc32c(b"body"))
+    world.after["complete_upload"] = [unavailable, slow_down()]
+    done = store.complete_upload("k", upload_id, [part], precondition=IF_ABSENT, size_bytes=4)
+    assert done.etag == world.inner.head("k").etag
+
+
+# ------------------------------------------------------------------ bodies and listings
+
+
+class Breaking:
+    """A reader that breaks after so many bytes."""
+
+    def __init__(self, reader: Any, left: int) -> None:
+        self._reader, self._left = reader, left
+        self.attributes = reader.attributes
+        self.not_carried = reader.not_carried
+
+    def readinto(self, buffer: memoryview) -> int:
+        if self._left == 0:
+            raise unavailable()
+        count: int = self._reader.readinto(buffer[: self._left])
+        self._left -= count
+        return count
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def break_bodies(world: World, monkeypatch: pytest.MonkeyPatch, lengths: list[int]) -> None:
+    read = world.inner.read
+
+    def breaking(key: str, **named: Any) -> Any:
+        found = read(key, **named)
+        return Breaking(found, lengths.pop(0)) if lengths else found
+
+    monkeypatch.setattr(world.inner, "read", breaking)
+
+
+def test_a_pinned_body_goes_on_where_it_broke(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = world.inner.put("k", b"0123456789")
+    break_bodies(world, monkeypatch, [3, 0, 5])
+    assert read_all(world.limited(), "k", 10, info.etag) == b"0123456789"
+
+
+def test_a_body_that_is_not_pinned_is_not_patched_together(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.inner.put("k", b"0123456789")
+    break_bodies(world, monkeypatch, [3])
+    with pytest.raises(errors.StoreUnavailable):
+        read_all(world.limited(), "k", 10, None)
+
+
+def test_a_body_of_another_version_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = world.inner.put("k", b"0123456789")
+    break_bodies(world, monkeypatch, [3])
+    store = world.limited()
+    with store.read("k", offset=0, length=10, if_match=info.etag) as reader:
+        assert reader.readinto(memoryview(bytearray(10))) == 3
+        world.inner.put("k", b"abcdefghij")
+        with pytest.raises(errors.PreconditionFailed):
+            reader.readinto(memoryview(bytearray(10)))
+
+
+def test_bodies_that_break_for_ever_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = world.inner.put("k", b"0123456789")
+    break_bodies(world, monkeypatch, [1] * 10)
+    with pytest.raises(errors.StoreUnavailable):
+        read_all(world.limited(), "k", 10, info.etag)
+
+
+def test_a_body_keeps_its_place_until_it_is_closed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = world.inner.put("k", b"0123456789")
+    break_bodies(world, monkeypatch, [3])
+    store = world.limited(Limits(concurrent=2))
+    limiter = store._limiter
+    reader = store.read("k", offset=0, length=10, if_match=info.etag)
+    assert limiter.under_way == 1
+    while reader.readinto(memoryview(bytearray(10))):
+        assert limiter.under_way == 1
+    reader.close()
+    reader.close()
+    assert limiter.under_way == 0
+    world.before["read"] = [lambda: errors.NotFound("gone")]
+    with pytest.raises(errors.NotFound):
+        store.read("k", offset=0, length=10, if_match=None)
+    assert limiter.under_way == 0
+
+
+def test_a_listing_goes_on_after_the_last_key(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{number:04d}" for number in range(2500)]
+    for name in names:
+        world.inner.put(name, b"")
+    found = world.inner.list
+    breaks = [1200, 0, 700]
+
+    def breaking(
+        prefix: str, *, start_after: str | None = None, wants: Any = None
+    ) -> Iterator[Any]:
+        left = breaks.pop(0) if breaks else 10_000
+        for row in found(prefix, start_after=start_after):
+            if left == 0:
+                raise unavailable()
+            left -= 1
+            yield row
+
+    monkeypatch.setattr(world.inner, "list", breaking)
+    assert [info.key for info in world.limited().list("")] == names
+
+
+def test_a_listing_that_cannot_be_relied_on_is_not_mended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(prefix: str, *, start_after: str | None = None, wants: Any = None) -> Iterator[Any]:
+        yield from world.inner.list_uploads("")
+        raise errors.StoreError("a repeated token")
+
+    monkeypatch.setattr(world.inner, "list", broken)
+    with pytest.raises(errors.StoreError, match="repeated token"):
+        list(world.limited().list(""))
+
+
+def test_open_uploads_are_told_once_each(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = {world.inner.create_upload(f"{number:04d}") for number in range(1100)}
+    found = world.inner.list_uploads
+    breaks = [1050]
+
+    def breaking(prefix: str) -> Iterator[Any]:
+        left = breaks.pop(0) if breaks else 10_000
+        for row in found(prefix):
+            if left == 0:
+                raise unavailable()
+            left -= 1
+            yield row
+
+    monkeypatch.setattr(world.inner, "list_uploads", breaking)
+    told = [info.upload_id for info in world.limited().list_uploads("")]
+    assert len(told) == 1100
+    assert set(told) == ids
+
+
+# ------------------------------------------------------------------ real answers
+
+
+def failure(code: str) -> bytes:
+    return f"<Error><Code>{code}</Code><Message>m</Message></Error>".encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "headers", "wanted_s"),
+    [
+        (503, "SlowDown", {"Retry-After": "7"}, 7.0),
+        (429, "TooManyRequests", {"Retry-After": "0"}, 0.0),
+        (429, "", {"Retry-After": "2"}, 2.0),
+        (503, "ServiceUnavailable", {"Retry-After": "4"}, 4.0),
+        (503, "SlowDown", {}, None),
+        (503, "SlowDown", {"Retry-After": "soon"}, None),
+    ],
+)
+def test_retry_after_is_read_from_the_answer(
+    scripted: Any, reply: Any, status: int, code: str, headers: dict[str, str], wanted_s: float
+) -> None:
+    store = scripted.open(reply(status, failure(code), headers), attempts="1")
+    with pytest.raises(errors.Throttled) as caught:
+        store.put("k", b"x")
+    assert caught.value.retry_after_s == wanted_s
+    assert len(scripted.requests) == 1
+
+
+def test_a_date_to_retry_after_counts_from_the_answers_own() -> None:
+    headers = {
+        "date": "Tue, 02 Jan 2024 03:04:05 GMT",
+        "retry-after": "Tue, 02 Jan 2024 03:04:35 GMT",
+    }
+    answer: Any = {
+        "Error": {"Code": "SlowDown"},
+        "ResponseMetadata": {"HTTPStatusCode": 503, "HTTPHeaders": headers},
+    }
+    found = translate(ClientError(answer, "PutObject"), "writing")
+    assert isinstance(found, errors.Throttled)
+    assert found.retry_after_s == 30.0
+
+
+def test_the_limited_store_is_the_only_one_that_tries_again(scripted: Any, reply: Any) -> None:
+    etag = '"e"'
+    scripted.replies += [
+        reply(503, failure("SlowDown"), {"Retry-After": "0"}),
+        reply(500, failure("InternalError")),
+        reply(200, headers={"ETag": etag}),
+    ]
+    keys = {"access_key_id": "test", "secret_access_key": "test"}
+    store = open_limited(scripted.spec(), Credentials(keys))
+    assert store.put("k", b"x").etag == etag
+    assert store.spec == scripted.spec()
+    store.close()
+    assert len(scripted.requests) == 3

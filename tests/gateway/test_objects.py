@@ -1,0 +1,38 @@
+"""The size of parts."""
+
+from __future__ import annotations
+
+import pytest
+
+from skyplane_gateway.objects import MIB, StoreCapabilities
+
+
+def _capabilities(min_part_bytes: int = 1, max_parts: int = 10_000) -> StoreCapabilities:
+    return StoreCapabilities(
+        trusts_checksum=True,
+        ordered_listing=True,
+        supports_metadata=True,
+        min_part_bytes=min_part_bytes,
+        max_part_bytes=5 * 1024 * MIB,
+        max_parts=max_parts,
+        max_object_bytes=5 * 1024 * 1024 * MIB,
+    )
+
+
+@pytest.mark.parametrize(
+    ("object_bytes", "wanted_bytes", "min_part_bytes", "part_bytes"),
+    [
+        (100_000, 32_768, 1, 32_768),
+        (100 * MIB, 16 * MIB, 5 * MIB, 16 * MIB),
+        (100 * MIB, 1 * MIB, 5 * MIB, 5 * MIB),
+        (10_000 * 16 * MIB, 16 * MIB, 5 * MIB, 16 * MIB),
+        (10_000 * 16 * MIB + 1, 16 * MIB, 5 * MIB, 17 * MIB),
+        (0, 16 * MIB, 5 * MIB, 16 * MIB),
+    ],
+)
+def test_parts_are_as_wanted_unless_the_store_needs_larger_ones(
+    object_bytes: int, wanted_bytes: int, min_part_bytes: int, part_bytes: int
+) -> None:
+    found = _capabilities(min_part_bytes).part_bytes(object_bytes, wanted_bytes)
+    assert found == part_bytes
+    assert -(-object_bytes // found) <= 10_000

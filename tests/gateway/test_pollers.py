@@ -1,0 +1,24 @@
+"""Who polls a transfer, and for how long that counts."""
+
+from __future__ import annotations
+
+from skyplane_gateway.pollers import FOLLOWS_FOR_S, Followers
+
+KEY = "57" * 16
+
+
+def test_a_session_follows_until_it_says_otherwise_or_falls_silent() -> None:
+    now_s = 0.0
+    followers = Followers(lambda: now_s)
+    for session in ("one", "other", ""):
+        followers.note(KEY, session)
+    assert followers.count(KEY) == 2
+    followers.forget(KEY, "one")
+    followers.forget(KEY, "one")
+    assert (followers.count(KEY), followers.count("another")) == (1, 0)
+    now_s = FOLLOWS_FOR_S / 2
+    followers.note(KEY, "one")
+    now_s = FOLLOWS_FOR_S
+    assert followers.count(KEY) == 1
+    now_s = 2 * FOLLOWS_FOR_S
+    assert followers.count(KEY) == 0

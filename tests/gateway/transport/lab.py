@@ -1,0 +1,252 @@
+"""Gateways that have links and nothing else, over real sockets: for the tests of links."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import selectors
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from skyplane_gateway.config import Route, Topology
+from skyplane_gateway.protocol import (
+    ChunkFramer,
+    ChunkId,
+    ChunkManifest,
+    Connection,
+    FrameHeader,
+    Identity,
+    PartEntry,
+    RawFrame,
+    RawReceipt,
+    Receipt,
+    ReceiptHeader,
+    ReceiptStatus,
+    Side,
+    seal_receipt,
+)
+from skyplane_gateway.transport.link import Link
+from skyplane_gateway.transport.router import Routes
+
+FLEET, TRANSFER = bytes(8), bytes(16)
+HOST = "127.0.0.1"
+
+#: What a loopback connection takes at most to bring what was sent, with a margin.
+_PATIENCE_S = 0.001
+
+
+#: Every name that a gateway of these tests has.
+_NAMES = ("a", "b", "c", "d", "r", "s", "nobody")
+
+
+def hello_key(one: str, other: str, secret: str = "ours") -> bytes:
+    """What two gateways share and no third one has."""
+    return hashlib.sha256(repr((secret, sorted((one, other)))).encode()).digest()
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Waits for sockets in earnest, but briefly; the rest of the wait is skipped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skipped_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or timeout <= _PATIENCE_S:
+            return super().select(timeout)
+        found = super().select(_PATIENCE_S)
+        if not found:
+            self.skipped_s += timeout - _PATIENCE_S
+        return found
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """Real sockets and a clock that jumps to the next timer when nobody has anything to do."""
+
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return super().time() + self._jumping.skipped_s
+
+
+def run_jumping(scenario: Coroutine[Any, Any, None]) -> None:
+    """As asyncio.run, on a `JumpingLoop`."""
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        runner.run(scenario)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the event loop run until it holds; a hang ends with pytest's own guard."""
+    is_jumping = isinstance(asyncio.get_running_loop(), JumpingLoop)
+    while not condition():  # noqa: ASYNC110 - nobody inside tells us
+        await asyncio.sleep(0.2 if is_jumping else 0.002)
+
+
+class Gateway:
+    """One end of links: its routes, a listener, and what it was told."""
+
+    def __init__(self, node: str, secret: str = "ours", **settings: Any) -> None:
+        self.node = node
+        self.frames: list[FrameHeader] = []
+        self.receipts: list[ReceiptHeader] = []
+        self.down: list[tuple[int, str]] = []
+        self.up: list[int] = []
+        #: "up" and "down", in the order in which they were told.
+        self.news: list[str] = []
+        self.routes = Routes(
+            node,
+            Identity(FLEET, node, {peer: hello_key(node, peer, secret) for peer in _NAMES}),
+            lambda header, _: self.frames.append(header),
+            lambda header, _: self.receipts.append(header),
+            self._went_down,
+            on_up=self._came_up,
+            **settings,
+        )
+        self.server: asyncio.Server | None = None
+
+    def _went_down(self, number: int, reason: str) -> None:
+        self.down.append((number, reason))
+        self.news.append("down")
+
+    def _came_up(self, number: int) -> None:
+        self.up.append(number)
+        self.news.append("up")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        assert self.server is not None
+        port: int = self.server.sockets[0].getsockname()[1]
+        return HOST, port
+
+    async def listen(self, port: int = 0) -> None:
+        loop = asyncio.get_running_loop()
+        self.server = await loop.create_server(self.routes.accept, HOST, port)
+
+    def end(self) -> None:
+        self.routes.close()
+        if self.server is not None:
+            self.server.close()
+
+    def crash(self) -> None:
+        """As the kernel ends a process: every connection breaks, without a word."""
+        assert self.server is not None
+        self.server.close()
+        held = self.routes._builder._held
+        for lane in self.routes._lanes.values():
+            lane.is_ended = True
+            held += lane.tear_down()
+        for link in (*held,):
+            link.abort("killed")
+
+
+Fleet = dict[str, Gateway]
+
+
+@asynccontextmanager
+async def fleet_of(*nodes: str, **settings: Any) -> AsyncIterator[Fleet]:
+    gateways = {node: Gateway(node, **settings) for node in nodes}
+    try:
+        for gateway in gateways.values():
+            await gateway.listen()
+        yield gateways
+    finally:
+        for gateway in gateways.values():
+            gateway.end()
+        await asyncio.sleep(0)
+
+
+def topology(fleet: Fleet, *routes: Route) -> Topology:
+    addresses = {node: gateway.address for node, gateway in fleet.items()}
+    return Topology(routes, addresses, addresses)
+
+
+def apply(fleet: Fleet, wanted: Topology, *nodes: str) -> None:
+    for node in nodes or fleet:
+        fleet[node].routes.apply(wanted, HOST)
+
+
+async def revive(fleet: Fleet, node: str, wanted: Topology) -> None:
+    """Another process in place of one that crashed, at the same address."""
+    port = wanted.data_addresses[node][1]
+    fleet[node] = Gateway(node)
+    await fleet[node].listen(port)
+    apply(fleet, wanted, node)
+
+
+def cut(gateway: Gateway, route: int = 0, index: int = 0) -> None:
+    """Break one connection of a route there, as the network does."""
+    lane = gateway.routes._lanes[route]
+    (*lane.upstream, *lane.downstream)[index].abort("cut by the test")
+
+
+async def connected(fleet: Fleet) -> None:
+    await until(lambda: all(gateway.routes.is_connected for gateway in fleet.values()))
+
+
+_numbers = itertools.count(1)
+
+
+def frame(route: int = 0, payload: bytes = b"data") -> RawFrame:
+    chunk = ChunkId(FLEET, TRANSFER, 1, route, 1, next(_numbers))
+    manifest = ChunkManifest(len(payload), PartEntry("k", "u", 1, 0))
+    (made,) = ChunkFramer(chunk, manifest).feed(payload)
+    return made
+
+
+def receipt_for(header: FrameHeader) -> RawReceipt:
+    receipt = Receipt(1, ReceiptStatus.REFUSED, code="x", message="m", is_permanent=False)
+    return seal_receipt(ChunkId.of(header).receipt(), receipt)
+
+
+async def there_and_back(source: Gateway, sink: Gateway, route: int = 0) -> None:
+    before, answered = len(sink.frames), len(source.receipts)
+    await source.routes.send_frame(frame(route))
+    await until(lambda: len(sink.frames) > before)
+    sink.routes.send_receipt(receipt_for(sink.frames[-1]))
+    await until(lambda: len(source.receipts) > answered)
+
+
+async def dial(
+    target: Gateway,
+    node: str,
+    route: int,
+    side: Side = Side.UPSTREAM,
+    key: bytes | None = None,
+    nonce: bytes = bytes(16),
+) -> str:
+    """Dial as `node`; why the connection ended, or nothing while it lives.
+
+    Args:
+        key: in place of the one that `node` shares with the target.
+    """
+    ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    class Owner:
+        def link_greeted(self, _: Link) -> bool:
+            return True
+
+        def link_established(self, *_: Any) -> None: ...
+
+        def link_frame(self, *_: Any) -> None: ...
+
+        def link_receipt(self, *_: Any) -> None: ...
+
+        def link_writable(self, *_: Any) -> None: ...
+
+        def link_lost(self, _: Link, reason: str) -> None:
+            ended.set_result(reason)
+
+    connection = Connection.dial(
+        Identity(FLEET, node, {target.node: key or hello_key(node, target.node)}),
+        route=route,
+        side=side,
+        nonce=nonce,
+        expected_peer=target.node,
+    )
+    loop = asyncio.get_running_loop()
+    await loop.create_connection(lambda: Link(connection, Owner()), *target.address)
+    return await ended

@@ -1,0 +1,135 @@
+"""Whatever breaks in whichever order: both ends agree in the end, and no frame comes twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.gateway.transport.lab import (
+    Fleet,
+    apply,
+    connected,
+    fleet_of,
+    frame,
+    revive,
+    run_jumping,
+    there_and_back,
+    topology,
+    until,
+)
+
+from skyplane_gateway.config import Route
+from skyplane_gateway.errors import GatewayLost
+
+NODES = ("a", "r", "b")
+node = st.sampled_from(NODES)
+
+#: What can happen: how, where, and to which connection.
+events = st.one_of(
+    st.tuples(st.just("cut"), node, st.integers(0, 3)),
+    st.tuples(st.just("cut all"), node, st.just(0)),
+    st.tuples(st.just("kill"), node, st.just(0)),
+    st.tuples(st.just("apply again"), node, st.just(0)),
+    st.tuples(st.just("send"), st.just("a"), st.integers(1, 5)),
+    # In hundredths of a second: from within a handshake to the longest pause.
+    st.tuples(st.just("wait"), st.just("a"), st.sampled_from([0, 1, 3, 10, 100, 1100])),
+)
+
+
+class Play:
+    """A fleet of one route to which things happen."""
+
+    def __init__(self, fleet: Fleet, route: Route) -> None:
+        self.fleet = fleet
+        self.wanted = topology(fleet, route)
+        self.arrived: Counter[int] = Counter()
+
+    async def event(self, kind: str, at: str, count: int) -> None:
+        lane = self.fleet[at].routes._lanes[0]
+        links = [*lane.upstream, *lane.downstream]
+        if kind == "cut" and links:
+            links[count % len(links)].abort("cut by the test")
+        elif kind == "cut all":
+            for link in links:
+                link.abort("cut by the test")
+        elif kind == "kill":
+            self.collect()
+            self.fleet[at].crash()
+            await asyncio.sleep(0)
+            await revive(self.fleet, at, self.wanted)
+        elif kind == "apply again":
+            apply(self.fleet, self.wanted, at)
+        elif kind == "send":
+            await self.send(count)
+        elif kind == "wait":
+            await asyncio.sleep(count / 100)
+
+    async def send(self, count: int) -> None:
+        for _ in range(count):
+            try:
+                async with asyncio.timeout(1.0):
+                    await self.fleet["a"].routes.send_frame(frame())
+            except (GatewayLost, TimeoutError):
+                return
+
+    def collect(self) -> None:
+        self.arrived.update(header.chunk for header in self.fleet["b"].frames)
+        self.fleet["b"].frames.clear()
+
+
+def connections(fleet: Fleet, upper: str, lower: str) -> tuple[set[object], set[object]]:
+    """The connections of a hop, as each of its ends has them."""
+
+    def ends(node: str, *, is_below: bool) -> set[object]:
+        lane = fleet[node].routes._lanes[0]
+        found: set[object] = set()
+        for link in lane.downstream if is_below else lane.upstream:
+            assert link._transport is not None
+            pair = (
+                link._transport.get_extra_info("sockname"),
+                link._transport.get_extra_info("peername"),
+            )
+            found.add(frozenset(pair))
+        return found
+
+    return ends(upper, is_below=True), ends(lower, is_below=False)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+@given(
+    happenings=st.lists(events, max_size=14),
+    dialled_by_downstream=st.sampled_from([(), (0,), (1,), (0, 1)]),
+)
+def test_both_ends_agree_and_no_frame_comes_twice(
+    happenings: list[tuple[str, str, int]], dialled_by_downstream: tuple[int, ...]
+) -> None:
+    async def scenario() -> None:
+        async with fleet_of(*NODES) as fleet:
+            play = Play(fleet, Route(0, NODES, (2, 2), 1.0, dialled_by_downstream))
+            apply(fleet, play.wanted)
+            await connected(fleet)
+            for happening in happenings:
+                await play.event(*happening)
+            # Half-open connections and late goodbyes come to their end.
+            await asyncio.sleep(60)
+            await connected(fleet)
+            await until(lambda: all(not g.routes._builder._held for g in fleet.values()))
+            for upper, lower in (("a", "r"), ("r", "b")):
+                mine, theirs = connections(fleet, upper, lower)
+                assert mine == theirs
+                assert len(mine) == 2
+            for gateway in fleet.values():
+                # Down and up take turns; a process that was born into trouble begins with down.
+                turns = zip(gateway.news, gateway.news[1:], strict=False)
+                assert all(before != after for before, after in turns)
+                assert gateway.news[-1] == "up"
+                assert not gateway.routes._lanes[0].dials
+            await there_and_back(fleet["a"], fleet["b"])
+            play.collect()
+            assert set(play.arrived.values()) == {1}
+
+    run_jumping(scenario())

@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skyplane_orchestration.errors import GridInvalid, UnknownRegion
+from skyplane_orchestration.grids import Grid, load_grid, pairwise_distance_km
+from skyplane_orchestration.grids.geography import GridRegion
+from skyplane_orchestration.grids.price_rules import billed_price
+from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
+
+SMALL = {
+    "throughput.csv": (
+        "src,dst,gbps\naws:us-east-1,gcp:us-east1,4.5\ngcp:us-east1,aws:us-east-1,6\n"
+    ),
+}
+
+
+def write_grid(directory: Path, files: Mapping[str, str]) -> Path:
+    for name, text in files.items():
+        (directory / name).write_text(text, encoding="utf-8")
+    return directory
+
+
+@pytest.fixture(scope="session")
+def measured(shared_dir: Path) -> Path:
+    """The public measurement of January 2022, over 63 regions."""
+    return shared_dir / "grids" / "skyplane-2022-01"
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Grid:
+    return load_grid()
+
+
+# ---------------------------------------------------------------- the shipped grid
+
+
+def test_the_shipped_grid_knows_135_regions(shipped: Grid) -> None:
+    assert Counter(region.cloud for region in shipped.regions) == {
+        "aws": 36,
+        "gcp": 43,
+        "azure": 56,
+    }
+    assert load_grid("shipped") is shipped
+
+
+def test_every_shipped_edge_has_a_rate_and_a_price_and_neither_was_measured(shipped: Grid) -> None:
+    off_diagonal = ~np.eye(len(shipped.regions), dtype=bool)
+    assert (shipped.throughput_gbps[off_diagonal] > 0).all()
+    assert (shipped.usd_per_gb[off_diagonal] > 0).all()
+    assert not shipped.measured.any()
+    assert set(np.unique(shipped.price_source)) == {"rules"}
+
+
+def test_shipped_rates_are_what_a_pair_of_default_instances_can_do(shipped: Grid) -> None:
+    for row, src in enumerate(shipped.regions):
+        for column, dst in enumerate(shipped.regions[:20]):
+            rate = shipped.throughput_gbps[row, column]
+            assert rate <= shipped.instance_type(src.cloud).egress_gbps
+            assert rate <= shipped.instance_type(dst.cloud).ingress_gbps
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "per_gib"),
+    [
+        ("aws:us-east-1", "aws:us-east-2", 0.01),
+        ("aws:us-east-1", "aws:ap-south-1", 0.02),
+        ("aws:ap-south-1", "aws:us-east-1", 0.086),
+        ("aws:af-south-1", "gcp:us-east1", 0.154),
+        ("gcp:us-east1", "gcp:us-west1", 0.02),
+        ("gcp:us-east1", "gcp:europe-west1", 0.05),
+        ("gcp:us-east1", "gcp:asia-east1", 0.08),
+        ("gcp:us-east1", "aws:ap-southeast-2", 0.19),
+        ("gcp:us-east1", "aws:us-east-1", 0.12),
+        ("azure:eastus", "azure:westus", 0.02),
+        ("azure:eastus", "azure:uksouth", 0.05),
+        ("azure:brazilsouth", "azure:chilecentral", 0.16),
+        ("azure:uksouth", "aws:eu-west-2", 0.087),
+    ],
+)
+def test_published_prices_come_out_as_billed(
+    shipped: Grid, src: str, dst: str, per_gib: float
+) -> None:
+    regions = (shipped.regions[shipped.index_of(src)], shipped.regions[shipped.index_of(dst)])
+    rules = shipped.price_document["clouds"][src.partition(":")[0]]
+    assert billed_price(rules, *regions) == per_gib
+    assert shipped.egress_price(src, dst) == pytest.approx(usd_per_gib_to_usd_per_gb(per_gib))
+
+
+def test_bytes_that_leave_for_this_machine_pay_the_internet_and_those_that_come_pay_nothing(
+    shipped: Grid,
+) -> None:
+    assert shipped.egress_price("aws:us-east-1", "local:here") == pytest.approx(
+        usd_per_gib_to_usd_per_gb(0.09)
+    )
+    assert shipped.egress_price("local:here", "aws:us-east-1") == 0
+
+
+def test_the_arrays_cannot_be_written_to(shipped: Grid) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        shipped.usd_per_gb[0, 1] = 0.0
+
+
+def test_an_unknown_region_is_refused_with_the_nearest_names(shipped: Grid) -> None:
+    with pytest.raises(UnknownRegion, match=r"did you mean aws:us-east-1"):
+        shipped.index_of("aws:us-east1")
+
+
+def test_an_unknown_instance_type_is_refused_with_those_there_are(shipped: Grid) -> None:
+    assert shipped.instance_type("aws").name == "c6in.xlarge"
+    assert shipped.instance_type("aws", "m5.8xlarge").vcpus == 32
+    with pytest.raises(GridInvalid, match=r"c6in\.xlarge"):
+        shipped.instance_type("aws", "m5.nano")
+
+
+# ---------------------------------------------------------------- against measurements
+
+
+def test_the_measured_grid_is_taken_as_it_is(measured: Path) -> None:
+    grid = load_grid(measured)
+    edge = grid.index_of("aws:af-south-1"), grid.index_of("aws:ap-east-1")
+    assert (grid.name, grid.as_of, len(grid.regions)) == ("skyplane-2022-01", "2022-01-29", 63)
+    assert grid.throughput_gbps[edge] == 2.566
+    assert grid.usd_per_gb[edge] == 0.147
+    assert grid.price_source[edge] == "table"
+    assert grid.measured.sum() == 63 * 62
+    assert grid.instance_type("gcp").name == "n2-standard-32"
+
+
+def test_the_rules_reproduce_every_published_price_of_aws(shipped: Grid, measured: Path) -> None:
+    with (measured / "price.csv").open(encoding="utf-8") as stream:
+        published = [row for row in csv.DictReader(stream) if row["src"].startswith("aws:")]
+    wrong = [
+        row
+        for row in published
+        if not math.isclose(
+            billed_price(
+                shipped.price_document["clouds"]["aws"],
+                shipped.regions[shipped.index_of(row["src"])],
+                shipped.regions[shipped.index_of(row["dst"])],
+            ),
+            float(row["usd_per_gb"]),
+        )
+    ]
+    assert len(published) == 1302
+    assert wrong == []
+
+
+def test_the_model_is_within_a_tenth_of_half_the_measurements(
+    shipped: Grid, measured: Path
+) -> None:
+    grid = load_grid(measured)
+    place = [shipped.index_of(tag) for tag in grid.tags]
+    modelled = shipped.throughput_gbps[np.ix_(place, place)]
+    caps = np.array([shipped.instance_type(region.cloud).egress_gbps for region in grid.regions])
+    real = np.minimum(grid.throughput_gbps, caps[:, None])
+    off_diagonal = ~np.eye(len(place), dtype=bool)
+    error = np.abs(modelled / real - 1.0)[off_diagonal]
+    assert np.median(error) < 0.1
+
+
+# ---------------------------------------------------------------- completion
+
+
+def test_what_is_missing_is_completed_and_marked(tmp_path: Path) -> None:
+    files = {
+        "regions.csv": "region\naws:us-east-1\ngcp:us-east1\nazure:eastus\n",
+        **SMALL,
+        "price.csv": "src,dst,usd_per_gb\naws:us-east-1,gcp:us-east1,0.5\n",
+        "grid.json": json.dumps({"name": "mine", "as_of": "2026-01-01", "notes": "one"}),
+    }
+    grid = load_grid(write_grid(tmp_path, files))
+    aws, gcp, azure = (grid.index_of(tag) for tag in grid.tags)
+    assert (grid.name, grid.as_of, grid.notes) == ("mine", "2026-01-01", ("one",))
+    assert grid.throughput_gbps[aws, gcp] == 4.5
+    assert grid.measured[aws, gcp]
+    assert grid.throughput_gbps[aws, azure] > 0
+    assert not grid.measured[aws, azure]
+    assert grid.usd_per_gb[aws, gcp] == 0.5
+    assert grid.price_source[aws, gcp] == "table"
+    assert grid.usd_per_gb[gcp, aws] == pytest.approx(usd_per_gib_to_usd_per_gb(0.12))
+    assert grid.price_source[gcp, aws] == "rules"
+    assert grid.regions[azure].country == "US"
+    assert grid.rtt_ms[aws, gcp] > 0
+    assert not grid.rtt_measured.any()
+
+
+def test_a_rate_of_zero_is_a_measurement_that_there_is_no_such_edge(tmp_path: Path) -> None:
+    rows = "src,dst,gbps\naws:us-east-1,gcp:us-east1,0\ngcp:us-east1,aws:us-east-1,6\n"
+    grid = load_grid(write_grid(tmp_path, {"throughput.csv": rows}))
+    assert grid.throughput_gbps[0, 1] == 0
+    assert grid.measured[0, 1]
+
+
+def test_a_region_that_nobody_knows_needs_prices_and_limits_and_then_is_fine(
+    tmp_path: Path,
+) -> None:
+    files = {"throughput.csv": "src,dst,gbps\nlocal:a,local:b,2\nlocal:b,local:a,2\n"}
+    grid = load_grid(write_grid(tmp_path, files))
+    assert grid.usd_per_gb[0, 1] == 0
+    unknown = {"throughput.csv": "src,dst,gbps\naws:mars-1,aws:us-east-1,2\n"}
+    with pytest.raises(GridInvalid, match=r"aws:mars-1.*price\.csv"):
+        load_grid(write_grid(tmp_path, unknown))
+
+
+def test_distance_is_great_circle() -> None:
+    quarter = [GridRegion("aws:a", latitude=0, longitude=0), GridRegion("aws:b", latitude=90)]
+    quarter[1] = GridRegion("aws:b", latitude=90, longitude=45)
+    distance = pairwise_distance_km(quarter)
+    assert distance[0, 1] == pytest.approx(10007.5, rel=1e-3)
+    assert distance[0, 0] == 0
+
+
+# ---------------------------------------------------------------- refusal
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        (
+            "throughput.csv",
+            "src,dst\naws:us-east-1,gcp:us-east1\n",
+            r"throughput\.csv row 1: .*gbps",
+        ),
+        (
+            "throughput.csv",
+            "src,dst,gbps\naws:us-east-1,gcp:us-east1,4\nmoon,gcp:us-east1,4\n",
+            r"throughput\.csv row 3: .*'moon'",
+        ),
+        (
+            "throughput.csv",
+            "src,dst,gbps\naws:us-east-1,gcp:us-east1,-4\n",
+            r"throughput\.csv row 2: gbps is '-4'",
+        ),
+        (
+            "throughput.csv",
+            "src,dst,gbps\naws:us-east-1,gcp:us-east1,nan\n",
+            r"throughput\.csv row 2: gbps is 'nan'",
+        ),
+        (
+            "throughput.csv",
+            "src,dst,gbps\naws:us-east-1,gcp:us-east1\n",
+            r"throughput\.csv row 2: the number of fields",
+        ),
+        (
+            "throughput.csv",
+            "src,dst,gbps\naws:us-east-1,gcp:us-east1,4,5\n",
+            r"throughput\.csv row 2: the number of fields",
+        ),
+        (
+            "throughput.csv",
+            "src,dst,gbps\naws:us-east-1,aws:us-east-1,4\n",
+            r"throughput\.csv row 2: .* both",
+        ),
+        (
+            "throughput.csv",
+            "src,dst,gbps\naws:us-east-1,gcp:us-east1,4\naws:us-east-1,gcp:us-east1,4\n",
+            r"throughput\.csv row 3: .* twice",
+        ),
+        ("price.csv", "src,dst,usd_per_gb\naws:us-east-1,aws:eu-west-1,1\n", r"price\.csv row 2"),
+        ("latency.csv", "src,dst,rtt_ms\naws:us-east-1,gcp:us-east1,x\n", r"latency\.csv row 2"),
+        ("regions.csv", "region,latitude\naws:us-east-1,91\n", r"regions\.csv row 2: latitude"),
+        ("regions.csv", "region\naws:us-east-1\naws:us-east-1\n", r"regions\.csv row 3: .* twice"),
+        ("regions.csv", "region\nUS East\n", r"regions\.csv row 2: 'US East'"),
+        (
+            "limits.csv",
+            "cloud,instance_type,vcpus,egress_gbps,ingress_gbps,connection_limit,usd_per_hour,"
+            "instance_limit\noracle,x,1,1,1,64,1,1\n",
+            r"limits\.csv row 2: unknown cloud 'oracle'",
+        ),
+        (
+            "limits.csv",
+            "cloud,instance_type,vcpus,egress_gbps,ingress_gbps,connection_limit,usd_per_hour,"
+            "instance_limit\naws,x,1,1,1,0,1,1\n",
+            r"limits\.csv row 2: connection_limit",
+        ),
+        ("grid.json", "[1]", r"grid\.json must hold one JSON object"),
+        ("grid.json", "{", r"grid\.json is not JSON"),
+        ("price_rules.yaml", "a: [", r"price_rules\.yaml is not YAML"),
+        ("price_rules.yaml", "a: 1", r"price_rules\.yaml must be a mapping"),
+    ],
+)
+def test_a_bad_row_is_refused_with_its_place(
+    tmp_path: Path, name: str, text: str, says: str
+) -> None:
+    write_grid(tmp_path, {**SMALL, name: text})
+    with pytest.raises(GridInvalid, match=says):
+        load_grid(tmp_path)
+
+
+def test_a_grid_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(GridInvalid, match="no grid"):
+        load_grid(tmp_path / "nowhere")
+    with pytest.raises(GridInvalid, match="no region"):
+        load_grid(tmp_path)

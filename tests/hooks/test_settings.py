@@ -1,0 +1,96 @@
+"""Settings from a connection's fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skyplane_orchestration.client import FleetTimes
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.hooks.settings import Settings
+from skyplane_orchestration.provider_info import CONNECTION_FIELDS
+
+SECRET = "0123456789abcdef" * 4
+
+
+@dataclass
+class FakeConnection:
+    password: str | None = None
+    extra_dejson: dict[str, Any] = field(default_factory=dict)
+
+
+def test_an_empty_connection_is_as_good_as_none() -> None:
+    assert Settings.from_connection(FakeConnection()) == Settings()
+
+
+def test_all_fields() -> None:
+    settings = Settings.from_connection(
+        FakeConnection(
+            SECRET,
+            {
+                "deployment": "prod-eu",
+                "provisioner": "local",
+                "grid": "/grids/mine",
+                "run_root": "/run/fleets",
+                "gateway_settings": {"ack_deadline_s": 30, "stall_deadline_s": 45.5},
+                "lease_s": "60",
+                "start_within_s": 30,
+                "hard_end_s": 3600,
+            },
+        )
+    )
+    assert settings.deployment == "prod-eu"
+    assert settings.grid == "/grids/mine"
+    assert settings.run_root == Path("/run/fleets")
+    provisioner: Any = settings.open_provisioner()
+    assert provisioner.options.gateway_settings == {"ack_deadline_s": 30, "stall_deadline_s": 45.5}
+    assert settings.times == FleetTimes(start_within_s=30, lease_s=60, hard_end_s=3600)
+    assert settings.secret is not None
+    assert settings.secret.value == SECRET.encode()
+
+
+def test_settings_that_no_gateway_can_use_are_refused_before_any_is_started() -> None:
+    for useless in ({"directory": "/"}, {"stall_deadline_s": 1}):
+        settings = Settings.from_connection(FakeConnection(None, {"gateway_settings": useless}))
+        with pytest.raises(ConfigurationInvalid, match=next(iter(useless))):
+            settings.open_provisioner()
+
+
+def test_fields_left_empty_in_the_form_count_as_missing() -> None:
+    empty = FakeConnection("", dict.fromkeys(CONNECTION_FIELDS, None))
+    assert Settings.from_connection(empty) == Settings()
+
+
+def test_every_field_of_the_form_is_accepted() -> None:
+    values: dict[str, Any] = dict.fromkeys(CONNECTION_FIELDS, 7) | {
+        "provisioner": "local",
+        "gateway_settings": '{"readers": 7}',
+    }
+    Settings.from_connection(FakeConnection(None, values))
+
+
+def test_secret_may_stand_in_the_extra_and_is_never_shown() -> None:
+    settings = Settings.from_connection(FakeConnection(None, {"fleet_secret": SECRET}))
+    assert settings.secret is not None
+    assert SECRET not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("connection", "words"),
+    [
+        (FakeConnection("short"), "32"),
+        (FakeConnection(None, {"provisioner": "aws"}), "no provisioner 'aws'"),
+        (FakeConnection(None, {"deploiment": "x"}), "deploiment"),
+        (FakeConnection(None, {"lease_s": "soon"}), "lease_s"),
+        (FakeConnection(None, {"gateway_settings": "ack_deadline_s=3"}), "JSON object"),
+        (FakeConnection(None, {"gateway_settings": [1]}), "JSON object"),
+        (FakeConnection(None, {"command": ["/bin/sh"]}), "unknown extra fields: command"),
+        (FakeConnection(None, {"python": "/tmp/python"}), "unknown extra fields: python"),
+    ],
+)
+def test_what_cannot_be_used_is_named(connection: FakeConnection, words: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=words):
+        Settings.from_connection(connection)

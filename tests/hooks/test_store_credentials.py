@@ -1,0 +1,87 @@
+"""Store credentials from Airflow connections, without any cloud provider."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.hooks.store_credentials import credentials_from_connection
+from skyplane_orchestration.model.location import Location
+
+BUCKET = Location("s3://bucket/key")
+
+
+@dataclass
+class FakeConnection:
+    conn_type: str | None = "aws"
+    login: str | None = None
+    password: str | None = None
+    extra_dejson: dict[str, Any] = field(default_factory=dict)
+
+
+def resolve(connection: FakeConnection) -> dict[str, str] | None:
+    credentials = credentials_from_connection(connection, "aws_prod", BUCKET)
+    return None if credentials is None else credentials.to_dict()
+
+
+def test_login_and_password() -> None:
+    assert resolve(FakeConnection(login="AK", password="SK")) == {
+        "access_key_id": "AK",
+        "secret_access_key": "SK",
+    }
+
+
+def test_short_lived_keys_in_the_extra() -> None:
+    extra = {
+        "aws_access_key_id": "AK",
+        "aws_secret_access_key": "SK",
+        "aws_session_token": "T",
+        "region_name": "eu-west-3",
+    }
+    assert resolve(FakeConnection(extra_dejson=extra)) == {
+        "access_key_id": "AK",
+        "secret_access_key": "SK",
+        "session_token": "T",
+    }
+
+
+def test_an_empty_connection_means_the_workers_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "own")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
+    found = resolve(FakeConnection())
+    assert found is not None
+    assert found["access_key_id"] == "own"
+
+
+def test_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "credentials"
+    file.write_text("[nightly]\naws_access_key_id = PK\naws_secret_access_key = PS\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    found = resolve(FakeConnection(extra_dejson={"profile_name": "nightly"}))
+    assert found is not None
+    assert found["access_key_id"] == "PK"
+
+
+@pytest.mark.parametrize(
+    ("connection", "words"),
+    [
+        (FakeConnection(login="AK"), "half of an access key"),
+        (FakeConnection(password="SK"), "half of an access key"),
+        (FakeConnection(conn_type="postgres"), "type 'postgres'"),
+        (FakeConnection(extra_dejson={"role_arn": "arn:aws:iam::1:role/x"}), "assumes a role"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(connection: FakeConnection, words: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=words):
+        resolve(connection)
+
+
+def test_a_file_takes_no_credentials() -> None:
+    with pytest.raises(ConfigurationInvalid, match="no credentials"):
+        credentials_from_connection(FakeConnection(), "aws_prod", Location("file:///data/"))

@@ -1,0 +1,116 @@
+"""Lineage facts: names by OpenLineage's rules, and a document of fixed size."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from skyplane_orchestration.lineage.facts import dataset_of, transfer_facts
+from skyplane_orchestration.model.job import MinimizeCost, TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.plan import (
+    GridReference,
+    InstanceGroup,
+    PlanCost,
+    PlanEdge,
+    PlanPath,
+    SolverReport,
+    TransferPlan,
+)
+from skyplane_orchestration.model.result import (
+    CostOutcome,
+    EdgeOutcome,
+    FailedObject,
+    TransferResult,
+)
+
+PLAN = TransferPlan(
+    src="aws:a",
+    dst="aws:b",
+    objective={"kind": "minimize-cost"},
+    throughput_gbps=5.0,
+    volume_gb=1.0,
+    transfer_s=1.6,
+    provision_s=60.0,
+    cost=PlanCost(0.02, 0.01, None, 0.03, 0.03),
+    instances={tag: InstanceGroup("x", 1) for tag in ("aws:a", "aws:b", "aws:r")},
+    edges=(PlanEdge("aws:a", "aws:r", 5.0, 64, 5.0, 0.02),),
+    paths=(PlanPath(("aws:a", "aws:r", "aws:b"), 5.0),),
+    binding=(),
+    solver=SolverReport("optimal", 0.0, 0.0, 0.1),
+    grid=GridReference("g", "2026-01-01", "measured"),
+)
+
+
+def result(failures: int = 0) -> TransferResult:
+    return TransferResult(
+        transfer_key="k",
+        epoch=1,
+        state="succeeded",
+        source="s3://src/p/",
+        destination="s3://dst/q/",
+        objects=4,
+        copied=3,
+        copied_earlier=2,
+        skipped=1,
+        failed=0,
+        copied_bytes=1000,
+        seconds=2.0,
+        goodput_gbps=4e-6,
+        planned_gbps=5.0,
+        edges=(EdgeOutcome("aws:a", "aws:r", 5.0, 4e-6, 1000),),
+        cost=CostOutcome(1.0, 2.0, 3.0),
+        failures=tuple(FailedObject("s", "d", "c", "r" * 200, 1) for _ in range(failures)),
+        manifest_uri="s3://dst/m.parquet",
+        warnings=("look",),
+        gateways="local",
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "namespace", "name"),
+    [
+        ("s3://bucket/a/b/", "s3://bucket", "a/b"),
+        ("s3://bucket", "s3://bucket", "/"),
+        ("s3://bucket/", "s3://bucket", "/"),
+        ("gs://bucket/key", "gs://bucket", "key"),
+        (
+            "az://account/container/key",
+            "wasbs://container@account.dfs.core.windows.net",
+            "key",
+        ),
+        ("file:///data/in/", "file", "data/in"),
+    ],
+)
+def test_dataset_names(url: str, namespace: str, name: str) -> None:
+    dataset = dataset_of(Location(url))
+    assert (dataset.namespace, dataset.name) == (namespace, name)
+    assert dataset.uri == Location(url).url
+
+
+def test_facts_name_both_ends_with_the_plans_regions() -> None:
+    job = TransferJob(Location("s3://src/p/"), Location("s3://dst/q/", "aws:own"), MinimizeCost(1))
+    facts = transfer_facts(job, PLAN, result())
+    assert [(row["name"], row["region"]) for row in facts["inputs"]] == [("p", "aws:a")]
+    assert [(row["name"], row["region"]) for row in facts["outputs"]] == [("q", "aws:own")]
+
+
+def test_facts_say_what_moved_at_what_cost_and_how_it_was_planned() -> None:
+    job = TransferJob(Location("s3://src/p/"), Location("s3://dst/q/"))
+    facts = transfer_facts(job, PLAN, result())
+    assert (facts["objects"], facts["copied"], facts["skipped"], facts["bytes"]) == (4, 3, 1, 1000)
+    assert facts["copied_earlier"] == 2
+    assert facts["planned_cost"]["total_usd"] == 6.0
+    assert facts["gateways"] == "local"
+    assert facts["relays"] == ["aws:r"]
+    assert facts["edges"][0]["planned_gbps"] == 5.0
+    assert facts["edges"][0]["sent_bytes"] == 1000
+    assert facts["manifest_uri"] == "s3://dst/m.parquet"
+
+
+def test_facts_are_plain_json_and_do_not_grow_with_the_objects() -> None:
+    job = TransferJob(Location("s3://src/p/"), Location("s3://dst/q/"))
+    facts = transfer_facts(job, PLAN, result())
+    assert json.loads(json.dumps(facts)) == facts
+    assert transfer_facts(job, PLAN, result(failures=50)) == facts

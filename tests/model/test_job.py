@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.job import (
+    Deadline,
+    Limits,
+    MaximizeThroughput,
+    MinimizeCost,
+    Policy,
+    TransferJob,
+)
+from skyplane_orchestration.model.location import Location
+
+SOURCE, DESTINATION = Location("s3://src/p/"), Location("gs://dst/q/")
+
+positive = st.floats(min_value=1e-6, max_value=1e9)
+texts = st.lists(st.text(max_size=20), max_size=3)
+jobs = st.builds(
+    TransferJob,
+    st.builds(
+        Location,
+        st.text(max_size=30).map(lambda key: f"s3://bucket/{key}"),
+        st.sampled_from(["", "aws:eu-west-3"]),
+        st.sampled_from(["", "https://minio.example"]),
+        st.sampled_from(["", "profile:prod"]),
+        st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2),
+    ),
+    st.just(DESTINATION),
+    st.one_of(
+        st.none(),
+        st.builds(MinimizeCost, positive, st.booleans()),
+        st.builds(MaximizeThroughput, max_usd_per_gb=positive),
+        st.builds(MaximizeThroughput, max_cost_usd=positive),
+        st.builds(Deadline, positive),
+    ),
+    recursive=st.booleans(),
+    include=texts,
+    exclude=texts,
+    conflict=st.sampled_from(
+        ["fail", "skip", "replace", "replace-if-newer", "replace-if-different"]
+    ),
+    publish_last=texts,
+    verify=st.sampled_from(["stored", "reread", "none"]),
+    allow_empty=st.booleans(),
+    allow_failed=st.booleans(),
+    limits=st.builds(
+        Limits,
+        st.none() | st.integers(1, 100),
+        st.dictionaries(st.sampled_from(["aws", "gcp"]), st.text(max_size=5)),
+        st.none() | st.integers(0, 9),
+        st.integers(5, 512),
+    ),
+    policy=st.builds(Policy, texts, texts),
+    volume_gb=st.none() | positive,
+    objects=st.none() | st.integers(0, 10**12),
+)
+
+
+@given(jobs)
+def test_a_job_survives_json(job: TransferJob) -> None:
+    again = TransferJob.from_dict(json.loads(json.dumps(job.to_dict())))
+    assert again == job
+    assert hash(again) == hash(job)
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, "5", None, True, [1]])
+def test_an_objective_needs_a_number_above_zero(value: Any) -> None:
+    for make in (
+        MinimizeCost,
+        Deadline,
+        lambda v: MaximizeThroughput(max_usd_per_gb=v),
+        lambda v: MaximizeThroughput(max_cost_usd=v),
+    ):
+        with pytest.raises(ConfigurationInvalid):
+            make(value)
+
+
+def test_a_ceiling_is_one_of_two() -> None:
+    with pytest.raises(ConfigurationInvalid, match="either"):
+        MaximizeThroughput()
+    with pytest.raises(ConfigurationInvalid, match="either"):
+        MaximizeThroughput(max_usd_per_gb=1.0, max_cost_usd=1.0)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"chunk_mib": 4},
+        {"chunk_mib": 513},
+        {"chunk_mib": "16"},
+        {"chunk_mib": 16.0},
+        {"instance_limit": 0},
+        {"instance_limit": "2"},
+        {"instance_limit": True},
+        {"max_relays": -1},
+    ],
+)
+def test_limits_have_limits(bad: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationInvalid, match=next(iter(bad))):
+        Limits(**bad)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"conflict": "overwrite"},
+        {"verify": "yes"},
+        {"volume_gb": 0},
+        {"volume_gb": "1"},
+        {"objects": -1},
+        {"objects": "many"},
+        {"include": "*.csv"},
+        {"exclude": [1]},
+        {"publish_last": "_SUCCESS"},
+    ],
+)
+def test_a_job_refuses_what_it_cannot_mean(bad: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationInvalid):
+        TransferJob(SOURCE, DESTINATION, **bad)
+
+
+def test_one_glob_is_not_many_of_one_letter() -> None:
+    """`include="*.csv"` would let everything through: `*` is one of its letters."""
+    with pytest.raises(ConfigurationInvalid, match=r"include must be a list.*'\*\.csv'"):
+        TransferJob(SOURCE, DESTINATION, include="*.csv")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationInvalid, match="exclude"):
+        Policy(exclude="aws:*")  # type: ignore[arg-type]
+    listed = TransferJob(SOURCE, DESTINATION, include=["*.csv"])  # type: ignore[arg-type]
+    assert listed.include == ("*.csv",)
+
+
+def test_strict_metadata_is_not_for_files_which_keep_none() -> None:
+    bucket, files = Location("s3://a/x/"), Location("/data/out/")
+    assert TransferJob(files, bucket, strict_metadata=True).strict_metadata
+    with pytest.raises(ConfigurationInvalid, match="--strict-metadata"):
+        TransferJob(bucket, files, strict_metadata=True)

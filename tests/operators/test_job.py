@@ -1,0 +1,137 @@
+"""From an operator's arguments to a job."""
+
+from __future__ import annotations
+
+from typing import Any, get_type_hints
+
+import pytest
+
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.job import (
+    Deadline,
+    Limits,
+    MaximizeThroughput,
+    MinimizeCost,
+    Policy,
+    TransferJob,
+)
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.operators import SkyplanePlanOperator
+from skyplane_orchestration.operators.job import JobArguments
+
+ENDS: dict[str, Any] = {"source_url": "s3://a/x/", "destination_url": "gs://b/y/"}
+
+
+def job_of(**arguments: Any) -> TransferJob:
+    return SkyplanePlanOperator(task_id="t", **arguments).transfer_job()
+
+
+def test_two_urls_are_enough_and_defaults_are_the_jobs_own() -> None:
+    assert job_of(**ENDS) == TransferJob(Location("s3://a/x/"), Location("gs://b/y/"))
+
+
+def test_every_argument_reaches_the_job() -> None:
+    job = job_of(
+        source_url="s3://a/x/",
+        source_region="aws:ap-southeast-2",
+        source_endpoint="http://one",
+        source_conn_id="aws_in",
+        destination_url="s3://b/y/",
+        destination_region="aws:eu-west-3",
+        destination_endpoint="http://two",
+        destination_conn_id="aws_out",
+        min_throughput_gbps="3.5",
+        exactly=True,
+        recursive=False,
+        include=["*.csv"],
+        exclude="*.tmp",
+        conflict="skip",
+        publish_last=["manifest.json"],
+        verify="reread",
+        allow_empty=True,
+        allow_failed=True,
+        move=True,
+        allow_regions=["aws:*"],
+        exclude_regions=["aws:us-*"],
+        max_job_usd="40",
+        instance_limit=2,
+        vcpu_quota={"aws": 32},
+        source_read_gbps="12.5",
+        destination_write_gbps=20,
+        safety_margin=0.1,
+        chunk_mib=8,
+    )
+    assert job == TransferJob(
+        Location("s3://a/x/", "aws:ap-southeast-2", "http://one", "airflow:aws_in"),
+        Location("s3://b/y/", "aws:eu-west-3", "http://two", "airflow:aws_out"),
+        MinimizeCost(3.5, exactly=True),
+        recursive=False,
+        include=("*.csv",),
+        exclude=("*.tmp",),
+        conflict="skip",
+        publish_last=("manifest.json",),
+        verify="reread",
+        allow_empty=True,
+        allow_failed=True,
+        move=True,
+        policy=Policy(("aws:*",), ("aws:us-*",), 40.0),
+        limits=Limits(
+            instance_limit=2,
+            chunk_mib=8,
+            vcpu_quota={"aws": 32},
+            source_read_gbps=12.5,
+            destination_write_gbps=20.0,
+            safety_margin=0.1,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "objective"),
+    [
+        ({}, None),
+        ({"min_throughput_gbps": ""}, None),
+        ({"min_throughput_gbps": 2}, MinimizeCost(2.0)),
+        ({"max_usd_per_gb": "0.1"}, MaximizeThroughput(max_usd_per_gb=0.1)),
+        ({"max_cost_usd": 40}, MaximizeThroughput(max_cost_usd=40.0)),
+        ({"deadline_s": "3600"}, Deadline(3600.0)),
+    ],
+)
+def test_objectives(arguments: dict[str, Any], objective: object) -> None:
+    assert job_of(**ENDS, **arguments).objective == objective
+
+
+def test_a_whole_job_as_value_or_document() -> None:
+    job = TransferJob(Location("s3://a/"), Location("s3://b/"), MinimizeCost(2), conflict="skip")
+    assert job_of(job=job) == job
+    assert job_of(job=job.to_dict()) == job
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "source_url is missing"),
+        ({"source_url": "s3://a/"}, "destination_url is missing"),
+        ({**ENDS, "min_throughput_gbps": 1, "deadline_s": 2}, "one objective"),
+        ({**ENDS, "min_throughput_gbps": "fast"}, "min_throughput_gbps is not a number"),
+        ({**ENDS, "conflict": "ask"}, "conflict rule"),
+        ({**ENDS, "job": {}}, "either job or"),
+        ({"job": {"schema_version": 99}}, "schema_version 99"),
+        ({"source_url": "ftp://a/", "destination_url": "s3://b/"}, "ftp"),
+    ],
+)
+def test_contradictions_are_named(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=words):
+        job_of(**arguments)
+
+
+def test_nothing_is_checked_before_templates_are_rendered() -> None:
+    SkyplanePlanOperator(task_id="t", source_url="{{ var.value.bucket }}", deadline_s="{{ x }}")
+
+
+def test_group_accepts_exactly_the_arguments_of_the_job() -> None:
+    operator = SkyplanePlanOperator(task_id="t")
+    names = set(get_type_hints(JobArguments))
+    assert names <= set(vars(operator))
+    own = set(SkyplanePlanOperator.template_fields) - {"skyplane_conn_id", "fleet_name"}
+    assert own <= names

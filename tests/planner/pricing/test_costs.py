@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.model.job import Limits, MinimizeCost
+from skyplane_orchestration.planner import direct, plan
+from skyplane_orchestration.planner.pricing import billing, costs
+from skyplane_orchestration.planner.pricing.billing import BILLING
+
+
+def test_a_million_small_objects_cost_what_their_requests_do(shipped: Grid) -> None:
+    """GET 0.4, PUT 5.0, and a thousand listings of each side at 0.005."""
+    usd = costs.request_usd(shipped, "aws:us-east-1", "aws:eu-west-1", 1_000_000, 1.0, 16)
+    assert usd == pytest.approx(0.4 + 5.0 + 2 * 0.005)
+
+
+def test_the_parts_of_large_objects_are_requests_too(shipped: Grid) -> None:
+    tebibyte_gb = 2**40 / 1e9
+    small = costs.request_usd(shipped, "aws:us-east-1", "aws:eu-west-1", 1, tebibyte_gb, 8)
+    large = costs.request_usd(shipped, "aws:us-east-1", "aws:eu-west-1", 1, tebibyte_gb, 64)
+    assert small == pytest.approx(2**17 * 0.0054 / 1000, rel=0.01)
+    assert small == pytest.approx(8 * large, rel=0.01)
+
+
+def test_this_machine_charges_no_requests(shipped: Grid) -> None:
+    assert costs.request_usd(shipped, "local:here", "local:here", 1000, 1.0, 16) == 0
+
+
+def test_sums_need_a_volume_and_requests_a_count(triangle: Grid) -> None:
+    bare = plan(triangle, "aws:s", "gcp:t", MinimizeCost(1)).cost
+    assert (bare.egress_usd, bare.instance_usd, bare.request_usd, bare.total_usd) == (None,) * 4
+    known = plan(triangle, "aws:s", "gcp:t", MinimizeCost(1), volume_gb=10, objects=100).cost
+    assert known.egress_usd is not None
+    assert known.instance_usd is not None
+    assert known.request_usd is not None
+    assert known.boot_usd is not None
+    assert known.minimum_billing_usd == 0
+    assert known.total_usd == pytest.approx(
+        known.egress_usd + known.instance_usd + known.boot_usd + known.request_usd
+    )
+    assert known.usd_per_gb == pytest.approx((known.egress_usd + known.instance_usd) / 10)
+    assert known.usd_per_gb == pytest.approx(bare.usd_per_gb)
+
+
+def test_a_relayed_byte_pays_at_every_hop(triangle: Grid) -> None:
+    over = plan(
+        triangle, "aws:s", "gcp:t", MinimizeCost(5), volume_gb=1, limits=Limits(instance_limit=1)
+    )
+    assert over.cost.egress_usd == pytest.approx(0.04 + 0.08)
+
+
+def test_a_plan_waits_for_its_slowest_cloud(triangle: Grid) -> None:
+    slow, fast = BILLING["azure"].provision_s, BILLING["aws"].provision_s
+    assert slow > fast
+    assert billing.provision_s(["aws:s", "gcp:t", "azure:r"]) == slow
+    assert direct(triangle, "aws:s", "gcp:t").provision_s == fast
+    assert billing.provision_s(["local:a"]) == 2

@@ -1,0 +1,311 @@
+"""The decisions, and what holds of every course of events."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skyplane_orchestration.recovery.failover import (
+    MAX_FAILOVERS,
+    SILENT_POLLS,
+    Action,
+    Answered,
+    Broken,
+    Displaced,
+    EndedWell,
+    Ensured,
+    EnsureFleet,
+    Event,
+    Failover,
+    FleetView,
+    GiveUp,
+    Look,
+    NotEnsured,
+    Poll,
+    Refused,
+    Seen,
+    Silent,
+    Submit,
+    Taken,
+    Tenure,
+)
+
+FIRST = Tenure("a", 1)
+
+
+def view(
+    sources: str = "bc",
+    sinks: str = "z",
+    *,
+    newest: Tenure | None = None,
+    running: Tenure | None = None,
+    epoch: int = 1,
+    known: int = 0,
+    heard: int = 0,
+) -> Seen:
+    newest = newest or running
+    ends = tuple(sources), tuple(sinks)
+    return Seen(FleetView(*ends, newest, running, epoch, known=known, heard=heard))
+
+
+def silence(failover: Failover) -> Action:
+    """As many silent polls as make a lost lead."""
+    for _ in range(SILENT_POLLS - 1):
+        assert failover.on(Silent("no answer")) == Poll(failover.tenure)
+    return failover.on(Silent("no answer"))
+
+
+def test_silence_is_borne_for_a_while_and_forgotten_with_an_answer() -> None:
+    failover = Failover(FIRST)
+    for _ in range(3):
+        for _ in range(SILENT_POLLS - 1):
+            assert failover.on(Silent("")) == Poll(FIRST)
+        assert failover.on(Answered(1, has_progress=False)) == Poll(FIRST)
+    assert silence(failover) == Look()
+
+
+def test_the_next_source_leads_the_next_epoch_with_the_ends_that_answer() -> None:
+    failover = Failover(FIRST)
+    silence(failover)
+    order = failover.on(view("bc", "yz"))
+    assert order == Submit(Tenure("b", 2), ("b", "c"), ("y", "z"))
+    assert failover.on(Taken(Tenure("b", 2))) == Poll(Tenure("b", 2))
+
+
+@pytest.mark.parametrize(("known", "epoch"), [(1, 2), (2, 2), (9, 9)])
+def test_the_epoch_is_new_whatever_the_gateways_remember(known: int, epoch: int) -> None:
+    failover = Failover(FIRST)
+    silence(failover)
+    order = failover.on(view(epoch=known))
+    assert isinstance(order, Submit)
+    assert order.tenure.epoch == epoch
+
+
+def test_the_lead_itself_is_asked_again_only_when_there_is_no_other() -> None:
+    for sources, lead in (("ab", "b"), ("a", "a")):
+        failover = Failover(FIRST)
+        failover.on(Displaced("restarted"))
+        order = failover.on(view(sources))
+        assert isinstance(order, Submit)
+        assert order.tenure == Tenure(lead, 2)
+
+
+def test_a_newer_epoch_is_followed_wherever_it_is() -> None:
+    for newer in (Tenure("c", 5), Tenure("a", 2)):
+        failover = Failover(FIRST)
+        silence(failover)
+        assert failover.on(view(running=newer)) == Poll(newer)
+        assert failover.failovers == 0
+    ended = Failover(FIRST)
+    ended.on(Displaced("epoch 1 is over"))
+    assert ended.on(view(newest=Tenure("c", 3))) == Poll(Tenure("c", 3))
+    assert Failover(FIRST).on(Answered(4, has_progress=False)) == Poll(Tenure("a", 4))
+
+
+def test_a_lead_of_an_older_epoch_that_wakes_is_not_followed() -> None:
+    failover = Failover(Tenure("b", 2))
+    silence(failover)
+    order = failover.on(view("ac", running=FIRST))
+    assert isinstance(order, Submit)
+    assert order.tenure == Tenure("a", 3)
+
+
+def test_a_lead_that_answers_the_look_goes_on() -> None:
+    failover = Failover(FIRST)
+    silence(failover)
+    assert failover.on(view("ab", running=FIRST)) == Poll(FIRST)
+    assert failover.on(Silent("")) == Poll(FIRST), "counted from the start"
+
+
+@pytest.mark.parametrize(("sources", "sinks"), [("", ""), ("", "z"), ("bc", "")])
+def test_without_a_source_or_a_sink_the_fleet_is_ensured_once(sources: str, sinks: str) -> None:
+    failover = Failover(FIRST)
+    silence(failover)
+    assert failover.on(view(sources, sinks)) == EnsureFleet()
+    assert failover.on(Ensured()) == Look()
+    order = failover.on(view("abc", "z"))
+    assert isinstance(order, Submit)
+    failover.on(Taken(order.tenure))
+    failover.on(Answered(2, has_progress=True))
+    silence(failover)
+    refusal = failover.on(view(sources, sinks))
+    assert isinstance(refusal, GiveUp)
+    assert "is lost: no answer" in refusal.reason
+
+
+def test_a_fleet_that_cannot_be_ensured_is_the_end() -> None:
+    failover = Failover(FIRST)
+    silence(failover)
+    failover.on(view("", ""))
+    refusal = failover.on(NotEnsured("no ports"))
+    assert isinstance(refusal, GiveUp)
+    assert "no ports" in refusal.reason
+    assert "no answer" in refusal.reason
+    forbidden = Failover(FIRST, may_ensure=False)
+    assert isinstance(forbidden.on(Broken("no path is up")), GiveUp)
+
+
+def test_a_broken_fleet_is_ensured_without_a_look() -> None:
+    failover = Failover(FIRST)
+    assert failover.on(Broken("no path is up")) == EnsureFleet()
+    failover.on(Ensured())
+    assert failover.on(view("ab", newest=FIRST)) == Submit(Tenure("b", 2), ("a", "b"), ("z",))
+
+
+def test_a_transfer_that_does_not_move_is_not_handed_on_again() -> None:
+    failover = Failover(FIRST)
+    silence(failover)
+    order = failover.on(view())
+    assert isinstance(order, Submit)
+    failover.on(Taken(order.tenure))
+    failover.on(Answered(2, has_progress=False))
+    silence(failover)
+    refusal = failover.on(view("c"))
+    assert isinstance(refusal, GiveUp)
+    assert "No progress" in refusal.reason
+
+
+def test_progress_earns_another_turn_up_to_the_limit() -> None:
+    failover = Failover(FIRST)
+    for turn in range(MAX_FAILOVERS):
+        silence(failover)
+        order = failover.on(view("bc"))
+        assert isinstance(order, Submit)
+        assert order.tenure.epoch == turn + 2
+        failover.on(Taken(order.tenure))
+        failover.on(Answered(order.tenure.epoch, has_progress=True))
+    silence(failover)
+    refusal = failover.on(view("bc"))
+    assert isinstance(refusal, GiveUp)
+    assert "3 times" in refusal.reason
+
+
+def test_a_fleet_that_cannot_take_over_is_ensured_then_another_is_asked() -> None:
+    failover = Failover(FIRST)
+    silence(failover)
+    failover.on(view("bc"))
+    assert failover.on(Refused("a path is down")) == EnsureFleet()
+    assert failover.on(Ensured()) == Look()
+    assert failover.on(view("bc")) == Submit(Tenure("b", 2), ("b", "c"), ("z",))
+    assert failover.on(Refused("b is gone as well")) == Look()
+    assert failover.on(view("c")) == Submit(Tenure("c", 2), ("c",), ("z",))
+
+
+def test_a_lead_that_somebody_else_has_put_in_charge_is_looked_for_before_another_is() -> None:
+    """It had a new address, which this call did not know, so it was displaced."""
+    failover = Failover(FIRST)
+    silence(failover)
+    assert failover.on(view(known=2)) == EnsureFleet()
+    assert failover.on(Ensured()) == Look()
+    assert failover.on(view("abc", running=Tenure("a", 2), known=2)) == Poll(Tenure("a", 2))
+    # And when that one is lost, the fleet may still be brought up again.
+    silence(failover)
+    assert failover.on(view("", "", known=2)) == EnsureFleet()
+
+
+@pytest.mark.parametrize("answer", [Ensured(), NotEnsured("it was torn down")])
+def test_where_it_cannot_be_found_the_transfer_is_handed_on(answer: Event) -> None:
+    failover = Failover(FIRST)
+    silence(failover)
+    failover.on(view(known=2))
+    assert failover.on(answer) == Look()
+    assert failover.on(view(known=2, epoch=3)) == Submit(Tenure("b", 3), ("b", "c"), ("z",))
+    forbidden = Failover(FIRST, may_ensure=False)
+    silence(forbidden)
+    assert isinstance(forbidden.on(view(known=2, epoch=3)), Submit)
+
+
+@pytest.mark.parametrize("heard", [1, 2])
+def test_what_ended_well_and_was_heard_of_is_not_begun_again(heard: int) -> None:
+    """The ends were released, so they looked as if nothing had ever been done."""
+    failover = Failover(FIRST)
+    silence(failover)
+    over = view(known=heard, heard=heard, epoch=heard + 1)
+    assert failover.on(over) == EnsureFleet()
+    failover.on(Ensured())
+    assert failover.on(over) == EndedWell(heard)
+    found = Failover(FIRST)
+    silence(found)
+    found.on(over)
+    found.on(Ensured())
+    tenure = Tenure("a", heard)
+    assert found.on(view("abc", newest=tenure, known=heard, heard=heard)) == Poll(tenure)
+    gone = Failover(FIRST)
+    silence(gone)
+    gone.on(over)
+    gone.on(NotEnsured("it was torn down"))
+    assert gone.on(view("", "")) == EndedWell(heard)
+
+
+def test_the_success_of_an_older_epoch_is_not_that_of_this_one() -> None:
+    failover = Failover(Tenure("a", 3))
+    silence(failover)
+    assert failover.on(view(known=3, heard=2, epoch=4)) == Submit(
+        Tenure("b", 4), ("b", "c"), ("z",)
+    )
+
+
+# -- laws
+
+
+def _views() -> st.SearchStrategy[Seen]:
+    tenures = st.builds(Tenure, st.sampled_from("abc"), st.integers(1, 6))
+    return st.builds(
+        lambda sources, sinks, newest, is_running, epoch, known, heard: view(
+            "".join(sorted(sources)),
+            "".join(sorted(sinks)),
+            newest=newest,
+            running=newest if is_running else None,
+            epoch=epoch,
+            known=known,
+            heard=heard,
+        ),
+        st.sets(st.sampled_from("abc")),
+        st.sets(st.sampled_from("yz")),
+        st.none() | tenures,
+        st.booleans(),
+        st.integers(1, 6),
+        st.integers(0, 6),
+        st.integers(0, 2),
+    )
+
+
+@given(st.data())
+def test_whatever_happens_epochs_rise_and_the_end_comes(data: st.DataObject) -> None:
+    """An adversary answers every action; no epoch is begun twice and turns are bounded."""
+    failover = Failover(FIRST)
+    action: Action = Poll(FIRST)
+    submits: list[Submit] = []
+    ensured = 0
+    for _ in range(60):
+        epoch = failover.tenure.epoch
+        match action:
+            case GiveUp() | EndedWell():
+                break
+            case Poll(tenure):
+                assert tenure == failover.tenure
+                polled: list[Event] = [
+                    Silent("s"),
+                    Displaced("d"),
+                    Broken("b"),
+                    Answered(epoch, has_progress=False),
+                    Answered(epoch, has_progress=True),
+                ]
+                event: Event = data.draw(st.sampled_from(polled))
+            case Look():
+                event = data.draw(_views())
+            case Submit():
+                assert action.tenure.epoch > epoch
+                assert action.tenure.lead in action.sources
+                assert action.sinks
+                submits.append(action)
+                handed: list[Event] = [Taken(action.tenure), Refused("r")]
+                event = data.draw(st.sampled_from(handed))
+            case EnsureFleet():
+                ensured += 1
+                event = Ensured() if data.draw(st.booleans()) else NotEnsured("n")
+        action = failover.on(event)
+        assert failover.tenure.epoch >= epoch
+    assert len(submits) <= MAX_FAILOVERS
+    assert ensured <= 2

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from skyplane_gateway.stores.base import Credentials
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.security.credentials import CredentialSources
+
+
+def s3(reference: str) -> Location:
+    return Location("s3://bucket/", credential_ref=reference)
+
+
+@pytest.fixture(autouse=True)
+def _no_ambient_identity(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    (tmp_path / "credentials").write_text(
+        "[prod]\naws_access_key_id = AKPROFILE\naws_secret_access_key = hush-profile\n"
+    )
+
+
+def test_variables_with_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SRC_ACCESS_KEY_ID", "AK")
+    monkeypatch.setenv("SRC_SECRET_ACCESS_KEY", "hush")
+    found = CredentialSources().resolve(s3("env:SRC"))
+    assert found is not None
+    assert dict(found) == {"access_key_id": "AK", "secret_access_key": "hush"}
+    monkeypatch.setenv("SRC_SESSION_TOKEN", "token")
+    again = CredentialSources().resolve(s3("env:SRC"))
+    assert again is not None
+    assert again["session_token"] == "token"
+
+
+def test_a_missing_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SRC_ACCESS_KEY_ID", "AK")
+    with pytest.raises(ConfigurationInvalid, match="SRC_SECRET_ACCESS_KEY"):
+        CredentialSources().resolve(s3("env:SRC"))
+
+
+def test_a_profile() -> None:
+    found = CredentialSources().resolve(s3("profile:prod"))
+    assert found is not None
+    assert found["access_key_id"] == "AKPROFILE"
+    with pytest.raises(ConfigurationInvalid, match="staging"):
+        CredentialSources().resolve(s3("profile:staging"))
+
+
+def test_no_reference_means_those_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CredentialSources().resolve(s3("")) is None
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKMINE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-mine")
+    found = CredentialSources().resolve(s3(""))
+    assert found is not None
+    assert found["access_key_id"] == "AKMINE"
+    assert CredentialSources(is_ambient_allowed=False).resolve(s3("")) is None
+
+
+def test_files_need_none() -> None:
+    assert CredentialSources().resolve(Location("/data/")) is None
+
+
+def test_a_scheme_of_an_orchestrator() -> None:
+    seen = []
+
+    def connection(name: str, location: Location) -> Credentials:
+        seen.append((name, location.url))
+        return Credentials({"access_key_id": name})
+
+    sources = CredentialSources({"airflow": connection})
+    assert dict(sources.resolve(s3("airflow:my:conn")) or {}) == {"access_key_id": "my:conn"}
+    assert seen == [("my:conn", "s3://bucket/")]
+
+
+@pytest.mark.parametrize("reference", ["AKIAEXAMPLE", "env:", "vault:x", ":x"])
+def test_another_form_is_refused_and_the_known_ones_are_named(reference: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=r"env:\.\.\., profile:\.\.\."):
+        CredentialSources().resolve(s3(reference))
+
+
+def test_a_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SRC_ACCESS_KEY_ID", "AK")
+    monkeypatch.setenv("SRC_SECRET_ACCESS_KEY", "hush")
+    found = CredentialSources().resolve(s3("env:SRC"))
+    assert "hush" not in f"{found} {found!r}"

@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skyplane_gateway.objects import ObjectInfo, StoreSpec
+from skyplane_gateway.selection import SelectionRule, select
+from skyplane_gateway.stores.memory import MemoryStore
+from skyplane_orchestration.client import Client
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    EmptySource,
+    NotFound,
+    StoreUnavailable,
+)
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.storage import compare
+from skyplane_orchestration.storage.compare import VerifyReport, pairs, verify_job
+
+NONE = CredentialSources(is_ambient_allowed=False)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[Path, Path]:
+    for name in ("in", "out"):
+        for key, body in {"a": b"1", "b": b"22", "sub/c": b"333" * 500_000, "z": b""}.items():
+            path = tmp_path / name / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(body)
+    return tmp_path / "in", tmp_path / "out"
+
+
+def verify(places: tuple[Path, Path], **more: Any) -> VerifyReport:
+    fields = {name: more.pop(name) for name in ("include", "allow_empty") if name in more}
+    job = TransferJob(Location(f"{places[0]}/"), Location(f"{places[1]}/"), **fields)
+    return verify_job(job, NONE, **more)
+
+
+def kinds(report: VerifyReport) -> list[tuple[str, str]]:
+    return [
+        (row.kind, (row.source or row.destination).rpartition("/")[2]) for row in report.differences
+    ]
+
+
+def test_equal_places_and_what_it_took(places: tuple[Path, Path]) -> None:
+    report = verify(places, with_extra=True)
+    assert report.is_equal
+    assert (report.objects, report.equal, report.extra) == (4, 4, 0)
+    assert report.size_bytes == 1_500_003
+    assert report.read_bytes == 2 * 1_500_003, "files have no checksum of their own"
+    assert report.to_dict()["is_equal"] is True
+
+
+def test_every_kind_of_difference(places: tuple[Path, Path]) -> None:
+    destination = places[1]
+    (destination / "a").write_bytes(b"2")
+    (destination / "b").write_bytes(b"longer")
+    (destination / "sub/c").unlink()
+    (destination / "aa").write_bytes(b"not of the source")
+    (destination / "zz").write_bytes(b"not of the source")
+    report = verify(places, with_extra=True)
+    assert kinds(report) == [
+        ("different", "a"),
+        ("extra", "aa"),
+        ("different", "b"),
+        ("missing", "c"),
+        ("extra", "zz"),
+    ]
+    assert not report.is_equal
+    assert (report.equal, report.different, report.missing, report.extra) == (1, 2, 1, 2)
+    assert "CRC32C" in report.differences[0].reason
+    assert report.differences[2].reason == "2 bytes, 6 over there"
+    assert report.differences[1].source == ""
+    without = verify(places)
+    assert (without.extra, len(without.differences)) == (None, 3)
+
+
+def test_extra_objects_alone_matter_only_when_asked_for(places: tuple[Path, Path]) -> None:
+    (places[1] / "more").write_bytes(b"x")
+    assert verify(places).is_equal
+    assert not verify(places, with_extra=True).is_equal
+    # What a filter leaves out is no part of the comparison, at either end.
+    assert verify(places, with_extra=True, include=("a", "b")).is_equal
+
+
+def test_a_listing_cannot_see_a_byte_that_differs(places: tuple[Path, Path]) -> None:
+    (places[1] / "a").write_bytes(b"2")
+    report = verify(places, listing_only=True)
+    assert report.is_equal
+    assert (report.has_checksums, report.read_bytes) == (False, 0)
+
+
+def test_nothing_to_compare(places: tuple[Path, Path]) -> None:
+    with pytest.raises(EmptySource):
+        verify(places, include=("none*",))
+    assert verify(places, include=("none*",), allow_empty=True).is_equal
+    with pytest.raises(ConfigurationInvalid):
+        verify(places, parallel=0)
+
+
+def test_a_single_object(places: tuple[Path, Path]) -> None:
+    source, destination = places
+
+    def one(key: str, there: str) -> VerifyReport:
+        ends = Location(f"{source}/{key}"), Location(f"{destination}/{there}")
+        return verify_job(TransferJob(*ends, recursive=False), NONE, with_extra=True)
+
+    assert one("a", "a").is_equal
+    assert one("a", "").is_equal
+    assert one("a", "b").different == 1
+    assert one("a", "none").missing == 1
+    with pytest.raises(NotFound):
+        one("none", "a")
+
+
+def test_differences_beyond_the_list_are_counted(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare, "MAX_LISTED_DIFFERENCES", 2)
+    for path in places[1].rglob("*"):
+        if path.is_file():
+            path.unlink()
+    report = verify(places)
+    assert (report.missing, len(report.differences)) == (4, 2)
+
+
+def test_a_body_that_cannot_be_read_is_neither_equal_nor_the_end(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from skyplane_gateway.stores.local.store import LocalStore
+
+    honest = LocalStore.read
+
+    def read(self: LocalStore, key: str, **more: Any) -> Any:
+        if key.endswith("in/b"):
+            raise StoreUnavailable("a disk is failing")
+        return honest(self, key, **more)
+
+    monkeypatch.setattr(LocalStore, "read", read)
+    report = verify(places)
+    assert (report.equal, report.unreadable, report.is_equal) == (3, 1, False)
+    assert kinds(report) == [("unreadable", "b")]
+
+
+def test_an_object_that_changes_meanwhile_is_different(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from skyplane_gateway.stores.local.store import LocalStore
+
+    honest = LocalStore.read
+
+    def read(self: LocalStore, key: str, **more: Any) -> Any:
+        if key.endswith("in/a"):
+            (places[0] / "a").write_bytes(b"9")
+            os.utime(places[0] / "a", (1, 1))
+        return honest(self, key, **more)
+
+    monkeypatch.setattr(LocalStore, "read", read)
+    assert kinds(verify(places)) == [("different", "a")]
+
+
+# -- stores that know their checksums
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> tuple[MemoryStore, MemoryStore]:
+    """Two buckets that stand for the two ends of any job."""
+    from skyplane_gateway.stores.memory import create_bucket
+
+    stores = []
+    for name in ("verify-in", "verify-out"):
+        create_bucket(name)
+        stores.append(MemoryStore(StoreSpec("memory", name)))
+    opened = {"in": stores[0], "out": stores[1]}
+    monkeypatch.setattr(compare, "open_store", lambda spec, _: opened[spec.bucket], raising=True)
+    return stores[0], stores[1]
+
+
+MEMORY_JOB = TransferJob(Location("s3://in/p/"), Location("s3://out/q/"))
+
+
+def test_a_checksum_that_is_trusted_saves_the_reading(
+    memory: tuple[MemoryStore, MemoryStore],
+) -> None:
+    source, destination = memory
+    for name in "abc":
+        source.put(f"p/{name}", name.encode())
+        destination.put(f"q/{name}", name.encode())
+    destination.put("q/c", b"x")
+    report = verify_job(MEMORY_JOB, NONE)
+    assert (report.equal, report.different, report.read_bytes) == (2, 1, 0)
+
+
+def test_few_are_in_hand_at_once(
+    memory: tuple[MemoryStore, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The listing is not run through ahead of the comparison."""
+    source, destination = memory
+    for i in range(100):
+        source.put(f"p/{i:03}", b"x")
+        destination.put(f"q/{i:03}", b"x")
+    listed = compared = most = 0
+    lock = threading.Lock()
+    honest_list, honest_judge = MemoryStore.list, compare._Judge.__call__
+
+    def list_(self: MemoryStore, prefix: str, **more: Any) -> Iterator[ObjectInfo]:
+        nonlocal listed, most
+        for row in honest_list(self, prefix, **more):
+            if prefix == "p/":
+                listed += 1
+                with lock:
+                    most = max(most, listed - compared)
+            yield row
+
+    def judge(self: Any, pair: Any) -> Any:
+        nonlocal compared
+        outcome = honest_judge(self, pair)
+        with lock:
+            compared += 1
+        return outcome
+
+    monkeypatch.setattr(MemoryStore, "list", list_)
+    monkeypatch.setattr(compare._Judge, "__call__", judge)
+    assert verify_job(MEMORY_JOB, NONE, parallel=3).equal == 100
+    assert most <= 2 * 3 + 1
+
+
+# -- laws of the join
+
+NAMES = st.text(st.sampled_from("ab/~.é"), min_size=1, max_size=4)
+
+
+@given(st.sets(NAMES), st.sets(NAMES))
+def test_the_join_finds_every_key_once_and_in_order(ours: set[str], theirs: set[str]) -> None:
+    def lister(names: set[str], folder: str) -> Any:
+        rows = [ObjectInfo(f"{folder}{name}", 1, "e", 0.0) for name in names]
+        rows.sort(key=lambda row: row.key.encode())
+        return lambda prefix: iter([row for row in rows if row.key.startswith(prefix)])
+
+    rule = SelectionRule("p", "q/r")
+    ends = lister(ours, "p/"), lister(theirs, "q/r/")
+    found = list(pairs(rule, *ends))
+    keys = [pair.key.removeprefix("q/r/") for pair in found]
+    assert keys == sorted(ours | theirs, key=str.encode)
+    for pair in found:
+        name = pair.key.removeprefix("q/r/")
+        assert (pair.source is not None) == (name in ours)
+        assert (pair.destination is not None) == (name in theirs)
+    # What a copy would take, and to where, is exactly what is compared.
+    copied = [(row.source.key, row.destination_key) for row in select(rule, *ends)]
+    assert copied == [(pair.source.key, pair.key) for pair in found if pair.source]
+
+
+def test_the_client_asks_for_no_plan_and_no_region(places: tuple[Path, Path]) -> None:
+    report = Client().verify(Location(f"{places[0]}/"), Location(f"{places[1]}/"))
+    assert report.is_equal

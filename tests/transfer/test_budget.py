@@ -1,0 +1,213 @@
+"""What a transfer has cost over its epochs, and when that is too much."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skyplane_gateway.journal.totals import SentRow, Totals
+from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.plan import (
+    GridReference,
+    InstanceGroup,
+    PlanCost,
+    PlanEdge,
+    PlanPath,
+    SolverReport,
+    TransferPlan,
+)
+from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.transfer.budget import Spending
+from skyplane_orchestration.transfer.results import TransferStatus, empty_status, result_of
+
+A, R, B = "aws:us-east-1", "azure:eastus", "gcp:europe-west4"
+GB = 1_000_000_000
+JOB = TransferJob(Location("s3://src/p/", A), Location("s3://dst/q/", B))
+
+#: 0.36 USD per hour are 0.0001 USD per second, of which there are three.
+PLAN = TransferPlan(
+    src=A,
+    dst=B,
+    objective={},
+    throughput_gbps=2.0,
+    volume_gb=10.0,
+    transfer_s=40.0,
+    provision_s=0.0,
+    cost=PlanCost(1.0, 0.1, 0.05, 1.15, 0.11),
+    instances={A: InstanceGroup("x", 1, 0.36), R: InstanceGroup("y", 2, 0.36)},
+    edges=(
+        PlanEdge(A, B, 1.0, 64, 5.0, 0.09),
+        PlanEdge(A, R, 1.0, 32, 5.0, 0.02),
+        PlanEdge(R, B, 1.0, 32, 5.0, 0.05),
+    ),
+    paths=(PlanPath((A, B), 1.0), PlanPath((A, R, B), 1.0)),
+    binding=(),
+    solver=SolverReport("optimal", 0.0, 0.0, 0.0),
+    grid=GridReference("test", "2026-01-01", "measured"),
+)
+FLEET = Fleet(
+    key="ab" * 16,
+    generation=0,
+    deployment="test",
+    provisioner="local",
+    plan=PLAN,
+    gateways=tuple(
+        GatewayHandle(node, region, ("127.0.0.1", 1), ("127.0.0.1", 2), "")
+        for node, region in {"a": A, "r": R, "b": B}.items()
+    ),
+    routes=({"number": 0, "nodes": ["a", "b"]}, {"number": 1, "nodes": ["a", "r", "b"]}),
+    host="",
+    provision_s=100.0,
+    hard_end_unix_s=0.0,
+)
+
+
+def status(
+    epoch: int, seconds: float, delivered: Mapping[int, int], copied: int = 0
+) -> TransferStatus:
+    return replace(
+        empty_status("cd" * 16, epoch),
+        seconds=seconds,
+        delivered_bytes=delivered,
+        copied=copied,
+        objects=copied,
+    )
+
+
+def test_every_hop_every_instance_and_the_requests_once() -> None:
+    spending = Spending(None)
+    assert spending.cost.total_usd == 0.0
+    spending.note(FLEET, status(1, 50.0, {0: 2 * GB, 1: 3 * GB}))
+    assert spending.cost.egress_usd == pytest.approx(2 * 0.09 + 3 * (0.02 + 0.05))
+    assert spending.cost.instance_usd == pytest.approx(0.0003 * (100 + 50))
+    assert spending.cost.request_usd == 0.0
+    spending.note(FLEET, status(1, 60.0, {0: 2 * GB, 1: 3 * GB}, copied=1))
+    assert spending.cost.instance_usd == pytest.approx(0.0003 * (100 + 60)), "not added up"
+    assert spending.cost.request_usd == 0.05
+
+
+def test_a_new_epoch_adds_to_what_the_old_ones_cost() -> None:
+    spending = Spending(None)
+    spending.note(FLEET, status(1, 50.0, {0: 2 * GB}, copied=1))
+    spending.note(FLEET, status(2, 10.0, {0: 1 * GB}, copied=1))
+    assert spending.cost.egress_usd == pytest.approx(3 * 0.09)
+    # The fleet came up once, and the plan's requests are those of the whole job.
+    assert spending.cost.instance_usd == pytest.approx(0.0003 * (100 + 50 + 10))
+    assert spending.cost.request_usd == 0.05
+    spending.note(replace(FLEET), status(3, 5.0, {}))
+    assert spending.cost.instance_usd == pytest.approx(0.0003 * (2 * 100 + 50 + 10 + 5))
+
+
+def test_of_one_epoch_it_is_the_result_s_own() -> None:
+    last = status(1, 50.0, {0: 2 * GB, 1: 3 * GB}, copied=4)
+    result = result_of(JOB, FLEET, last)
+    spending = Spending(None)
+    assert spending.entered_in(result) is result, "nothing was heard of it"
+    spending.note(FLEET, last)
+    assert spending.entered_in(result) == result
+    assert result.cost.total_usd > 0
+
+
+def test_a_second_try_tells_of_the_whole_and_of_itself() -> None:
+    """It told the bytes of the whole, and the seconds, rate and cost of the retry alone."""
+    earlier = Totals(40.0, (SentRow(A, B, 6 * GB), SentRow(A, R, 1 * GB), SentRow(R, B, 1 * GB)))
+    last = replace(
+        status(2, 10.0, {0: 2 * GB, 1: 1 * GB}, copied=10),
+        copied_bytes=10 * GB,
+        copied_earlier=7,
+        copied_earlier_bytes=7 * GB,
+        earlier=earlier,
+    )
+    spending = Spending(None)
+    # Its lead has not read the journal yet.
+    spending.note(FLEET, status(2, 0.1, {}))
+    spending.note(FLEET, last)
+    result = spending.entered_in(result_of(JOB, FLEET, last))
+    assert (result.copied, result.copied_bytes, result.seconds) == (10, 10 * GB, 50.0)
+    assert result.goodput_gbps == pytest.approx(8 * 10 / 50)
+    assert {(e.src, e.dst): e.sent_bytes for e in result.edges} == {
+        (A, B): 8 * GB,
+        (A, R): 2 * GB,
+        (R, B): 2 * GB,
+    }
+    assert result.edges[0].achieved_gbps == pytest.approx(8 * 8 / 50)
+    assert result.cost.egress_usd == pytest.approx(8 * 0.09 + 2 * (0.02 + 0.05))
+    # The fleet of this try came up in 100 s; how long the others' took, nobody knows.
+    assert result.cost.instance_usd == pytest.approx(0.0003 * (100 + 10 + 40))
+    assert result.cost.request_usd == 0.05
+    own = result.this_try
+    assert (own.copied, own.copied_bytes, own.seconds) == (3, 3 * GB, 10.0)
+    assert own.goodput_gbps == pytest.approx(8 * 3 / 10)
+    assert own.cost.egress_usd == pytest.approx(2 * 0.09 + (0.02 + 0.05))
+    assert own.cost.instance_usd == pytest.approx(0.0003 * 110)
+    assert own.cost == spending.cost, "a budget is for one try"
+    assert result.warnings == ()
+    assert TransferResult.from_dict(result.to_dict()) == result
+
+
+def test_a_change_of_lead_makes_no_second_try() -> None:
+    """What the new lead finds in the journal is of this try, and counted already."""
+    spending = Spending(None)
+    spending.note(FLEET, replace(status(1, 40.0, {0: 4 * GB}, copied=4), copied_bytes=4 * GB))
+    last = replace(
+        status(2, 10.0, {0: 2 * GB}, copied=6),
+        copied_bytes=6 * GB,
+        copied_earlier=4,
+        copied_earlier_bytes=4 * GB,
+        earlier=Totals(39.5, (SentRow(A, B, 4 * GB),)),
+    )
+    spending.note(FLEET, last)
+    result = spending.entered_in(result_of(JOB, FLEET, last))
+    assert (result.seconds, result.edges[0].sent_bytes) == (50.0, 6 * GB)
+    assert result.goodput_gbps == pytest.approx(8 * 6 / 50)
+    own = result.this_try
+    assert (own.copied, own.copied_bytes, own.seconds, own.cost) == (6, 6 * GB, 50.0, result.cost)
+
+
+def test_earlier_bytes_that_this_plan_has_no_price_for_are_told() -> None:
+    last = replace(status(2, 10.0, {}), earlier=Totals(5.0, (SentRow(B, A, 70), SentRow(A, B, GB))))
+    spending = Spending(None)
+    spending.note(FLEET, last)
+    result = spending.entered_in(result_of(JOB, FLEET, last))
+    assert result.cost.egress_usd == pytest.approx(0.09)
+    (warning,) = result.warnings
+    assert "70 bytes" in warning
+
+
+def test_what_is_reached_is_enough() -> None:
+    last = status(1, 50.0, {0: 2 * GB})
+    spent = Spending(None)
+    spent.note(FLEET, last)
+    assert spent.excess() is None
+    for most_usd, is_over in ((spent.cost.total_usd, True), (spent.cost.total_usd * 1.001, False)):
+        spending = Spending(most_usd)
+        spending.note(FLEET, last)
+        error = spending.excess()
+        assert (error is not None) is is_over
+        if error is not None:
+            assert error.is_permanent, "who retries by themselves must not"
+            assert "max_job_usd" in error.message
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.integers(0, 10**12), st.floats(0, 1e6)),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_it_never_falls_while_leads_report_more(rows: list[tuple[int, int, float]]) -> None:
+    spending, before = Spending(None), 0.0
+    most: dict[int, tuple[int, float]] = {}
+    for epoch, size, seconds in sorted(rows, key=lambda row: row[0]):
+        earlier = most.get(epoch, (0, 0.0))
+        most[epoch] = (earlier[0] + size, earlier[1] + seconds)
+        spending.note(FLEET, status(epoch, most[epoch][1], {0: most[epoch][0]}))
+        assert spending.cost.total_usd >= before - 1e-9
+        before = spending.cost.total_usd

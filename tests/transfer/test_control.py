@@ -1,0 +1,611 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skyplane_gateway.journal.document import Journal, encode_journal, journal_key
+from skyplane_orchestration.errors import (
+    AddressTaken,
+    ConfigurationInvalid,
+    FleetLost,
+    GatewayLost,
+    GatewayUnreachable,
+    NotAuthorised,
+    NotFound,
+    PermissionDenied,
+    SkyplaneError,
+    UnknownTransfer,
+)
+from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.plan import (
+    GridReference,
+    InstanceGroup,
+    PlanCost,
+    PlanPath,
+    SolverReport,
+    TransferPlan,
+)
+from skyplane_orchestration.recovery.failover import FleetView, Submit, Tenure
+from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.transfer.control import Steering, SubmittedTransfer
+from skyplane_orchestration.transfer.sessions import FleetSessions
+
+HERE, KEY = "local:here", "ab" * 16
+JOB = TransferJob(Location("/data/in/"), Location("/data/out/"))
+PLAN = TransferPlan(
+    HERE,
+    HERE,
+    {},
+    1.0,
+    None,
+    None,
+    0.0,
+    PlanCost(None, None, None, None, 0.0),
+    {HERE: InstanceGroup("process", 1)},
+    (),
+    (PlanPath((HERE,), 1.0),),
+    (),
+    SolverReport("optimal", 0.0, 0.0, 0.0),
+    GridReference("test", "2024-01-01", "measured"),
+)
+
+
+def fleet_of(*paths: str) -> Fleet:
+    names = list(dict.fromkeys("".join(paths)))
+    return Fleet(
+        key="cd" * 16,
+        generation=0,
+        deployment="test",
+        provisioner="local",
+        plan=PLAN,
+        gateways=tuple(
+            GatewayHandle(name, HERE, ("127.0.0.1", 1), ("127.0.0.1", 2), "") for name in names
+        ),
+        routes=tuple({"number": n, "nodes": list(path)} for n, path in enumerate(paths)),
+        host="h/b",
+        provision_s=0.0,
+        hard_end_unix_s=0.0,
+    )
+
+
+class FakeControl:
+    """One gateway's answers; errors by verb."""
+
+    def __init__(self, node: str, calls: list[tuple[Any, ...]]) -> None:
+        self.node, self.calls = node, calls
+        self.leading: dict[str, Any] = {}
+        self.attached: dict[str, Any] = {}
+        self.released: dict[str, Any] = {}
+        self.errors: dict[str, SkyplaneError] = {}
+        self.clears = True
+        self.followers = 0
+        self.needs_credentials: dict[str, list[str]] = {}
+        self.drains = True
+
+    def _say(self, verb: str, *more: Any) -> None:
+        self.calls.append((self.node, verb, *more))
+        if verb in self.errors:
+            raise self.errors[verb]
+
+    def status(self) -> dict[str, Any]:
+        self._say("status")
+        return {
+            "leading": self.leading,
+            "attached": self.attached,
+            "released": self.released,
+            "needs_credentials": self.needs_credentials,
+        }
+
+    def renew_credentials(self, key: str, *, epoch: int, side: str, credentials: Any) -> None:
+        self._say("renew credentials", side, epoch, dict(credentials))
+
+    def attach(self, key: str, *, epoch: int, side: str, **_: Any) -> None:
+        self._say("attach", side, epoch)
+
+    def submit(self, key: str, *, epoch: int, spec: Any) -> dict[str, Any]:
+        self._say("submit", epoch)
+        return {"epoch": epoch, "joined": False}
+
+    def cancel(self, key: str) -> None:
+        self._say("cancel")
+
+    def release(self, key: str, epoch: int, *, journals_in: str | None = None) -> bool:
+        self._say("release", journals_in)
+        return journals_in is not None and self.clears
+
+    def log_tail(self) -> str:
+        self._say("log")
+        return f"log of {self.node}"
+
+    def shutdown(self) -> None:
+        self._say("shutdown")
+
+    def transfer_status(self, key: str, *, renew: bool = True) -> dict[str, Any]:
+        self._say("follow" if renew else "followers", key)
+        return {"followers": self.followers}
+
+    def drain(self, *, unless_leading: bool = False) -> bool:
+        self._say("drain", unless_leading)
+        return self.drains
+
+    def report(self, key: str, *, offset: int = 0) -> dict[str, Any]:
+        self._say("report", offset)
+        return {"rows": [{"n": offset}], "next_offset": offset + 1, "complete": offset == 2}
+
+    def close(self) -> None: ...
+
+
+class FakeSessions:
+    """As `FleetSessions`, one call after the other."""
+
+    def __init__(self, *paths: str) -> None:
+        self.fleet = fleet_of(*paths)
+        self.calls: list[tuple[Any, ...]] = []
+        self.gateways = {
+            handle.node: FakeControl(handle.node, self.calls) for handle in self.fleet.gateways
+        }
+
+    def of(self, handle: GatewayHandle) -> FakeControl:
+        return self.gateways[handle.node]
+
+    def each(
+        self, handles: Iterable[GatewayHandle], call: Callable[[Any, Any], Any]
+    ) -> dict[str, Any]:
+        return {handle.node: call(handle, self.of(handle)) for handle in handles}
+
+    def each_that_answers(
+        self, handles: Iterable[GatewayHandle], call: Callable[[Any, Any], Any]
+    ) -> tuple[dict[str, Any], dict[str, SkyplaneError]]:
+        answers, errors = {}, {}
+        for handle in handles:
+            try:
+                answers[handle.node] = call(handle, self.of(handle))
+            except SkyplaneError as error:
+                errors[handle.node] = error
+        return answers, errors
+
+
+def submit(sessions: FakeSessions) -> SubmittedTransfer:
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    return steering.submit(KEY, JOB, CredentialSources())
+
+
+def test_both_ends_are_attached_before_the_first_source_is_asked_to_lead() -> None:
+    sessions = FakeSessions("arb", "crd")
+    submitted = submit(sessions)
+    assert submitted == SubmittedTransfer(KEY, 1, "a", joined=False)
+    assert [call for call in sessions.calls if call[1] != "status"] == [
+        ("a", "attach", "source", 1),
+        ("c", "attach", "source", 1),
+        ("b", "attach", "sink", 1),
+        ("d", "attach", "sink", 1),
+        ("a", "submit", 1),
+    ]
+    # What the others know of a transfer, its lead knows too, if it is asked after them.
+    assert [call[0] for call in sessions.calls if call[1] == "status"][-1] == "a"
+    assert ("r", "status") not in sessions.calls, "relays know of no transfer"
+
+
+@pytest.mark.parametrize(
+    ("led", "attached_at_lead", "attached_at_sink", "epoch"),
+    [
+        (None, None, None, 1),
+        # Another orchestrator is on its way to submitting: the same epoch, so as to join.
+        (None, (1, False), (1, False), 1),
+        (None, (1, False), None, 1),
+        ((1, "succeeded"), None, None, 2),
+        ((1, "failed"), (1, True), (1, True), 2),
+        # Its lead was replaced and remembers nothing; the sink does.
+        (None, None, (1, True), 2),
+        (None, None, (5, True), 6),
+        (None, None, (5, False), 5),
+        ((2, "cancelled"), None, (5, False), 5),
+    ],
+)
+def test_the_epoch_to_lead_in(
+    led: tuple[int, str] | None,
+    attached_at_lead: tuple[int, bool] | None,
+    attached_at_sink: tuple[int, bool] | None,
+    epoch: int,
+) -> None:
+    sessions = FakeSessions("ab")
+    if led is not None:
+        sessions.gateways["a"].leading[KEY] = {"epoch": led[0], "state": led[1]}
+    for node, row in (("a", attached_at_lead), ("b", attached_at_sink)):
+        if row is not None:
+            sessions.gateways[node].attached[KEY] = {"epoch": row[0], "is_used": row[1]}
+    # Of another transfer nothing follows.
+    sessions.gateways["b"].attached["ef" * 16] = {"epoch": 9, "is_used": True}
+    assert submit(sessions).epoch == epoch
+
+
+def test_what_runs_is_joined_and_not_disturbed() -> None:
+    sessions = FakeSessions("ab", "cb")
+    sessions.gateways["c"].leading[KEY] = {"epoch": 4, "state": "running"}
+    assert submit(sessions) == SubmittedTransfer(KEY, 4, "c", joined=True)
+    assert {call[1] for call in sessions.calls} == {"status", "follow"}
+
+
+def test_what_is_taken_down_while_it_is_joined_is_a_fleet_that_is_gone() -> None:
+    sessions = FakeSessions("ab", "cb")
+    sessions.gateways["c"].leading[KEY] = {"epoch": 4, "state": "running"}
+    sessions.gateways["c"].errors["follow"] = GatewayUnreachable("gone")
+    with pytest.raises(FleetLost, match="gone"):
+        submit(sessions)
+    sessions.gateways["c"].errors["follow"] = UnknownTransfer("it was started anew")
+    assert submit(sessions).lead == "c"
+
+
+def test_who_follows_a_transfer() -> None:
+    """Nobody, where its lead does not tell."""
+    sessions = FakeSessions("ab")
+    sessions.gateways["a"].followers = 2
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    submitted = SubmittedTransfer(KEY, 4, "a", joined=True)
+    assert steering.followers(submitted) == 2
+    sessions.gateways["a"].errors["followers"] = GatewayUnreachable("gone")
+    assert steering.followers(submitted) == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "drains", "may_go"),
+    [("running", True, False), ("succeeded", True, True), ("succeeded", False, False)],
+)
+def test_a_fleet_retires_unless_a_transfer_runs_on_it(
+    state: str, drains: bool, may_go: bool
+) -> None:
+    """Also one that has begun since the look."""
+    sessions = FakeSessions("ab")
+    sessions.gateways["b"].errors["status"] = GatewayUnreachable("gone")
+    sessions.gateways["a"].leading[KEY] = {"epoch": 2, "state": state}
+    sessions.gateways["a"].drains = drains
+    assert Steering(sessions).retire() == may_go  # type: ignore[arg-type]
+    drained = [call for call in sessions.calls if call[1] == "drain"]
+    assert drained == ([] if state == "running" else [("a", "drain", True)])
+
+
+@pytest.mark.parametrize(
+    ("state", "attached_epoch", "submitted"),
+    [
+        ("succeeded", 4, SubmittedTransfer(KEY, 4, "c", joined=True)),
+        # Released since: whoever submits it now wants it to be looked at again.
+        ("succeeded", None, SubmittedTransfer(KEY, 5, "a", joined=False)),
+        ("succeeded", 5, SubmittedTransfer(KEY, 6, "a", joined=False)),
+        ("failed", 4, SubmittedTransfer(KEY, 5, "a", joined=False)),
+        ("cancelled", 4, SubmittedTransfer(KEY, 5, "a", joined=False)),
+    ],
+)
+def test_what_ended_well_while_nobody_looked_is_joined(
+    state: str, attached_epoch: int | None, submitted: SubmittedTransfer
+) -> None:
+    sessions = FakeSessions("ab", "cb")
+    sessions.gateways["c"].leading[KEY] = {"epoch": 4, "state": state}
+    if attached_epoch is not None:
+        sessions.gateways["c"].attached[KEY] = {"epoch": attached_epoch, "is_used": True}
+    assert submit(sessions) == submitted
+
+
+@pytest.mark.parametrize(
+    ("node", "verb", "error"),
+    [
+        ("b", "status", GatewayUnreachable("gone")),
+        ("a", "status", GatewayUnreachable("gone")),
+        ("a", "attach", GatewayUnreachable("gone")),
+        ("b", "attach", GatewayUnreachable("gone")),
+        ("a", "submit", GatewayUnreachable("gone")),
+        ("a", "submit", GatewayLost("the path a -> r -> b is down")),
+    ],
+)
+def test_a_fleet_that_is_gone_is_told_apart_from_other_trouble(
+    node: str, verb: str, error: SkyplaneError
+) -> None:
+    sessions = FakeSessions("arb")
+    sessions.gateways[node].errors[verb] = error
+    with pytest.raises(FleetLost, match=error.message):
+        submit(sessions)
+
+
+def test_other_trouble_stays_what_it_is() -> None:
+    sessions = FakeSessions("arb")
+    sessions.gateways["b"].errors["attach"] = NotFound("there is no bucket 'x'")
+    with pytest.raises(NotFound):
+        submit(sessions)
+    broken = FakeSessions("ab")
+    broken.gateways["a"].leading[KEY] = []
+    with pytest.raises(ConfigurationInvalid):
+        submit(broken)
+
+
+def test_what_runs_is_joined_although_other_gateways_are_gone() -> None:
+    sessions = FakeSessions("ab", "cb")
+    sessions.gateways["a"].errors["status"] = GatewayUnreachable("gone")
+    sessions.gateways["c"].leading[KEY] = {"epoch": 2, "state": "running"}
+    assert submit(sessions) == SubmittedTransfer(KEY, 2, "c", joined=True)
+
+
+def test_an_epoch_that_is_over_is_not_begun_again_though_its_lead_is_gone() -> None:
+    """Once released, the ends had forgotten it: another source led the same epoch again."""
+    sessions = FakeSessions("ab", "cb")
+    sessions.gateways["b"].released[KEY] = {"epoch": 2, "heard": 2}
+    assert submit(sessions) == SubmittedTransfer(KEY, 3, "a", joined=False)
+
+
+def test_of_two_leads_the_newer_is_joined() -> None:
+    """The older one was paused and does not know yet that it is over."""
+    sessions = FakeSessions("ab", "cb")
+    sessions.gateways["a"].leading[KEY] = {"epoch": 1, "state": "running"}
+    sessions.gateways["c"].leading[KEY] = {"epoch": 2, "state": "running"}
+    assert submit(sessions) == SubmittedTransfer(KEY, 2, "c", joined=True)
+
+
+def test_a_look_tells_who_answers_and_what_they_know() -> None:
+    sessions = FakeSessions("arb", "crd")
+    for node in "ad":
+        sessions.gateways[node].errors["status"] = GatewayUnreachable("gone")
+    sessions.gateways["c"].leading[KEY] = {"epoch": 3, "state": "failed"}
+    sessions.gateways["b"].attached[KEY] = {"epoch": 4, "is_used": True}
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    assert steering.look(KEY) == FleetView(("c",), ("b",), Tenure("c", 3), None, 5, known=4)
+    sessions.gateways["b"].released[KEY] = {"epoch": 6, "heard": 2}
+    assert steering.look(KEY) == FleetView(
+        ("c",), ("b",), Tenure("c", 3), None, 7, known=6, heard=2
+    )
+    sessions.gateways["c"].errors["status"] = NotAuthorised("another fleet's")
+    with pytest.raises(NotAuthorised):
+        steering.look(KEY)
+
+
+def test_a_stranger_at_the_address_of_a_gateway_is_a_gateway_that_is_gone() -> None:
+    """It was distrust of the whole fleet, and the transfer failed for good."""
+    sessions = FakeSessions("arb", "crd")
+    for node in "ad":
+        sessions.gateways[node].errors["status"] = AddressTaken("not as a")
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    assert steering.look(KEY) == FleetView(("c",), ("b",), None, None, 1)
+    with pytest.raises(FleetLost, match="not as a"):
+        submit(sessions)
+    # And once some have answered, it is no mistake of ours that none does any more.
+    for node in "bc":
+        sessions.gateways[node].errors["status"] = AddressTaken("not as c")
+    assert steering.look(KEY) == FleetView((), (), None, None, 1)
+
+
+def test_with_another_fleet_secret_than_all_gateways_nothing_is_taken_for_gone() -> None:
+    sessions = FakeSessions("arb", "crd")
+    for gateway in sessions.gateways.values():
+        gateway.errors["status"] = AddressTaken("both need the same fleet secret")
+    with pytest.raises(NotAuthorised, match="the same fleet secret"):
+        submit(sessions)
+    sessions.gateways["d"].errors["status"] = GatewayUnreachable("gone")
+    with pytest.raises(FleetLost):
+        submit(sessions)
+
+
+def test_a_take_over_attaches_those_that_answer_alone() -> None:
+    sessions = FakeSessions("arb", "crd")
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    order = Submit(Tenure("c", 2), ("c",), ("b", "d"))
+    taken = steering.take_over(KEY, JOB, CredentialSources(), order)
+    assert taken == SubmittedTransfer(KEY, 2, "c", joined=False)
+    assert sessions.calls == [
+        ("c", "attach", "source", 2),
+        ("b", "attach", "sink", 2),
+        ("d", "attach", "sink", 2),
+        ("c", "submit", 2),
+    ]
+
+
+def test_no_epoch_below_the_one_that_is_known() -> None:
+    sessions = FakeSessions("ab")
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    assert steering.submit(KEY, JOB, CredentialSources(), least_epoch=4).epoch == 4
+
+
+def test_an_epoch_with_a_journal_is_over(tmp_path: Path) -> None:
+    """Gateways that were built anew remember nothing; the destination does."""
+    job = TransferJob(Location("/data/in/"), Location(f"{tmp_path}/out/"))
+    folder = tmp_path / "out/.skyplane/jobs"
+    for key, epochs in ((KEY, (2, 3)), ("ef" * 16, (9,))):
+        (folder / key).mkdir(parents=True)
+        for epoch in epochs:
+            journal = journal_key(f"{tmp_path}/out/".lstrip("/"), key, epoch)
+            Path("/", journal).write_bytes(b"{}")
+    sessions = FakeSessions("ab")
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    assert steering.submit(KEY, job, CredentialSources()).epoch == 4
+
+
+def test_whose_journal_is_seen_before_its_lead_is_joined(tmp_path: Path) -> None:
+    """Another orchestrator submits between the look at the fleet and the look for journals.
+
+    Its epoch was over for the second, which began the next one over its head.
+    """
+    job = TransferJob(Location("/data/in/"), Location(f"{tmp_path}/out/"))
+    (tmp_path / "out/.skyplane/jobs" / KEY).mkdir(parents=True)
+    journal = Path("/", journal_key(f"{tmp_path}/out/".lstrip("/"), KEY, 1))
+    sessions = FakeSessions("ab")
+
+    class Quicker(FakeControl):
+        def status(self) -> dict[str, Any]:
+            before = dict(self.leading)
+            self.leading[KEY] = {"epoch": 1, "state": "running"}
+            journal.write_bytes(b"{}")
+            return {**super().status(), "leading": before}
+
+    sessions.gateways["a"] = Quicker("a", sessions.calls)
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    submitted = steering.submit(KEY, job, CredentialSources())
+    assert submitted == SubmittedTransfer(KEY, 1, "a", joined=True)
+    assert {call[1] for call in sessions.calls} == {"status", "follow"}
+
+
+def test_a_cancel_goes_to_the_lead_first_and_then_to_the_other_ends() -> None:
+    sessions = FakeSessions("arb")
+    sessions.gateways["b"].errors["cancel"] = GatewayUnreachable("gone")
+    Steering(sessions).cancel(SubmittedTransfer(KEY, 1, "b", joined=False))  # type: ignore[arg-type]
+    assert [call[0] for call in sessions.calls] == ["b", "a"]
+    Steering(sessions).release(SubmittedTransfer(KEY, 1, "b", joined=False))  # type: ignore[arg-type]
+    assert [call[0] for call in sessions.calls[2:]] == ["a", "b"], "a relay has nothing to forget"
+
+
+@pytest.mark.parametrize("by", ["a sink", "the orchestrator", "nobody", "nobody: it is damaged"])
+def test_the_journals_of_a_success_go_once_somebody_has_heard_of_it(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = TransferJob(Location(f"{tmp_path}/in/"), Location(f"{tmp_path}/out/"))
+    folder = f"{tmp_path}/out/".lstrip("/")
+    journal = Path("/", journal_key(folder, KEY, 1))
+    journal.parent.mkdir(parents=True)
+    body = encode_journal(Journal(KEY, 1, "r", 1))
+    journal.write_bytes(body[:-1] if "damaged" in by else body)
+    sessions = FakeSessions("ab")
+    for gateway in sessions.gateways.values():
+        gateway.clears = by == "a sink"
+    if by == "nobody":
+
+        def refuse(*_: Any) -> None:
+            raise PermissionDenied("no, not here")
+
+        monkeypatch.setattr("skyplane_orchestration.recovery.cleanup.clear_journals", refuse)
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    submitted = SubmittedTransfer(KEY, 1, "a", joined=False)
+    warnings = steering.release_success(submitted, job, CredentialSources())
+    assert sessions.calls == [("a", "release", folder), ("b", "release", folder)]
+    assert journal.exists() == (by != "the orchestrator")
+    why = {"nobody": "no, not here", "nobody: it is damaged": "cannot be read"}
+    assert [why[by] in text for text in warnings] == [True] * (by in why)
+
+
+def test_the_report_is_read_to_its_end() -> None:
+    sessions = FakeSessions("ab")
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    rows = list(steering.report_rows(SubmittedTransfer(KEY, 1, "a", joined=False)))
+    assert rows == [{"n": 0}, {"n": 1}, {"n": 2}]
+
+
+def test_winding_up_cancels_what_runs_and_leaves_nobody_out() -> None:
+    sessions = FakeSessions("arb")
+    sessions.gateways["a"].leading = {
+        KEY: {"epoch": 1, "state": "running"},
+        "ef" * 16: {"epoch": 1, "state": "succeeded"},
+    }
+    sessions.gateways["r"].errors["status"] = GatewayUnreachable("gone")
+    tails = Steering(sessions).wind_up()  # type: ignore[arg-type]
+    assert tails == {"a": "log of a", "b": "log of b"}
+    assert [call[0] for call in sessions.calls if call[1] == "cancel"] == ["a", "b"]
+    # Whoever ends them holds the fleet's lock, so that nobody adopts one that is ending.
+    assert not [call for call in sessions.calls if call[1] == "shutdown"]
+
+
+def test_winding_up_cancels_what_is_led_by_nobody_who_answers() -> None:
+    """What its sinks knew of stayed: they were shut down, which keeps all for a resume."""
+    sessions = FakeSessions("ab", "cd")
+    sessions.gateways["a"].errors["status"] = GatewayUnreachable("gone")
+    sessions.gateways["b"].errors["status"] = GatewayUnreachable("asleep")
+    sessions.gateways["d"].attached[KEY] = {"epoch": 2, "is_used": True}
+    Steering(sessions).wind_up()  # type: ignore[arg-type]
+    # Nobody waits for those that do not answer.
+    assert {call[0] for call in sessions.calls if call[1] == "cancel"} == {"c", "d"}
+
+
+@pytest.mark.parametrize(("epoch", "cancels"), [(1, False), (2, False), (3, True)])
+def test_winding_up_keeps_what_has_ended_for_whoever_goes_on(epoch: int, cancels: bool) -> None:
+    sessions = FakeSessions("ab")
+    sessions.gateways["a"].leading[KEY] = {"epoch": 2, "state": "failed"}
+    sessions.gateways["b"].attached[KEY] = {"epoch": epoch, "is_used": True}
+    Steering(sessions).wind_up()  # type: ignore[arg-type]
+    assert any(call[1] == "cancel" for call in sessions.calls) == cancels
+
+
+# -- sessions
+
+
+class _Authority:
+    """Gives no context: nothing is called over the network here."""
+
+    made = 0
+
+    def client_context(self) -> Any:
+        self.made += 1
+        return object()
+
+    def expected_uri(self, node: str) -> str:
+        return node
+
+
+def test_a_session_is_opened_once_for_each_gateway() -> None:
+    authority = _Authority()
+    fleet = fleet_of("ab")
+    with FleetSessions(fleet, authority) as sessions:  # type: ignore[arg-type]
+        one = sessions.of(fleet.gateways[0])
+        assert sessions.of(fleet.gateways[0]) is one
+        assert sessions.of(fleet.gateways[1]) is not one
+    assert authority.made == 1
+
+
+def test_gateways_are_called_side_by_side() -> None:
+    fleet = fleet_of("abcd")
+    together = threading.Barrier(4, timeout=30)
+
+    def call(handle: GatewayHandle, _: Any) -> str:
+        together.wait()
+        return handle.node.upper()
+
+    with FleetSessions(fleet, _Authority()) as sessions:  # type: ignore[arg-type]
+        assert sessions.each(fleet.gateways, call) == {"a": "A", "b": "B", "c": "C", "d": "D"}
+        assert sessions.each((), call) == {}
+
+
+def test_one_error_among_answers() -> None:
+    fleet = fleet_of("abc")
+
+    def call(handle: GatewayHandle, _: Any) -> str:
+        if handle.node == "b":
+            raise NotFound("gone")
+        return handle.node
+
+    with FleetSessions(fleet, _Authority()) as sessions:  # type: ignore[arg-type]
+        with pytest.raises(NotFound):
+            sessions.each(fleet.gateways, call)
+        answers, errors = sessions.each_that_answers(fleet.gateways, call)
+        assert answers == {"a": "a", "c": "c"}
+        assert [type(error) for error in errors.values()] == [NotFound]
+        assert list(errors) == ["b"]
+
+    def defect(handle: GatewayHandle, _: Any) -> str:
+        raise RuntimeError("a defect is no answer")
+
+    with (
+        FleetSessions(fleet, _Authority()) as sessions,  # type: ignore[arg-type]
+        pytest.raises(RuntimeError),
+    ):
+        sessions.each_that_answers(fleet.gateways, defect)
+
+
+def test_fresh_credentials_go_to_the_ends_that_need_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are resolved anew, and an end that is gone keeps nobody else from them."""
+    sessions = FakeSessions("arb", "crd")
+    for node, sides in (("a", ["source"]), ("b", ["sink"]), ("d", ["sink"])):
+        sessions.gateways[node].needs_credentials = {KEY: sides}
+    sessions.gateways["b"].errors["renew credentials"] = GatewayUnreachable("gone")
+    job = TransferJob(
+        Location("/data/in/", credential_ref="env:SRC"),
+        Location("/data/out/", credential_ref="env:DST"),
+    )
+    for prefix in ("SRC", "DST"):
+        monkeypatch.setenv(f"{prefix}_ACCESS_KEY_ID", f"fresh {prefix}")
+        monkeypatch.setenv(f"{prefix}_SECRET_ACCESS_KEY", "s")
+    steering = Steering(sessions)  # type: ignore[arg-type]
+    submitted = SubmittedTransfer(KEY, 3, "a", joined=False)
+    steering.renew_credentials(submitted, job, CredentialSources())
+    assert [(*call[:4], call[4]["access_key_id"]) for call in sessions.calls if len(call) == 5] == [
+        ("a", "renew credentials", "source", 3, "fresh SRC"),
+        ("b", "renew credentials", "sink", 3, "fresh DST"),
+        ("d", "renew credentials", "sink", 3, "fresh DST"),
+    ]

@@ -1,0 +1,150 @@
+"""Progress in bytes delivered: on the terminal, in pipes and in task logs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.transfer.progress_log import Meter, ProgressLog, heading
+from skyplane_orchestration.transfer.results import TransferStatus
+
+MIB = 1 << 20
+STATUS = TransferStatus(
+    transfer_key="k",
+    epoch=1,
+    state="running",
+    listed=True,
+    objects=10,
+    size_bytes=400 * MIB,
+    copied=0,
+    copied_bytes=0,
+    skipped=0,
+    failed=0,
+    seconds=0.0,
+    delivered_bytes={},
+    error=None,
+    failures=(),
+    open_uploads=(),
+    unfinished=10,
+)
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def changed(**changes: Any) -> TransferStatus:
+    """What did not end is unfinished."""
+    names = ("copied", "skipped", "failed")
+    ended = sum(changes.get(name, 0) for name in names)
+    return replace(STATUS, **changes, unfinished=changes.get("objects", STATUS.objects) - ended)
+
+
+def delivered(mib: int, **changes: Any) -> TransferStatus:
+    """So much has a receipt, over two routes."""
+    counts = {1: mib * MIB - mib * MIB // 4, 2: mib * MIB // 4}
+    return changed(delivered_bytes=counts, **changes)
+
+
+def test_bytes_count_before_their_object_is_whole(clock: Clock) -> None:
+    meter = Meter(clock)
+    assert meter.read(STATUS).done_bytes == 0
+    clock.now_s += 2.0
+    reading = meter.read(delivered(100, objects=1))
+    assert (reading.done_bytes, reading.total_bytes) == (100 * MIB, 400 * MIB)
+    assert reading.bytes_per_s == pytest.approx(50 * MIB)
+    assert reading.left_s == pytest.approx(6.0)
+
+
+def test_the_rate_is_that_of_late_and_at_first_that_of_the_whole(clock: Clock) -> None:
+    meter = Meter(clock)
+    joined = meter.read(delivered(80, seconds=8.0))
+    assert joined.bytes_per_s == pytest.approx(10 * MIB)
+    for second in range(1, 100):
+        clock.now_s += 1.0
+        reading = meter.read(delivered(80 + 2 * second, seconds=8.0 + second))
+    assert reading.bytes_per_s == pytest.approx(2 * MIB)
+    for _ in range(31):
+        clock.now_s += 1.0
+        reading = meter.read(delivered(80 + 2 * second))
+    assert (reading.bytes_per_s, reading.left_s) == (0.0, None), "it stands still"
+
+
+def test_what_is_not_to_be_copied_is_not_waited_for(clock: Clock) -> None:
+    status = delivered(50, skipped=5, skipped_bytes=200 * MIB, failed=1, failed_bytes=100 * MIB)
+    reading = Meter(clock).read(status)
+    assert (reading.done_bytes, reading.total_bytes) == (50 * MIB, 100 * MIB)
+
+
+def test_what_earlier_epochs_copied_is_done_but_not_at_this_rate(clock: Clock) -> None:
+    earlier: dict[str, Any] = {"copied_earlier": 4, "copied_earlier_bytes": 100 * MIB}
+    status = delivered(20, copied=5, copied_bytes=120 * MIB, seconds=2.0, **earlier)
+    reading = Meter(clock).read(status)
+    assert reading.done_bytes == 120 * MIB
+    assert reading.bytes_per_s == pytest.approx(10 * MIB)
+
+
+def test_a_new_lead_counts_from_its_own_beginning(clock: Clock) -> None:
+    meter = Meter(clock)
+    meter.read(delivered(100))
+    clock.now_s += 1.0
+    assert meter.read(delivered(1, epoch=2, seconds=0.5)).bytes_per_s == pytest.approx(2 * MIB)
+
+
+def test_an_object_that_was_delivered_twice_is_there_once(clock: Clock) -> None:
+    reading = Meter(clock).read(delivered(410, seconds=1.0))
+    assert (reading.done_bytes, reading.left_s) == (400 * MIB, None)
+
+
+def test_a_log_has_the_first_line_some_and_the_last(clock: Clock) -> None:
+    lines: list[str] = []
+    progress = ProgressLog(lines.append, clock)
+    for second in range(600):
+        progress(delivered(second // 2))
+        clock.now_s += 1.0
+    assert 10 <= len(lines) <= 18
+    progress(delivered(400, state="succeeded", copied=10, copied_bytes=400 * MIB, seconds=600.0))
+    assert lines[0] == "running: 0 B of 400.0 MiB, 0 of 10 objects"
+    assert lines[1] == (
+        "running: 1.0 MiB of 400.0 MiB, 0 of 10 objects, 512.0 KiB/s, 13 min 18 s left"
+    )
+    assert lines[-1] == "succeeded: 400.0 MiB of 400.0 MiB, 10 of 10 objects, 682.7 KiB/s"
+
+
+def test_a_line_says_what_else_there_is(clock: Clock) -> None:
+    lines: list[str] = []
+    ProgressLog(lines.append, clock)(
+        changed(listed=False, copied=3, copied_earlier=2, skipped=4, failed=1)
+    )
+    ends = "3 of 10 objects, 2 copied earlier, 4 skipped, 1 failed"
+    assert lines == [f"running: 0 B of 400.0 MiB so far, {ends}"]
+
+
+def test_a_line_before_the_first_object_says_that_the_source_is_listed() -> None:
+    lines: list[str] = []
+    ProgressLog(lines.append)(changed(objects=0, size_bytes=0, listed=False))
+    assert lines == ["running: listing the source"]
+
+
+def test_the_last_line_says_what_was_not_done(clock: Clock) -> None:
+    lines: list[str] = []
+    ProgressLog(lines.append, clock)(changed(state="failed", copied=3, failed=1))
+    assert lines == ["failed: 0 B of 400.0 MiB, 3 of 10 objects, 1 failed, 6 unfinished"]
+
+
+def test_the_heading_names_both_ends() -> None:
+    job = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))
+    assert heading(job) == "copying s3://a/x/ to s3://b/y/"
+    assert heading(replace(job, move=True)) == "moving s3://a/x/ to s3://b/y/"

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skyplane_orchestration.errors import ConfigurationInvalid, InternalError
+from skyplane_orchestration.model.fleet import Fleet, GatewayHandle, where_gateways_run
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.plan import (
+    GridReference,
+    InstanceGroup,
+    PlanCost,
+    PlanEdge,
+    PlanPath,
+    SolverReport,
+    TransferPlan,
+)
+from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.transfer.results import TransferStatus, cut, result_of
+
+A, R, B = "aws:us-east-1", "azure:eastus", "gcp:europe-west4"
+GB = 1_000_000_000
+
+PLAN = TransferPlan(
+    src=A,
+    dst=B,
+    objective={},
+    throughput_gbps=6.0,
+    volume_gb=10.0,
+    transfer_s=13.3,
+    provision_s=60.0,
+    cost=PlanCost(1.0, 0.1, 0.05, 1.15, 0.11),
+    instances={A: InstanceGroup("x", 1, 3.6), B: InstanceGroup("y", 2, 1.8)},
+    edges=(
+        PlanEdge(A, B, 4.0, 64, 5.0, 0.09),
+        PlanEdge(A, R, 2.0, 32, 5.0, 0.02),
+        PlanEdge(R, B, 2.0, 32, 5.0, 0.05),
+    ),
+    paths=(PlanPath((A, B), 4.0), PlanPath((A, R, B), 2.0)),
+    binding=(),
+    solver=SolverReport("optimal", 0.0, 0.0, 0.0),
+    grid=GridReference("test", "2024-01-01", "measured"),
+)
+NODES = {"a": A, "r": R, "b": B, "c": B}
+FLEET = Fleet(
+    key="ab" * 16,
+    generation=0,
+    deployment="test",
+    provisioner="local",
+    plan=PLAN,
+    gateways=tuple(
+        GatewayHandle(node, region, ("127.0.0.1", 1), ("127.0.0.1", 2), "")
+        for node, region in NODES.items()
+    ),
+    routes=(
+        {"number": 0, "nodes": ["a", "b"], "connections": [1], "share_gbps": 2.0},
+        {"number": 1, "nodes": ["a", "c"], "connections": [1], "share_gbps": 2.0},
+        {"number": 2, "nodes": ["a", "r", "b"], "connections": [1, 1], "share_gbps": 2.0},
+    ),
+    host="h/b",
+    provision_s=10.0,
+    hard_end_unix_s=0.0,
+)
+JOB = TransferJob(Location("s3://src/p/"), Location("gs://dst/q/"))
+
+
+def status(**changes: Any) -> TransferStatus:
+    document: dict[str, Any] = {
+        "transfer_key": "cd" * 16,
+        "epoch": 1,
+        "state": "succeeded",
+        "listed": True,
+        "bytes": 4 * GB,
+        "copied": 3,
+        "copied_bytes": 4 * GB,
+        "skipped": 0,
+        "failed": 0,
+        "seconds": 8.0,
+        "delivered_bytes": {"0": GB, "1": 2 * GB, "2": GB},
+        "error": None,
+        "failures": [],
+        "open_uploads": [],
+        "of_next_year": True,
+    }
+    document |= changes
+    ended = document["copied"] + document["skipped"] + document["failed"]
+    return TransferStatus.from_document({"objects": ended, **document})
+
+
+def failure(number: int, key: str = "p/x", reason: str = "gone") -> dict[str, Any]:
+    return {
+        "state": "failed",
+        "source": f"{key}{number}",
+        "destination": f"{key}{number}",
+        "bytes": 1,
+        "attempts": 5,
+        "code": "not-found",
+        "reason": reason,
+    }
+
+
+def test_planned_against_achieved_per_edge() -> None:
+    result = result_of(JOB, FLEET, status())
+    assert {(e.src, e.dst): (e.sent_bytes, e.planned_gbps) for e in result.edges} == {
+        (A, B): (3 * GB, 4.0),
+        (A, R): (GB, 2.0),
+        (R, B): (GB, 2.0),
+    }
+    assert result.edges[0].achieved_gbps == pytest.approx(3.0)
+    assert result.goodput_gbps == pytest.approx(4.0)
+    assert result.planned_gbps == 6.0
+
+
+def test_the_result_says_who_ran_the_gateways() -> None:
+    assert result_of(JOB, FLEET, status()).gateways == FLEET.provisioner == "local"
+    assert where_gateways_run("") == "no gateways"
+    assert where_gateways_run("aws") == "gateways are run by the provisioner 'aws'"
+
+
+def test_cost_is_what_was_sent_and_how_long_it_took() -> None:
+    cost = result_of(JOB, FLEET, status()).cost
+    assert cost.egress_usd == pytest.approx(3 * 0.09 + 0.02 + 0.05)
+    # 7.2 USD per hour for the 8 s of moving and the 10 s of provisioning.
+    assert cost.instance_usd == pytest.approx(7.2 / 3600 * 18)
+    assert cost.request_usd == 0.05
+    assert cost.total_usd == pytest.approx(cost.egress_usd + cost.instance_usd + 0.05)
+
+
+def test_nothing_copied_in_no_time() -> None:
+    none = status(copied=0, copied_bytes=0, seconds=0.0, delivered_bytes={})
+    result = result_of(JOB, FLEET, none)
+    assert (result.goodput_gbps, result.cost.egress_usd, result.cost.request_usd) == (0, 0, 0)
+
+
+OBJECTS_FAILED = {"code": "objects-failed", "message": "1 of 3 objects failed"}
+
+
+def test_failed_objects_fail_the_transfer_unless_they_may() -> None:
+    ended = status(state="failed", failed=1, error=OBJECTS_FAILED, failures=[failure(1)])
+    failed = result_of(JOB, FLEET, ended)
+    assert (failed.state, failed.succeeded, failed.error_code) == (
+        "failed",
+        False,
+        "objects-failed",
+    )
+    assert failed.failures[0].source == "s3://src/p/x1"
+    assert failed.failures[0].destination == "gs://dst/p/x1"
+    tolerant = replace(JOB, allow_failed=True)
+    assert result_of(tolerant, FLEET, ended).succeeded
+    lost = status(state="failed", error={"code": "gateway-lost", "message": "m"})
+    assert not result_of(tolerant, FLEET, lost).succeeded
+
+
+@pytest.mark.parametrize("character", ["k", "\u00e4", "\U0001f600", '"', "\n"])
+def test_a_result_stays_below_48_kib_however_long_the_keys(character: str) -> None:
+    key = character * (1000 // len(character.encode()))
+    reason = f"{key!r} could not be written: " + "why " * 500
+    ended = status(
+        state="failed",
+        failed=10_000,
+        failures=[failure(number, key, reason) for number in range(50)],
+        error={"code": "objects-failed", "message": f"10000 of 10000 failed: {reason}"},
+    )
+    warnings = tuple(f"the upload {n} of {key!r} stays open: {reason}" for n in range(500))
+    result = result_of(JOB, FLEET, ended, warnings=warnings)
+    document = result.to_dict()
+    assert len(json.dumps(document)) < 48 << 10
+    assert TransferResult.from_dict(json.loads(json.dumps(document))) == result
+    assert result.failed == 10_000
+    # What is listed can be found: the keys themselves are never cut.
+    assert len(result.failures) >= 3
+    assert result.failures[0].source == f"s3://src/{key}0"
+    assert result.warnings[-1] == "and 490 more warnings like these"
+
+
+def test_short_failures_are_all_listed() -> None:
+    ended = status(state="failed", error=OBJECTS_FAILED, failures=[failure(n) for n in range(60)])
+    assert len(result_of(JOB, FLEET, ended).failures) == 50
+
+
+@given(st.text(), st.integers(12, 400))
+def test_a_cut_text_fits_and_is_the_front(text: str, max_bytes: int) -> None:
+    short = cut(text, max_bytes)
+    assert len(json.dumps(short)) <= max_bytes
+    assert short == text or (short.endswith("...") and text.startswith(short[:-3]))
+
+
+def test_a_status_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigurationInvalid):
+        TransferStatus.from_document({"transfer_key": "x"})
+    with pytest.raises(ConfigurationInvalid):
+        status(delivered_bytes=[])
+    with pytest.raises(ConfigurationInvalid):
+        status(failures=None)
+
+
+def test_what_copies_lack_is_counted_and_one_warning_names_it() -> None:
+    result = result_of(
+        JOB, FLEET, status(not_carried=3, not_carried_by_name={"tags": 3, "storage-class": 1})
+    )
+    assert result.metadata_not_carried == 3
+    assert result.not_carried_by_name == {"tags": 3, "storage-class": 1}
+    (warning,) = result.warnings
+    assert "3 objects" in warning
+    assert "tags (3), storage-class (1)" in warning
+    assert "--strict-metadata" in warning
+    assert TransferResult.from_dict(result.to_dict()) == result
+    assert result_of(JOB, FLEET, status()).warnings == ()
+
+
+def test_a_result_says_which_objects_are_unfinished() -> None:
+    ended = status(state="failed", objects=9, copied=2, failed=1, unfinished=6)
+    assert result_of(JOB, FLEET, ended).unfinished == 6
+    # A gateway of the release before does not say it.
+    assert status(objects=9).unfinished == 6
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [{"unfinished": 0, "objects": 4}, {"unfinished": 1, "objects": 3}, {"objects": 2}],
+    ids=["lost", "counted twice", "counted twice by one of the release before"],
+)
+def test_a_status_that_does_not_add_up_makes_no_result(counts: dict[str, Any]) -> None:
+    with pytest.raises(InternalError, match="add up"):
+        status(**counts)
+    with pytest.raises(InternalError, match="add up"):
+        result_of(JOB, FLEET, replace(status(), **counts))
+
+
+def test_keys_that_are_kept_for_journals_are_counted_and_one_is_named() -> None:
+    """They were left out in silence."""
+    result = result_of(JOB, FLEET, status(reserved=3, first_reserved="p/.skyplane/jobs/k/1"))
+    assert result.reserved == 3
+    (warning,) = result.warnings
+    assert "3 objects" in warning
+    assert "'s3://src/p/.skyplane/jobs/k/1'" in warning
