@@ -40,12 +40,12 @@ from skyplane_orchestration.model.plan import (
     TransferPlan,
 )
 from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
+from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
 from skyplane_orchestration.recovery.failover import FleetView, Submit, Tenure
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.transfer.control import SubmittedTransfer
-from skyplane_orchestration.transfer.results import TransferStatus
 
 A, B = "aws:us-east-1", "aws:eu-west-3"
 JOB = TransferJob(Location("s3://src/p/", A), Location("s3://dst/q/", B), volume_gb=10.0)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from skyplane_gateway.errors import SkyplaneError, from_dict
+from skyplane_gateway.objects import UNCONDITIONAL, Precondition
 from skyplane_gateway.schema import as_mapping, decode
-from skyplane_gateway.stores.base import UNCONDITIONAL, Precondition
 
 ChunkKind = Literal["objects", "part"]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.schema import decode
-from skyplane_gateway.stores.base import StoreSpec
 
 #: Version of the control API's documents; see docs/explanation/architecture.md.
 CONTROL_VERSION: Final = 1

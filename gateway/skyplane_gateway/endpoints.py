@@ -22,11 +22,11 @@ from skyplane_gateway.errors import (
     UnknownTransfer,
 )
 from skyplane_gateway.identifiers import wire_fleet_id, wire_transfer_id
+from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.protocol import ReceiptHeader
 from skyplane_gateway.sink.destination import Destination, Verification
 from skyplane_gateway.sink.receiver import Sink, SinkTransfer
 from skyplane_gateway.source.transfer import SendFrame, SourceTransfer
-from skyplane_gateway.stores.base import Credentials, StoreSpec
 from skyplane_gateway.stores.wrappers.retrying import LimitedStore, open_limited
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from typing import Final
 from aiohttp import web
 
 from skyplane_gateway.config import GatewayConfig
-from skyplane_gateway.control.listener import Door
+from skyplane_gateway.control.listener import Listener
 from skyplane_gateway.control.server import ControlServer
 from skyplane_gateway.control.tls import client_context, server_context
 from skyplane_gateway.errors import ConfigurationInvalid, SkyplaneError
@@ -126,7 +126,7 @@ class Listening:
     control_port: int
     data_port: int
     _data: asyncio.Server
-    _door: Door
+    _listener: Listener
     _runner: web.AppRunner
     _keeper: asyncio.Task[None]
 
@@ -139,7 +139,7 @@ class Listening:
             await asyncio.wait_for(end(), _CLOSE_WITHIN_S)
         except TimeoutError:
             log.error("the cleanup took longer than %g s and was left", _CLOSE_WITHIN_S)
-        await self._door.close()
+        await self._listener.close()
         await self._runner.cleanup()
 
 
@@ -158,7 +158,7 @@ async def listen(config: GatewayConfig) -> Listening:
     )
     await runner.setup()
     assert runner.server is not None
-    door = Door(
+    listener = Listener(
         config.control_host,
         config.control_port,
         server_context(config),
@@ -167,10 +167,10 @@ async def listen(config: GatewayConfig) -> Listening:
     )
     return Listening(
         service,
-        door.port,
+        listener.port,
         data.sockets[0].getsockname()[1],
         data,
-        door,
+        listener,
         runner,
         asyncio.create_task(service.keep_alive()),
     )

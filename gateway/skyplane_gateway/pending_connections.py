@@ -25,7 +25,7 @@ _PART_OF_FILES: Final = 8
 K = TypeVar("K")
 
 
-class Strangers(Generic[K]):
+class PendingConnections(Generic[K]):
     """Who is there without proof: up to `limit` silent ones, and as many that speak.
 
     Each kind makes room only for its own: a crowd that says nothing does not push out those

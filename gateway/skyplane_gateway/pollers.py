@@ -10,7 +10,7 @@ from typing import Final
 FOLLOWS_FOR_S: Final = 5.0
 
 
-class Followers:
+class Pollers:
     """Sessions of orchestrators by transfer, each with the time of its last poll.
 
     Args:

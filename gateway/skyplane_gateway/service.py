@@ -25,16 +25,21 @@ from skyplane_gateway.errors import (
     UnknownTransfer,
 )
 from skyplane_gateway.identifiers import gateway_uri, wire_fleet_id
-from skyplane_gateway.keeper import Keeper
-from skyplane_gateway.lead.local_peers import LocalSink, LocalSource
-from skyplane_gateway.lead.peers import RemoteSink, RemoteSource, SinkPeer, SourcePeer
+from skyplane_gateway.lead.peers import (
+    LocalSink,
+    LocalSource,
+    RemoteSink,
+    RemoteSource,
+    SinkPeer,
+    SourcePeer,
+)
 from skyplane_gateway.lead.transfer import Crew, LeadTransfer
-from skyplane_gateway.lease import Lease
+from skyplane_gateway.lease import Lease, LeaseRenewer
+from skyplane_gateway.objects import StoreCapabilities
 from skyplane_gateway.pending_connections import MOST_ON_DATA_PORT, affordable
-from skyplane_gateway.pollers import Followers
+from skyplane_gateway.pollers import Pollers
 from skyplane_gateway.protocol import WIRE_VERSION, FrameHeader, Identity, ReceiptHeader
 from skyplane_gateway.sink.receiver import Sink
-from skyplane_gateway.stores.base import StoreCapabilities
 from skyplane_gateway.transport.router import Routes
 
 log = logging.getLogger(__name__)
@@ -114,8 +119,8 @@ class GatewayService:
             loss_of=self.routes.loss,
         )
         self._leads: dict[str, _Led] = {}
-        self.followers = Followers(clock)
-        self._keeper = Keeper(
+        self.followers = Pollers(clock)
+        self._renewer = LeaseRenewer(
             self.lease,
             lease_s=config.lease_s,
             patience_s=config.stalled_after_s,
@@ -289,7 +294,7 @@ class GatewayService:
 
     async def _renew_fleet(self) -> None:
         """Renew all leases; a gateway that hangs does not hold up whoever submits."""
-        renewal = asyncio.create_task(self._keeper.renew_fleet())
+        renewal = asyncio.create_task(self._renewer.renew_fleet())
         self._renewals.add(renewal)
         renewal.add_done_callback(self._renewals.discard)
         await asyncio.wait({renewal}, timeout=_RENEWED_WITHIN_S)
@@ -387,7 +392,7 @@ class GatewayService:
 
     async def keep_alive(self) -> None:
         """Renew leases while a led transfer makes progress; end when the lease does."""
-        await self._keeper.run()
+        await self._renewer.run()
         self.request_shutdown("the lease has expired")
 
     def _is_led(self, key: str) -> bool:

@@ -25,8 +25,8 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.planning import Planning
 from skyplane_orchestration.provision.base import FleetSpec, Provisioner, TeardownReport
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
@@ -46,7 +46,7 @@ from skyplane_orchestration.transfer.monitor import (
     Watch,
     Whereabouts,
 )
-from skyplane_orchestration.transfer.results import TransferStatus
+from skyplane_orchestration.transfer.planning import Planning
 from skyplane_orchestration.transfer.sessions import FleetSessions
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from skyplane_orchestration.cli import render
 from skyplane_orchestration.cli.console import Terminal
 from skyplane_orchestration.cli.progress import Lines
 from skyplane_orchestration.model.result import CostOutcome, FailedObject, TransferResult
-from skyplane_orchestration.transfer.results import TransferStatus
+from skyplane_orchestration.model.status import TransferStatus
 
 STATUS = TransferStatus.from_document(
     {

@@ -36,8 +36,8 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.job import Limits, MinimizeCost, TransferJob
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.transfer.control import SubmittedTransfer
-from skyplane_orchestration.transfer.results import TransferStatus
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server

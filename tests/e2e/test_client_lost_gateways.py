@@ -17,7 +17,7 @@ from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.transfer.results import TransferStatus
+from skyplane_orchestration.model.status import TransferStatus
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server

@@ -19,7 +19,7 @@ from skyplane_orchestration.errors import ForeignHost
 from skyplane_orchestration.model.job import Limits, MinimizeCost, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import TransferResult
-from skyplane_orchestration.transfer.results import TransferStatus
+from skyplane_orchestration.model.status import TransferStatus
 
 if TYPE_CHECKING:
     from tests.e2e.beside import Beside

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit
 
     from skyplane_orchestration.model.plan import TransferPlan
+    from skyplane_orchestration.model.status import TransferStatus
     from skyplane_orchestration.transfer.control import SubmittedTransfer
-    from skyplane_orchestration.transfer.results import TransferStatus
 
 pytestmark = pytest.mark.e2e
 

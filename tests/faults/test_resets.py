@@ -15,13 +15,14 @@ from tests.gateway.transport.lab import HOST, run_jumping, until
 from skyplane_gateway.chunk_orders import ChunkOrder, RangeOrder
 from skyplane_gateway.config import Route, Topology
 from skyplane_gateway.errors import GatewayLost
+from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.protocol import FrameHeader, Identity, ReceiptHeader
 from skyplane_gateway.protocol.messages import MessageType
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.sink.receiver import Sink, SinkTransfer
 from skyplane_gateway.source.transfer import SourceTransfer
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import ObjectStore, StoreSpec
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.memory import create_bucket
 from skyplane_gateway.transport.router import Routes
 

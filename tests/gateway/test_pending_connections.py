@@ -6,17 +6,17 @@ import resource
 
 import pytest
 
-from skyplane_gateway.pending_connections import Strangers, affordable
+from skyplane_gateway.pending_connections import PendingConnections, affordable
 
 
 def test_the_oldest_makes_room() -> None:
-    strangers: Strangers[str] = Strangers(2)
+    strangers: PendingConnections[str] = PendingConnections(2)
     assert [strangers.came(who) for who in "abcd"] == [None, None, "a", "b"]
     assert len(strangers) == 2
 
 
 def test_a_silent_crowd_does_not_push_out_who_speaks_nor_the_other_way_round() -> None:
-    strangers: Strangers[str] = Strangers(2)
+    strangers: PendingConnections[str] = PendingConnections(2)
     strangers.came("peer")
     assert strangers.spoke("peer") is None
     assert [strangers.came(who) for who in "abcd"] == [None, None, "a", "b"]
@@ -27,7 +27,7 @@ def test_a_silent_crowd_does_not_push_out_who_speaks_nor_the_other_way_round() -
 
 
 def test_who_has_proven_itself_or_is_gone_counts_no_more() -> None:
-    strangers: Strangers[str] = Strangers(1)
+    strangers: PendingConnections[str] = PendingConnections(1)
     strangers.came("peer")
     strangers.spoke("peer")
     strangers.left("peer")

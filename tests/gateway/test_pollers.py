@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from skyplane_gateway.pollers import FOLLOWS_FOR_S, Followers
+from skyplane_gateway.pollers import FOLLOWS_FOR_S, Pollers
 
 KEY = "57" * 16
 
 
 def test_a_session_follows_until_it_says_otherwise_or_falls_silent() -> None:
     now_s = 0.0
-    followers = Followers(lambda: now_s)
+    followers = Pollers(lambda: now_s)
     for session in ("one", "other", ""):
         followers.note(KEY, session)
     assert followers.count(KEY) == 2

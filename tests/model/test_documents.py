@@ -13,7 +13,7 @@ import pytest
 from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
 from skyplane_gateway.config import GatewayConfig, Route, Topology, TransferSpec
 from skyplane_gateway.errors import NotFound
-from skyplane_gateway.stores.base import IF_ABSENT, StoreSpec
+from skyplane_gateway.objects import IF_ABSENT, StoreSpec
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
 from skyplane_orchestration.model.job import (

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from skyplane_orchestration.errors import InvalidLocation
-from skyplane_orchestration.region import Region, nearest_names, parse_region_tag
+from skyplane_orchestration.model.location import Region, nearest_names, parse_region_tag
 
 KNOWN = ("aws:us-east-1", "aws:us-east-2", "gcp:us-east1", "gcp:europe-west4", "azure:eastus")
 

@@ -34,8 +34,7 @@ from skyplane_orchestration.model.plan import (
     SolverReport,
     TransferPlan,
 )
-from skyplane_orchestration.provision.base import FleetSpec, Provisioner
-from skyplane_orchestration.provision.clock import Clock
+from skyplane_orchestration.provision.base import Clock, FleetSpec, Provisioner
 from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 

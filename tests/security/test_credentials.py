@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from skyplane_gateway.stores.base import Credentials
+from skyplane_gateway.objects import Credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources

@@ -10,8 +10,8 @@ from typing import Final, Literal, NamedTuple
 from tests.simulation.world import EPOCH_S, World
 
 from skyplane_gateway.errors import Throttled
+from skyplane_gateway.objects import ObjectAttributes, ObjectInfo, StoreSpec
 from skyplane_gateway.stores import memory
-from skyplane_gateway.stores.base import ObjectAttributes, ObjectInfo, StoreSpec
 
 #: What may become of a request. `late`: it is carried out long after it was sent, whatever
 #: has become of its sender. `ends early`: a body stops in the middle without an error.

@@ -20,22 +20,20 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
     Throttled,
 )
-from skyplane_gateway.stores import memory
-from skyplane_gateway.stores.base import (
+from skyplane_gateway.objects import (
     UNCONDITIONAL,
     Body,
     Credentials,
     ObjectAttributes,
     ObjectInfo,
-    ObjectStore,
     PartInfo,
     Precondition,
-    Reader,
     StoreCapabilities,
     StoreSpec,
     UploadInfo,
-    Wants,
 )
+from skyplane_gateway.stores import memory
+from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
 from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter
 from skyplane_gateway.stores.wrappers.retrying import LimitedStore
 

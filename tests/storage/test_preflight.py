@@ -20,6 +20,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
+from skyplane_orchestration.storage.open import spec_of
 
 NONE = CredentialSources(is_ambient_allowed=False)
 
@@ -131,7 +132,7 @@ def test_a_preview_says_what_would_happen_and_why(folder: Path) -> None:
 
 
 def test_what_gateways_are_told_of_a_store() -> None:
-    spec = preflight.spec_of(
+    spec = spec_of(
         Location("s3://b/p/", "aws:eu-west-3", "http://h:1", "env:X", {"payload": "signed"})
     )
     assert spec.to_dict() == {
@@ -141,7 +142,7 @@ def test_what_gateways_are_told_of_a_store() -> None:
         "region": "eu-west-3",
         "options": {"payload": "signed"},
     }
-    assert preflight.spec_of(Location("/data/", "aws:eu-west-3")).region is None
+    assert spec_of(Location("/data/", "aws:eu-west-3")).region is None
 
 
 @pytest.mark.parametrize("url", ["gs://b/", "az://a/c/", "https://a.blob.core.windows.net/c/"])
@@ -191,8 +192,8 @@ def test_the_endpoint_of_the_environment_is_handed_to_gateways(
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert preflight.spec_of(Location("s3://b/k", endpoint_url=given)).endpoint_url == endpoint
-    assert preflight.spec_of(Location("/data/")).endpoint_url is None
+    assert spec_of(Location("s3://b/k", endpoint_url=given)).endpoint_url == endpoint
+    assert spec_of(Location("/data/")).endpoint_url is None
 
 
 def test_a_preview_lists_the_source_once_and_says_when_there_is_nothing(
@@ -225,7 +226,7 @@ def test_gateways_are_told_to_guess_the_types_of_files(folder: Path) -> None:
     assert preflight.source_spec(job_of(folder)).options == (stores.GUESSED_TYPE,)
     assert preflight.source_spec(job_of(folder, guess_mime_type=False)).options == ()
     bucket = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))
-    assert preflight.source_spec(bucket) == preflight.spec_of(bucket.source)
+    assert preflight.source_spec(bucket) == spec_of(bucket.source)
 
 
 def test_a_dry_run_refuses_what_a_strict_transfer_would(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.journal.document import Journal, encode_journal
-from skyplane_gateway.objects import StoreSpec
-from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, Wants
+from skyplane_gateway.objects import ObjectInfo, StoreSpec
+from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_gateway.stores.memory import MemoryStore, create_bucket
 from skyplane_orchestration.errors import ConfigurationInvalid, NotFound, PermissionDenied

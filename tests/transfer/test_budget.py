@@ -23,8 +23,9 @@ from skyplane_orchestration.model.plan import (
     TransferPlan,
 )
 from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.status import TransferStatus, empty_status
 from skyplane_orchestration.transfer.budget import Spending
-from skyplane_orchestration.transfer.results import TransferStatus, empty_status, result_of
+from skyplane_orchestration.transfer.results import result_of
 
 A, R, B = "aws:us-east-1", "azure:eastus", "gcp:europe-west4"
 GB = 1_000_000_000

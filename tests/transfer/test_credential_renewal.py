@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.status import empty_status
 from skyplane_orchestration.transfer.credential_renewal import RenewalWatch
-from skyplane_orchestration.transfer.results import empty_status
 
 QUIET = empty_status("ab" * 16, 1)
 ASKING = replace(QUIET, needs_credentials=("source",))

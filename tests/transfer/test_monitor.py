@@ -31,12 +31,12 @@ from skyplane_orchestration.model.plan import (
     TransferPlan,
 )
 from skyplane_orchestration.model.resume_handle import ResumeHandle
+from skyplane_orchestration.model.status import TransferStatus, empty_status
 from skyplane_orchestration.recovery.failover import SILENT_POLLS, FleetView, Submit
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.transfer.control import Steering, SubmittedTransfer
 from skyplane_orchestration.transfer.finalize import conclude, require_success, with_handle
 from skyplane_orchestration.transfer.monitor import Hands, Pauses, Watch
-from skyplane_orchestration.transfer.results import TransferStatus, empty_status
 
 A, B = "aws:us-east-1", "aws:eu-west-3"
 GB = 1_000_000_000

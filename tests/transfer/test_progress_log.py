@@ -9,8 +9,8 @@ import pytest
 
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.transfer.progress_log import Meter, ProgressLog, heading
-from skyplane_orchestration.transfer.results import TransferStatus
 
 MIB = 1 << 20
 STATUS = TransferStatus(

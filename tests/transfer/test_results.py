@@ -22,7 +22,8 @@ from skyplane_orchestration.model.plan import (
     TransferPlan,
 )
 from skyplane_orchestration.model.result import TransferResult
-from skyplane_orchestration.transfer.results import TransferStatus, cut, result_of
+from skyplane_orchestration.model.status import TransferStatus
+from skyplane_orchestration.transfer.results import cut, result_of
 
 A, R, B = "aws:us-east-1", "azure:eastus", "gcp:europe-west4"
 GB = 1_000_000_000

@@ -24,7 +24,7 @@ from skyplane_gateway.errors import (
     NotAuthorised,
     from_dict,
 )
-from skyplane_gateway.stores.base import Credentials, StoreSpec
+from skyplane_gateway.objects import Credentials, StoreSpec
 
 #: Longest answer that is read. A page of a report or a listing stays far below.
 MAX_ANSWER_BYTES: Final = 16 << 20

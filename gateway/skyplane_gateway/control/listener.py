@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from skyplane_gateway.pending_connections import Strangers
+from skyplane_gateway.pending_connections import PendingConnections
 
 log = logging.getLogger(__name__)
 
@@ -29,13 +29,13 @@ _BACKLOG: Final = 1024
 _ACCEPT_AGAIN_S: Final = 0.5
 
 
-class Door:
+class Listener:
     """Listens for callers.
 
     Args:
         context: demands a certificate, so that a finished handshake is a proof.
         make_protocol: for a caller that has proven itself.
-        limit: of callers that have not; see `Strangers`.
+        limit: of callers that have not; see `PendingConnections`.
 
     Raises OSError when the address cannot be listened on.
     """
@@ -53,7 +53,7 @@ class Door:
         self._listener.setblocking(False)
         self._context = context
         self._make_protocol = make_protocol
-        self._strangers: Strangers[socket.socket] = Strangers(limit)
+        self._strangers: PendingConnections[socket.socket] = PendingConnections(limit)
         #: Until they have proven themselves or are gone.
         self._callers: dict[socket.socket, asyncio.Task[None]] = {}
         self._accepting = asyncio.create_task(self._accept())

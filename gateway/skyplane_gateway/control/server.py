@@ -23,8 +23,8 @@ from skyplane_gateway.errors import (
     Stopped,
     StoreUnavailable,
 )
+from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.service import GatewayService
-from skyplane_gateway.stores.base import Credentials, StoreSpec
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 from skyplane_gateway.journal.document import epoch_of, folders_above, place_of
 from skyplane_gateway.journal.store import JournalFolder, Remains
+from skyplane_gateway.objects import UploadInfo
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
-from skyplane_gateway.stores.base import ObjectStore, UploadInfo
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.local.uploads import Stray, find_strays
 
 log = logging.getLogger(__name__)

@@ -37,14 +37,9 @@ from skyplane_gateway.journal.document import (
     journals_prefix,
     place_of,
 )
+from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, Precondition
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
-from skyplane_gateway.stores.base import (
-    IF_ABSENT,
-    ObjectInfo,
-    ObjectStore,
-    Precondition,
-    read_object,
-)
+from skyplane_gateway.stores.base import ObjectStore, read_object
 
 log = logging.getLogger(__name__)
 

@@ -31,8 +31,8 @@ from skyplane_gateway.lead.resume_rules import IN_DOUBT_S
 from skyplane_gateway.lead.retry import MAX_ATTEMPTS
 from skyplane_gateway.lead.sink_pool import Sinks
 from skyplane_gateway.lead.source_store import SourceCalls
+from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, PartInfo, StoreCapabilities
 from skyplane_gateway.selection import Selection, require_carried
-from skyplane_gateway.stores.base import IF_ABSENT, ObjectInfo, PartInfo, StoreCapabilities
 
 log = logging.getLogger(__name__)
 

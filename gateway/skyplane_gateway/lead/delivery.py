@@ -41,7 +41,7 @@ from skyplane_gateway.lead.in_flight import Identity, Pace, Sending
 from skyplane_gateway.lead.peers import SinkPeer, SourcePeer
 from skyplane_gateway.lead.retry import MAX_ATTEMPTS, pause_s
 from skyplane_gateway.lead.throttle_probe import StoreWaits
-from skyplane_gateway.stores.base import IF_ABSENT
+from skyplane_gateway.objects import IF_ABSENT
 
 log = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
+from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import (
     KeyCheck,
     Lister,
@@ -21,7 +22,6 @@ from skyplane_gateway.selection import (
     is_reserved,
     listed_at,
 )
-from skyplane_gateway.stores.base import ObjectInfo
 
 T = TypeVar("T")
 

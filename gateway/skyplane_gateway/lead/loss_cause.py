@@ -9,7 +9,7 @@ from typing import Final
 
 from skyplane_gateway.errors import GatewayLost, SkyplaneError, StoreUnavailable
 from skyplane_gateway.lead.peers import SinkPeer
-from skyplane_gateway.stores.base import StoreSpec
+from skyplane_gateway.objects import StoreSpec
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from skyplane_gateway.journal.document import LostRow, UploadRow, attributes_dig
 from skyplane_gateway.journal.writer import Keeper, NoJournal
 from skyplane_gateway.lead.retry import MAX_ATTEMPTS, pause_s
 from skyplane_gateway.lead.sink_pool import Sinks
+from skyplane_gateway.objects import ObjectInfo, PartInfo
 from skyplane_gateway.selection import Selection
-from skyplane_gateway.stores.base import ObjectInfo, PartInfo
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from skyplane_gateway.lead.object_report import Report
 from skyplane_gateway.lead.resume import Recovery, Settled
 from skyplane_gateway.lead.sink_pool import Sinks
 from skyplane_gateway.lead.source_store import SourceCalls
+from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Selection, SelectionRule, is_published_last, not_carried
 from skyplane_gateway.stores import check_destination_key
-from skyplane_gateway.stores.base import ObjectInfo
 
 #: Objects and batches under way at once: enough to keep every window full, few enough
 #: that a listing of millions waits in the store and not in memory.

@@ -19,7 +19,8 @@ from typing import Any, Final, TypeVar
 
 from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreUnavailable
 from skyplane_gateway.lead.retry import THROTTLED_WITHIN_S, patiently
-from skyplane_gateway.stores.base import ObjectInfo, ObjectStore
+from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.readback import read_crc32c
 from skyplane_gateway.stores.wrappers.retrying import is_throttling
 

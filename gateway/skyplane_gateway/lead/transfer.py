@@ -38,7 +38,8 @@ from skyplane_gateway.lead.resume import Recovery
 from skyplane_gateway.lead.resume_rules import Doubt, Past, keeps_unseen
 from skyplane_gateway.lead.sink_pool import Sinks
 from skyplane_gateway.lead.source_store import SourceCalls
-from skyplane_gateway.stores.base import ObjectStore, StoreCapabilities
+from skyplane_gateway.objects import StoreCapabilities
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.wrappers.retrying import is_throttling
 
 log = logging.getLogger(__name__)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from skyplane_gateway.buffers import Buffer
 from skyplane_gateway.protocol._connection import Connection, Identity
 from skyplane_gateway.protocol._state import State
+from skyplane_gateway.protocol.assembler import ChunkAssembler
 from skyplane_gateway.protocol.chunk_manifest import (
     OBJECTS_BASE_BYTES,
     ChunkManifest,
@@ -21,7 +22,6 @@ from skyplane_gateway.protocol.chunk_manifest import (
     encode_manifest,
     object_entry_bytes,
 )
-from skyplane_gateway.protocol.chunks import ChunkAssembler, ChunkFramer, ChunkId
 from skyplane_gateway.protocol.errors import (
     FrameCorrupt,
     HelloRefused,
@@ -40,6 +40,7 @@ from skyplane_gateway.protocol.events import (
     NeedData,
     ReceiptReceived,
 )
+from skyplane_gateway.protocol.framer import ChunkFramer
 from skyplane_gateway.protocol.frames import (
     MAX_PAYLOAD_BYTES,
     OpenedFrame,
@@ -49,7 +50,7 @@ from skyplane_gateway.protocol.frames import (
 )
 from skyplane_gateway.protocol.handshake import Side
 from skyplane_gateway.protocol.limits import WIRE_VERSION
-from skyplane_gateway.protocol.messages import FrameHeader, ReceiptHeader
+from skyplane_gateway.protocol.messages import ChunkId, FrameHeader, ReceiptHeader
 from skyplane_gateway.protocol.reasons import GoodbyeReason
 from skyplane_gateway.protocol.receipt import (
     EntryResult,

@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import Final
 
 from skyplane_gateway.buffers import Buffer
+from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectAttributes, Precondition
 from skyplane_gateway.protocol._codec import Reader, Writer
 from skyplane_gateway.protocol.errors import LocalProtocolError
 from skyplane_gateway.protocol.limits import (
@@ -26,12 +27,6 @@ from skyplane_gateway.protocol.limits import (
     MAX_KEY,
     MAX_MANIFEST,
     MAX_UPLOAD_ID,
-)
-from skyplane_gateway.stores.base import (
-    IF_ABSENT,
-    UNCONDITIONAL,
-    ObjectAttributes,
-    Precondition,
 )
 
 #: The headers in the order of their bits, lowest first.

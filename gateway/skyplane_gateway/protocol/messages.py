@@ -257,3 +257,48 @@ def _check_ids(fleet: bytes, transfer: bytes) -> None:
             f"fleet and transfer ids have {len(fleet)} and {len(transfer)} bytes; "
             f"they must have {FLEET_BYTES} and {TRANSFER_BYTES}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkId:
+    """Everything in the outer headers that all frames of one sending of a chunk share.
+
+    `attempt` counts how often the chunk was sent: with it late frames of an earlier
+    attempt, perhaps cut differently, never mix with those of a later one. `epoch` does
+    the same for leads, which number their chunks independently.
+    """
+
+    fleet: bytes
+    transfer: bytes
+    epoch: int
+    route: int
+    attempt: int
+    chunk: int
+
+    @classmethod
+    def of(cls, header: FrameHeader | ReceiptHeader) -> ChunkId:
+        return cls(
+            header.fleet,
+            header.transfer,
+            header.epoch,
+            header.route,
+            header.attempt,
+            header.chunk,
+        )
+
+    def frame(self, number: int, *, is_last: bool) -> FrameHeader:
+        return FrameHeader(
+            self.fleet,
+            self.transfer,
+            self.epoch,
+            self.route,
+            self.attempt,
+            self.chunk,
+            number,
+            is_last,
+        )
+
+    def receipt(self) -> ReceiptHeader:
+        return ReceiptHeader(
+            self.fleet, self.transfer, self.epoch, self.route, self.attempt, self.chunk
+        )

@@ -26,15 +26,15 @@ from skyplane_gateway.errors import (
 )
 from skyplane_gateway.journal.document import Journal
 from skyplane_gateway.journal.store import JournalFolder, Window, abort_intended
-from skyplane_gateway.stores.base import (
+from skyplane_gateway.objects import (
     IF_ABSENT,
     Body,
     ObjectAttributes,
     ObjectInfo,
-    ObjectStore,
     PartInfo,
     Precondition,
 )
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.readback import find_landed, known_crc32c, read_crc32c
 
 log = logging.getLogger(__name__)

@@ -12,6 +12,7 @@ from typing import Final
 
 from skyplane_gateway.chunk_orders import RangeOrder
 from skyplane_gateway.errors import Overloaded, SkyplaneError
+from skyplane_gateway.objects import ObjectAttributes
 from skyplane_gateway.protocol import (
     OBJECTS_BASE_BYTES,
     LocalProtocolError,
@@ -19,7 +20,6 @@ from skyplane_gateway.protocol import (
     object_entry_bytes,
 )
 from skyplane_gateway.protocol.limits import MAX_MANIFEST
-from skyplane_gateway.stores.base import ObjectAttributes
 
 
 @dataclass(frozen=True, slots=True)

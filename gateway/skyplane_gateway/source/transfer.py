@@ -27,6 +27,7 @@ from skyplane_gateway.errors import (
     UnknownTransfer,
     from_dict,
 )
+from skyplane_gateway.objects import ObjectAttributes
 from skyplane_gateway.protocol import (
     MAX_PAYLOAD_BYTES,
     ChunkFramer,
@@ -44,7 +45,7 @@ from skyplane_gateway.protocol import (
 )
 from skyplane_gateway.selection import require_carried
 from skyplane_gateway.source.batch import SmallObject, fill
-from skyplane_gateway.stores.base import ObjectAttributes, ObjectStore, Reader
+from skyplane_gateway.stores.base import ObjectStore, Reader
 
 log = logging.getLogger(__name__)
 

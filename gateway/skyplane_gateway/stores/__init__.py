@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import Any
 
 from skyplane_gateway.errors import ConfigurationInvalid, MissingExtra
-from skyplane_gateway.stores.base import Credentials, ObjectStore, StoreSpec
+from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.content_types import GUESSED_TYPE
 from skyplane_gateway.stores.key_rules import check_destination_key
 

@@ -26,10 +26,8 @@ from typing import Protocol, Self
 
 from skyplane_gateway.errors import ObjectTooLarge, StoreUnavailable
 from skyplane_gateway.objects import (
-    IF_ABSENT,
     UNCONDITIONAL,
     Body,
-    Credentials,
     ObjectAttributes,
     ObjectInfo,
     PartInfo,
@@ -38,25 +36,6 @@ from skyplane_gateway.objects import (
     StoreSpec,
     UploadInfo,
 )
-
-__all__ = [
-    "IF_ABSENT",
-    "UNCONDITIONAL",
-    "Body",
-    "Credentials",
-    "ObjectAttributes",
-    "ObjectInfo",
-    "ObjectStore",
-    "PartInfo",
-    "Precondition",
-    "Reader",
-    "StoreCapabilities",
-    "StoreSpec",
-    "UploadInfo",
-    "Wants",
-    "read_object",
-]
-
 
 #: Whether a caller wants a key; of one that ends in a slash, anything that begins with it.
 Wants = Callable[[str], bool]

@@ -21,21 +21,20 @@ from skyplane_gateway.errors import (
     PreconditionFailed,
     StoreError,
 )
-from skyplane_gateway.objects import MIB
-from skyplane_gateway.stores.base import (
+from skyplane_gateway.objects import (
+    MIB,
     UNCONDITIONAL,
     Body,
     Credentials,
     ObjectAttributes,
     ObjectInfo,
-    ObjectStore,
     PartInfo,
     Precondition,
     StoreCapabilities,
     StoreSpec,
     UploadInfo,
-    Wants,
 )
+from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_gateway.stores.key_rules import check_key
 from skyplane_gateway.stores.s3.checksum_header import crc32c_of, verify
 

@@ -7,7 +7,8 @@ from typing import Final
 
 from skyplane_gateway.checksum import crc32c as checksum
 from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreUnavailable
-from skyplane_gateway.stores.base import ObjectAttributes, ObjectInfo, ObjectStore
+from skyplane_gateway.objects import ObjectAttributes, ObjectInfo
+from skyplane_gateway.stores.base import ObjectStore
 
 _STEP_BYTES: Final = 1 << 20
 

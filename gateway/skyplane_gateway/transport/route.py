@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from skyplane_gateway.config import Route
 from skyplane_gateway.protocol import FrameHeader, Side
-from skyplane_gateway.transport.backoff import Seldom
 from skyplane_gateway.transport.incarnation import Incarnation
 from skyplane_gateway.transport.link import Link
+from skyplane_gateway.transport.log_throttle import LogThrottle
 
 Address = tuple[str, int]
 
@@ -74,7 +74,7 @@ class Lane:
         self.setbacks = 0
         #: When it last came up, or was begun; of the event loop's clock.
         self.since_s = 0.0
-        self.trouble = Seldom()
+        self.trouble = LogThrottle()
         self.is_logged = False
         self.frames = 0
         self.frame_bytes = 0

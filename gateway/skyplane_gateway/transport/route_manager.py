@@ -15,12 +15,13 @@ from collections.abc import Callable
 from typing import Final
 
 from skyplane_gateway.config import Topology
-from skyplane_gateway.pending_connections import Strangers
+from skyplane_gateway.pending_connections import PendingConnections
 from skyplane_gateway.protocol import Connection, Established, GoodbyeReason, Identity, Side
-from skyplane_gateway.transport.backoff import STABLE_S, Seldom
+from skyplane_gateway.transport.backoff import STABLE_S
 from skyplane_gateway.transport.dialer import Dialler, DialOwner
 from skyplane_gateway.transport.incarnation import Incarnation
 from skyplane_gateway.transport.link import Link, LinkOwner
+from skyplane_gateway.transport.log_throttle import LogThrottle
 from skyplane_gateway.transport.route import Hop, Lane
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class Lanes:
         write_timeout_s: of every link.
         wall_clock: seconds since 1970; see `incarnation`.
         rng: jitter of the pauses.
-        strangers: most connections without proof of either kind, see `Strangers`; never
+        strangers: most connections without proof of either kind, see `PendingConnections`; never
             fewer than the topology has.
 
     Attributes:
@@ -73,10 +74,10 @@ class Lanes:
         self._held: list[Link] = []
         #: (route, neighbour) -> the newest incarnation that it has dialled.
         self._newest: dict[tuple[int, str], Incarnation] = {}
-        self._refusals = Seldom()
+        self._refusals = LogThrottle()
         self._fewest_strangers = strangers
-        self._strangers: Strangers[Link] = Strangers(strangers)
-        self._crowds = Seldom()
+        self._strangers: PendingConnections[Link] = PendingConnections(strangers)
+        self._crowds = LogThrottle()
         self._local_host = ""
         self.by_number: dict[int, Lane] = {}
 

@@ -6,7 +6,7 @@ import argparse
 import math
 from collections.abc import Callable
 
-from skyplane_orchestration.region import KNOWN_CLOUDS
+from skyplane_orchestration.model.location import KNOWN_CLOUDS
 
 
 def commas(text: str) -> list[str]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.model.fleet import Fleet
     from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.model.result import TransferResult
-    from skyplane_orchestration.transfer.results import TransferStatus
+    from skyplane_orchestration.model.status import TransferStatus
 
 #: Error code of a run that was told to end.
 INTERRUPTED_CODE = "interrupted"

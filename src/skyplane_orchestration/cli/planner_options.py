@@ -212,7 +212,7 @@ def policy_from(options: argparse.Namespace, regions: Sequence[str]) -> Policy:
     Raises ConfigurationInvalid for a name or glob that is no region of the grid: a policy
     that does not bite would be found out by nobody.
     """
-    from skyplane_orchestration.region import nearest_names
+    from skyplane_orchestration.model.location import nearest_names
 
     for option, globs in (("--exclude", options.exclude), ("--allow", options.allow)):
         for glob in globs:

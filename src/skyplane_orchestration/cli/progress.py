@@ -13,7 +13,7 @@ from skyplane_orchestration.transfer.progress_log import Meter, ProgressLog
 
 if TYPE_CHECKING:
     from skyplane_orchestration.model.fleet import Fleet
-    from skyplane_orchestration.transfer.results import TransferStatus
+    from skyplane_orchestration.model.status import TransferStatus
 
 
 class Progress(Protocol):

@@ -14,7 +14,7 @@ from skyplane_orchestration.errors import GridInvalid, UnknownRegion
 from skyplane_orchestration.grids.geography import Floats, GridRegion
 from skyplane_orchestration.grids.price_overrides import PriceOverride, first_match
 from skyplane_orchestration.grids.price_rules import FROM_OVERRIDE, FROM_RULES, edge_price
-from skyplane_orchestration.region import nearest_names
+from skyplane_orchestration.model.location import nearest_names
 
 __all__ = ["FROM_OVERRIDE", "FROM_RULES", "FROM_TABLE"]
 

@@ -18,7 +18,7 @@ import yaml
 
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids.rows import Findings, is_day, read_text, rows_of
-from skyplane_orchestration.region import LOCAL_CLOUD, nearest_names
+from skyplane_orchestration.model.location import LOCAL_CLOUD, nearest_names
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
 #: Files of a grid directory that may hold overrides, in the order in which they are read.

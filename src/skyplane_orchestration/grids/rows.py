@@ -16,7 +16,7 @@ from datetime import date
 from importlib.resources.abc import Traversable
 
 from skyplane_orchestration.errors import GridInvalid, InvalidLocation
-from skyplane_orchestration.region import parse_region_tag
+from skyplane_orchestration.model.location import parse_region_tag
 
 
 class BadRow(GridInvalid):

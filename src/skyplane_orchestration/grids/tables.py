@@ -22,7 +22,7 @@ from skyplane_orchestration.grids.grid import (
     VcpuQuota,
 )
 from skyplane_orchestration.grids.rows import Findings, Row, read_rows
-from skyplane_orchestration.region import KNOWN_CLOUDS
+from skyplane_orchestration.model.location import KNOWN_CLOUDS
 
 FROM_SHIPPED = "shipped"
 

@@ -17,6 +17,7 @@ from skyplane_orchestration.model.job import (
     MinimizeCost,
     Objective,
 )
+from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.model.plan import PlanCost
 from skyplane_orchestration.planner import infeasibility
 from skyplane_orchestration.planner.build_plan import Request, requests_usd
@@ -28,7 +29,6 @@ from skyplane_orchestration.planner.instance_options import (
     write_limit_gbps,
 )
 from skyplane_orchestration.planner.pricing import billing, costs
-from skyplane_orchestration.region import parse_region_tag
 from skyplane_orchestration.units import gb_to_gbit
 
 #: Relative difference of rates that counts as none.

@@ -10,7 +10,7 @@ from skyplane_gateway.stores.wrappers.retrying import open_limited
 from skyplane_orchestration.errors import SkyplaneError, StaleEpoch
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.preflight import spec_of
+from skyplane_orchestration.storage.open import spec_of
 
 
 def clear_from_here(

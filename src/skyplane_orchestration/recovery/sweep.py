@@ -18,8 +18,9 @@ from skyplane_gateway.journal.orphans import (
     old_strays,
     old_uploads,
 )
+from skyplane_gateway.objects import UploadInfo
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import ObjectStore, UploadInfo
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
@@ -31,7 +32,7 @@ from skyplane_orchestration.model.sweep_report import (
     SweptUpload,
 )
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.preflight import spec_of
+from skyplane_orchestration.storage.open import spec_of
 from skyplane_orchestration.units import SECONDS_PER_HOUR
 
 log = logging.getLogger(__name__)

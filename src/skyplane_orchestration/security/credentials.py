@@ -11,8 +11,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from skyplane_gateway.objects import Credentials
 from skyplane_gateway.stores import ambient_credentials
-from skyplane_gateway.stores.base import Credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
 

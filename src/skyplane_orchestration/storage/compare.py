@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal
 
+from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Lister, SelectionRule, candidates, listed_at
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import ObjectInfo, ObjectStore
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     NotFound,
@@ -20,8 +21,8 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import Counted, require_file, require_some
+from skyplane_orchestration.storage.open import rule_of, spec_of
 from skyplane_orchestration.storage.parallel import side_by_side
-from skyplane_orchestration.storage.preflight import rule_of, spec_of
 
 SCHEMA_VERSION: Final = 1
 

@@ -15,7 +15,7 @@ from skyplane_gateway.stores import open_store
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.preflight import spec_of
+from skyplane_orchestration.storage.open import spec_of
 
 SCHEMA: Final = pa.schema(
     [

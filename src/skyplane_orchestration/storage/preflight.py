@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from skyplane_gateway.selection import Selection, SelectionRule, not_carried, require_apart, select
+from skyplane_gateway.selection import Selection, not_carried, require_apart, select
 from skyplane_gateway.stores import (
     GUESSED_TYPE,
     StoreSpec,
@@ -28,10 +27,8 @@ from skyplane_orchestration.storage.empty_source import (
     require_some,
     saying_which,
 )
+from skyplane_orchestration.storage.open import rule_of, spec_of
 from skyplane_orchestration.units import bytes_to_gb
-
-#: Where the AWS CLI looks for another endpoint, in this order.
-_S3_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 #: Objects that a listing for a plan looks at; beyond that the plan says "at least".
 LISTING_CAP: Final = 200_000
@@ -50,42 +47,12 @@ class Volume:
         return bytes_to_gb(self.size_bytes)
 
 
-def spec_of(location: Location) -> StoreSpec:
-    """The store behind a location, as gateways are told.
-
-    An S3 location without an endpoint takes the one that the AWS CLI and SDKs would take
-    here: AWS_ENDPOINT_URL_S3, then AWS_ENDPOINT_URL. Gateways do not see these variables.
-    """
-    endpoint = location.endpoint_url
-    if location.kind == "s3" and not endpoint:
-        endpoint = next((os.environ[name] for name in _S3_ENDPOINTS if os.environ.get(name)), "")
-    return StoreSpec(
-        kind=location.kind,
-        bucket=location.bucket,
-        endpoint_url=endpoint or None,
-        region=location.region.partition(":")[2] or None if location.kind != "file" else None,
-        options=tuple(sorted(location.options.items())),
-    )
-
-
 def source_spec(job: TransferJob) -> StoreSpec:
     """The job's source, as gateways are told that read its objects."""
     spec = spec_of(job.source)
     if spec.kind == "file" and job.guess_mime_type:
         return replace(spec, options=tuple(sorted({*spec.options, GUESSED_TYPE})))
     return spec
-
-
-def rule_of(job: TransferJob) -> SelectionRule:
-    """What is copied, to which keys, in the form that the lead applies too."""
-    return SelectionRule(
-        source_prefix=job.source.key,
-        destination_prefix=job.destination.key,
-        recursive=job.recursive,
-        include=job.include,
-        exclude=job.exclude,
-        conflict=job.conflict,
-    )
 
 
 def require_ends_apart(job: TransferJob) -> None:

@@ -23,8 +23,9 @@ from skyplane_gateway.journal.document import (
     journal_key,
 )
 from skyplane_gateway.journal.orphans import LeftTransfer
+from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.selection import map_key, require_apart
-from skyplane_gateway.stores.base import ObjectStore, StoreSpec
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     NotFound,
@@ -33,7 +34,7 @@ from skyplane_orchestration.errors import (
     StoreUnavailable,
 )
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.storage.preflight import spec_of
+from skyplane_orchestration.storage.open import spec_of
 
 #: The epoch of the journal that is written to be looked for.
 _EPOCH: Final = 1

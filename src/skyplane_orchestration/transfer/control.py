@@ -16,8 +16,9 @@ from skyplane_gateway.journal.document import (
     journals_prefix,
     place_of,
 )
+from skyplane_gateway.objects import Credentials
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import Credentials, ObjectStore
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.wrappers.retrying import open_limited
 from skyplane_orchestration.errors import (
     AddressTaken,
@@ -31,13 +32,14 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.cleanup import clear_from_here
 from skyplane_orchestration.recovery.failover import FleetView, Submit, Tenure
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.preflight import source_spec, spec_of
+from skyplane_orchestration.storage.open import spec_of
+from skyplane_orchestration.storage.preflight import source_spec
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.fleet_view import unended, view_of
-from skyplane_orchestration.transfer.results import TransferStatus
 from skyplane_orchestration.transfer.sessions import FleetSessions
 from skyplane_orchestration.units import mib_to_bytes
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from skyplane_orchestration.errors import SkyplaneError
-from skyplane_orchestration.transfer.results import TransferStatus
+from skyplane_orchestration.model.status import TransferStatus
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,11 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.cleanup import clear_from_here
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.transfer.monitor import Watch, Whereabouts
-from skyplane_orchestration.transfer.results import TransferStatus, result_of
+from skyplane_orchestration.transfer.results import result_of
 
 log = logging.getLogger(__name__)
 

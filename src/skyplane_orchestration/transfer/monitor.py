@@ -23,6 +23,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.status import TransferStatus, empty_status
 from skyplane_orchestration.recovery.failover import (
     Action,
     Answered,
@@ -48,7 +49,6 @@ from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.transfer.budget import Spending
 from skyplane_orchestration.transfer.control import Steering, SubmittedTransfer
 from skyplane_orchestration.transfer.credential_renewal import RenewalWatch
-from skyplane_orchestration.transfer.results import TransferStatus, empty_status
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import is_published_last
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import ObjectInfo, ObjectStore
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     NotFound,
     PermissionDenied,
@@ -22,8 +23,8 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.storage.open import spec_of
 from skyplane_orchestration.storage.parallel import side_by_side
-from skyplane_orchestration.storage.preflight import spec_of
 from skyplane_orchestration.transfer.aliasing import (
     Row,
     require_outside,

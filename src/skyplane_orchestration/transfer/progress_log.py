@@ -12,7 +12,7 @@ from skyplane_orchestration.formatting import duration, size
 
 if TYPE_CHECKING:
     from skyplane_orchestration.model.job import TransferJob
-    from skyplane_orchestration.transfer.results import TransferStatus
+    from skyplane_orchestration.model.status import TransferStatus
 
 #: The rate is that of so many seconds.
 _WINDOW_S: Final = 30.0

@@ -13,6 +13,7 @@ from contextlib import closing
 from functools import partial
 from typing import Final
 
+from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import (
     KEEPING_RULES,
     Lister,
@@ -22,12 +23,13 @@ from skyplane_gateway.selection import (
     select,
 )
 from skyplane_gateway.stores import check_destination_key, open_store
-from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, Wants
+from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import CostOutcome, TransferResult
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.preflight import require_ends_apart, rule_of, spec_of
+from skyplane_orchestration.storage.open import rule_of, spec_of
+from skyplane_orchestration.storage.preflight import require_ends_apart
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.control import newest_journal
 from skyplane_orchestration.transfer.results import reserved_warnings

@@ -18,10 +18,10 @@ from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.transfer.control import SubmittedTransfer
-from skyplane_orchestration.transfer.results import TransferStatus
 
 
 def _say(kind: str, document: dict[str, Any]) -> None:

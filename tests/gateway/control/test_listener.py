@@ -12,13 +12,13 @@ import pytest
 
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control import listener
-from skyplane_gateway.control.listener import Door
+from skyplane_gateway.control.listener import Listener
 from skyplane_gateway.control.tls import server_context
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 HOST = "127.0.0.1"
 LIMIT = 4
-AUTHORITY = Authority(FleetSecret(b"the secret of the tests of the door"), "ab" * 16)
+AUTHORITY = Authority(FleetSecret(b"the secret of the tests of the listener"), "ab" * 16)
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -39,22 +39,28 @@ def context(tmp_path: Path) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def open_door(context: ssl.SSLContext) -> AsyncIterator[Door]:
-    door = Door(HOST, 0, context, Greeter, LIMIT)
+async def open_door(context: ssl.SSLContext) -> AsyncIterator[Listener]:
+    listener = Listener(HOST, 0, context, Greeter, LIMIT)
     try:
-        yield door
+        yield listener
     finally:
-        await door.close()
+        await listener.close()
 
 
-async def call(door: Door, say: bytes = b"") -> Streams:
-    streams = await asyncio.open_connection(HOST, door.port)
+async def call(listener: Listener, say: bytes = b"") -> Streams:
+    streams = await asyncio.open_connection(HOST, listener.port)
     streams[1].write(say)
     return streams
 
 
-async def is_welcome(door: Door) -> bool:
-    reader, writer = await asyncio.open_connection(HOST, door.port, ssl=AUTHORITY.client_context())
+async def connected(listener: Listener) -> Streams:
+    return await asyncio.open_connection(HOST, listener.port, ssl=AUTHORITY.client_context())
+
+
+async def is_welcome(listener: Listener) -> bool:
+    reader, writer = await asyncio.open_connection(
+        HOST, listener.port, ssl=AUTHORITY.client_context()
+    )
     try:
         return await reader.readexactly(7) == b"welcome"
     finally:
@@ -73,12 +79,12 @@ def test_a_crowd_is_bounded_and_a_caller_of_the_fleet_is_let_in(
     say: bytes, context: ssl.SSLContext
 ) -> None:
     async def scenario() -> None:
-        async with open_door(context) as door:
-            crowd = [await call(door, say) for _ in range(5 * LIMIT)]
+        async with open_door(context) as listener:
+            crowd = [await call(listener, say) for _ in range(5 * LIMIT)]
             for reader, _ in crowd[: -LIMIT - 1]:
                 assert await ended(reader)
-            assert len(door._strangers) <= 2 * LIMIT
-            assert await is_welcome(door)
+            assert len(listener._strangers) <= 2 * LIMIT
+            assert await is_welcome(listener)
             for _, writer in crowd:
                 writer.close()
 
@@ -91,7 +97,7 @@ def test_a_silent_caller_has_no_tls_yet(
     """It is what would cost 300 KiB."""
 
     async def scenario() -> None:
-        async with open_door(context) as door:
+        async with open_door(context) as listener:
             begun: list[object] = []
 
             async def count(*_: object, **__: object) -> None:
@@ -99,12 +105,12 @@ def test_a_silent_caller_has_no_tls_yet(
 
             loop = asyncio.get_running_loop()
             monkeypatch.setattr(loop, "connect_accepted_socket", count)
-            _, silent = await call(door)
-            _, speaking = await call(door, b"\x16")
+            _, silent = await call(listener)
+            _, speaking = await call(listener, b"\x16")
             while not begun:  # noqa: ASYNC110 - nobody tells us
                 await asyncio.sleep(0.001)
             assert len(begun) == 1
-            assert len(door._strangers) == 1
+            assert len(listener._strangers) == 1
             silent.close()
             speaking.close()
 
@@ -118,29 +124,31 @@ def test_who_does_not_prove_itself_in_time_is_sent_away(
     monkeypatch.setattr(listener, "PROVEN_WITHIN_S", 0.05)
 
     async def scenario() -> None:
-        async with open_door(context) as door:
-            reader, writer = await call(door, say)
+        async with open_door(context) as listener:
+            reader, writer = await call(listener, say)
             # A refusal of TLS may come before the end.
             await asyncio.wait_for(reader.read(), 60)
             writer.close()
-            while door._callers:  # noqa: ASYNC110 - nobody tells us
+            while listener._callers:  # noqa: ASYNC110 - nobody tells us
                 await asyncio.sleep(0.001)
-            assert len(door._strangers) == 0
+            assert len(listener._strangers) == 0
 
     asyncio.run(scenario())
 
 
 def test_a_closed_door_lets_nobody_in_and_nobody_out(context: ssl.SSLContext) -> None:
     async def scenario() -> None:
-        async with open_door(context) as door:
-            inside = await asyncio.open_connection(HOST, door.port, ssl=AUTHORITY.client_context())
+        async with open_door(context) as listener:
+            inside = await asyncio.open_connection(
+                HOST, listener.port, ssl=AUTHORITY.client_context()
+            )
             assert await inside[0].readexactly(7) == b"welcome"
-            waiting = await call(door)
+            waiting = await call(listener)
             await asyncio.sleep(0)
-            await door.close()
+            await listener.close()
             assert await ended(waiting[0])
             with pytest.raises(OSError):
-                await call(door)
+                await call(listener)
             inside[1].write(b"still here")
             await inside[1].drain()
             inside[1].close()

@@ -24,7 +24,7 @@ from skyplane_gateway.journal.document import (
     journals_prefix,
     rule_digest,
 )
-from skyplane_gateway.stores.base import StoreSpec
+from skyplane_gateway.objects import StoreSpec
 
 KEY = "0123456789abcdef" * 2
 

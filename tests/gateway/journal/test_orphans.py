@@ -12,8 +12,8 @@ from skyplane_gateway.errors import PermissionDenied
 from skyplane_gateway.journal.document import journal_key, place_of
 from skyplane_gateway.journal.orphans import is_of_journal, old_strays
 from skyplane_gateway.lead.object_report import Report
+from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import StoreSpec
 
 KEY = "ab" * 16
 

@@ -13,8 +13,9 @@ from skyplane_gateway.errors import JournalUnreadable, PreconditionFailed, Stale
 from skyplane_gateway.journal.document import DoneRow, FailedRow, Journal, UploadRow, journal_key
 from skyplane_gateway.journal.orphans import Namer, find_transfers
 from skyplane_gateway.journal.store import JournalFolder, Remains, Window, abort_intended
+from skyplane_gateway.objects import StoreSpec, UploadInfo
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import ObjectStore, StoreSpec, UploadInfo, read_object
+from skyplane_gateway.stores.base import ObjectStore, read_object
 from skyplane_gateway.stores.memory import create_bucket
 
 KEY = "ab" * 16

@@ -33,9 +33,10 @@ from skyplane_gateway.journal.document import DoneRow, FailedRow, Journal, Uploa
 from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.lead.peers import SinkPeer
 from skyplane_gateway.lead.transfer import Crew, LeadTransfer
+from skyplane_gateway.objects import ObjectInfo, StoreSpec
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, StoreSpec, Wants
+from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_gateway.stores.memory import create_bucket
 
 TRANSFER: Final = "ab" * 16

@@ -31,8 +31,8 @@ from skyplane_gateway.lead.resume import Settled
 from skyplane_gateway.lead.retry import MAX_ATTEMPTS
 from skyplane_gateway.lead.sink_pool import Sinks
 from skyplane_gateway.lead.source_store import SourceCalls
+from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, StoreCapabilities
 from skyplane_gateway.selection import Selection
-from skyplane_gateway.stores.base import IF_ABSENT, ObjectAttributes, ObjectInfo, StoreCapabilities
 
 Run = Callable[[Any], Any]
 _GONE = GatewayUnreachable("127.0.0.1:1 does not answer")

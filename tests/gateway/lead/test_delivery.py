@@ -31,7 +31,7 @@ from skyplane_gateway.errors import (
     UnknownTransfer,
 )
 from skyplane_gateway.lead.retry import MAX_ATTEMPTS
-from skyplane_gateway.stores.base import IF_ABSENT, Precondition
+from skyplane_gateway.objects import IF_ABSENT, Precondition
 
 Run = Callable[[Any], Any]
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from skyplane_gateway.errors import NotFound, StoreUnavailable
 from skyplane_gateway.lead.listing_diff import Listing
 from skyplane_gateway.lead.source_store import SourceCalls
+from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Selection, SelectionRule, select
-from skyplane_gateway.stores.base import ObjectInfo
 
 
 class Destination:

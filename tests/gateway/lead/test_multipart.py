@@ -18,10 +18,11 @@ from skyplane_gateway.lead.multipart import Uploads
 from skyplane_gateway.lead.resume import Recovery
 from skyplane_gateway.lead.resume_rules import Past
 from skyplane_gateway.lead.sink_pool import Sinks
+from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, StoreSpec
 from skyplane_gateway.selection import Selection
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import IF_ABSENT, ObjectInfo, ObjectStore, StoreSpec
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.memory import create_bucket
 
 KEY = "ab" * 16

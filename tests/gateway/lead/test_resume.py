@@ -19,18 +19,18 @@ from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.journal.writer import JournalKeeper, take_over
 from skyplane_gateway.lead.resume import Recovery, Settled
 from skyplane_gateway.lead.resume_rules import Past
-from skyplane_gateway.selection import Selection, SelectionRule, is_published_last, select
-from skyplane_gateway.sink.destination import Destination
-from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import (
+from skyplane_gateway.objects import (
     IF_ABSENT,
     ObjectAttributes,
     ObjectInfo,
-    ObjectStore,
     PartInfo,
     Precondition,
     StoreSpec,
 )
+from skyplane_gateway.selection import Selection, SelectionRule, is_published_last, select
+from skyplane_gateway.sink.destination import Destination
+from skyplane_gateway.stores import open_store
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.memory import create_bucket, delete_bucket
 from skyplane_gateway.stores.readback import read_crc32c
 

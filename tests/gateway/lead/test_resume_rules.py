@@ -6,14 +6,8 @@ import pytest
 
 from skyplane_gateway.journal.document import DoneRow, FailedRow, Journal, UploadRow
 from skyplane_gateway.lead.resume_rules import IN_DOUBT_S, Doubt, Past, keep_parts
+from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectInfo, PartInfo, Precondition
 from skyplane_gateway.selection import Selection
-from skyplane_gateway.stores.base import (
-    IF_ABSENT,
-    UNCONDITIONAL,
-    ObjectInfo,
-    PartInfo,
-    Precondition,
-)
 
 SOURCE = ObjectInfo("from/k", 25, "v1", 100.0)
 THERE = ObjectInfo("k", 25, "w1", 300.0)

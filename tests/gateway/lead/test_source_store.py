@@ -15,8 +15,9 @@ import pytest
 from skyplane_gateway.errors import StoreUnavailable
 from skyplane_gateway.lead import source_store as module
 from skyplane_gateway.lead.source_store import SourceCalls
+from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import ObjectStore, StoreSpec
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.memory import create_bucket
 
 STALL_S = 0.2

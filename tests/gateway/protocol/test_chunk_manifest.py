@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition
 from skyplane_gateway.protocol import (
     OBJECTS_BASE_BYTES,
     ChunkManifest,
@@ -20,7 +21,6 @@ from skyplane_gateway.protocol import (
     object_entry_bytes,
 )
 from skyplane_gateway.protocol.limits import MAX_ENTRIES, MAX_MANIFEST
-from skyplane_gateway.stores.base import IF_ABSENT, ObjectAttributes, Precondition
 
 PART = ChunkManifest(9, PartEntry("a/b.c", "u1", 1, 0))
 PART_HEX = (

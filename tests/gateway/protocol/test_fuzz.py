@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition
 from skyplane_gateway.protocol import (
     NEED_DATA,
     ChunkAssembler,
@@ -36,7 +37,6 @@ from skyplane_gateway.protocol._state import FINAL
 from skyplane_gateway.protocol.handshake import unpack_challenge, unpack_hello, unpack_proof
 from skyplane_gateway.protocol.limits import MAX_MESSAGE
 from skyplane_gateway.protocol.messages import FrameHeader, unpack_goodbye
-from skyplane_gateway.stores.base import IF_ABSENT, ObjectAttributes, Precondition
 
 PAYLOAD = bytes(range(256)) * 2
 #: Each seed is one mutated stream; a failure names its own.

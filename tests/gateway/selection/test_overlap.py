@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.selection import require_apart
-from skyplane_gateway.stores.base import StoreSpec
 
 S3 = StoreSpec("s3", "b", region="us-east-1")
 REFUSED = [

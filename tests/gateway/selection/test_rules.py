@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey, NotFound, StoreUnavailable
+from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectInfo, Precondition
 from skyplane_gateway.selection import CONFLICT_RULES, Selection, SelectionRule, select
-from skyplane_gateway.stores.base import IF_ABSENT, UNCONDITIONAL, ObjectInfo, Precondition
 
 
 def info(key: str, size: int = 1, modified: float = 0.0, crc: int | None = None) -> ObjectInfo:

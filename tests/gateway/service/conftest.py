@@ -23,10 +23,11 @@ from skyplane_gateway.journal.document import (
     folder_of_destination,
 )
 from skyplane_gateway.main import Listening, listen
+from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.service import GatewayService
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import ObjectStore, StoreSpec, read_object
+from skyplane_gateway.stores.base import ObjectStore, read_object
 from skyplane_gateway.stores.memory import create_bucket
 from skyplane_gateway.stores.wrappers.retrying import open_limited
 from skyplane_orchestration.security.authority import Authority, FleetSecret

@@ -18,8 +18,9 @@ from tests.faults.http_rules import EXPIRED, Rule
 
 from skyplane_gateway.config import MIB
 from skyplane_gateway.errors import UnknownTransfer
+from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.stores import Credentials, open_store
-from skyplane_gateway.stores.base import StoreSpec, read_object
+from skyplane_gateway.stores.base import read_object
 
 PART = 5 * MIB
 FLEET = {"assembly_mib": 64, "readers": 3, "store_threads": 4}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.stores.base import ObjectInfo
+from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.stores.memory import MemoryStore
 
 KEY = "ab" * 16

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.objects import ObjectAttributes
-from skyplane_gateway.stores.base import ObjectInfo, ObjectStore, StoreSpec, Wants
+from skyplane_gateway.objects import ObjectAttributes, ObjectInfo, StoreSpec
+from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_gateway.stores.memory import MemoryReader
 from skyplane_gateway.stores.s3.checksum_header import crc32c_of
 from skyplane_gateway.stores.wrappers.retrying import open_limited

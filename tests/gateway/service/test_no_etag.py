@@ -11,9 +11,8 @@ import pytest
 from tests.faults import versitygw
 
 from skyplane_gateway.config import MIB
-from skyplane_gateway.objects import is_time_pin
+from skyplane_gateway.objects import StoreSpec, is_time_pin
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import StoreSpec
 
 PART = 5 * MIB
 FLEET = {"assembly_mib": 64, "readers": 3, "store_threads": 4}

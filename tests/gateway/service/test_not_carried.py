@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.stores import GUESSED_TYPE, open_store
-from skyplane_gateway.stores.base import StoreSpec
 from skyplane_gateway.stores.memory import _buckets
 
 CHUNK = 1 << 20

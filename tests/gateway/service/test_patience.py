@@ -16,9 +16,9 @@ from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.control.tls import client_context
 from skyplane_gateway.errors import StaleEpoch, Throttled
 from skyplane_gateway.identifiers import gateway_uri
+from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import StoreSpec
 from skyplane_gateway.stores.memory import MemoryStore
 from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter, Limits
 from skyplane_gateway.stores.wrappers.retrying import LimitedStore

@@ -13,9 +13,9 @@ import pytest
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.journal.document import Journal, UploadRow, rule_digest
 from skyplane_gateway.journal.store import JournalFolder
+from skyplane_gateway.objects import ObjectAttributes, StoreSpec
 from skyplane_gateway.protocol import MAX_PAYLOAD_BYTES
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import ObjectAttributes, StoreSpec
 
 MAX_PARTS = 10_000
 PART = 7

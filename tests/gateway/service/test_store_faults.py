@@ -21,13 +21,9 @@ from tests.faults.http_rules import INTERNAL_ERROR, SLOW_DOWN, Rule
 
 from skyplane_gateway.config import MIB
 from skyplane_gateway.errors import Stopped
+from skyplane_gateway.objects import ObjectAttributes, StoreSpec
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import (
-    ObjectAttributes,
-    ObjectStore,
-    StoreSpec,
-    read_object,
-)
+from skyplane_gateway.stores.base import ObjectStore, read_object
 
 PART: Final = 5 * MIB
 FLEET: Final = {"assembly_mib": 64, "readers": 3, "store_threads": 4}

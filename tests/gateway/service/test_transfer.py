@@ -11,8 +11,8 @@ import pytest
 
 from skyplane_gateway.config import MIB
 from skyplane_gateway.errors import StaleEpoch
+from skyplane_gateway.objects import ObjectAttributes
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import ObjectAttributes
 
 #: Small windows make every bound bite with little data.
 SMALL = {"assembly_mib": 8, "readers": 3, "store_threads": 4}

@@ -21,16 +21,16 @@ from skyplane_gateway.errors import (
     UnknownTransfer,
 )
 from skyplane_gateway.journal.document import Journal, UploadRow
-from skyplane_gateway.sink.destination import Destination, Verification
-from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import (
+from skyplane_gateway.objects import (
     IF_ABSENT,
     UNCONDITIONAL,
     ObjectAttributes,
-    ObjectStore,
     Precondition,
     StoreSpec,
 )
+from skyplane_gateway.sink.destination import Destination, Verification
+from skyplane_gateway.stores import open_store
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.memory import create_bucket
 
 BODY = bytes(range(256)) * 8

@@ -22,15 +22,10 @@ from skyplane_gateway.errors import (
 from skyplane_gateway.journal.document import Journal, UploadRow, journal_key
 from skyplane_gateway.journal.orphans import find_transfers
 from skyplane_gateway.journal.store import JournalFolder, Remains
+from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition, StoreSpec
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import (
-    IF_ABSENT,
-    ObjectAttributes,
-    ObjectStore,
-    Precondition,
-    StoreSpec,
-)
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.memory import create_bucket
 
 KEY, OTHER_KEY = "ab" * 16, "cd" * 16

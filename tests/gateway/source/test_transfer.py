@@ -10,10 +10,10 @@ import pytest
 
 from skyplane_gateway.chunk_orders import ChunkOrder, RangeOrder, RangeOutcome
 from skyplane_gateway.errors import MetadataNotCarried, UnknownTransfer
+from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.protocol import RawFrame
 from skyplane_gateway.source.transfer import SendFrame, SourceTransfer
 from skyplane_gateway.stores import ObjectStore, open_store
-from skyplane_gateway.stores.base import StoreSpec
 from skyplane_gateway.stores.memory import MemoryReader, MemoryStore, create_bucket
 
 

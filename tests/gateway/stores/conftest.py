@@ -29,8 +29,8 @@ from moto.server import ThreadedMotoServer
 from tests.faults import moto_server, versitygw
 
 from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.objects import ObjectInfo, PartInfo
 from skyplane_gateway.stores import Credentials, ObjectStore, StoreSpec, open_store
-from skyplane_gateway.stores.base import ObjectInfo, PartInfo
 from skyplane_gateway.stores.memory import create_bucket, delete_bucket
 
 CREDENTIALS = Credentials({"access_key_id": "test", "secret_access_key": "test-secret"})

@@ -15,8 +15,9 @@ from skyplane_gateway.errors import (
     PreconditionFailed,
     StoreError,
 )
+from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition
 from skyplane_gateway.stores import Credentials, StoreSpec
-from skyplane_gateway.stores.base import IF_ABSENT, ObjectAttributes, Precondition, read_object
+from skyplane_gateway.stores.base import read_object
 
 #: Names that a store must keep apart. A file store has to refuse those marked so.
 ODD_KEYS = {

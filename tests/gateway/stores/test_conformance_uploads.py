@@ -13,7 +13,7 @@ from skyplane_gateway.errors import (
     PreconditionFailed,
     StoreError,
 )
-from skyplane_gateway.stores.base import IF_ABSENT, PartInfo, Precondition
+from skyplane_gateway.objects import IF_ABSENT, PartInfo, Precondition
 
 
 @pytest.mark.parametrize("tail", [-1, 0, 1])

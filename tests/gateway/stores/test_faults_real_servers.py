@@ -17,8 +17,8 @@ from tests.faults.http_rules import INTERNAL_ERROR, SLOW_DOWN, Rule, random_rule
 
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.objects import IF_ABSENT, PartInfo
 from skyplane_gateway.stores import ObjectStore, open_store
-from skyplane_gateway.stores.base import IF_ABSENT, PartInfo
 from skyplane_gateway.stores.s3 import listing
 from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter
 from skyplane_gateway.stores.wrappers.retrying import LimitedStore

@@ -10,8 +10,9 @@ import pytest
 
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.errors import PreconditionFailed, StoreError
+from skyplane_gateway.objects import PartInfo
 from skyplane_gateway.stores import ObjectStore, StoreSpec, open_store
-from skyplane_gateway.stores.base import PartInfo, read_object
+from skyplane_gateway.stores.base import read_object
 from skyplane_gateway.stores.memory import create_bucket, delete_bucket
 
 PARTS = 10_000

@@ -8,8 +8,9 @@ from typing import Any
 import boto3
 import pytest
 
+from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.stores import Credentials, StoreSpec, open_store
-from skyplane_gateway.stores.base import ObjectInfo, ObjectStore
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.s3.requests import not_carried_of
 
 CREDENTIALS = Credentials({"access_key_id": "test", "secret_access_key": "test-secret"})

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.transport.lab import run_jumping
 
-from skyplane_gateway.transport.backoff import FIRST_PAUSE_S, LONGEST_PAUSE_S, Seldom, pause_s
+from skyplane_gateway.transport.backoff import FIRST_PAUSE_S, LONGEST_PAUSE_S, pause_s
 from skyplane_gateway.transport.incarnation import Incarnation, Incarnations
+from skyplane_gateway.transport.log_throttle import LogThrottle
 from skyplane_gateway.transport.socket_options import tune
 from skyplane_gateway.transport.write_timeout import WriteWatch
 
@@ -45,7 +46,7 @@ def test_the_first_pause_is_quick() -> None:
 
 @given(st.lists(st.floats(0.001, 30.0), min_size=1, max_size=300))
 def test_a_trouble_is_spoken_of_seldom_but_none_is_uncounted(gaps_s: list[float]) -> None:
-    seldom, now_s, said = Seldom(), 0.0, []
+    seldom, now_s, said = LogThrottle(), 0.0, []
     for gap_s in gaps_s:
         now_s += gap_s
         said.append(seldom.ask(now_s))
@@ -59,7 +60,7 @@ def test_a_trouble_is_spoken_of_seldom_but_none_is_uncounted(gaps_s: list[float]
 
 
 def test_a_trouble_after_a_long_rest_is_spoken_of_at_once() -> None:
-    seldom = Seldom()
+    seldom = LogThrottle()
     assert [seldom.ask(now_s) for now_s in (0.0, 1.0, 2.0, 700.0)] == [
         "",
         None,

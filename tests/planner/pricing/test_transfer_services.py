@@ -9,12 +9,12 @@ import pytest
 
 from skyplane_orchestration.errors import UnknownRegion
 from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.model.location import KNOWN_CLOUDS
 from skyplane_orchestration.planner.pricing.transfer_services import (
     ServiceQuote,
     load_services,
     quote_services,
 )
-from skyplane_orchestration.region import KNOWN_CLOUDS
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
 AWS, GCP, AZURE = "aws:us-east-1", "gcp:us-east4", "azure:eastus"

@@ -30,7 +30,7 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.provision.clock import Clock
+from skyplane_orchestration.provision.base import Clock
 from skyplane_orchestration.provision.local import processes
 from skyplane_orchestration.provision.local.bring_up import ControlSession
 from skyplane_orchestration.provision.local.provisioner import (

@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey, StoreError
-from skyplane_gateway.stores.base import ObjectInfo, Wants
+from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.stores.base import Wants
 from skyplane_gateway.stores.local.errors import mapped
 
 logger = logging.getLogger(__name__)

@@ -27,20 +27,19 @@ from skyplane_gateway.errors import (
     StoreError,
     StoreUnavailable,
 )
-from skyplane_gateway.stores.base import (
+from skyplane_gateway.objects import (
     UNCONDITIONAL,
     Body,
     Credentials,
     ObjectAttributes,
     ObjectInfo,
-    ObjectStore,
     PartInfo,
     Precondition,
     StoreCapabilities,
     StoreSpec,
     UploadInfo,
-    Wants,
 )
+from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_gateway.stores.content_types import GUESSED_TYPE, guessed_type
 from skyplane_gateway.stores.local.errors import mapped
 from skyplane_gateway.stores.local.paths import TEMPORARY, etag_of, info_of, path_of, root_of, walk

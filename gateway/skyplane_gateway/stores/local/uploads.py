@@ -29,8 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from skyplane_gateway.errors import ChecksumMismatch, NotFound, StoreError, StoreUnavailable
-from skyplane_gateway.objects import Body
-from skyplane_gateway.stores.base import PartInfo, UploadInfo
+from skyplane_gateway.objects import Body, PartInfo, UploadInfo
 from skyplane_gateway.stores.local.errors import mapped
 from skyplane_gateway.stores.local.paths import TEMPORARY, leads_back, root_of
 

@@ -17,7 +17,7 @@ from botocore.handlers import convert_body_to_file_like_object
 from botocore.loaders import Loader, create_loader
 
 from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.stores.base import Credentials, StoreSpec
+from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.s3.errors import mapped, status_of, translate
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from skyplane_gateway.errors import StoreError
-from skyplane_gateway.stores.base import ObjectInfo, PartInfo, UploadInfo
+from skyplane_gateway.objects import ObjectInfo, PartInfo, UploadInfo
 from skyplane_gateway.stores.s3.checksum_header import from_header
 from skyplane_gateway.stores.s3.errors import mapped
 from skyplane_gateway.stores.s3.requests import etag_of, not_carried_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import md5
 from typing import Any
 
-from skyplane_gateway.stores.base import Body, PartInfo
+from skyplane_gateway.objects import Body, PartInfo
 from skyplane_gateway.stores.s3.checksum_header import crc32c_of, to_header
 
 

@@ -6,8 +6,14 @@ from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from skyplane_gateway.objects import time_pin
-from skyplane_gateway.stores.base import Body, ObjectAttributes, ObjectInfo, PartInfo, Precondition
+from skyplane_gateway.objects import (
+    Body,
+    ObjectAttributes,
+    ObjectInfo,
+    PartInfo,
+    Precondition,
+    time_pin,
+)
 from skyplane_gateway.stores.s3.checksum_header import from_header, to_header
 
 #: The storage class of an object that says nothing of one.

@@ -24,22 +24,22 @@ from skyplane_gateway.errors import (
     StoreError,
     StoreUnavailable,
 )
-from skyplane_gateway.objects import MIB, is_time_pin, time_pin
-from skyplane_gateway.stores.base import (
+from skyplane_gateway.objects import (
+    MIB,
     UNCONDITIONAL,
     Body,
     Credentials,
     ObjectAttributes,
     ObjectInfo,
-    ObjectStore,
     PartInfo,
     Precondition,
-    Reader,
     StoreCapabilities,
     StoreSpec,
     UploadInfo,
-    Wants,
+    is_time_pin,
+    time_pin,
 )
+from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
 from skyplane_gateway.stores.key_rules import check_key
 from skyplane_gateway.stores.s3 import listing
 from skyplane_gateway.stores.s3.checksum_header import to_header

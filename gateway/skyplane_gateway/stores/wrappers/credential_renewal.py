@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Final
 
 from skyplane_gateway.errors import Cancelled, CredentialsExpired, SkyplaneError
-from skyplane_gateway.stores.base import Credentials, ObjectStore
+from skyplane_gateway.objects import Credentials
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.wrappers.rate_limiter import Clock, Pause
 
 log = logging.getLogger(__name__)

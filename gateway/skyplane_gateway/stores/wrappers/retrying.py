@@ -27,23 +27,20 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
     Throttled,
 )
-from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import (
+from skyplane_gateway.objects import (
     UNCONDITIONAL,
     Body,
     Credentials,
     ObjectAttributes,
     ObjectInfo,
-    ObjectStore,
     PartInfo,
     Precondition,
-    Reader,
     StoreCapabilities,
     StoreSpec,
     UploadInfo,
-    Wants,
-    read_object,
 )
+from skyplane_gateway.stores import open_store
+from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, read_object
 from skyplane_gateway.stores.wrappers.credential_renewal import Renewal
 from skyplane_gateway.stores.wrappers.rate_limiter import (
     AdaptiveLimiter,

@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import Self
 
 from skyplane_gateway.errors import StoreUnavailable, Throttled
-from skyplane_gateway.stores.base import ObjectAttributes, Reader
+from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.stores.base import Reader
 from skyplane_gateway.stores.wrappers.retry_policy import Trials
 
 

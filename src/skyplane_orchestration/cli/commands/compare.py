@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client
-from skyplane_orchestration.cli.commands.plan import (
+from skyplane_orchestration.cli.console import Terminal
+from skyplane_orchestration.cli.exit_codes import SUCCESS, refusing
+from skyplane_orchestration.cli.locations import (
     are_places,
     as_object_or_prefix,
     job_from,
     require_plain_regions,
 )
-from skyplane_orchestration.cli.console import Terminal
-from skyplane_orchestration.cli.exit_codes import SUCCESS, refusing
 
 if TYPE_CHECKING:
     from rich.table import Table

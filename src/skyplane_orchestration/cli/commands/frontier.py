@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client, require_writable, write_picture
-from skyplane_orchestration.cli.commands.plan import are_places, require_plain_regions
 from skyplane_orchestration.cli.console import Terminal
 from skyplane_orchestration.cli.exit_codes import SUCCESS, refusing
+from skyplane_orchestration.cli.locations import are_places, require_plain_regions
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.model.job import TransferJob
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from skyplane_orchestration.cli import planner_options
 from skyplane_orchestration.cli.client_factory import open_client, require_writable, write_picture
-from skyplane_orchestration.cli.commands.plan import (
+from skyplane_orchestration.cli.console import Terminal
+from skyplane_orchestration.cli.exit_codes import SUCCESS, refusing
+from skyplane_orchestration.cli.locations import (
     are_places,
     as_object_or_prefix,
     job_from,
     require_plain_regions,
 )
-from skyplane_orchestration.cli.console import Terminal
-from skyplane_orchestration.cli.exit_codes import SUCCESS, refusing
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from skyplane_orchestration.errors import GridInvalid, InvalidLocation
-from skyplane_orchestration.region import parse_region_tag
+from skyplane_orchestration.model.location import parse_region_tag
 
 Pair = tuple[str, str]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import Limits
+from skyplane_orchestration.model.location import LOCAL_CLOUD
 from skyplane_orchestration.model.multicast_plan import MulticastPlan, PlanTree, SeparateTransfers
 from skyplane_orchestration.model.plan import InstanceGroup, PlanCost, SolverReport
 from skyplane_orchestration.planner.build_plan import grid_reference, notes_on_prices, plan_edge
@@ -19,7 +20,6 @@ from skyplane_orchestration.planner.multicast.problem import MulticastProblem
 from skyplane_orchestration.planner.multicast.relaxation import Relaxed
 from skyplane_orchestration.planner.pricing import billing, costs
 from skyplane_orchestration.planner.solution import FLOW_TOLERANCE
-from skyplane_orchestration.region import LOCAL_CLOUD
 from skyplane_orchestration.units import gb_to_gbit
 
 #: What every such plan says to whoever would run it.

@@ -21,8 +21,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import GatewayHandle
-from skyplane_orchestration.provision.base import FleetSpec
-from skyplane_orchestration.provision.clock import Clock
+from skyplane_orchestration.provision.base import Clock, FleetSpec
 from skyplane_orchestration.provision.local import launch
 from skyplane_orchestration.provision.local.processes import GatewayProcess
 from skyplane_orchestration.provision.local.run_directory import (

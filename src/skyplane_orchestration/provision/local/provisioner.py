@@ -32,8 +32,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import LOCAL, Fleet
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
-from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
-from skyplane_orchestration.provision.clock import Clock
+from skyplane_orchestration.provision.base import Clock, FleetSpec, FoundGateway
 from skyplane_orchestration.provision.local import processes
 from skyplane_orchestration.provision.local.bring_up import (
     Assembly,

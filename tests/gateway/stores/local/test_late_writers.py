@@ -18,9 +18,10 @@ import pytest
 
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.objects import IF_ABSENT, PartInfo, StoreSpec
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import IF_ABSENT, ObjectStore, PartInfo, StoreSpec
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.local import uploads
 from skyplane_gateway.stores.local.uploads import OpenUpload
 

@@ -12,6 +12,7 @@ import pytest
 
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectAttributes, PartInfo
 from skyplane_gateway.selection import SelectionRule
 from skyplane_gateway.stores import (
     GUESSED_TYPE,
@@ -20,7 +21,6 @@ from skyplane_gateway.stores import (
     check_destination_key,
     open_store,
 )
-from skyplane_gateway.stores.base import IF_ABSENT, UNCONDITIONAL, ObjectAttributes, PartInfo
 from skyplane_gateway.stores.content_types import guessed_type
 from skyplane_gateway.stores.local.errors import translate
 

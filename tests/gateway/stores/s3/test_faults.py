@@ -11,9 +11,8 @@ import pytest
 
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.objects import time_pin
+from skyplane_gateway.objects import IF_ABSENT, PartInfo, Precondition, time_pin
 from skyplane_gateway.stores import Credentials, StoreSpec, open_store
-from skyplane_gateway.stores.base import IF_ABSENT, PartInfo, Precondition
 
 BODY = b"some bytes"
 ETAG = f'"{md5(BODY).hexdigest()}"'

@@ -14,8 +14,8 @@ import pytest
 
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.objects import PartInfo
 from skyplane_gateway.stores import Credentials, StoreSpec, open_store
-from skyplane_gateway.stores.base import PartInfo
 from skyplane_gateway.stores.s3 import client
 from skyplane_gateway.stores.s3.store import ambient_credentials, bucket_region
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.errors import Cancelled, CredentialsExpired
-from skyplane_gateway.stores.base import Credentials
+from skyplane_gateway.objects import Credentials
 from skyplane_gateway.stores.wrappers.credential_renewal import WAITS_S, Renewal
 from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter
 from skyplane_gateway.stores.wrappers.retrying import LimitedStore

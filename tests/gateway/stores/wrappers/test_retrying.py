@@ -14,8 +14,8 @@ from botocore.exceptions import ClientError
 
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.objects import IF_ABSENT
 from skyplane_gateway.stores import Credentials, ObjectStore, StoreSpec, open_store
-from skyplane_gateway.stores.base import IF_ABSENT
 from skyplane_gateway.stores.memory import create_bucket, delete_bucket
 from skyplane_gateway.stores.s3.errors import translate
 from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter, Limits

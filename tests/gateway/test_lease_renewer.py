@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.errors import GatewayUnreachable
-from skyplane_gateway.keeper import Keeper
-from skyplane_gateway.lease import Lease
+from skyplane_gateway.lease import Lease, LeaseRenewer
 
 
 class Clock:
@@ -41,11 +40,11 @@ class Other:
 
 def keeper_of(
     clock: Clock, progress: Callable[[], Any], others: tuple[str, ...] = ()
-) -> tuple[Keeper, Lease, list[str]]:
+) -> tuple[LeaseRenewer, Lease, list[str]]:
     lease = Lease(clock, start_within_s=10.0, lease_s=5.0, hard_end_s=1000.0)
     renewed: list[str] = []
     connect: Any = lambda node: Other(renewed, node)  # noqa: E731
-    keeper = Keeper(
+    keeper = LeaseRenewer(
         lease,
         lease_s=5.0,
         patience_s=20.0,
@@ -107,7 +106,7 @@ def test_one_hanging_gateway_does_not_keep_the_others_from_being_renewed() -> No
         renewed: list[str] = []
         connect: Any = lambda node: Hanging(renewed, node)  # noqa: E731
         lease = Lease(Clock(), start_within_s=10.0, lease_s=0.3, hard_end_s=1000.0)
-        keeper = Keeper(
+        keeper = LeaseRenewer(
             lease,
             lease_s=0.3,
             patience_s=20.0,

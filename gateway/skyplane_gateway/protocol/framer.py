@@ -1,0 +1,141 @@
+"""Cuts the payload of one chunk into frames."""
+
+from __future__ import annotations
+
+from skyplane_gateway.buffers import Buffer
+from skyplane_gateway.checksum import combine, crc32c
+from skyplane_gateway.protocol.chunk_manifest import (
+    ChunkManifest,
+    encode_manifest,
+)
+from skyplane_gateway.protocol.errors import (
+    LocalProtocolError,
+)
+from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES, RawFrame, seal_frame
+from skyplane_gateway.protocol.limits import MAX_FRAMES
+from skyplane_gateway.protocol.messages import ChunkId
+from skyplane_gateway.protocol.sealing import PLAIN, Sealer
+
+
+class ChunkFramer:
+    """Source side: cuts payload that arrives in any pieces into full frames.
+
+    Holds views of the pieces, never copies: a piece must not change until its frames
+    have left. At most one frame's worth of pieces is held back.
+    """
+
+    def __init__(
+        self,
+        chunk: ChunkId,
+        manifest: ChunkManifest,
+        *,
+        sealer: Sealer = PLAIN,
+        max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+    ) -> None:
+        """
+        Args:
+            max_payload_bytes: of one frame, at most and by default what fits 1 MiB.
+
+        Raises:
+            LocalProtocolError: the manifest cannot be encoded, the frame size is out of
+                range, or the chunk would need more than `MAX_FRAMES` frames.
+        """
+        if not 1 <= max_payload_bytes <= MAX_PAYLOAD_BYTES:
+            raise LocalProtocolError(
+                f"frames of {max_payload_bytes} payload bytes; allowed are 1 to {MAX_PAYLOAD_BYTES}"
+            )
+        self._chunk = chunk
+        self._manifest = encode_manifest(manifest)
+        self._length_bytes = manifest.length_bytes
+        self._sealer = sealer
+        self._max_payload_bytes = max_payload_bytes
+        if self._most_frames() > MAX_FRAMES:
+            raise LocalProtocolError(
+                f"a chunk of {manifest.length_bytes} bytes needs {self._most_frames()} frames, "
+                f"the limit is {MAX_FRAMES}: cut smaller chunks"
+            )
+        self._number = 0
+        self._offset = 0
+        self._crc32c = 0
+        self._pieces: list[memoryview] = []
+        self._held_bytes = 0
+
+    @property
+    def crc32c(self) -> int:
+        """Checksum of the payload framed so far; of the chunk once it is complete."""
+        return self._crc32c
+
+    @property
+    def is_complete(self) -> bool:
+        """All payload has been framed, in at least one frame."""
+        return self._number > 0 and self._offset == self._length_bytes
+
+    def feed(self, piece: Buffer) -> list[RawFrame]:
+        """Add payload; return the frames that are full now.
+
+        The last frame comes as soon as the manifest's length is reached. An empty chunk
+        has one frame: feed it an empty piece.
+
+        Raises:
+            LocalProtocolError: more payload than the manifest said.
+        """
+        rest = memoryview(piece)
+        missing = self._length_bytes - self._offset - self._held_bytes
+        if len(rest) > missing:
+            raise LocalProtocolError(
+                f"{len(rest)} payload bytes for chunk {self._chunk.chunk}, only {missing} missing"
+            )
+        frames: list[RawFrame] = []
+        while not self.is_complete:
+            room = self._room()
+            taken = rest[: room - self._held_bytes]
+            rest = rest[len(taken) :]
+            if taken:
+                self._pieces.append(taken)
+                self._held_bytes += len(taken)
+            if self._held_bytes < room:
+                break
+            frames.append(self._frame())
+        return frames
+
+    def give_up(self) -> RawFrame | None:
+        """The frame by which a sink drops the chunk: an end before the chunk's length.
+
+        None where there is nothing to drop, as no frame has left, or too late, as all have.
+        """
+        if self._number == 0 or self.is_complete:
+            return None
+        return seal_frame(
+            self._chunk.frame(self._number, is_last=True), self._offset, (), 0, sealer=self._sealer
+        )
+
+    def _room(self) -> int:
+        """Payload of the next frame: full, or what is left of the chunk."""
+        manifest_bytes = len(self._manifest) if self._number == 0 else 0
+        most = min(self._max_payload_bytes, MAX_PAYLOAD_BYTES - manifest_bytes)
+        return min(most, self._length_bytes - self._offset)
+
+    def _most_frames(self) -> int:
+        first = min(self._max_payload_bytes, MAX_PAYLOAD_BYTES - len(self._manifest))
+        rest = max(0, self._length_bytes - first)
+        return 1 + -(-rest // self._max_payload_bytes)
+
+    def _frame(self) -> RawFrame:
+        checksum = 0
+        for piece in self._pieces:
+            checksum = crc32c(piece, checksum)
+        end = self._offset + self._held_bytes
+        frame = seal_frame(
+            self._chunk.frame(self._number, is_last=end == self._length_bytes),
+            self._offset,
+            self._pieces,
+            checksum,
+            manifest=self._manifest if self._number == 0 else b"",
+            sealer=self._sealer,
+        )
+        self._crc32c = combine(self._crc32c, checksum, self._held_bytes)
+        self._number += 1
+        self._offset = end
+        self._pieces = []
+        self._held_bytes = 0
+        return frame

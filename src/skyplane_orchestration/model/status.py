@@ -1,0 +1,150 @@
+"""The status of a transfer, as its lead reports it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from skyplane_gateway.journal.totals import Totals
+from skyplane_gateway.schema import reading
+from skyplane_orchestration.errors import InternalError
+from skyplane_orchestration.model.result import (
+    TransferState,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TransferStatus:
+    """How far a transfer is.
+
+    Attributes:
+        objects, size_bytes: found so far; final once `listed`.
+        copied, copied_bytes: durable and verified; of these `copied_earlier` and
+            `copied_earlier_bytes` by an earlier epoch, or before the transfer was resumed.
+        skipped_bytes, failed_bytes: of the objects that are not to be copied, or could not be.
+        failures: the failed objects, once the transfer has ended.
+        needs_credentials: sides of the lead's own gateway (`source`, `sink`) whose credentials
+            have expired, or soon will.
+        unfinished: found, and neither copied, skipped nor failed (yet).
+        pinned_by_time: those of `copied` whose source has no ETag: their version was told by
+            time and size alone.
+        error: what the lead says of the whole (`code`, `message`, `is_permanent`).
+        delivered_bytes: route number -> payload with a receipt.
+        not_carried, not_carried_by_name: see `TransferResult.metadata_not_carried`.
+        reserved, first_reserved: see `TransferResult.reserved`, and the first such key.
+        earlier: what the epochs before this one have sent, and how long they worked.
+    """
+
+    transfer_key: str
+    epoch: int
+    state: TransferState
+    listed: bool
+    objects: int
+    size_bytes: int
+    copied: int
+    copied_bytes: int
+    skipped: int
+    failed: int
+    seconds: float
+    delivered_bytes: Mapping[int, int]
+    error: Mapping[str, Any] | None
+    failures: tuple[Mapping[str, Any], ...]
+    open_uploads: tuple[Mapping[str, str], ...]
+    copied_earlier: int = 0
+    copied_earlier_bytes: int = 0
+    skipped_bytes: int = 0
+    failed_bytes: int = 0
+    pinned_by_time: int = 0
+    not_carried: int = 0
+    not_carried_by_name: Mapping[str, int] = field(default_factory=dict)
+    unfinished: int = 0
+    reserved: int = 0
+    first_reserved: str = ""
+    earlier: Totals = field(default_factory=Totals)
+    needs_credentials: tuple[str, ...] = ()
+
+    @property
+    def is_running(self) -> bool:
+        return self.state == "running"
+
+    def require_counted(self) -> None:
+        """See that every object that was found is in exactly one of the counts.
+
+        Raises:
+            InternalError: it is not, so that nobody takes the result for whole.
+        """
+        ended = self.copied + self.skipped + self.failed
+        if self.unfinished < 0 or self.objects != ended + self.unfinished:
+            raise InternalError(
+                f"of {self.objects} objects {self.copied} were copied, {self.skipped} skipped, "
+                f"{self.failed} failed and {self.unfinished} are unfinished, which does not add "
+                "up; please report this"
+            )
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> TransferStatus:
+        """Read the control API's document, ignoring what a newer gateway adds.
+
+        Raises ConfigurationInvalid when it is none, InternalError when it does not add up.
+        """
+        with reading("the status of a transfer"):
+            status = cls(
+                transfer_key=document["transfer_key"],
+                epoch=document["epoch"],
+                state=document["state"],
+                listed=document["listed"],
+                objects=document["objects"],
+                size_bytes=document["bytes"],
+                copied=document["copied"],
+                copied_bytes=document["copied_bytes"],
+                # A gateway of the release before does not know of them.
+                copied_earlier=document.get("copied_earlier", 0),
+                copied_earlier_bytes=document.get("copied_earlier_bytes", 0),
+                skipped_bytes=document.get("skipped_bytes", 0),
+                failed_bytes=document.get("failed_bytes", 0),
+                pinned_by_time=document.get("pinned_by_time", 0),
+                not_carried=document.get("not_carried", 0),
+                not_carried_by_name=dict(document.get("not_carried_by_name", {})),
+                unfinished=document.get("unfinished", _rest(document)),
+                reserved=document.get("reserved", 0),
+                first_reserved=document.get("first_reserved", ""),
+                earlier=Totals.from_dict(document.get("earlier", {})),
+                needs_credentials=tuple(document.get("needs_credentials", ())),
+                skipped=document["skipped"],
+                failed=document["failed"],
+                seconds=document["seconds"],
+                delivered_bytes={int(k): int(v) for k, v in document["delivered_bytes"].items()},
+                error=document["error"],
+                failures=tuple(document["failures"]),
+                open_uploads=tuple(document["open_uploads"]),
+            )
+        status.require_counted()
+        return status
+
+
+def _rest(document: Mapping[str, Any]) -> int:
+    """What the status of a gateway of the release before leaves to be reckoned."""
+    ended = document["copied"] + document["skipped"] + document["failed"]
+    return int(document["objects"]) - int(ended)
+
+
+def empty_status(transfer_key: str, epoch: int) -> TransferStatus:
+    """A running transfer of which nothing was heard yet."""
+    return TransferStatus(
+        transfer_key=transfer_key,
+        epoch=epoch,
+        state="running",
+        listed=False,
+        objects=0,
+        size_bytes=0,
+        copied=0,
+        copied_bytes=0,
+        skipped=0,
+        failed=0,
+        seconds=0.0,
+        delivered_bytes={},
+        error=None,
+        failures=(),
+        open_uploads=(),
+    )

@@ -1,0 +1,83 @@
+"""What a transfer cost and achieved, per edge and in total."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from skyplane_gateway.journal.totals import Totals
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.result import (
+    CostOutcome,
+    EdgeOutcome,
+)
+from skyplane_orchestration.model.status import TransferStatus
+from skyplane_orchestration.units import bytes_to_gb, gbps_of, usd_per_hour_to_usd_per_s
+
+
+def edge_outcomes(
+    fleet: Fleet, delivered_bytes: Mapping[int, int], seconds: float
+) -> tuple[EdgeOutcome, ...]:
+    """Planned against achieved per edge, from the payload that each route delivered."""
+    sent: dict[tuple[str, str], int] = {}
+    for route in fleet.routes:
+        regions = [fleet.gateway(node).region for node in route["nodes"]]
+        for hop in pairwise(regions):
+            sent[hop] = sent.get(hop, 0) + delivered_bytes.get(int(route["number"]), 0)
+    return tuple(
+        EdgeOutcome(
+            src=edge.src,
+            dst=edge.dst,
+            planned_gbps=edge.flow_gbps,
+            achieved_gbps=rate_gbps(size, seconds),
+            sent_bytes=size,
+        )
+        for edge in fleet.plan.edges
+        for size in (sent.get((edge.src, edge.dst), 0),)
+    )
+
+
+def rate_gbps(size_bytes: int, seconds: float) -> float:
+    return gbps_of(size_bytes, seconds) if seconds > 0 else 0.0
+
+
+def earlier_cost(fleet: Fleet, totals: Totals) -> tuple[CostOutcome, int]:
+    """What earlier tries have cost, at the prices and with the instances of this try's plan.
+
+    Journals tell neither prices nor fleets. The time in which earlier fleets came up is not in
+    it, nor are requests: the plan has one sum of them, for the whole job.
+
+    Returns:
+        The cost, and the bytes of hops that this plan does not have, which are not in it.
+    """
+    prices = {(edge.src, edge.dst): edge.usd_per_gb for edge in fleet.plan.edges}
+    known = [row for row in totals.sent if (row.src, row.dst) in prices]
+    cost = CostOutcome(
+        egress_usd=sum(bytes_to_gb(row.size_bytes) * prices[row.src, row.dst] for row in known),
+        instance_usd=_usd_per_s(fleet) * totals.seconds,
+        request_usd=0.0,
+    )
+    return cost, sum(row.size_bytes for row in totals.sent) - sum(row.size_bytes for row in known)
+
+
+def _usd_per_s(fleet: Fleet) -> float:
+    return sum(
+        group.count * usd_per_hour_to_usd_per_s(group.usd_per_hour)
+        for group in fleet.plan.instances.values()
+    )
+
+
+def cost_of(fleet: Fleet, status: TransferStatus, up_s: float) -> CostOutcome:
+    """What one epoch has cost so far, at the plan's prices.
+
+    Args:
+        up_s: seconds of the fleet before the epoch that it is to pay for.
+    """
+    plan = fleet.plan
+    edges = edge_outcomes(fleet, status.delivered_bytes, status.seconds)
+    prices = {(edge.src, edge.dst): edge.usd_per_gb for edge in plan.edges}
+    return CostOutcome(
+        egress_usd=sum(bytes_to_gb(edge.sent_bytes) * prices[edge.src, edge.dst] for edge in edges),
+        instance_usd=_usd_per_s(fleet) * (status.seconds + up_s),
+        request_usd=(plan.cost.request_usd or 0.0) if status.copied else 0.0,
+    )
