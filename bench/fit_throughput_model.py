@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skyplane_orchestration.geography import Floats, GridRegion, pairwise_distance_km
 from skyplane_orchestration.grids import Grid, load_grid
-from skyplane_orchestration.grids.loading import MODEL_FILE, read_json
+from skyplane_orchestration.grids.geography import Floats, GridRegion, pairwise_distance_km
+from skyplane_orchestration.grids.loader import MODEL_FILE, read_json
 from skyplane_orchestration.grids.tables import shipped_files
-from skyplane_orchestration.throughput_model import (
+from skyplane_orchestration.grids.throughput_model import (
     area_pair,
     areas_of,
     modelled_rtt_ms,
