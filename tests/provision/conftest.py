@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from skyplane_gateway.clock import Clock
 from skyplane_gateway.config import Topology
 from skyplane_gateway.identifiers import gateway_uri
 from skyplane_orchestration.errors import GatewayUnreachable
@@ -34,7 +35,7 @@ from skyplane_orchestration.model.plan import (
     SolverReport,
     TransferPlan,
 )
-from skyplane_orchestration.provision.base import Clock, FleetSpec, Provisioner
+from skyplane_orchestration.provision.base import FleetSpec, Provisioner
 from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 

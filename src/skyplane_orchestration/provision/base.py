@@ -7,8 +7,7 @@ the tests holds each provisioner to this page.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -157,18 +156,3 @@ class Provisioner(Protocol):
         working on at this moment is kept. One failure does not stop the rest: see
         `SweepReport.left`.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Where a provisioner gets its time from.
-
-    Args:
-        monotonic: seconds, for durations.
-        wall: seconds since the epoch, for what other processes must understand.
-        sleep: waits for so many seconds.
-    """
-
-    monotonic: Callable[[], float] = time.monotonic
-    wall: Callable[[], float] = time.time
-    sleep: Callable[[float], None] = time.sleep

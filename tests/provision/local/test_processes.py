@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_orchestration.provision.base import Clock
+from skyplane_gateway.clock import Clock
 from skyplane_orchestration.provision.local import processes
 
 RunIdle = Callable[..., "subprocess.Popen[bytes]"]

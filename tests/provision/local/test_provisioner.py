@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skyplane_gateway.clock import Clock
 from skyplane_gateway.config import GatewayConfig, Topology
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -30,7 +31,6 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.provision.base import Clock
 from skyplane_orchestration.provision.local import processes
 from skyplane_orchestration.provision.local.bring_up import ControlSession
 from skyplane_orchestration.provision.local.provisioner import (

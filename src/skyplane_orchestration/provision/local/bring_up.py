@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from skyplane_gateway.clock import Clock
 from skyplane_gateway.config import DEFAULT_STORE_THREADS, GatewayConfig, Route, Topology
 from skyplane_orchestration.errors import (
     GatewayDraining,
@@ -21,7 +22,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import GatewayHandle
-from skyplane_orchestration.provision.base import Clock, FleetSpec
+from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.local import launch
 from skyplane_orchestration.provision.local.processes import GatewayProcess
 from skyplane_orchestration.provision.local.run_directory import (

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from skyplane_orchestration.provision.base import Clock
+from skyplane_gateway.clock import Clock
 
 _PROC: Final = Path("/proc")
 _POLL_S: Final = 0.02

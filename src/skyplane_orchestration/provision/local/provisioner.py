@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from skyplane_gateway.clock import Clock
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.errors import (
@@ -32,7 +33,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import LOCAL, Fleet
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
-from skyplane_orchestration.provision.base import Clock, FleetSpec, FoundGateway
+from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
 from skyplane_orchestration.provision.local import processes
 from skyplane_orchestration.provision.local.bring_up import (
     Assembly,

@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
+from skyplane_gateway.clock import Clock
 from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
-from skyplane_orchestration.provision.base import Clock
 
 _HEX: Final = frozenset("0123456789abcdef")
 _POLL_S: Final = 0.05
