@@ -37,14 +37,13 @@ from skyplane_gateway import endpoints
 from skyplane_gateway.lead.object_report import Report
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.recovery import cleanup
-from skyplane_orchestration.transfer import control, move
+from skyplane_orchestration.storage import open as library_stores
 
 #: No job takes longer, whatever goes wrong: bounded waits are part of what is tested.
 WITHIN_S: Final = 3600.0
 
-#: Every module by which a gateway or a client comes to a store in the course of a transfer.
-_STORE_OPENERS: Final = (endpoints, cleanup, move, control)
+#: The modules by which a gateway and a client open stores.
+_STORE_OPENERS: Final = (endpoints, library_stores)
 
 #: A process that ends waits so long for the calls that it is answering.
 ANSWER_WITHIN_S: Final = 2 * SLOW_S
@@ -311,7 +310,7 @@ def _simulated(world: World) -> Iterator[Buckets]:
         "skyplane_orchestration.transfer.sessions.ControlClient": SimControlClient,
         "skyplane_orchestration.transfer.sessions.ThreadPoolExecutor": partial(SimPool, world),
         "skyplane_orchestration.storage.parallel.ThreadPoolExecutor": partial(SimPool, world),
-        "skyplane_orchestration.transfer.control.mib_to_bytes": lambda _: CHUNK_BYTES,
+        "skyplane_orchestration.storage.open.mib_to_bytes": lambda _: CHUNK_BYTES,
     }
     for module in _STORE_OPENERS:
         for name, opened in (("open_store", buckets.open), ("open_limited", buckets.open_limited)):

@@ -24,6 +24,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import compare
+from skyplane_orchestration.storage import open as storage_open
 from skyplane_orchestration.storage.compare import VerifyReport, pairs, verify_job
 
 NONE = CredentialSources(is_ambient_allowed=False)
@@ -181,7 +182,9 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> tuple[MemoryStore, MemoryStore]:
         create_bucket(name)
         stores.append(MemoryStore(StoreSpec("memory", name)))
     opened = {"in": stores[0], "out": stores[1]}
-    monkeypatch.setattr(compare, "open_store", lambda spec, _: opened[spec.bucket], raising=True)
+    monkeypatch.setattr(
+        storage_open, "open_store", lambda spec, _: opened[spec.bucket], raising=True
+    )
     return stores[0], stores[1]
 
 

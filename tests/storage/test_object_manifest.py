@@ -11,6 +11,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import object_manifest
+from skyplane_orchestration.storage import open as storage_open
 
 JOB = TransferJob(Location("s3://src/p/"), Location("gs://dst/q/"))
 NONE = CredentialSources(is_ambient_allowed=False)
@@ -80,7 +81,7 @@ def test_a_place_in_the_destinations_bucket_is_opened_as_the_destination_is(
         opened.append((spec.endpoint_url, spec.bucket))
         return Store()
 
-    monkeypatch.setattr(object_manifest, "open_store", open_store)
+    monkeypatch.setattr(storage_open, "open_store", open_store)
     job = TransferJob(
         Location("/data/"),
         Location("s3://dst/q/", "aws:eu-west-3", "http://h:1", "", {"payload": "signed"}),

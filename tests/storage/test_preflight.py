@@ -19,6 +19,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.storage import open as storage_open
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.open import spec_of
 
@@ -213,7 +214,7 @@ def test_a_preview_lists_the_source_once_and_says_when_there_is_nothing(
         monkeypatch.setattr(store, "list", list_it)
         return store
 
-    monkeypatch.setattr(preflight, "open_store", counted)
+    monkeypatch.setattr(storage_open, "open_store", counted)
     assert len(preflight.preview(job_of(folder), NONE)) == 3
     assert len([prefix for prefix in opened if prefix.endswith("/in/")]) == 1
     (tmp_path / "none").mkdir()
@@ -223,10 +224,10 @@ def test_a_preview_lists_the_source_once_and_says_when_there_is_nothing(
 
 
 def test_gateways_are_told_to_guess_the_types_of_files(folder: Path) -> None:
-    assert preflight.source_spec(job_of(folder)).options == (stores.GUESSED_TYPE,)
-    assert preflight.source_spec(job_of(folder, guess_mime_type=False)).options == ()
+    assert storage_open.source_spec(job_of(folder)).options == (stores.GUESSED_TYPE,)
+    assert storage_open.source_spec(job_of(folder, guess_mime_type=False)).options == ()
     bucket = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))
-    assert preflight.source_spec(bucket) == spec_of(bucket.source)
+    assert storage_open.source_spec(bucket) == storage_open.spec_of(bucket.source)
 
 
 def test_a_dry_run_refuses_what_a_strict_transfer_would(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +243,7 @@ def test_a_dry_run_refuses_what_a_strict_transfer_would(monkeypatch: pytest.Monk
     there.put("y/kept", b"1")
     monkeypatch.setattr(cold, "list", lambda prefix, **_: iter(rows))
     monkeypatch.setattr(
-        preflight, "open_store", lambda spec, _: cold if spec.bucket == "cold" else there
+        storage_open, "open_store", lambda spec, _: cold if spec.bucket == "cold" else there
     )
     ends = Location("s3://cold/"), Location("s3://there/y/")
 

@@ -23,6 +23,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.storage import open as storage_open
 from skyplane_orchestration.transfer import move
 from skyplane_orchestration.transfer.move import Removal, check_move, remove_sources
 
@@ -172,7 +173,7 @@ def test_nothing_is_deleted_when_the_ends_are_one_bucket_by_two_names(
     create_bucket("one-bucket")
     store = MemoryStore(StoreSpec("memory", "one-bucket"))
     info = store.put("p/a", b"precious")
-    monkeypatch.setattr(move, "open_store", lambda *_: store)
+    monkeypatch.setattr(storage_open, "open_store", lambda *_: store)
     one, other = (Location("s3://b/p/", endpoint_url=f"http://{host}") for host in ("one", "two"))
     job = TransferJob(one, other, move=True)
     copied = {
@@ -274,7 +275,7 @@ def test_a_store_that_refuses_deletes_is_found_out_beforehand(
         honest(self, key)
 
     monkeypatch.setattr(MemoryStore, "delete", delete)
-    monkeypatch.setattr(move, "open_store", lambda *_: store)
+    monkeypatch.setattr(storage_open, "open_store", lambda *_: store)
     job = TransferJob(Location("s3://in/p"), Location("s3://out/q/"), move=True)
     check_move(job, NONE)
     assert asked[0] == "p/.skyplane/jobs/may-delete"

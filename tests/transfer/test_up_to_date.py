@@ -14,6 +14,7 @@ from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.storage import open as storage_open
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.transfer import up_to_date
 from skyplane_orchestration.transfer.up_to_date import result_if_unchanged
@@ -73,7 +74,7 @@ def test_a_rule_that_keeps_nothing_lists_nothing(
     def no_store(*_: object) -> None:
         raise AssertionError("the lead lists both ends anyway")
 
-    monkeypatch.setattr(up_to_date, "open_store", no_store)
+    monkeypatch.setattr(storage_open, "open_store", no_store)
     assert result_if_unchanged(job_of(ends, conflict=conflict), KEY, NONE) is None
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 from skyplane_gateway.journal.document import folder_of_destination
 from skyplane_gateway.journal.orphans import clear_journals
-from skyplane_gateway.stores.wrappers.retrying import open_limited
 from skyplane_orchestration.errors import SkyplaneError, StaleEpoch
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.open import spec_of
+from skyplane_orchestration.storage.open import open_location
 
 
 def clear_from_here(
@@ -26,7 +23,7 @@ def clear_from_here(
     place = job.destination
     folder = folder_of_destination(place.key, recursive=job.recursive)
     try:
-        with closing(open_limited(spec_of(place), credentials.resolve(place))) as store:
+        with open_location(place, credentials, with_retries=True) as store:
             clear_journals(store, folder, transfer_key, epoch)
     except StaleEpoch:
         return ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,6 @@ from skyplane_gateway.journal.orphans import (
     old_uploads,
 )
 from skyplane_gateway.objects import UploadInfo
-from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.location import Location
@@ -32,7 +31,7 @@ from skyplane_orchestration.model.sweep_report import (
     SweptUpload,
 )
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.open import spec_of
+from skyplane_orchestration.storage.open import open_location
 from skyplane_orchestration.units import SECONDS_PER_HOUR
 
 log = logging.getLogger(__name__)
@@ -85,8 +84,7 @@ class Destinations:
         self._open: list[tuple[Location, ObjectStore]] = []
         with ExitStack() as opening:
             for place in places:
-                store = open_store(spec_of(place), credentials.resolve(place))
-                opening.enter_context(closing(store))
+                store = opening.enter_context(open_location(place, credentials))
                 self._open.append((place, store))
             self._stack = opening.pop_all()
 

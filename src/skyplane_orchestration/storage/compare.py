@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal
 
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Lister, SelectionRule, candidates, listed_at
-from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -21,7 +19,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import Counted, require_file, require_some
-from skyplane_orchestration.storage.open import rule_of, spec_of
+from skyplane_orchestration.storage.open import open_ends, rule_of
 from skyplane_orchestration.storage.parallel import side_by_side
 
 SCHEMA_VERSION: Final = 1
@@ -165,12 +163,7 @@ def verify_job(
     """
     if parallel < 1:
         raise ConfigurationInvalid(f"parallel must be at least 1, not {parallel}")
-    with (
-        closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as source,
-        closing(
-            open_store(spec_of(job.destination), credentials.resolve(job.destination))
-        ) as destination,
-    ):
+    with open_ends(job, credentials) as (source, destination):
         judge = _Judge(source, destination, listing_only=listing_only)
         tally = _Tally(job, with_extra=with_extra, has_checksums=not listing_only)
         require_file(job)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
 from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skyplane_gateway.stores import open_store
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.open import spec_of
+from skyplane_orchestration.storage.open import open_location
 
 SCHEMA: Final = pa.schema(
     [
@@ -63,7 +61,7 @@ def write_manifest(
     with pq.ParquetWriter(body, SCHEMA) as writer:
         for table in _tables(job, rows):
             writer.write_table(table)
-    with closing(open_store(spec_of(place), credentials.resolve(place))) as store:
+    with open_location(place, credentials) as store:
         store.put(place.key, body.getbuffer())
     return place.url
 

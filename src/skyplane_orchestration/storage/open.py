@@ -1,23 +1,63 @@
-"""Store specifications and selection rules of jobs and locations."""
+"""Opens the stores of locations, and describes locations and jobs to gateways."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Final
 
+from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.selection import SelectionRule
-from skyplane_gateway.stores import (
-    StoreSpec,
-)
+from skyplane_gateway.stores import GUESSED_TYPE, StoreSpec, open_store
+from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.stores.wrappers.retrying import open_limited
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.units import mib_to_bytes
+
+#: Where the AWS CLI looks for another endpoint, in this order.
+_S3_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
+
+@contextmanager
+def open_location(
+    location: Location, credentials: CredentialSources, *, with_retries: bool = False
+) -> Iterator[ObjectStore]:
+    """The store of a location; closed at the end of the block. Makes no request.
+
+    Args:
+        with_retries: retry as gateways do, for minutes where the store throttles; by default
+            only the SDK retries, for seconds.
+
+    Raises:
+        ConfigurationInvalid: there is no such kind of store, or an option is not valid.
+        MissingExtra: the store's SDK is not installed.
+    """
+    open_ = open_limited if with_retries else open_store
+    with closing(open_(spec_of(location), credentials.resolve(location))) as store:
+        yield store
+
+
+@contextmanager
+def open_ends(
+    job: TransferJob, credentials: CredentialSources
+) -> Iterator[tuple[ObjectStore, ObjectStore]]:
+    """The stores of a job's source and destination; see `open_location`."""
+    with (
+        open_location(job.source, credentials) as source,
+        open_location(job.destination, credentials) as destination,
+    ):
+        yield source, destination
 
 
 def spec_of(location: Location) -> StoreSpec:
-    """The store behind a location, as gateways are told.
+    """The store of a location, in the form that gateways read.
 
-    An S3 location without an endpoint takes the one that the AWS CLI and SDKs would take
-    here: AWS_ENDPOINT_URL_S3, then AWS_ENDPOINT_URL. Gateways do not see these variables.
+    An S3 location without an endpoint takes the one that the AWS CLI and SDKs take on this
+    machine: AWS_ENDPOINT_URL_S3, then AWS_ENDPOINT_URL. Gateways do not see these variables.
     """
     endpoint = location.endpoint_url
     if location.kind == "s3" and not endpoint:
@@ -31,8 +71,16 @@ def spec_of(location: Location) -> StoreSpec:
     )
 
 
+def source_spec(job: TransferJob) -> StoreSpec:
+    """`spec_of` the job's source, with the option that guesses content types."""
+    spec = spec_of(job.source)
+    if spec.kind == "file" and job.guess_mime_type:
+        return replace(spec, options=tuple(sorted({*spec.options, GUESSED_TYPE})))
+    return spec
+
+
 def rule_of(job: TransferJob) -> SelectionRule:
-    """What is copied, to which keys, in the form that the lead applies too."""
+    """Which objects the job copies, and to which keys."""
     return SelectionRule(
         source_prefix=job.source.key,
         destination_prefix=job.destination.key,
@@ -43,5 +91,21 @@ def rule_of(job: TransferJob) -> SelectionRule:
     )
 
 
-#: Where the AWS CLI looks for another endpoint, in this order.
-_S3_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+def transfer_spec_of(job: TransferJob) -> TransferSpec:
+    """The job, in the form that its lead reads."""
+    return TransferSpec(
+        source=source_spec(job),
+        destination=spec_of(job.destination),
+        source_prefix=job.source.key,
+        destination_prefix=job.destination.key,
+        recursive=job.recursive,
+        include=job.include,
+        exclude=job.exclude,
+        conflict=job.conflict,
+        publish_last=job.publish_last,
+        verify=job.verify,
+        allow_empty=job.allow_empty,
+        allow_failed=job.allow_failed,
+        chunk_bytes=mib_to_bytes(job.limits.chunk_mib),
+        strict_metadata=job.strict_metadata,
+    )

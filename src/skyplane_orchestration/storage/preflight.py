@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 from skyplane_gateway.selection import Selection, not_carried, require_apart, select
-from skyplane_gateway.stores import (
-    GUESSED_TYPE,
-    StoreSpec,
-    bucket_region,
-    check_destination_key,
-    open_store,
-    require_kind,
-)
+from skyplane_gateway.stores import bucket_region, check_destination_key, require_kind
 from skyplane_orchestration.errors import InvalidLocation
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
@@ -27,7 +19,7 @@ from skyplane_orchestration.storage.empty_source import (
     require_some,
     saying_which,
 )
-from skyplane_orchestration.storage.open import rule_of, spec_of
+from skyplane_orchestration.storage.open import open_ends, open_location, rule_of, spec_of
 from skyplane_orchestration.units import bytes_to_gb
 
 #: Objects that a listing for a plan looks at; beyond that the plan says "at least".
@@ -45,14 +37,6 @@ class Volume:
     @property
     def size_gb(self) -> float:
         return bytes_to_gb(self.size_bytes)
-
-
-def source_spec(job: TransferJob) -> StoreSpec:
-    """The job's source, as gateways are told that read its objects."""
-    spec = spec_of(job.source)
-    if spec.kind == "file" and job.guess_mime_type:
-        return replace(spec, options=tuple(sorted({*spec.options, GUESSED_TYPE})))
-    return spec
 
 
 def require_ends_apart(job: TransferJob) -> None:
@@ -145,7 +129,7 @@ def measure(job: TransferJob, credentials: CredentialSources) -> Volume:
     """
     objects = size = 0
     require_file(job)
-    with closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as store:
+    with open_location(job.source, credentials) as store:
         listing = Counted(partial(store.list, wants=rule_of(job).wants), "source")
         # Nothing is known of the destination, so the rule for conflicts does not come to bear.
         rows = select(rule_of(job), listing, lambda _: iter(()))
@@ -165,12 +149,7 @@ def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]
         StoreError: an end cannot be listed.
     """
     require_file(job)
-    with (
-        closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as source,
-        closing(
-            open_store(spec_of(job.destination), credentials.resolve(job.destination))
-        ) as there,
-    ):
+    with open_ends(job, credentials) as (source, there):
         listing = Counted(partial(source.list, wants=rule_of(job).wants), "source")
         rows = list(
             select(
@@ -223,5 +202,5 @@ def check_place(location: Location, credentials: CredentialSources) -> None:
         NotFound: the bucket is missing.
         StoreError: it is closed to us or does not answer.
     """
-    with closing(open_store(spec_of(location), credentials.resolve(location))) as store:
+    with open_location(location, credentials) as store:
         store.check()

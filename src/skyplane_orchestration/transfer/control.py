@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.journal.document import (
     epoch_of,
@@ -17,9 +15,7 @@ from skyplane_gateway.journal.document import (
     place_of,
 )
 from skyplane_gateway.objects import Credentials
-from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore
-from skyplane_gateway.stores.wrappers.retrying import open_limited
 from skyplane_orchestration.errors import (
     AddressTaken,
     FleetLost,
@@ -36,12 +32,15 @@ from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.cleanup import clear_from_here
 from skyplane_orchestration.recovery.failover import FleetView, Submit, Tenure
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.open import spec_of
-from skyplane_orchestration.storage.preflight import source_spec
+from skyplane_orchestration.storage.open import (
+    open_location,
+    source_spec,
+    spec_of,
+    transfer_spec_of,
+)
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.fleet_view import unended, view_of
 from skyplane_orchestration.transfer.sessions import FleetSessions
-from skyplane_orchestration.units import mib_to_bytes
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +102,7 @@ class Steering:
         newest = 0
         if view.to_join is None and silent is None:
             place = job.destination
-            with closing(open_limited(spec_of(place), credentials.resolve(place))) as store:
+            with open_location(place, credentials, with_retries=True) as store:
                 newest = newest_journal(store, job, transfer_key)
             if newest >= view.epoch:
                 # Of a fleet that is gone, or of somebody who was quicker than this look.
@@ -154,7 +153,7 @@ class Steering:
         lead = self._fleet.gateway(order.tenure.lead)
         try:
             answer = self._sessions.of(lead).submit(
-                transfer_key, epoch=epoch, spec=_specification(job)
+                transfer_key, epoch=epoch, spec=transfer_spec_of(job)
             )
         except (GatewayUnreachable, GatewayLost) as error:
             raise _lost(error) from error
@@ -321,9 +320,7 @@ class Steering:
         if not status.open_uploads:
             return ()
         warnings = []
-        with closing(
-            open_store(spec_of(job.destination), credentials.resolve(job.destination))
-        ) as store:
+        with open_location(job.destination, credentials) as store:
             for upload in status.open_uploads:
                 try:
                     store.abort_upload(upload["key"], upload["upload_id"])
@@ -402,26 +399,6 @@ class Steering:
 
 def _lost(error: GatewayUnreachable | GatewayLost) -> FleetLost:
     return FleetLost(f"the fleet is gone, or cannot be reached from here: {error.message}")
-
-
-def _specification(job: TransferJob) -> TransferSpec:
-    """A job as its lead is told."""
-    return TransferSpec(
-        source=source_spec(job),
-        destination=spec_of(job.destination),
-        source_prefix=job.source.key,
-        destination_prefix=job.destination.key,
-        recursive=job.recursive,
-        include=job.include,
-        exclude=job.exclude,
-        conflict=job.conflict,
-        publish_last=job.publish_last,
-        verify=job.verify,
-        allow_empty=job.allow_empty,
-        allow_failed=job.allow_failed,
-        chunk_bytes=mib_to_bytes(job.limits.chunk_mib),
-        strict_metadata=job.strict_metadata,
-    )
 
 
 def newest_journal(store: ObjectStore, job: TransferJob, transfer_key: str) -> int:

@@ -6,14 +6,13 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import is_published_last
-from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     NotFound,
@@ -23,7 +22,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.open import spec_of
+from skyplane_orchestration.storage.open import open_ends
 from skyplane_orchestration.storage.parallel import side_by_side
 from skyplane_orchestration.transfer.aliasing import (
     Row,
@@ -70,7 +69,7 @@ def check_move(job: TransferJob, credentials: CredentialSources) -> None:
         StoreError: one of them cannot be asked.
     """
     require_outside(job)
-    with _both_ends(job, credentials) as (source, copies):
+    with open_ends(job, credentials) as (source, copies):
         _require_deletable(job, source)
         require_two_places(job, source, copies)
 
@@ -90,19 +89,6 @@ def _require_deletable(job: TransferJob, source: ObjectStore) -> None:
             f"a move deletes objects under {job.source.url!r}, which is not allowed: "
             f"{error.message}"
         ) from error
-
-
-@contextmanager
-def _both_ends(
-    job: TransferJob, credentials: CredentialSources
-) -> Iterator[tuple[ObjectStore, ObjectStore]]:
-    with (
-        closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as source,
-        closing(
-            open_store(spec_of(job.destination), credentials.resolve(job.destination))
-        ) as copies,
-    ):
-        yield source, copies
 
 
 def _folder(key: str, recursive: bool) -> str:
@@ -134,7 +120,7 @@ def remove_sources(
             nothing was deleted.
         SkyplaneError: the report cannot be read, or one of the ends not be listed.
     """
-    with _both_ends(job, credentials) as (store, copies), closing(_Copied()) as copied:
+    with open_ends(job, credentials) as (store, copies), closing(_Copied()) as copied:
         for end, location in ((store, job.source), (copies, job.destination)):
             # A service that is asked in the name of another region names its own with an
             # error, but not in the answer to a `head`, which has no body.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from functools import partial
 from typing import Final
 
@@ -22,13 +21,13 @@ from skyplane_gateway.selection import (
     is_reserved,
     select,
 )
-from skyplane_gateway.stores import check_destination_key, open_store
+from skyplane_gateway.stores import check_destination_key
 from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import CostOutcome, TransferResult
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.open import rule_of, spec_of
+from skyplane_orchestration.storage.open import open_ends, rule_of
 from skyplane_orchestration.storage.preflight import require_ends_apart
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.control import newest_journal
@@ -130,12 +129,7 @@ def _kept_objects(
 ) -> int | None:
     """How many objects there are if all stay as they are; None if not, or nobody can tell."""
     require_ends_apart(job)
-    with (
-        closing(open_store(spec_of(job.source), credentials.resolve(job.source))) as source,
-        closing(
-            open_store(spec_of(job.destination), credentials.resolve(job.destination))
-        ) as there,
-    ):
+    with open_ends(job, credentials) as (source, there):
         kept = 0
         for row in _rows(job, source, there, counted):
             if row.action != "skip":
