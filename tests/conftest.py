@@ -24,6 +24,7 @@ LONG_FILES: Final = (
     "simulation/test_soak.py",
     "e2e/test_client_faults.py",
     "docs/test_readme.py",
+    "docs/test_tested_blocks.py",
     "e2e/test_airflow_sigkill.py",
     "e2e/test_client_transfers.py",
     "gateway/lead/test_memory.py",

@@ -1,4 +1,4 @@
-"""S3 accepts the lifecycle rule of docs/reference/cli.md, and the rule covers the journals."""
+"""S3 accepts the lifecycle rule of docs/how-to/sweep.md, and the rule covers the journals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from botocore.validate import ParamValidator
 from skyplane_gateway.journal.document import folder_of_destination
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "sweep.md"
 
 
 @pytest.fixture

@@ -194,12 +194,12 @@ class TransferJob:
             with one instance at each end.
         recursive: the source is a prefix; without it, one object.
         include, exclude: globs that match the whole key below the source prefix, `*` across
-            slashes too; exclude wins. docs/reference/cli.md compares them with other tools' globs.
+            slashes too; exclude wins. docs/reference/objects.md compares them with other tools.
         conflict: what to do with an object that is already there.
         publish_last: further globs of objects that are written after all others.
         verify: see `Verification`.
         move: delete each object at the source once its copy is verified and the whole has
-            ended well; see docs/reference/cli.md, "Move".
+            ended well; see docs/how-to/move.md.
         allow_empty: an empty source is success, not an error.
         allow_failed: end well although single objects failed.
         volume_gb, objects: planning figures; a listing gives them when None.

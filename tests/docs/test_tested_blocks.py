@@ -1,0 +1,191 @@
+"""What the README and the first pages show runs as it stands.
+
+`tests/packaging/test_extras.py` runs how to install. Every block runs in a process of its own
+against one S3 server, which holds every bucket that the block names: the first bucket is
+filled, the second must end up equal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from tests.docs.tested_blocks import blocks_of, blocks_of_page
+
+README: Final = "README.md"
+START: Final = "docs/getting-started/"
+URL = re.compile(r"s3://(?P<bucket>[a-z0-9.-]{3,})/(?P<prefix>[^\"'\s]*)")
+#: More than one page of small objects would prove no more; one is larger than a chunk.
+CONTENT = {"a.bin": b"a" * (17 << 20), "b/c.txt": b"c", "b/empty": b"", "_SUCCESS": b"done"}
+
+RUN_DAGS = """
+import sys
+from airflow.dag_processing.dagbag import DagBag
+
+bag = DagBag(sys.argv[1])
+assert not bag.import_errors, bag.import_errors
+assert len(bag.dags) == int(sys.argv[2]), "a block defines no DAG"
+for dag in bag.dags.values():
+    run = dag.test()
+    assert run.state == "success", (dag.dag_id, run.state)
+"""
+
+MATERIALIZE = """
+import runpy
+import sys
+from dagster import AssetsDefinition, Definitions, DagsterInstance, materialize
+
+for file in sys.argv[1:]:
+    names = runpy.run_path(file)
+    definitions = [value for value in names.values() if isinstance(value, Definitions)]
+    assert definitions, "the block has no Definitions"
+    job = definitions[0].resolve_implicit_global_asset_job_def()
+    with DagsterInstance.local_temp() as instance:
+        assert job.execute_in_process(instance=instance).success
+"""
+
+
+@pytest.fixture
+def s3_endpoint() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def environment(s3_endpoint: str, tmp_path: Path) -> dict[str, str]:
+    """What a reader's shell would hold: credentials, an endpoint, a fleet secret."""
+    inherited = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
+    connection = {
+        "conn_type": "skyplane",
+        "password": "5c" * 32,
+        "extra": {"deployment": "readme", "provisioner": "local"},
+    }
+    return {
+        **inherited,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "HOME": str(tmp_path),
+        "XDG_RUNTIME_DIR": str(tmp_path),
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL_S3": s3_endpoint,
+        "AIRFLOW_HOME": str(tmp_path / "airflow"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW_CONN_SKYPLANE_DEFAULT": json.dumps(connection),
+        "DAGSTER_HOME": str(tmp_path),
+        "DAGSTER_DISABLE_TELEMETRY": "1",
+    }
+
+
+class Places:
+    """The places that a block names: the first is the source, the second the destination."""
+
+    def __init__(self, endpoint: str, text: str) -> None:
+        found = dict.fromkeys((match["bucket"], match["prefix"]) for match in URL.finditer(text))
+        self._source, self._destination = list(found)[:2]
+        self._s3 = boto3.client(
+            "s3",
+            endpoint_url=endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="testing",
+            aws_secret_access_key="testing",
+        )
+        for bucket, _ in found:
+            self._s3.create_bucket(Bucket=bucket)
+        bucket, prefix = self._source
+        for key, body in CONTENT.items():
+            self._s3.put_object(Bucket=bucket, Key=prefix + key, Body=body)
+
+    def assert_copied(self) -> None:
+        bucket, prefix = self._destination
+        listed = self._s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
+        keys = [entry["Key"].removeprefix(prefix) for entry in listed]
+        objects = {
+            key: self._s3.get_object(Bucket=bucket, Key=prefix + key)["Body"].read()
+            for key in keys
+            if not key.startswith(".skyplane/")
+        }
+        assert objects == CONTENT
+
+
+def run(command: list[str | Path], environment: dict[str, str], cwd: Path) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=240
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def written(folder: Path, texts: list[str], endpoint: str) -> Mapping[Path, Places]:
+    """Each text in a file of its own, and the places that it names, filled."""
+    folder.mkdir()
+    found = {}
+    for number, text in enumerate(texts):
+        path = folder / f"block_{number}.py"
+        path.write_text(text)
+        found[path] = Places(endpoint, text)
+    return found
+
+
+def test_dags(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> None:
+    texts = [*blocks_of_page(README)["dag"], *blocks_of_page(f"{START}airflow.md")["dag"]]
+    assert len(texts) == 3
+    places = written(tmp_path / "dags", texts, s3_endpoint)
+    run([sys.executable, "-m", "airflow", "db", "migrate"], environment, tmp_path)
+    dags = [tmp_path / "dags", str(len(texts))]
+    run([sys.executable, "-c", RUN_DAGS, *dags], environment, tmp_path)
+    for each in places.values():
+        each.assert_copied()
+
+
+def test_assets(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> None:
+    texts = [*blocks_of_page(README)["asset"], *blocks_of_page(f"{START}dagster.md")["asset"]]
+    assert len(texts) == 2
+    places = written(tmp_path / "assets", texts, s3_endpoint)
+    run([sys.executable, "-c", MATERIALIZE, *places], environment, tmp_path)
+    for each in places.values():
+        each.assert_copied()
+
+
+def test_python(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> None:
+    (text,) = blocks_of_page(README)["python"]
+    places = Places(s3_endpoint, text)
+    said = run([sys.executable, "-c", text], environment, tmp_path)
+    places.assert_copied()
+    assert said.startswith(f"{len(CONTENT)} objects,")
+
+
+def test_shell_of_the_readme(environment: dict[str, str], tmp_path: Path) -> None:
+    (text,) = blocks_of_page(README)["shell"]
+    said = run(["bash", "-euo", "pipefail", "-c", text], environment, tmp_path)
+    assert said.splitlines()[-1] == "hello"
+    assert (tmp_path / "to" / "hello.txt").read_text() == "hello\n"
+
+
+def test_shell_of_the_first_page(
+    environment: dict[str, str], s3_endpoint: str, tmp_path: Path
+) -> None:
+    text = "".join(blocks_of_page(f"{START}command-line.md")["shell"])
+    places = Places(s3_endpoint, text)
+    said = run(["bash", "-euo", "pipefail", "-c", text], environment, tmp_path)
+    assert (tmp_path / "to" / "reports" / "world.txt").read_text() == "world\n"
+    assert "nothing to do" in said
+    places.assert_copied()
+
+
+def test_blocks_are_found_by_their_comment() -> None:
+    text = "x\n<!-- test: dag -->\n```python\na = 1\n```\n```python\nb = 2\n```\n"
+    assert blocks_of(text) == {"dag": ["a = 1\n"]}
