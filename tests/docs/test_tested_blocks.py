@@ -145,8 +145,8 @@ def test_dags(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> 
     assert len(texts) == 3
     places = written(tmp_path / "dags", texts, s3_endpoint)
     run([sys.executable, "-m", "airflow", "db", "migrate"], environment, tmp_path)
-    dags = [tmp_path / "dags", str(len(texts))]
-    run([sys.executable, "-c", RUN_DAGS, *dags], environment, tmp_path)
+    folder = str(tmp_path / "dags")
+    run([sys.executable, "-c", RUN_DAGS, folder, str(len(texts))], environment, tmp_path)
     for each in places.values():
         each.assert_copied()
 
