@@ -1,7 +1,7 @@
-"""The control API's server: parses, authorises, calls the service. No logic of its own.
+"""The control API's server: parses and authorises requests, and calls the gateway.
 
-Who may call what: the orchestrator everything but what only a lead needs; a source
-gateway (which may be leading) what a lead needs; nobody else anything.
+The orchestrator may call everything except the verbs of a lead. A source gateway, which
+may be a lead, may call only those verbs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from aiohttp import web
 
 from skyplane_gateway.chunk_orders import ChunkOrder
 from skyplane_gateway.config import Topology, TransferSpec
+from skyplane_gateway.control.interface import Gateway
 from skyplane_gateway.control.tls import Caller, caller_of
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
@@ -24,25 +25,24 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
 )
 from skyplane_gateway.objects import Credentials, StoreSpec
-from skyplane_gateway.service import GatewayService
 
 log = logging.getLogger(__name__)
 
-#: Largest request body: a batch of orders with the longest keys stays below a mebibyte.
+#: Largest request body. A batch of orders with the longest keys takes less than 1 MiB.
 _MAX_BODY_BYTES: Final = 16 << 20
 
-#: Longest long poll that is granted.
+#: Longest wait of a long poll, whatever the caller asks for.
 _MAX_WAIT_S: Final = 30.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Answer = Mapping[str, Any]
+Response = Mapping[str, Any]
 
 
 class ControlServer:
-    """Maps requests to a `GatewayService`."""
+    """Maps requests to calls of one gateway."""
 
-    def __init__(self, service: GatewayService) -> None:
-        self._service = service
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[_as_json], client_max_size=_MAX_BODY_BYTES)
@@ -77,74 +77,74 @@ class ControlServer:
     def _caller(self, request: web.Request) -> Caller:
         transport = request.transport
         certificate = transport.get_extra_info("peercert") if transport is not None else None
-        return caller_of(certificate, self._service.config.fleet_key)
+        return caller_of(certificate, self._gateway.config.fleet_key)
 
     def _guarded(
-        self, call: Callable[[web.Request], Awaitable[Answer]], allows: Callable[[Caller], bool]
+        self, call: Callable[[web.Request], Awaitable[Response]], allows: Callable[[Caller], bool]
     ) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             caller = self._caller(request)
             if not allows(caller):
                 raise NotAuthorised(
                     f"{caller.node or 'the orchestrator'} may not call "
-                    f"{request.method} {request.path} on {self._service.config.node}"
+                    f"{request.method} {request.path} on {self._gateway.config.node}"
                 )
-            self._service.require_in_service()
+            self._gateway.require_in_service()
             try:
-                answer = await call(request)
+                response = await call(request)
             except StoreUnavailable:
-                # The store may have done it: whoever asked has to look for that.
+                # The store may have carried out the request: the caller has to look.
                 raise
             except (SkyplaneError, RuntimeError):
-                # What breaks because this gateway ends says nothing of the transfer.
-                self._service.require_in_service()
+                # An error of a gateway that is ending says nothing about the transfer.
+                self._gateway.require_in_service()
                 raise
-            return web.json_response(dict(answer))
+            return web.json_response(dict(response))
 
         return handle
 
-    def _for_orchestrator(self, call: Callable[[web.Request], Awaitable[Answer]]) -> Handler:
+    def _for_orchestrator(self, call: Callable[[web.Request], Awaitable[Response]]) -> Handler:
         return self._guarded(call, lambda caller: caller.is_orchestrator)
 
-    def _for_lead(self, call: Callable[[web.Request], Awaitable[Answer]]) -> Handler:
-        return self._guarded(call, lambda caller: self._service.may_lead(caller.node))
+    def _for_lead(self, call: Callable[[web.Request], Awaitable[Response]]) -> Handler:
+        return self._guarded(call, lambda caller: self._gateway.may_lead(caller.node))
 
-    def _for_both(self, call: Callable[[web.Request], Awaitable[Answer]]) -> Handler:
+    def _for_both(self, call: Callable[[web.Request], Awaitable[Response]]) -> Handler:
         return self._guarded(
-            call, lambda caller: caller.is_orchestrator or self._service.may_lead(caller.node)
+            call, lambda caller: caller.is_orchestrator or self._gateway.may_lead(caller.node)
         )
 
     # -- the gateway itself
 
-    async def _status(self, request: web.Request) -> Answer:
-        return self._service.status()
+    async def _status(self, request: web.Request) -> Response:
+        return self._gateway.status()
 
-    async def _log(self, request: web.Request) -> Answer:
-        return {"text": self._service.log_tail(_number(request, "max_bytes", 64 << 10))}
+    async def _log(self, request: web.Request) -> Response:
+        return {"text": self._gateway.log_tail(_number(request, "max_bytes", 64 << 10))}
 
-    async def _topology(self, request: web.Request) -> Answer:
-        self._service.apply_topology(Topology.from_dict(await _body(request)))
+    async def _topology(self, request: web.Request) -> Response:
+        self._gateway.apply_topology(Topology.from_dict(await _body(request)))
         return {}
 
-    async def _renew(self, request: web.Request) -> Answer:
+    async def _renew(self, request: web.Request) -> Response:
         lease_s = (await _body(request)).get("lease_s")
-        self._service.lease.renew(None if lease_s is None else float(lease_s))
+        self._gateway.lease.renew(None if lease_s is None else float(lease_s))
         return {}
 
-    async def _drain(self, request: web.Request) -> Answer:
+    async def _drain(self, request: web.Request) -> Response:
         unless_leading = bool((await _body(request)).get("unless_leading", False))
-        return {"draining": self._service.drain(unless_leading=unless_leading)}
+        return {"draining": self._gateway.drain(unless_leading=unless_leading)}
 
-    async def _shutdown(self, request: web.Request) -> Answer:
-        self._service.request_shutdown("asked to by the orchestrator")
+    async def _shutdown(self, request: web.Request) -> Response:
+        self._gateway.request_shutdown("asked to by the orchestrator")
         return {}
 
     # -- transfers
 
-    async def _attach(self, request: web.Request) -> Answer:
+    async def _attach(self, request: web.Request) -> Response:
         body = await _body(request)
         credentials = body.get("credentials")
-        return await self._service.ends.attach(
+        return await self._gateway.ends.attach(
             _key(request),
             epoch=int(body["epoch"]),
             side=body["side"],
@@ -153,81 +153,81 @@ class ControlServer:
             verify=body.get("verify", "stored"),
         )
 
-    async def _credentials(self, request: web.Request) -> Answer:
+    async def _credentials(self, request: web.Request) -> Response:
         body = await _body(request)
-        return await self._service.ends.renew_credentials(
+        return await self._gateway.ends.renew_credentials(
             _key(request),
             epoch=int(body["epoch"]),
             side=body["side"],
             credentials=Credentials.from_dict(body["credentials"]),
         )
 
-    async def _submit(self, request: web.Request) -> Answer:
+    async def _submit(self, request: web.Request) -> Response:
         body = await _body(request)
         spec = TransferSpec.from_dict(body["spec"])
-        return await self._service.submit(_key(request), epoch=int(body["epoch"]), spec=spec)
+        return await self._gateway.submit(_key(request), epoch=int(body["epoch"]), spec=spec)
 
-    async def _transfer_status(self, request: web.Request) -> Answer:
+    async def _transfer_status(self, request: web.Request) -> Response:
         key, session = _key(request), request.query.get("session", "")
-        lead = self._service.lead(key)
+        lead = self._gateway.lead(key)
         if _number(request, "renew", 0):
-            self._service.lease.renew()
-            self._service.followers.note(key, session)
+            self._gateway.lease.renew()
+            self._gateway.followers.note(key, session)
         else:
-            self._service.followers.forget(key, session)
+            self._gateway.followers.forget(key, session)
         return {
             **lead.status(),
-            "followers": self._service.followers.count(key),
-            "needs_credentials": self._service.ends.needs_credentials(key),
+            "followers": self._gateway.followers.count(key),
+            "needs_credentials": self._gateway.ends.needs_credentials(key),
         }
 
-    async def _report(self, request: web.Request) -> Answer:
-        lead = self._service.lead(_key(request))
-        # Nobody polls any more, and a report may have very many pages.
-        self._service.lease.renew()
-        self._service.followers.note(_key(request), request.query.get("session", ""))
+    async def _report(self, request: web.Request) -> Response:
+        lead = self._gateway.lead(_key(request))
+        # A report may have many pages, and a caller that reads them does not poll.
+        self._gateway.lease.renew()
+        self._gateway.followers.note(_key(request), request.query.get("session", ""))
         return lead.report.page(_number(request, "offset", 0))
 
-    async def _cancel(self, request: web.Request) -> Answer:
-        await self._service.cancel(_key(request))
+    async def _cancel(self, request: web.Request) -> Response:
+        await self._gateway.cancel(_key(request))
         return {}
 
-    async def _stop(self, request: web.Request) -> Answer:
+    async def _stop(self, request: web.Request) -> Response:
         reason = str((await _body(request))["reason"])
-        await self._service.stop(_key(request), Stopped(reason))
+        await self._gateway.stop(_key(request), Stopped(reason))
         return {}
 
-    async def _release(self, request: web.Request) -> Answer:
+    async def _release(self, request: web.Request) -> Response:
         body = await _body(request)
         journals_in = body.get("journals_in")
-        is_cleared = await self._service.ends.release(
+        is_cleared = await self._gateway.ends.release(
             _key(request),
             int(body["epoch"]),
             None if journals_in is None else str(journals_in),
         )
         return {"cleared": is_cleared}
 
-    async def _chunks(self, request: web.Request) -> Answer:
+    async def _chunks(self, request: web.Request) -> Response:
         body = await _body(request)
-        source = self._service.ends.source(_key(request), int(body["epoch"]))
+        source = self._gateway.ends.source(_key(request), int(body["epoch"]))
         for order in body["orders"]:
             source.take(ChunkOrder.from_dict(order))
         return {}
 
-    async def _outcomes(self, request: web.Request) -> Answer:
-        # Another epoch's chunks have the same numbers.
-        source = self._service.ends.source(_key(request), _number(request, "epoch", 0))
+    async def _outcomes(self, request: web.Request) -> Response:
+        # Every epoch numbers its chunks from the start.
+        source = self._gateway.ends.source(_key(request), _number(request, "epoch", 0))
         wait_s = min(float(request.query.get("wait_s", "0")), _MAX_WAIT_S)
         last, outcomes = await source.outcomes(_number(request, "after", 0), wait_s)
         return {"last": last, "outcomes": [outcome.to_dict() for outcome in outcomes]}
 
-    async def _waiting(self, request: web.Request) -> Answer:
-        source = self._service.ends.source(_key(request), _number(request, "epoch", 0))
+    async def _waiting(self, request: web.Request) -> Response:
+        source = self._gateway.ends.source(_key(request), _number(request, "epoch", 0))
         return {"chunks": [list(identity) for identity in source.waiting()]}
 
-    async def _store(self, request: web.Request) -> Answer:
+    async def _store(self, request: web.Request) -> Response:
         body = await _body(request)
-        return await self._service.ends.store_verb(
+        return await self._gateway.ends.store_verb(
             _key(request), int(body["epoch"]), body["verb"], body["arguments"]
         )
 
@@ -242,14 +242,14 @@ async def _as_json(request: web.Request, handler: Handler) -> web.StreamResponse
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         log.exception("bad request %s %s", request.method, request.path)
         invalid = ConfigurationInvalid(
-            f"{request.method} {request.path} cannot be carried out as it was sent "
+            f"{request.method} {request.path} is not a valid request "
             f"({type(error).__name__}); the gateway's log says more"
         )
         return web.json_response(invalid.to_dict(), status=400)
     except web.HTTPException as error:
         unknown = ConfigurationInvalid(f"{request.method} {request.path}: {error.reason}")
         return web.json_response(unknown.to_dict(), status=error.status)
-    except Exception as error:  # Else the caller would be told nothing but a status of 500.
+    except Exception as error:  # A bare status 500 would tell the caller nothing.
         log.exception("%s %s failed", request.method, request.path)
         failed = InternalError.of(error, f"{request.method} {request.path}", "this gateway")
         return web.json_response(failed.to_dict(), status=500)
