@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from skyplane_gateway.config import GatewayConfig
-from skyplane_gateway.stores.wrappers.retry_policy import Patience
+from skyplane_gateway.retry import RetryPolicy
 from skyplane_orchestration.client import Client, FleetTimes
 from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
 from skyplane_orchestration.recovery.failover import SILENT_POLLS
@@ -90,7 +90,7 @@ def test_the_defaults_are_those_of_the_code() -> None:
         "ack_deadline_s": config.ack_deadline_s,
         "stall_deadline_s": config.stalled_after_s,
         "write_timeout_s": config.write_timeout_s,
-        "store patience": Patience().throttle_s,
+        "store patience": RetryPolicy().throttle_s,
         "lease_s": times.lease_s,
         "start_within_s": times.start_within_s,
         "hard_end_s": times.hard_end_s,
@@ -99,4 +99,4 @@ def test_the_defaults_are_those_of_the_code() -> None:
     assert f"| poll | 1 s | how often the orchestrator asks the lead; {SILENT_POLLS} polls" in (
         PAGE.read_text()
     )
-    assert f"are tried {Patience().attempts} times" in PAGE.read_text()
+    assert f"are tried {RetryPolicy().attempts} times" in PAGE.read_text()

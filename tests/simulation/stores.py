@@ -335,7 +335,7 @@ class Buckets:
             spec=spec,
             clock=self._clock,
             pause=self._pause,
-            fraction=self.world.rng.random,
+            rng=self.world.rng,
         )
 
     def _process(self) -> int:

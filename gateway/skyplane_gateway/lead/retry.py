@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from skyplane_gateway.errors import WAITED_FOR, StoreError
-from skyplane_gateway.stores.wrappers.retry_policy import Patience
+from skyplane_gateway.retry import RetryPolicy
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ LONGEST_PAUSE_S: Final = 10.0
 MAX_ATTEMPTS: Final = 5
 
 #: How long a store that throttles is asked: as long as any gateway asks its own.
-THROTTLED_WITHIN_S: Final = Patience().throttle_s
+THROTTLED_WITHIN_S: Final = RetryPolicy().throttle_s
 
 
 def pause_s(attempt: int, randomness: random.Random) -> float:

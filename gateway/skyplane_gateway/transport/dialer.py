@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from skyplane_gateway.protocol import (
     Connection,
@@ -15,10 +15,17 @@ from skyplane_gateway.protocol import (
     Identity,
     ReceiptHeader,
 )
-from skyplane_gateway.transport.backoff import STABLE_S, pause_s
+from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.transport.incarnation import Incarnation, Incarnations
 from skyplane_gateway.transport.link import HELLO_TIMEOUT_S, Link, LinkOwner
 from skyplane_gateway.transport.route import Hop, Lane
+
+#: The first pause is short, since most connections come back at once; the longest limits how
+#: late the return of a neighbour is noticed. Dialling never gives up.
+DIAL_RETRY: Final = RetryPolicy(first_pause_s=0.05, longest_pause_s=10.0)
+
+#: A connection that stood this long has worked: its next failure is a first one.
+STABLE_S: Final = 1.0
 
 
 class DialOwner(LinkOwner, Protocol):
@@ -66,7 +73,7 @@ class Dialler:
             task.add_done_callback(lane.dials.discard)
 
     def pause_s(self, setbacks: int) -> float:
-        return pause_s(setbacks, self._rng)
+        return DIAL_RETRY.pause_s(setbacks + 1, self._rng)
 
     async def _dial(
         self, lane: Lane, hop: Hop, incarnation: Incarnation, local_host: str, delay_s: float

@@ -17,8 +17,7 @@ from typing import Final
 from skyplane_gateway.config import Topology
 from skyplane_gateway.pending_connections import PendingConnections
 from skyplane_gateway.protocol import Connection, Established, GoodbyeReason, Identity, Side
-from skyplane_gateway.transport.backoff import STABLE_S
-from skyplane_gateway.transport.dialer import Dialler, DialOwner
+from skyplane_gateway.transport.dialer import STABLE_S, Dialler, DialOwner
 from skyplane_gateway.transport.incarnation import Incarnation
 from skyplane_gateway.transport.link import Link, LinkOwner
 from skyplane_gateway.transport.log_throttle import LogThrottle

@@ -6,6 +6,7 @@ store that makes one attempt of its own; `patient` wraps it, in virtual time.
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -66,7 +67,7 @@ class Harmed:
 
         limiter = AdaptiveLimiter(clock=clock, pause=pause)
         self.patient = LimitedStore(
-            self.plain, limiter, clock=clock, pause=pause, fraction=lambda: 0.5
+            self.plain, limiter, clock=clock, pause=pause, rng=random.Random(1)
         )
 
     def harm(self, *rules: Rule, **where: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import socket
 
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.transport.lab import run_jumping
 
-from skyplane_gateway.transport.backoff import FIRST_PAUSE_S, LONGEST_PAUSE_S, pause_s
 from skyplane_gateway.transport.incarnation import Incarnation, Incarnations
 from skyplane_gateway.transport.log_throttle import LogThrottle
 from skyplane_gateway.transport.socket_options import tune
@@ -31,17 +29,6 @@ def test_incarnations_rise_within_a_process_and_from_one_to_the_next() -> None:
     first, second = Incarnations(lambda: 1000.0), Incarnations(lambda: 1000.001)
     rising = [first.next(), first.next(), second.next(), second.next()]
     assert rising == sorted(set(rising))
-
-
-@given(st.integers(0, 10_000), st.integers(0, 100))
-def test_pauses_double_to_a_bound_and_are_never_without_jitter(setbacks: int, seed: int) -> None:
-    pause = pause_s(setbacks, random.Random(seed))
-    ceiling = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(setbacks, 60))
-    assert ceiling / 2 <= pause <= ceiling
-
-
-def test_the_first_pause_is_quick() -> None:
-    assert pause_s(0, random.Random(1)) <= 0.1
 
 
 @given(st.lists(st.floats(0.001, 30.0), min_size=1, max_size=300))

@@ -39,6 +39,7 @@ from skyplane_gateway.objects import (
     StoreSpec,
     UploadInfo,
 )
+from skyplane_gateway.retry import RetryBudget, RetryPolicy
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, read_object
 from skyplane_gateway.stores.wrappers.credential_renewal import Renewal
@@ -49,8 +50,8 @@ from skyplane_gateway.stores.wrappers.rate_limiter import (
     Permit,
     limiter_of,
 )
-from skyplane_gateway.stores.wrappers.retry_policy import Patience, Trials
 from skyplane_gateway.stores.wrappers.retrying_reader import LimitedReader, PlacedReader
+from skyplane_gateway.stores.wrappers.store_call import StoreCall
 
 _T = TypeVar("_T")
 
@@ -96,7 +97,7 @@ class LimitedStore:
             it has none that could end.
         clock: monotonic seconds.
         pause: waits.
-        fraction: random numbers from 0 to 1.
+        rng: jitter of the pauses.
     """
 
     def __init__(
@@ -106,20 +107,20 @@ class LimitedStore:
         *,
         spec: StoreSpec | None = None,
         renewal: Renewal | None = None,
-        patience: Patience | None = None,
+        policy: RetryPolicy | None = None,
         clock: Clock = time.monotonic,
         pause: Pause = threading.Event.wait,
-        fraction: Callable[[], float] = random.random,
+        rng: random.Random | None = None,
     ) -> None:
         self._renewal = renewal or Renewal(lambda _: store, None)
         self._limiter = limiter
         self._spec = spec or store.spec
         self._ended = threading.Event()
         self._until_s = math.inf
-        self._patience = patience or Patience()
+        self._policy = policy or RetryPolicy()
         self._clock = clock
         self._pause = pause
-        self._fraction = fraction
+        self._rng = rng or random.SystemRandom()
 
     @property
     def spec(self) -> StoreSpec:
@@ -197,19 +198,19 @@ class LimitedStore:
         self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
     ) -> Iterator[ObjectInfo]:
         """As `ObjectStore.list`; what fails in transit goes on after the last key."""
-        trials = self._trials()
+        call = self._begin()
         last = start_after
         while True:
             generation = self._renewal.generation
             rows = self._store.list(prefix, start_after=last, wants=wants)
             try:
-                for row in self._paged(rows, trials):
+                for row in self._paged(rows, call):
                     last = row.key
                     yield row
             except CredentialsExpired as error:
-                self._renew(generation, error, trials)
+                self._renew(generation, error, call)
             except (Throttled, StoreUnavailable) as error:
-                trials.wait(error)
+                call.wait_after(error)
             else:
                 return
 
@@ -219,12 +220,12 @@ class LimitedStore:
     def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Reader:
         """As `ObjectStore.read`; a body under a pin that breaks is taken up where it broke."""
 
-        trials = self._trials()
+        call = self._begin()
 
         def opened(done: int) -> Reader:
-            return self._open(trials, key, offset + done, length - done, if_match)
+            return self._open(call, key, offset + done, length - done, if_match)
 
-        return LimitedReader(opened, can_resume=if_match is not None, trials=trials)
+        return LimitedReader(opened, can_resume=if_match is not None, call=call)
 
     def put(
         self,
@@ -293,19 +294,19 @@ class LimitedStore:
 
     def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
         """As `ObjectStore.list_uploads`; what fails in transit begins again, telling none twice."""
-        trials = self._trials()
+        call = self._begin()
         told: set[UploadInfo] = set()
         while True:
             generation = self._renewal.generation
             try:
-                for row in self._paged(self._store.list_uploads(prefix), trials):
+                for row in self._paged(self._store.list_uploads(prefix), call):
                     if row not in told:
                         told.add(row)
                         yield row
             except CredentialsExpired as error:
-                self._renew(generation, error, trials)
+                self._renew(generation, error, call)
             except (Throttled, StoreUnavailable) as error:
-                trials.wait(error)
+                call.wait_after(error)
             else:
                 return
 
@@ -315,62 +316,61 @@ class LimitedStore:
     def delete(self, key: str, *, if_match: str | None = None) -> None:
         self._patiently(lambda: self._store.delete(key, if_match=if_match))
 
-    def _trials(self) -> Trials:
-        return Trials(
-            self._patience,
-            self._ended,
-            clock=self._clock,
-            pause=self._pause,
-            fraction=self._fraction,
-            until_s=min(self._until_s, _UNTIL_S.get()),
-            refusing_since_s=lambda: self._limiter.refusing_since_s,
+    def _begin(self) -> StoreCall:
+        budget = RetryBudget(
+            self._policy,
+            monotonic=self._clock,
+            rng=self._rng,
+            deadline_s=min(self._until_s, _UNTIL_S.get()),
+            throttled_since_s=lambda: self._limiter.refusing_since_s,
         )
+        return StoreCall(budget, self._ended, self._pause)
 
     def _patiently(
         self,
-        call: Callable[[], _T],
+        request: Callable[[], _T],
         may_repeat: tuple[type[StoreError], ...] = (Throttled, StoreUnavailable),
     ) -> _T:
-        trials = self._trials()
+        call = self._begin()
         while True:
             generation = self._renewal.generation
             try:
-                with self._place(trials):
-                    return call()
+                with self._place(call):
+                    return request()
             except CredentialsExpired as error:
-                self._renew(generation, error, trials)
+                self._renew(generation, error, call)
             except may_repeat as error:
-                trials.wait(error)
+                call.wait_after(error)
 
-    def _renew(self, generation: int, error: CredentialsExpired, trials: Trials) -> None:
+    def _renew(self, generation: int, error: CredentialsExpired, call: StoreCall) -> None:
         """Wait until there are newer credentials than those of that generation."""
-        self._renewal.wait(generation, error, trials.ended, trials.until_s)
+        self._renewal.wait(generation, error, call.cancelled, call.budget.deadline_s)
 
-    def _paged(self, rows: Iterator[_T], trials: Trials) -> Iterator[_T]:
+    def _paged(self, rows: Iterator[_T], call: StoreCall) -> Iterator[_T]:
         """The rows, fetched a page at a time, each page in its place."""
         while True:
-            with self._place(trials):
+            with self._place(call):
                 page = tuple(islice(rows, _PAGE_KEYS))
-            trials.went_on()
+            call.budget.reset()
             yield from page
             if len(page) < _PAGE_KEYS:
                 return
 
     def _open(
-        self, trials: Trials, key: str, offset: int, length: int, if_match: str | None
+        self, call: StoreCall, key: str, offset: int, length: int, if_match: str | None
     ) -> Reader:
         """One attempt with good credentials; it keeps its place until the reader is closed."""
         while True:
             generation = self._renewal.generation
             try:
-                return self._open_once(trials, key, offset, length, if_match)
+                return self._open_once(call, key, offset, length, if_match)
             except CredentialsExpired as error:
-                self._renew(generation, error, trials)
+                self._renew(generation, error, call)
 
     def _open_once(
-        self, trials: Trials, key: str, offset: int, length: int, if_match: str | None
+        self, call: StoreCall, key: str, offset: int, length: int, if_match: str | None
     ) -> Reader:
-        permit = self._limiter.acquire(trials.ended, trials.left_s)
+        permit = self._limiter.acquire(call.cancelled, call.budget.throttle_left_s)
         try:
             with self._judged(permit):
                 found = self._store.read(key, offset=offset, length=length, if_match=if_match)
@@ -380,9 +380,9 @@ class LimitedStore:
         return PlacedReader(found, self._limiter.release)
 
     @contextmanager
-    def _place(self, trials: Trials) -> Iterator[None]:
+    def _place(self, call: StoreCall) -> Iterator[None]:
         """One request: wait for its turn, then tell the limiter how it went."""
-        permit = self._limiter.acquire(trials.ended, trials.left_s)
+        permit = self._limiter.acquire(call.cancelled, call.budget.throttle_left_s)
         try:
             with self._judged(permit):
                 yield

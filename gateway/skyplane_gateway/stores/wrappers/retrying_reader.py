@@ -9,7 +9,7 @@ from typing import Self
 from skyplane_gateway.errors import StoreUnavailable, Throttled
 from skyplane_gateway.objects import ObjectAttributes
 from skyplane_gateway.stores.base import Reader
-from skyplane_gateway.stores.wrappers.retry_policy import Trials
+from skyplane_gateway.stores.wrappers.store_call import StoreCall
 
 
 class LimitedReader:
@@ -18,15 +18,15 @@ class LimitedReader:
     Args:
         opened: opens what is left of the range once so many bytes are read; one attempt.
         can_resume: every attempt reads the same version.
-        trials: the budget of the whole read.
+        call: the budget of the whole read.
     """
 
     def __init__(
-        self, opened: Callable[[int], Reader], *, can_resume: bool, trials: Trials
+        self, opened: Callable[[int], Reader], *, can_resume: bool, call: StoreCall
     ) -> None:
         self._opened = opened
         self._can_resume = can_resume
-        self._trials = trials
+        self._call = call
         self._done = 0
         self._reader = self._reopened()
 
@@ -46,7 +46,7 @@ class LimitedReader:
                 self._reader.close()
                 if not self._can_resume:
                     raise
-                self._trials.wait(error)
+                self._call.wait_after(error)
                 self._reader = self._reopened()
             else:
                 self._done += count
@@ -71,7 +71,7 @@ class LimitedReader:
             try:
                 return self._opened(self._done)
             except (Throttled, StoreUnavailable) as error:
-                self._trials.wait(error)
+                self._call.wait_after(error)
 
 
 class PlacedReader:

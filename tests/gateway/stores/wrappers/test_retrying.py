@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -15,11 +16,11 @@ from botocore.exceptions import ClientError
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.objects import IF_ABSENT
+from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.stores import Credentials, ObjectStore, StoreSpec, open_store
 from skyplane_gateway.stores.memory import create_bucket, delete_bucket
 from skyplane_gateway.stores.s3.errors import translate
 from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter, Limits
-from skyplane_gateway.stores.wrappers.retry_policy import Patience
 from skyplane_gateway.stores.wrappers.retrying import LimitedStore, is_throttling, open_limited
 
 Failure = Callable[[], errors.StoreError]
@@ -31,6 +32,17 @@ def slow_down(retry_after_s: float | None = None) -> Failure:
 
 def unavailable() -> errors.StoreError:
     return errors.StoreUnavailable("try again")
+
+
+class FixedJitter(random.Random):
+    """Every random number is `fraction`."""
+
+    def __init__(self, fraction: float) -> None:
+        super().__init__(0)
+        self._fraction = fraction
+
+    def random(self) -> float:
+        return self._fraction
 
 
 @dataclass
@@ -77,16 +89,16 @@ class World:
         return asked
 
     def limited(
-        self, limits: Limits | None = None, patience: Patience | None = None, fraction: float = 0.5
+        self, limits: Limits | None = None, policy: RetryPolicy | None = None, fraction: float = 0.5
     ) -> LimitedStore:
         store: Any = self
         return LimitedStore(
             store,
             AdaptiveLimiter(limits, clock=lambda: self.now_s, pause=self.pause),
-            patience=patience,
+            policy=policy,
             clock=lambda: self.now_s,
             pause=self.pause,
-            fraction=lambda: fraction,
+            rng=FixedJitter(fraction),
         )
 
 
@@ -143,7 +155,7 @@ def test_what_the_store_asks_to_wait_is_waited_by_everybody(world: World) -> Non
 
 
 def test_patience_ends(world: World) -> None:
-    store = world.limited(patience=Patience(throttle_s=60))
+    store = world.limited(policy=RetryPolicy(throttle_s=60))
     world.storm_until_s = float("inf")
     with pytest.raises(errors.Throttled):
         store.head("k")
@@ -152,7 +164,7 @@ def test_patience_ends(world: World) -> None:
 
 def test_all_who_ask_a_store_have_one_patience_with_it(world: World) -> None:
     """Else a million objects would each wait for as long as the first."""
-    store = world.limited(patience=Patience(throttle_s=60))
+    store = world.limited(policy=RetryPolicy(throttle_s=60))
     world.storm_until_s = 1000.0
     for number in range(1000):
         with pytest.raises(errors.Throttled):
@@ -169,7 +181,7 @@ def test_all_who_ask_a_store_have_one_patience_with_it(world: World) -> None:
 
 
 def test_patience_begins_anew_when_nobody_has_asked_for_long(world: World) -> None:
-    store = world.limited(patience=Patience(throttle_s=60))
+    store = world.limited(policy=RetryPolicy(throttle_s=60))
     world.storm_until_s = 100.0
     with pytest.raises(errors.Throttled):
         store.head("k")
@@ -179,7 +191,7 @@ def test_patience_begins_anew_when_nobody_has_asked_for_long(world: World) -> No
 
 
 def test_an_answer_that_is_no_success_ends_a_storm_as_well(world: World) -> None:
-    store = world.limited(patience=Patience(throttle_s=60))
+    store = world.limited(policy=RetryPolicy(throttle_s=60))
     for _ in range(5):
         world.storm_until_s = world.now_s + 40.0
         with pytest.raises(errors.NotFound):
@@ -187,7 +199,7 @@ def test_an_answer_that_is_no_success_ends_a_storm_as_well(world: World) -> None
 
 
 def test_a_wait_longer_than_all_patience_is_not_begun(world: World) -> None:
-    store = world.limited(patience=Patience(throttle_s=60))
+    store = world.limited(policy=RetryPolicy(throttle_s=60))
     world.before["head"] = [slow_down(3600.0)]
     with pytest.raises(errors.Throttled):
         store.head("k")
@@ -195,7 +207,7 @@ def test_a_wait_longer_than_all_patience_is_not_begun(world: World) -> None:
 
 
 def test_throttling_does_not_use_up_the_budget_of_errors(world: World) -> None:
-    store = world.limited(patience=Patience(attempts=3))
+    store = world.limited(policy=RetryPolicy(attempts=3))
     world.before["put"] = [unavailable, *[slow_down()] * 8, unavailable]
     store.put("k", b"x")
     world.before["put"] = [unavailable, *[slow_down()] * 8, unavailable, unavailable]
@@ -230,7 +242,7 @@ def test_what_cannot_succeed_fails_at_once(world: World, error: errors.StoreErro
 
 
 def test_other_failures_are_tried_so_often_and_with_jitter(world: World) -> None:
-    store = world.limited(patience=Patience(attempts=6, base_s=0.2, cap_s=1), fraction=1.0)
+    store = world.limited(policy=RetryPolicy(longest_pause_s=1), fraction=1.0)
     world.before["head"] = [unavailable] * 9
     with pytest.raises(errors.StoreUnavailable):
         store.head("k")
