@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
+from skyplane_gateway.clock import Clock
 from skyplane_gateway.errors import ConfigurationInvalid, SkyplaneError
 
 
@@ -20,7 +21,7 @@ class Lease:
     """The remaining life of one gateway.
 
     Args:
-        clock: monotonic seconds.
+        clock: measures the time.
         start_within_s: length of the first lease, which covers the wait in a
             scheduler's queue between provision and transfer.
         lease_s: length of every later one.
@@ -29,7 +30,7 @@ class Lease:
 
     def __init__(
         self,
-        clock: Callable[[], float],
+        clock: Clock,
         *,
         start_within_s: float,
         lease_s: float,
@@ -37,8 +38,8 @@ class Lease:
     ) -> None:
         self._clock = clock
         self._lease_s = lease_s
-        self._hard_end = clock() + hard_end_s
-        self._end = min(clock() + start_within_s, self._hard_end)
+        self._hard_end = clock.monotonic() + hard_end_s
+        self._end = min(clock.monotonic() + start_within_s, self._hard_end)
 
     def renew(self, lease_s: float | None = None) -> None:
         """Live `lease_s` from now; what was left of an older lease is forgotten.
@@ -53,17 +54,17 @@ class Lease:
         if lease_s is not None and not 0 < lease_s < math.inf:
             raise ConfigurationInvalid(f"a lease cannot be renewed for {lease_s!r} s")
         if not self.is_expired:
-            wanted = self._clock() + (self._lease_s if lease_s is None else lease_s)
+            wanted = self._clock.monotonic() + (self._lease_s if lease_s is None else lease_s)
             self._end = min(wanted, self._hard_end)
 
     @property
     def remaining_s(self) -> float:
         """Seconds to live; never negative."""
-        return max(0.0, self._end - self._clock())
+        return max(0.0, self._end - self._clock.monotonic())
 
     @property
     def is_expired(self) -> bool:
-        return self._clock() >= self._end
+        return self._clock.monotonic() >= self._end
 
 
 log = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ class LeaseRenewer:
             None when none is running.
         others: names of the fleet's other gateways.
         connect: a control client for one of them.
-        clock: monotonic seconds.
+        clock: measures the time.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class LeaseRenewer:
         progress: Callable[[], Hashable | None],
         others: Callable[[], Sequence[str]],
         connect: Callable[[str], LeaseClient],
-        clock: Callable[[], float],
+        clock: Clock,
     ) -> None:
         self._lease = lease
         self._lease_s = lease_s
@@ -119,15 +120,15 @@ class LeaseRenewer:
         #: Renewals of others that are under way.
         self._asked: dict[str, asyncio.Task[None]] = {}
         self._seen: Hashable | None = None
-        self._moved_at = clock()
+        self._moved_at = clock.monotonic()
 
     async def run(self) -> None:
         """Watch over the leases; returns when this gateway's own has run out."""
         step_s = min(1.0, self._lease_s / 4)
-        renewed_at = self._clock()
+        renewed_at = self._clock.monotonic()
         while not self._lease.is_expired:
-            if self.moves() and self._clock() - renewed_at >= self._lease_s / 3:
-                renewed_at = self._clock()
+            if self.moves() and self._clock.monotonic() - renewed_at >= self._lease_s / 3:
+                renewed_at = self._clock.monotonic()
                 await self.renew_fleet()
             await asyncio.sleep(step_s)
 
@@ -138,8 +139,8 @@ class LeaseRenewer:
             self._seen = None
             return False
         if progress != self._seen:
-            self._seen, self._moved_at = progress, self._clock()
-        return self._clock() - self._moved_at < self._patience_s
+            self._seen, self._moved_at = progress, self._clock.monotonic()
+        return self._clock.monotonic() - self._moved_at < self._patience_s
 
     async def renew_fleet(self) -> None:
         """Renew this gateway's lease and that of every other one of the fleet.

@@ -146,7 +146,7 @@ class Listening:
 async def listen(config: GatewayConfig) -> Listening:
     """Start a gateway in this process."""
     loop = asyncio.get_running_loop()
-    service = GatewayService(config, client_context(config), time.monotonic)
+    service = GatewayService(config, client_context(config))
     # As many may be accepted at once before the oldest is closed; with fewer a peer that
     # comes in a burst of strangers would wait a second.
     backlog = affordable(MOST_ON_DATA_PORT)

@@ -1,10 +1,12 @@
-"""Who follows the transfers that a gateway leads: the orchestrators that poll them."""
+"""Who follows thefrom skyplane_gateway.clock import Clock
+transfers that a gateway leads: the orchestrators that poll them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Final
+
+from skyplane_gateway.clock import Clock
 
 #: An orchestrator that has not polled for so long is gone; it polls every second.
 FOLLOWS_FOR_S: Final = 5.0
@@ -14,10 +16,10 @@ class Pollers:
     """Sessions of orchestrators by transfer, each with the time of its last poll.
 
     Args:
-        clock: monotonic seconds.
+        clock: measures the time.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen_s: defaultdict[str, dict[str, float]] = defaultdict(dict)
 
@@ -25,7 +27,7 @@ class Pollers:
         """The session polls; an empty one is of a caller that has no name."""
         self._forget_silent(transfer)
         if session:
-            self._seen_s[transfer][session] = self._clock()
+            self._seen_s[transfer][session] = self._clock.monotonic()
 
     def forget(self, transfer: str, session: str) -> None:
         """The session has heard all that it wants to know."""
@@ -37,6 +39,6 @@ class Pollers:
         return len(self._seen_s[transfer])
 
     def _forget_silent(self, transfer: str) -> None:
-        since_s = self._clock() - FOLLOWS_FOR_S
+        since_s = self._clock.monotonic() - FOLLOWS_FOR_S
         seen_s = self._seen_s[transfer]
         self._seen_s[transfer] = {one: at_s for one, at_s in seen_s.items() if at_s > since_s}

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import random
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import CONTROL_VERSION, MIB, GatewayConfig, Topology, TransferSpec
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.endpoints import Ends
@@ -68,21 +69,21 @@ class GatewayService:
     Args:
         config: how to run.
         client_context: TLS for calls to other gateways.
-        clock: monotonic seconds.
-        randomness: of the pauses between attempts; the system's by default.
+        clock: measures the time.
+        rng: source of random numbers; the system's by default.
     """
 
     def __init__(
         self,
         config: GatewayConfig,
         client_context: ssl.SSLContext,
-        clock: Callable[[], float],
-        randomness: random.Random | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
     ) -> None:
         self.config = config
         self._client_context = client_context
         self._clock = clock
-        self._randomness = randomness or random.SystemRandom()
+        self._rng = rng or random.SystemRandom()
         self.lease = Lease(
             clock,
             start_within_s=config.start_within_s,
@@ -100,7 +101,8 @@ class GatewayService:
             self._on_receipt,
             self._on_route_down,
             on_up=self._on_route_up,
-            rng=self._randomness,
+            clock=clock,
+            rng=self._rng,
             write_timeout_s=config.write_timeout_s,
             strangers=affordable(MOST_ON_DATA_PORT),
         )
@@ -228,7 +230,7 @@ class GatewayService:
                 ack_deadline_s=self.config.ack_deadline_s,
                 stall_deadline_s=self.config.stalled_after_s,
                 clock=self._clock,
-                randomness=self._randomness,
+                rng=self._rng,
             )
         except SkyplaneError:
             _close_all(peers)

@@ -5,78 +5,73 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.manual_clock import ManualClock
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.lease import Lease
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
-def make(clock: Clock, **changes: float) -> Lease:
+def make(clock: ManualClock, **changes: float) -> Lease:
     times = {"start_within_s": 900.0, "lease_s": 120.0, "hard_end_s": 3600.0, **changes}
-    return Lease(clock, **times)
+    return Lease(clock.clock, **times)
 
 
-def test_the_first_lease_covers_the_wait_for_a_start(clock: Clock) -> None:
+def test_the_first_lease_covers_the_wait_for_a_start(clock: ManualClock) -> None:
     lease = make(clock)
     assert lease.remaining_s == 900.0
-    clock.now += 899.0
+    clock.now_s += 899.0
     assert lease.remaining_s == 1.0
-    clock.now += 1.0
+    clock.now_s += 1.0
     assert lease.is_expired
     assert lease.remaining_s == 0.0
 
 
-def test_a_renewal_ends_the_long_wait_and_begins_the_short_lease(clock: Clock) -> None:
+def test_a_renewal_ends_the_long_wait_and_begins_the_short_lease(clock: ManualClock) -> None:
     lease = make(clock)
     lease.renew()
     assert lease.remaining_s == 120.0
-    clock.now += 100.0
+    clock.now_s += 100.0
     lease.renew()
     assert lease.remaining_s == 120.0
     lease.renew(600.0)
     assert lease.remaining_s == 600.0
 
 
-def test_no_renewal_goes_beyond_the_hard_end(clock: Clock) -> None:
+def test_no_renewal_goes_beyond_the_hard_end(clock: ManualClock) -> None:
     lease = make(clock)
     for _ in range(35):
-        clock.now += 100.0
+        clock.now_s += 100.0
         lease.renew()
     assert lease.remaining_s == 100.0
     lease.renew(1e9)
     assert lease.remaining_s == 100.0
-    clock.now += 100.0
+    clock.now_s += 100.0
     assert lease.is_expired
 
 
-def test_a_hard_end_before_the_start_counts(clock: Clock) -> None:
+def test_a_hard_end_before_the_start_counts(clock: ManualClock) -> None:
     assert make(clock, hard_end_s=60.0).remaining_s == 60.0
 
 
-def test_what_has_expired_stays_expired(clock: Clock) -> None:
+def test_what_has_expired_stays_expired(clock: ManualClock) -> None:
     lease = make(clock)
-    clock.now += 900.0
+    clock.now_s += 900.0
     lease.renew()
     lease.renew(600.0)
     assert lease.is_expired
-    clock.now += 1e6
+    clock.now_s += 1e6
     assert lease.remaining_s == 0.0
 
 
 @pytest.mark.parametrize("length", [math.nan, math.inf, -math.inf, -1.0, 0.0])
-def test_a_length_that_is_none_is_refused_and_changes_nothing(clock: Clock, length: float) -> None:
+def test_a_length_that_is_none_is_refused_and_changes_nothing(
+    clock: ManualClock, length: float
+) -> None:
     """NaN above all: compared with the hard end it would win, and nothing ever expire."""
     lease = make(clock)
     with pytest.raises(ConfigurationInvalid):
@@ -95,13 +90,13 @@ def test_a_length_that_is_none_is_refused_and_changes_nothing(clock: Clock, leng
 def test_whatever_is_renewed_it_ends_by_its_hard_end(
     steps: list[tuple[float, float | None]],
 ) -> None:
-    clock = Clock()
+    clock = ManualClock()
     lease = make(clock)
     was_expired = False
     for wait_s, length_s in steps:
-        clock.now += wait_s
+        clock.now_s += wait_s
         was_expired = was_expired or lease.is_expired
         lease.renew(length_s)
-        assert lease.remaining_s <= max(0.0, 1000.0 + 3600.0 - clock.now) + 1e-6
+        assert lease.remaining_s <= max(0.0, 1000.0 + 3600.0 - clock.now_s) + 1e-6
         if was_expired:
             assert lease.is_expired

@@ -6,17 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.manual_clock import ManualClock
 
 from skyplane_gateway.errors import GatewayUnreachable
 from skyplane_gateway.lease import Lease, LeaseRenewer
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Other:
@@ -39,9 +32,9 @@ class Other:
 
 
 def keeper_of(
-    clock: Clock, progress: Callable[[], Any], others: tuple[str, ...] = ()
+    clock: ManualClock, progress: Callable[[], Any], others: tuple[str, ...] = ()
 ) -> tuple[LeaseRenewer, Lease, list[str]]:
-    lease = Lease(clock, start_within_s=10.0, lease_s=5.0, hard_end_s=1000.0)
+    lease = Lease(clock.clock, start_within_s=10.0, lease_s=5.0, hard_end_s=1000.0)
     renewed: list[str] = []
     connect: Any = lambda node: Other(renewed, node)  # noqa: E731
     keeper = LeaseRenewer(
@@ -51,33 +44,33 @@ def keeper_of(
         progress=progress,
         others=lambda: others,
         connect=connect,
-        clock=clock,
+        clock=clock.clock,
     )
     return keeper, lease, renewed
 
 
 def test_nothing_that_runs_is_no_movement() -> None:
-    keeper, _, _ = keeper_of(Clock(), lambda: None)
+    keeper, _, _ = keeper_of(ManualClock(100.0), lambda: None)
     assert not keeper.moves()
 
 
 def test_a_transfer_that_stands_still_counts_for_a_while_only() -> None:
-    clock, seen = Clock(), [1]
+    clock, seen = ManualClock(100.0), [1]
     keeper, _, _ = keeper_of(clock, lambda: seen[0])
     assert keeper.moves()
-    clock.now += 19
+    clock.now_s += 19
     assert keeper.moves()
-    clock.now += 1
+    clock.now_s += 1
     assert not keeper.moves()
     seen[0] += 1
     assert keeper.moves()
 
 
 def test_a_second_transfer_that_starts_where_the_first_ended_counts_anew() -> None:
-    clock, seen = Clock(), [1, None]
+    clock, seen = ManualClock(100.0), [1, None]
     keeper, _, _ = keeper_of(clock, lambda: seen[0])
     assert keeper.moves()
-    clock.now += 50
+    clock.now_s += 50
     seen[0] = None
     assert not keeper.moves()
     seen[0] = 1
@@ -85,7 +78,7 @@ def test_a_second_transfer_that_starts_where_the_first_ended_counts_anew() -> No
 
 
 def test_one_silent_gateway_does_not_keep_the_others_from_being_renewed() -> None:
-    keeper, lease, renewed = keeper_of(Clock(), lambda: 1, ("a", "silent", "b"))
+    keeper, lease, renewed = keeper_of(ManualClock(100.0), lambda: 1, ("a", "silent", "b"))
     asyncio.run(keeper.renew_fleet())
     assert sorted(renewed) == ["a 5", "b 5"]
     assert lease.remaining_s == 5.0
@@ -105,7 +98,7 @@ def test_one_hanging_gateway_does_not_keep_the_others_from_being_renewed() -> No
     async def scenario() -> None:
         renewed: list[str] = []
         connect: Any = lambda node: Hanging(renewed, node)  # noqa: E731
-        lease = Lease(Clock(), start_within_s=10.0, lease_s=0.3, hard_end_s=1000.0)
+        lease = Lease(ManualClock(100.0).clock, start_within_s=10.0, lease_s=0.3, hard_end_s=1000.0)
         keeper = LeaseRenewer(
             lease,
             lease_s=0.3,
@@ -113,7 +106,7 @@ def test_one_hanging_gateway_does_not_keep_the_others_from_being_renewed() -> No
             progress=lambda: 1,
             others=lambda: ("a", "hanging", "b"),
             connect=connect,
-            clock=Clock(),
+            clock=ManualClock(100.0).clock,
         )
         try:
             while min(renewed.count("a 0.3"), renewed.count("b 0.3")) < 3:
@@ -131,28 +124,28 @@ def test_leases_are_renewed_while_it_moves_and_run_out_when_it_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody polls: the chain holds as long as the transfer moves, and the patience."""
-    clock, began, last_move = Clock(), 100.0, 100.0 + 300.0
+    clock, began, last_move = ManualClock(100.0), 100.0, 100.0 + 300.0
     pause = asyncio.sleep
 
     async def advance(seconds: float) -> None:
-        clock.now += seconds
+        clock.now_s += seconds
         await pause(0)
 
-    moved = lambda: min(clock.now, last_move)  # noqa: E731
+    moved = lambda: min(clock.now_s, last_move)  # noqa: E731
     keeper, lease, renewed = keeper_of(clock, moved, ("a",))
     lease.renew()
     monkeypatch.setattr(asyncio, "sleep", advance)
     asyncio.run(keeper.run())
     patience_s, lease_s, step_s = 20.0, 5.0, 1.25
-    assert last_move + patience_s <= clock.now + step_s
-    assert clock.now <= last_move + patience_s + lease_s + step_s
+    assert last_move + patience_s <= clock.now_s + step_s
+    assert clock.now_s <= last_move + patience_s + lease_s + step_s
     # Each is renewed every third of a lease or so, and so never runs out in between.
     assert len(renewed) >= (last_move - began) / (lease_s / 3 + step_s) - 1
 
 
 def test_it_ends_when_the_lease_does() -> None:
-    clock = Clock()
+    clock = ManualClock(100.0)
     keeper, lease, _ = keeper_of(clock, lambda: None)
-    clock.now += 10
+    clock.now_s += 10
     asyncio.run(keeper.run())
     assert lease.is_expired

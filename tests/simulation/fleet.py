@@ -111,7 +111,7 @@ class SimFleet:
             service = GatewayService(
                 config,
                 cast(ssl.SSLContext, identity),
-                lambda: self.world.now,
+                self.world.clock,
                 random.Random(self.world.rng.random()),
             )
         finally:

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Final
 from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped]
 from tests.simulation.loop import VirtualLoop, set_running
 
+from skyplane_gateway.clock import Clock
+
 if TYPE_CHECKING:
     from tests.simulation.network import Network
 
@@ -129,6 +131,7 @@ class World:
         self.hub = getcurrent()
         self._network: Network | None = None
         self.rng = random.Random(self.seed)
+        self.clock = Clock(lambda: self.now, lambda: EPOCH_S + self.now, self.sleep)
         self._queue: list[tuple[float, int, Process | None, Callable[[], None]]] = []
         self._order = 0
 

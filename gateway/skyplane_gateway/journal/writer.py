@@ -144,7 +144,7 @@ class JournalKeeper:
         totals: of all epochs until now.
         interval_s: see `INTERVAL_S`.
         heartbeat_s: see `HEARTBEAT_S`.
-        randomness: of the pauses between attempts; the system's by default.
+        rng: of the pauses between attempts; the system's by default.
     """
 
     def __init__(
@@ -157,10 +157,10 @@ class JournalKeeper:
         totals: Callable[[], Totals] = Totals,
         interval_s: float = INTERVAL_S,
         heartbeat_s: float = HEARTBEAT_S,
-        randomness: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self._call = call
-        self._randomness = randomness or random.SystemRandom()
+        self._rng = rng or random.SystemRandom()
         self._folder = folder
         self._totals = totals
         self._identity = identity
@@ -354,7 +354,7 @@ class JournalKeeper:
                     raise
                 log.warning("%s goes again: %s", verb, error)
             pause_s = min(_LONGEST_BACKOFF_S, _BACKOFF_S * 2 ** (attempt - 1))
-            await asyncio.sleep(self._randomness.uniform(0, pause_s))
+            await asyncio.sleep(self._rng.uniform(0, pause_s))
 
     def _touch(self) -> None:
         if self._unwritten_bytes >= UNWRITTEN_BYTES:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from skyplane_gateway.checksum import combine
 from skyplane_gateway.chunk_orders import RangeOrder, RangeOutcome
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.errors import (
     ChecksumMismatch,
     NotFound,
@@ -64,12 +64,12 @@ class Movers:
         sinks: run verbs on the destination.
         capabilities: the destination's.
         chunk_bytes: wanted size of a part.
-        randomness: of the pauses.
+        rng: of the pauses.
         keeps_intents: an object of ours that no journal names would be taken for somebody
             else's by the conflict rule, so the journal names each before it is written.
         strict_metadata: an object of which a copy would lack something fails, and nothing of
             it is written.
-        now: wall time in unix seconds; the system's when None.
+        clock: its wall time is compared with what the store says.
     """
 
     def __init__(
@@ -81,22 +81,22 @@ class Movers:
         sinks: Sinks,
         capabilities: StoreCapabilities,
         chunk_bytes: int,
-        randomness: random.Random,
+        rng: random.Random,
         keeps_intents: bool = False,
         strict_metadata: bool = False,
-        now: Callable[[], float] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._courier = courier
         self._report = report
         self._source = source
         self._capabilities = capabilities
         self._chunk_bytes = chunk_bytes
-        self._now = now or time.time
+        self._clock = clock
         self._parts = asyncio.Semaphore(_PARTS_UNDER_WAY)
         self._known_parts = Room(_PARTS_KNOWN)
         self._keeps_intents = keeps_intents
         self._strict_metadata = strict_metadata
-        self.uploads = Uploads(sinks, randomness, self._now)
+        self.uploads = Uploads(sinks, rng, clock)
         #: Destination key -> what an earlier epoch left of an object that goes on.
         self._left: dict[str, Settled] = {}
 
@@ -324,7 +324,7 @@ class Movers:
             size_bytes=row.source.size_bytes,
             crc32c=crc32c,
             # Twice, since the destination's clock may differ from ours.
-            is_fresh=row.source.last_modified + 2 * IN_DOUBT_S > self._now(),
+            is_fresh=row.source.last_modified + 2 * IN_DOUBT_S > self._clock.wall(),
         )
         self.enter_done(row, done, attempts, not_carried)
 

@@ -71,7 +71,7 @@ class Courier:
         ack_deadline_s: longest silence of a route that has chunks to deliver; then it is
             down, and tried again one such time later.
         stall_deadline_s: how long no chunk at all may arrive while some lose their way.
-        randomness: of the pauses.
+        rng: of the pauses.
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class Courier:
         *,
         ack_deadline_s: float,
         stall_deadline_s: float,
-        randomness: random.Random,
+        rng: random.Random,
     ) -> None:
         self._dispatcher = dispatcher
         self._sources = sources
         self._ack_deadline_s = ack_deadline_s
         self._stall_deadline_s = stall_deadline_s
-        self._randomness = randomness
+        self._rng = rng
         within_s = min(_ASKED_WITHIN_S, ack_deadline_s)
         self._store_waits = StoreWaits(sources, sinks, within_s=within_s)
         self._chunks = itertools.count(1)
@@ -196,7 +196,7 @@ class Courier:
             pending = [index for index in pending if _goes_again(ended[index].error, fruitless)]
             if pending:
                 log.info("chunk %d goes again: %s", chunk, ended[pending[0]].error)
-                await asyncio.sleep(pause_s(fruitless, self._randomness))
+                await asyncio.sleep(pause_s(fruitless, self._rng))
         return [ended[index] for index in range(len(ranges))], attempt
 
     def _ensure_not_stalled(self, began_s: float) -> None:
@@ -391,7 +391,7 @@ class Courier:
         while True:
             await self._dispatcher.until_down(numbers)
             attempt += 1
-            await asyncio.sleep(pause_s(attempt, self._randomness))
+            await asyncio.sleep(pause_s(attempt, self._rng))
             try:
                 reasons = await self._sources[node].routes()
             except GatewayUnreachable:
@@ -435,7 +435,7 @@ class Courier:
                     self._lose_source(node, error)
                 # A gateway that was started again counts from one.
                 after = 0
-                await asyncio.sleep(pause_s(failed, self._randomness))
+                await asyncio.sleep(pause_s(failed, self._rng))
                 continue
             failed = 0
             self.lost_sources.pop(node, None)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.errors import ChecksumMismatch, NotFound, StoreError
 from skyplane_gateway.journal.document import LostRow, UploadRow, attributes_digest
 from skyplane_gateway.journal.writer import Keeper, NoJournal
@@ -48,20 +48,18 @@ class Uploads:
 
     Args:
         sinks: run verbs on the destination.
-        randomness: of the pauses.
-        now: wall time in unix seconds.
+        rng: of the pauses.
+        clock: its wall time is compared with what the store says.
 
     Attributes:
         open: those that were begun and have not ended.
         keeper: of the journal.
     """
 
-    def __init__(
-        self, sinks: Sinks, randomness: random.Random, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, sinks: Sinks, rng: random.Random, clock: Clock = SYSTEM_CLOCK) -> None:
         self._sinks = sinks
-        self._randomness = randomness
-        self._now = now
+        self._rng = rng
+        self._clock = clock
         self.open: set[OpenUpload] = set()
         self.keeper: Keeper = NoJournal()
 
@@ -100,7 +98,7 @@ class Uploads:
         when nobody looks any more who knows of them."""
         asked_s = self._sinks.doubtful_keys.get(key)
         if asked_s is not None:
-            now, for_s = self._now(), asyncio.get_running_loop().time() - asked_s
+            now, for_s = self._clock.wall(), asyncio.get_running_loop().time() - asked_s
             self.keeper.lost(LostRow(key, now - for_s, now))
 
     async def complete(
@@ -151,7 +149,7 @@ class Uploads:
                 if attempt == MAX_ATTEMPTS:
                     raise SourceChanged(error) from error
                 log.info("%r may be completed already: %s", upload.key, error)
-                await asyncio.sleep(pause_s(attempt, self._randomness))
+                await asyncio.sleep(pause_s(attempt, self._rng))
             else:
                 return answer
 

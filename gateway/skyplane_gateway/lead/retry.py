@@ -27,16 +27,16 @@ MAX_ATTEMPTS: Final = 5
 THROTTLED_WITHIN_S: Final = RetryPolicy().throttle_s
 
 
-def pause_s(attempt: int, randomness: random.Random) -> float:
+def pause_s(attempt: int, rng: random.Random) -> float:
     """How long to wait after that attempt (1 is the first)."""
     # The exponent is bounded, so that attempts without number do not overflow.
     longest_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(attempt, 16))
-    return randomness.uniform(0, longest_s)
+    return rng.uniform(0, longest_s)
 
 
 async def patiently(
     call: Callable[[], Awaitable[T]],
-    randomness: random.Random,
+    rng: random.Random,
     *,
     sleep: Sleep = asyncio.sleep,
 ) -> T:
@@ -55,7 +55,7 @@ async def patiently(
     retrying = AsyncRetrying(
         sleep=sleep,
         stop=_Patience(asyncio.get_running_loop().time),
-        wait=lambda state: pause_s(state.attempt_number, randomness),
+        wait=lambda state: pause_s(state.attempt_number, rng),
         retry=retry_if_exception(_may_pass),
         reraise=True,
     )

@@ -36,15 +36,15 @@ class Sinks:
     Args:
         peers: at least one.
         stall_deadline_s: how long a verb is tried while no sink answers.
-        randomness: of the pauses.
+        rng: of the pauses.
     """
 
     def __init__(
-        self, peers: Sequence[SinkPeer], *, stall_deadline_s: float, randomness: random.Random
+        self, peers: Sequence[SinkPeer], *, stall_deadline_s: float, rng: random.Random
     ) -> None:
         self._peers = tuple(peers)
         self._stall_deadline_s = stall_deadline_s
-        self._randomness = randomness
+        self._rng = rng
         self._turn = 0
         #: When a sink last answered anything: also that its store throttles.
         self._answered_s = 0.0
@@ -87,7 +87,7 @@ class Sinks:
                     raise GatewayLost(f"every sink gateway has left ({self._reasons()})")
                 if loop.time() - max(began_s, self._answered_s) >= self._stall_deadline_s:
                     raise self._silence()
-                await asyncio.sleep(pause_s(attempt, self._randomness))
+                await asyncio.sleep(pause_s(attempt, self._rng))
         finally:
             self.verbs_under_way -= 1
 
@@ -123,7 +123,7 @@ class Sinks:
     ) -> dict[str, Any] | None:
         """The sink's answer; None when it does not answer, or refuses to work for us."""
         try:
-            answer = await patiently(lambda: self._answer(peer, verb, arguments), self._randomness)
+            answer = await patiently(lambda: self._answer(peer, verb, arguments), self._rng)
         except (GatewayUnreachable, UnknownTransfer) as error:
             log.warning("sink gateway %s is lost: %s", peer.node, error)
             self.lost[peer.node] = error.message

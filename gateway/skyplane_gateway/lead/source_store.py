@@ -40,7 +40,7 @@ class SourceCalls:
         store: the source.
         threads: where its calls block; others use them as well.
         stall_deadline_s: how long a call may do nothing at all.
-        randomness: of the pauses between attempts.
+        rng: of the pauses between attempts.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class SourceCalls:
         threads: Executor,
         *,
         stall_deadline_s: float,
-        randomness: random.Random,
+        rng: random.Random,
     ) -> None:
         self.store = store
         self._threads = threads
         self._stall_deadline_s = stall_deadline_s
-        self._randomness = randomness
+        self._rng = rng
         self._under_way: set[_Call] = set()
 
     async def run(self, call: Callable[..., T], *arguments: Any) -> T:
@@ -69,7 +69,7 @@ class SourceCalls:
 
     async def head(self, key: str) -> ObjectInfo:
         """As `ObjectStore.head`, with patience."""
-        return await patiently(lambda: self.run(self.store.head, key), self._randomness)
+        return await patiently(lambda: self.run(self.store.head, key), self._rng)
 
     async def crc32c(self, info: ObjectInfo) -> int | None:
         """CRC32C of that very version; None where it is not there any more.
@@ -85,7 +85,7 @@ class SourceCalls:
             return found
 
         try:
-            return await patiently(read, self._randomness)
+            return await patiently(read, self._rng)
         except (NotFound, PreconditionFailed):
             return None
 

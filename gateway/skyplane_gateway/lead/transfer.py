@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from skyplane_gateway.clock import Clock
 from skyplane_gateway.config import Topology, TransferSpec
 from skyplane_gateway.errors import (
     Cancelled,
@@ -83,11 +83,10 @@ class LeadTransfer:
         topology: the fleet's routes.
         crew: who takes part.
         ack_deadline_s: longest silence of a route that has chunks to deliver.
-        clock: monotonic seconds.
-        randomness: of the pauses between attempts.
+        clock: measures the time.
+        rng: of the pauses between attempts.
         stall_deadline_s: how long nothing at all may arrive before the transfer fails;
             twice `ack_deadline_s` by default.
-        now: wall time in unix seconds; the system's when None.
     """
 
     def __init__(
@@ -99,10 +98,9 @@ class LeadTransfer:
         topology: Topology,
         crew: Crew,
         ack_deadline_s: float,
-        clock: Callable[[], float],
-        randomness: random.Random,
+        clock: Clock,
+        rng: random.Random,
         stall_deadline_s: float | None = None,
-        now: Callable[[], float] | None = None,
     ) -> None:
         self.transfer_key = transfer_key
         self.epoch = epoch
@@ -112,24 +110,23 @@ class LeadTransfer:
         self.report = Report()
         self._crew = crew
         self._clock = clock
-        self._now = now or time.time
-        self._started = clock()
+        self._started = clock.monotonic()
         self._ended: float | None = None
         if stall_deadline_s is None:
             stall_deadline_s = 2 * ack_deadline_s
         self._ack_deadline_s = ack_deadline_s
         self._dispatcher = Dispatcher(topology.routes, crew.sink_capacity_bytes, stall_deadline_s)
-        self._sinks = Sinks(crew.sinks, stall_deadline_s=stall_deadline_s, randomness=randomness)
+        self._sinks = Sinks(crew.sinks, stall_deadline_s=stall_deadline_s, rng=rng)
         self._courier = Courier(
             self._dispatcher,
             crew.sources,
             {sink.node: sink for sink in crew.sinks},
             ack_deadline_s=ack_deadline_s,
             stall_deadline_s=stall_deadline_s,
-            randomness=randomness,
+            rng=rng,
         )
         self._source = SourceCalls(
-            crew.store, crew.threads, stall_deadline_s=stall_deadline_s, randomness=randomness
+            crew.store, crew.threads, stall_deadline_s=stall_deadline_s, rng=rng
         )
         self._movers = Movers(
             courier=self._courier,
@@ -138,13 +135,13 @@ class LeadTransfer:
             sinks=self._sinks,
             capabilities=crew.capabilities,
             chunk_bytes=spec.chunk_bytes,
-            randomness=randomness,
+            rng=rng,
             keeps_intents=spec.conflict == "fail",
             strict_metadata=spec.strict_metadata,
-            now=now,
+            clock=clock,
         )
-        self._randomness = randomness
-        self._writer = f"{randomness.getrandbits(128):032x}"
+        self._rng = rng
+        self._writer = rng.randbytes(16).hex()
         self._folder = folder_of_destination(spec.destination_prefix, recursive=spec.recursive)
         self._keeper: JournalKeeper | None = None
         self._stopped: SkyplaneError | None = None
@@ -178,7 +175,7 @@ class LeadTransfer:
             try:
                 await self._undisturbed(self._clean_up)
             finally:
-                self._ended = self._clock()
+                self._ended = self._clock.monotonic()
                 self._let_go()
             log.info("transfer %s %s: %s", self.transfer_key, self.state, self.error or "done")
 
@@ -340,7 +337,7 @@ class LeadTransfer:
             rule,
             self.spec.chunk_bytes,
             writer=self._writer,
-            began_unix_s=self._now(),
+            began_unix_s=self._clock.wall(),
         )
         self._keeper = JournalKeeper(
             self._verb,
@@ -348,7 +345,7 @@ class LeadTransfer:
             identity,
             past.journal,
             totals=self._totals,
-            randomness=self._randomness,
+            rng=self._rng,
         )
         if past.journal is not None:
             self._earlier = past.journal.totals
@@ -401,7 +398,7 @@ class LeadTransfer:
     def _totals(self) -> Totals:
         """Of all epochs until now."""
         counters = self.report.counters
-        end = self._clock() if self._ended is None else self._ended
+        end = self._clock.monotonic() if self._ended is None else self._ended
         own = Totals(
             seconds=end - self._started,
             sent=sent_over(self._routes, self._dispatcher.delivered_bytes()),
@@ -430,7 +427,7 @@ class LeadTransfer:
         counters = self.report.counters
         delivered = sum(self._dispatcher.delivered_bytes().values())
         waits = self._sinks.verbs_under_way or is_throttling(self._crew.store)
-        waited_s = self._clock() if waits else self._courier.progress_s
+        waited_s = self._clock.monotonic() if waits else self._courier.progress_s
         return (
             self._work.looked_at if self._work is not None else 0,
             counters.copied,
@@ -442,7 +439,7 @@ class LeadTransfer:
 
     def status(self) -> dict[str, Any]:
         counters = self.report.counters
-        end = self._clock() if self._ended is None else self._ended
+        end = self._clock.monotonic() if self._ended is None else self._ended
         totals = self._totals()
         return {
             "transfer_key": self.transfer_key,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from skyplane_gateway.clock import Clock
 from skyplane_gateway.protocol import (
     Connection,
     Established,
@@ -45,8 +45,8 @@ class Dialler:
         identity: what is proven in the hello.
         owner: told what comes of it.
         make_link: binds a connection to its owner.
-        wall_clock: seconds since 1970; see `incarnation`.
-        rng: jitter of the pauses.
+        clock: its wall time tells incarnations apart; see `incarnation`.
+        rng: nonces, and jitter of the pauses.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class Dialler:
         identity: Identity,
         owner: DialOwner,
         make_link: Callable[[Connection, LinkOwner], Link],
-        wall_clock: Callable[[], float],
+        clock: Clock,
         rng: random.Random,
     ) -> None:
         self._identity = identity
         self._owner = owner
         self._make_link = make_link
-        self._incarnations = Incarnations(wall_clock)
+        self._incarnations = Incarnations(clock)
         self._rng = rng
 
     def begin(self, lane: Lane, hop: Hop, local_host: str, delay_s: float) -> None:
@@ -99,7 +99,7 @@ class Dialler:
             self._identity,
             route=lane.number,
             side=hop.side,
-            nonce=incarnation.nonce(os.urandom),
+            nonce=incarnation.nonce(self._rng.randbytes),
             expected_peer=hop.peer,
         )
         owner = _Dialled(self._owner, lane, hop, incarnation)

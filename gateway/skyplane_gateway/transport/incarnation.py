@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from skyplane_gateway.clock import Clock
 from skyplane_gateway.protocol.limits import NONCE_BYTES
 
 _STARTED_BYTES: Final = 6
@@ -34,7 +35,7 @@ class Incarnation:
     count: int
 
     def nonce(self, random: Callable[[int], bytes]) -> bytes:
-        """A fresh nonce for one connection of this incarnation; `random` as os.urandom."""
+        """A fresh nonce for one connection of this incarnation; `random` gives random bytes."""
         return (
             self.started.to_bytes(_STARTED_BYTES, "big")
             + self.count.to_bytes(_COUNT_BYTES, "big")
@@ -55,11 +56,11 @@ class Incarnations:
     """Counts those of one process.
 
     Args:
-        wall_clock: seconds since 1970, so that a process is later than the one before it.
+        clock: its wall time, so that a process is later than the one before it.
     """
 
-    def __init__(self, wall_clock: Callable[[], float]) -> None:
-        self._started = int(wall_clock() * _TICKS_PER_S) % (1 << 8 * _STARTED_BYTES)
+    def __init__(self, clock: Clock) -> None:
+        self._started = int(clock.wall() * _TICKS_PER_S) % (1 << 8 * _STARTED_BYTES)
         self._count = 0
 
     def next(self) -> Incarnation:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 from collections.abc import Callable
 from typing import Final
 
+from skyplane_gateway.clock import Clock
 from skyplane_gateway.config import Topology
 from skyplane_gateway.pending_connections import PendingConnections
 from skyplane_gateway.protocol import Connection, Established, GoodbyeReason, Identity, Side
@@ -41,8 +41,8 @@ class Lanes:
         owner: of all links; hands on to this what it is told of their coming and going.
         on_down, on_up: see `Routes`.
         write_timeout_s: of every link.
-        wall_clock: seconds since 1970; see `incarnation`.
-        rng: jitter of the pauses.
+        clock: its wall time tells incarnations apart; see `incarnation`.
+        rng: nonces, and jitter of the pauses.
         strangers: most connections without proof of either kind, see `PendingConnections`; never
             fewer than the topology has.
 
@@ -58,7 +58,7 @@ class Lanes:
         on_down: OnDown,
         on_up: OnUp | None,
         write_timeout_s: float,
-        wall_clock: Callable[[], float],
+        clock: Clock,
         rng: random.Random,
         strangers: int,
     ) -> None:
@@ -68,7 +68,8 @@ class Lanes:
         self._on_down = on_down
         self._on_up = on_up
         self._write_timeout_s = write_timeout_s
-        self._dialler = Dialler(identity, owner, self._make_link, wall_clock, rng)
+        self._rng = rng
+        self._dialler = Dialler(identity, owner, self._make_link, clock, rng)
         #: Links whose HELLO is not answered yet: their route is unknown here, or not ready.
         self._held: list[Link] = []
         #: (route, neighbour) -> the newest incarnation that it has dialled.
@@ -142,7 +143,7 @@ class Lanes:
 
     def accept(self) -> Link:
         """The protocol for a connection that a neighbour opened."""
-        connection = Connection.accept(self._identity, nonce=os.urandom(16))
+        connection = Connection.accept(self._identity, nonce=self._rng.randbytes(16))
         link = self._make_link(connection, self._owner)
         self._send_away(self._strangers.came(link))
         return link

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import Topology
 from skyplane_gateway.errors import GatewayLost, PathEnded
 from skyplane_gateway.pending_connections import MOST_ON_DATA_PORT
@@ -49,7 +49,7 @@ class Routes:
         on_up: told when all connections of a route stand, the first time and after
             every `on_down` from which it recovered.
         write_timeout_s: a neighbour that takes nothing for so long has broken its route.
-        wall_clock: seconds since 1970; see `incarnation`.
+        clock: its wall time tells incarnations apart; see `incarnation`.
         rng: jitter of the pauses between two dials.
         strangers: most connections that have proven nothing; see `Lanes`.
     """
@@ -64,7 +64,7 @@ class Routes:
         *,
         on_up: OnUp | None = None,
         write_timeout_s: float = WRITE_TIMEOUT_S,
-        wall_clock: Callable[[], float] = time.time,
+        clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
         strangers: int = MOST_ON_DATA_PORT,
     ) -> None:
@@ -77,8 +77,8 @@ class Routes:
             on_down=on_down,
             on_up=on_up,
             write_timeout_s=write_timeout_s,
-            wall_clock=wall_clock,
-            rng=rng or random.Random(),
+            clock=clock,
+            rng=rng or random.SystemRandom(),
             strangers=strangers,
         )
         self._lanes = self._builder.by_number

@@ -131,7 +131,7 @@ class Scene:
             self.sinks,
             ack_deadline_s=DEADLINE_S,
             stall_deadline_s=STALL_S,
-            randomness=random.Random(1),
+            rng=random.Random(1),
         )
         self._duties = [
             asyncio.create_task(duty(node))

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOutcome
+from skyplane_gateway.clock import SYSTEM_CLOCK
 from skyplane_gateway.config import MIB, Route, Topology, TransferSpec
 from skyplane_gateway.errors import PermissionDenied
 from skyplane_gateway.journal import state
@@ -264,8 +265,8 @@ async def lead(case: str, count: int) -> dict[str, Any]:
                 threads=threads,
             ),
             ack_deadline_s=600.0,
-            clock=time.monotonic,
-            randomness=random.Random(1),
+            clock=SYSTEM_CLOCK,
+            rng=random.Random(1),
         )
         await transfer.run()
     gc.collect()

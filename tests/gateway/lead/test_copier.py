@@ -124,12 +124,12 @@ class Scene:
                 self.store,  # type: ignore[arg-type]
                 inline,
                 stall_deadline_s=STALL_S,
-                randomness=random.Random(1),
+                rng=random.Random(1),
             ),
-            sinks=Sinks(self.sinks, stall_deadline_s=STALL_S, randomness=random.Random(1)),
+            sinks=Sinks(self.sinks, stall_deadline_s=STALL_S, rng=random.Random(1)),
             capabilities=StoreCapabilities(True, True, True, 1, 1 << 40, 10_000, 1 << 50),
             chunk_bytes=len(PART),
-            randomness=random.Random(1),
+            rng=random.Random(1),
         )
 
     def row(self, key: str, parts: int = 3) -> Selection:

@@ -38,7 +38,7 @@ class Destination:
 def source_calls(threads: Executor) -> SourceCalls:
     """With a store that is never asked but through its listing."""
     store: Any = None
-    return SourceCalls(store, threads, stall_deadline_s=1.0, randomness=random.Random(1))
+    return SourceCalls(store, threads, stall_deadline_s=1.0, rng=random.Random(1))
 
 
 def listed(

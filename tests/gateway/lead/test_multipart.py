@@ -63,7 +63,7 @@ def led(store: ObjectStore, then: Callable[[Sink, Uploads], Awaitable[None]]) ->
 
     async def scenario() -> str:
         sink = Sink(Destination(store, "stored"))
-        sinks = Sinks([sink], stall_deadline_s=60.0, randomness=random.Random(1))
+        sinks = Sinks([sink], stall_deadline_s=60.0, rng=random.Random(1))
         sink.fails.add("abort_intended")
 
         async def verb(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

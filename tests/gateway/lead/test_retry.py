@@ -49,7 +49,7 @@ def test_what_passes_is_called_again_with_pauses(virtual: Run) -> None:
     async def scenario() -> None:
         calls = Calls([StoreUnavailable("503")] * (MAX_ATTEMPTS - 1))
         assert await patiently(calls, random.Random(3)) == "done"
-        # Full jitter: drawn from the lead's own randomness, so that a run can be replayed.
+        # Full jitter: drawn from the lead's own source, so that a run can be replayed.
         drawn = random.Random(3)
         expected_s = [pause_s(attempt, drawn) for attempt in range(1, MAX_ATTEMPTS)]
         waited_s = [after - before for before, after in pairwise(calls.at_s)]

@@ -47,7 +47,7 @@ class FakeSink:
 
 
 def sinks_of(*peers: FakeSink) -> Sinks:
-    return Sinks(peers, stall_deadline_s=STALL_S, randomness=random.Random(1))
+    return Sinks(peers, stall_deadline_s=STALL_S, rng=random.Random(1))
 
 
 def test_a_sink_whose_store_throttles_is_not_lost(virtual: Run) -> None:

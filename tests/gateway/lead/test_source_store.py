@@ -40,7 +40,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 def calls_of(store: ObjectStore, threads: ThreadPoolExecutor) -> SourceCalls:
-    return SourceCalls(store, threads, stall_deadline_s=STALL_S, randomness=random.Random(1))
+    return SourceCalls(store, threads, stall_deadline_s=STALL_S, rng=random.Random(1))
 
 
 async def verdict(calls: SourceCalls, progress: Callable[[], object] = lambda: 0) -> str:

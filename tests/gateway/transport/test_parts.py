@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.transport.lab import run_jumping
+from tests.manual_clock import ManualClock
 
 from skyplane_gateway.transport.incarnation import Incarnation, Incarnations
 from skyplane_gateway.transport.log_throttle import LogThrottle
@@ -26,7 +27,7 @@ def test_a_nonce_says_its_incarnation(started: int, count: int, rest: bytes) -> 
 
 
 def test_incarnations_rise_within_a_process_and_from_one_to_the_next() -> None:
-    first, second = Incarnations(lambda: 1000.0), Incarnations(lambda: 1000.001)
+    first, second = (Incarnations(ManualClock(at_s).clock) for at_s in (1000.0, 1000.001))
     rising = [first.next(), first.next(), second.next(), second.next()]
     assert rising == sorted(set(rising))
 
