@@ -11,7 +11,7 @@ import pytest
 
 from skyplane_orchestration.cli.main import main
 
-Answer = Callable[..., dict[str, Any]]
+RunJson = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def answer(capsys: pytest.CaptureFixture[str]) -> Answer:
+def run_json(capsys: pytest.CaptureFixture[str]) -> RunJson:
     """Run the command with --json; its one object."""
 
     def run(*arguments: str, code: int = 0) -> dict[str, Any]:

@@ -71,9 +71,9 @@ def test_numbers_that_cannot_be_meant(text: str) -> None:
         ("--instance-type m5.large", "NAME=VALUE"),
         ("--conflict overwrite", "'replace-if-newer'"),
         ("--vcpu-quota aws", "NAME=VALUE"),
-        ("--vcpu-quota aws=few", "--vcpu-quota: 'few' is not a whole number from 1"),
+        ("--vcpu-quota aws=few", "--vcpu-quota: 'few' is not a whole number of 1 or more"),
         ("--vcpu-quota nimbus=4", "unknown cloud 'nimbus'"),
-        ("--safety-margin 1", "--safety-margin: '1' is not a share"),
+        ("--safety-margin 1", "--safety-margin: '1' is not a number from 0 to below 1"),
         ("--safety-margin -0.1", "--safety-margin"),
         ("--source-read-gbps 0", "--source-read-gbps"),
         ("--max-job-usd free", "--max-job-usd"),
@@ -125,7 +125,7 @@ def test_a_proof_may_take_no_time_or_much(text: str) -> None:
     assert parser.parse_args(["--prove-s", text]).prove_s == float(text)
     assert parser.parse_args([]).prove_s is None
     for bad in ("-1", "nan", "inf", "soon"):
-        with pytest.raises(ConfigurationInvalid, match="from zero up"):
+        with pytest.raises(ConfigurationInvalid, match="above zero"):
             parser.parse_args(["--prove-s", bad])
 
 

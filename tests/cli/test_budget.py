@@ -10,7 +10,7 @@ import pytest
 
 from skyplane_orchestration.cli.arguments import Parser
 from skyplane_orchestration.cli.commands import resume, transfer
-from skyplane_orchestration.cli.console import Terminal
+from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
 
@@ -44,7 +44,7 @@ def test_a_transfer_is_stopped_at_what_was_said(
         monkeypatch.setattr(transfer, name, stand_in)
     options = parsed(transfer, "s3://a/", "s3://b/", "-r", "--fleet", "f.json", *words)
     with pytest.raises(Moved):
-        transfer.run(options, cast(Terminal, None))
+        transfer.run(options, cast(Console, None))
     assert jobs[0].policy.max_job_usd == most_usd
 
 

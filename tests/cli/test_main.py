@@ -1,4 +1,4 @@
-"""The frame around the verbs: exit codes, streams, start-up, interruptions."""
+"""The frame around the subcommands: exit codes, streams, start-up, signals."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from skyplane_orchestration.cli.console import Terminal
-from skyplane_orchestration.cli.exit_codes import Refused, refusing
+from skyplane_orchestration.cli.console import Console
+from skyplane_orchestration.cli.exit_codes import BadInput, as_bad_input
 from skyplane_orchestration.cli.main import _report, build_parser, main
-from skyplane_orchestration.cli.signals import Interrupts
+from skyplane_orchestration.cli.signals import SignalHandler
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     NotFound,
@@ -27,7 +27,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.result import FailedObject
 
 
-def test_help_of_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_subcommand_has_a_help(capsys: pytest.CaptureFixture[str]) -> None:
     verbs = (
         "plan",
         "compare",
@@ -61,12 +61,14 @@ def test_help_of_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ),
     ],
 )
-def test_the_shell_is_told_what_may_come_next(line: str, offered: set[str], tmp_path: Path) -> None:
-    answer = tmp_path / "answer"
+def test_shell_completion_offers_commands_options_and_choices(
+    line: str, offered: set[str], tmp_path: Path
+) -> None:
+    output = tmp_path / "output"
     asked = {
         **os.environ,
         "_ARGCOMPLETE": "1",
-        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(output),
         "_ARGCOMPLETE_IFS": "\n",
         "COMP_LINE": line,
         "COMP_POINT": str(len(line)),
@@ -74,8 +76,8 @@ def test_the_shell_is_told_what_may_come_next(line: str, offered: set[str], tmp_
     code = "from skyplane_orchestration.cli.main import entry_point; entry_point()"
     done = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert set(answer.read_text().split("\n")) == offered
-    # Without the package there is nothing to offer, and no traceback in the middle of a line.
+    assert set(output.read_text().split("\n")) == offered
+    # Without argcomplete there is no offer and no traceback.
     lacking = f"import sys; sys.modules['argcomplete'] = None; {code}"
     done = subprocess.run(
         [sys.executable, "-c", lacking], env=asked, capture_output=True, check=False
@@ -168,18 +170,18 @@ def test_the_deployment_comes_from_the_environment(monkeypatch: pytest.MonkeyPat
     assert build_parser().parse_args(["sweep", "--deployment", "x"]).deployment == "x"
 
 
-def test_what_is_bad_input_and_what_is_not() -> None:
-    with pytest.raises(Refused), refusing():
+def test_a_solver_failure_is_not_bad_input() -> None:
+    with pytest.raises(BadInput), as_bad_input():
         raise NotFound("no bucket")
-    with pytest.raises(Refused), refusing():
+    with pytest.raises(BadInput), as_bad_input():
         raise PlanInfeasible("no plan")
-    with pytest.raises(SolverFailed), refusing():
+    with pytest.raises(SolverFailed), as_bad_input():
         raise SolverFailed("out of time")
-    with pytest.raises(NotFound), refusing(ConfigurationInvalid):
+    with pytest.raises(NotFound), as_bad_input(ConfigurationInvalid):
         raise NotFound("after something was built")
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     command = f"{sys.executable} -m skyplane_orchestration.cli grid show shipped --json | head -c 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("{", "")
@@ -189,7 +191,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 @pytest.mark.parametrize(
     ("stream", "why"), [(">&-", "is closed"), (">/dev/full", os.strerror(errno.ENOSPC))]
 )
-def test_an_answer_that_cannot_be_written_is_one_line(
+def test_output_that_cannot_be_written_is_one_error_line(
     verb: list[str], stream: str, why: str
 ) -> None:
     if stream == ">/dev/full" and not Path("/dev/full").exists():
@@ -198,18 +200,18 @@ def test_an_answer_that_cannot_be_written_is_one_line(
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
-    assert line.startswith("skyplane-orch: the answer could not be written")
+    assert line.startswith("skyplane-orch: cannot write the output")
     assert line.endswith(why)
 
 
-def test_a_complaint_without_a_stderr_still_has_its_exit_code() -> None:
+def test_an_error_without_stderr_still_has_its_exit_code() -> None:
     command = f"{sys.executable} -m skyplane_orchestration.cli grid show nowhere 2>&-"
     assert subprocess.run(command, shell=True, capture_output=True, check=False).returncode == 2
 
 
 def test_signals_interrupt_then_warn_then_interrupt(capsys: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with Interrupts() as interrupts:
+    with SignalHandler() as interrupts:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)
@@ -223,7 +225,7 @@ def test_signals_interrupt_then_warn_then_interrupt(capsys: pytest.CaptureFixtur
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with Interrupts():
+        with SignalHandler():
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -239,11 +241,11 @@ def test_a_failed_transfer_names_its_first_failed_objects(
     )
     result = SimpleNamespace(resume_handle="", failures=failures, failed=12)
     error = TransferFailed("12 of 12 objects failed", result=result)
-    assert _report(error, Terminal(is_json=False, is_quiet=True), 1) == 1
+    assert _report(error, Console(is_json=False, is_quiet=True), 1) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("skyplane-orch: 12 of 12 objects failed\n")
     assert " ".join(said.err.split()).count("no room end") == 10
     assert "s3://b/9\\x1b" in said.err
     assert "s3://b/10" not in said.err
-    assert said.err.endswith("... and 2 more (a --manifest lists all)\n")
+    assert said.err.endswith("... and 2 more (--manifest PATH lists all)\n")

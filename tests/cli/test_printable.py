@@ -1,4 +1,4 @@
-"""Keys may hold any character; none of them steers the terminal."""
+"""Keys may hold any character; none of them steers the console."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skyplane_orchestration.cli.console import Terminal, complain, configure_logging, printable
+from skyplane_orchestration.cli.console import Console, configure_logging, print_error, printable
 from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.cli.render import result_parts
 from skyplane_orchestration.model.result import CostOutcome, FailedObject, TransferResult
@@ -63,10 +63,10 @@ def test_results_complaints_and_logs_show_keys_escaped(
         "ab", 1, "failed", "s3://a/", "s3://b/", 1, 0, 0, 1, 0, 1.0, 0.0, 1.0, (),
         CostOutcome(0.0, 0.0, 0.0), (failure,), warnings=(EVIL,), manifest_uri=f"s3://m/{EVIL}",
     )  # fmt: skip
-    terminal = Terminal(is_json=False, is_quiet=False)
-    terminal.answer({}, *result_parts(result))
-    terminal.say(EVIL)
-    complain(EVIL)
+    console = Console(is_json=False, is_quiet=False)
+    console.print(*result_parts(result))
+    console.info(EVIL)
+    print_error(EVIL)
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     configure_logging(0)
     logging.getLogger("skyplane_orchestration.test").warning("%s is left", EVIL)

@@ -1,64 +1,15 @@
-"""Numbers as people read them, and news about a transfer."""
+"""Results as text."""
 
 from __future__ import annotations
 
-import io
-from dataclasses import replace
-
 import pytest
-from rich.console import Console
 
 from skyplane_orchestration.cli import render
-from skyplane_orchestration.cli.console import Terminal
-from skyplane_orchestration.cli.progress import Lines
+from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.model.result import CostOutcome, FailedObject, TransferResult
-from skyplane_orchestration.model.status import TransferStatus
-
-STATUS = TransferStatus.from_document(
-    {
-        "transfer_key": "ab",
-        "epoch": 1,
-        "state": "running",
-        "listed": False,
-        "objects": 4,
-        "bytes": 4096,
-        "copied": 1,
-        "copied_bytes": 1024,
-        "skipped": 0,
-        "failed": 0,
-        "requests": 0,
-        "sendings": 0,
-        "seconds": 1.0,
-        "delivered_bytes": {},
-        "error": None,
-        "failures": [],
-        "open_uploads": [],
-    }
-)
 
 
-def test_a_log_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    now = [0.0]
-    lines = Lines(Terminal(is_json=False, is_quiet=False), clock=lambda: now[0])
-    for now[0] in (0.0, 1.0, 9.0, 10.0, 11.0):
-        lines.on_status(STATUS)
-    ended = replace(
-        STATUS, state="succeeded", listed=True, copied=4, copied_bytes=4096, unfinished=0
-    )
-    lines.on_status(replace(ended, copied_earlier=3))
-    assert capsys.readouterr().err.splitlines() == [
-        "running: 1.0 KiB of 4.0 KiB so far, 1 of 4 objects, 1.0 KiB/s",
-        "running: 1.0 KiB of 4.0 KiB so far, 1 of 4 objects",
-        "succeeded: 4.0 KiB of 4.0 KiB, 4 of 4 objects, 3 copied earlier, 4.0 KiB/s",
-    ]
-
-
-def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    Lines(Terminal(is_json=True, is_quiet=True)).on_status(STATUS)
-    assert capsys.readouterr() == ("", "")
-
-
-def test_names_of_objects_are_no_markup() -> None:
+def test_a_result_is_printed_without_markup(capsys: pytest.CaptureFixture[str]) -> None:
     failure = FailedObject("s3://a/[bold]x", "s3://b/[bold]x", "store-error", "[red]no", 1)
     result = TransferResult(
         transfer_key="ab",
@@ -81,10 +32,8 @@ def test_names_of_objects_are_no_markup() -> None:
         warnings=("an upload [1] stays open",),
         gateways="local",
     )
-    console = Console(file=io.StringIO(), width=200, highlight=False)
-    for part in render.result_parts(result):
-        console.print(part)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+    render.print_result(Console(is_json=False, is_quiet=False), result)
+    output = capsys.readouterr().out
     for words in (
         "s3://b/[bold]x",
         "[red]no",
@@ -94,4 +43,9 @@ def test_names_of_objects_are_no_markup() -> None:
         "gateways are processes of this machine, and all bytes pass through it",
         "1 copied earlier",
     ):
-        assert words in text
+        assert words in output
+
+
+def test_quiet_prints_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    Console(is_json=True, is_quiet=True).info("running")
+    assert capsys.readouterr() == ("", "")

@@ -1,1 +1,1 @@
-"""The command `skyplane-orch`: thin verbs over `Client`, and what a terminal needs."""
+"""The command `skyplane-orch`: one module per subcommand, and the output to a terminal."""

@@ -1,4 +1,4 @@
-"""What the text of an option stands for; argparse's message names the option itself."""
+"""Converters from the text of an option to its value; argparse adds the option's name to errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skyplane_orchestration.model.location import KNOWN_CLOUDS
 
 
 def commas(text: str) -> list[str]:
-    """`a,b` -> [a, b]; blanks around a name do not count."""
+    """`a,b` -> [a, b], without blanks around the names."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
@@ -23,7 +23,6 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def number_above_zero(text: str) -> float:
-    """A finite number; the option that it belongs to stands in argparse's message."""
     value = _number(text)
     if not (math.isfinite(value) and value > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero")
@@ -33,14 +32,14 @@ def number_above_zero(text: str) -> float:
 def number_from_zero(text: str) -> float:
     value = _number(text)
     if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from zero up")
+        raise argparse.ArgumentTypeError(f"{text!r} is not zero or a number above zero")
     return value
 
 
 def share(text: str) -> float:
     value = _number(text)
     if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to below 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to below 1")
     return value
 
 
@@ -52,11 +51,11 @@ def _number(text: str) -> float:
 
 
 def whole_number_from(least: int) -> Callable[[str], int]:
-    """The type of an option that counts something."""
+    """The converter of an option that counts something."""
 
     def whole_number(text: str) -> int:
         if not (text.isascii() and text.isdecimal() and int(text) >= least):
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} up")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
         return int(text)
 
     return whole_number
@@ -69,7 +68,7 @@ def vcpu_quota(text: str) -> tuple[str, int]:
 
 
 def instance_type(text: str) -> tuple[str, str]:
-    """`CLOUD=TYPE` -> (CLOUD, TYPE); a cloud that nobody knows would be ignored silently."""
+    """`CLOUD=TYPE` -> (CLOUD, TYPE); an unknown cloud would have no effect."""
     cloud, name = pair(text)
     if cloud not in KNOWN_CLOUDS:
         raise argparse.ArgumentTypeError(

@@ -1,4 +1,4 @@
-"""Arguments that several verbs share, and the values that they stand for."""
+"""Arguments that several subcommands share, and jobs and locations made from them."""
 
 from __future__ import annotations
 
@@ -21,29 +21,28 @@ from skyplane_orchestration.model.job import (
 )
 from skyplane_orchestration.model.location import Location
 
-#: argparse's name for `parser.add_subparsers()`.
+#: The result of `parser.add_subparsers()`; argparse has no public type for it.
 Subparsers = Any
 
-
-#: How alike two options are where one may be meant by the other.
-_ALIKE: Final = 0.8
+#: Smallest similarity of an unknown option and the option that an error suggests.
+_SIMILARITY: Final = 0.8
 
 
 class Parser(argparse.ArgumentParser):
     """A parser that raises ConfigurationInvalid instead of printing its usage."""
 
     def __init__(self, **options: Any) -> None:
-        # An abbreviation that works today is ambiguous with the next option.
+        # A new option could make today's abbreviation ambiguous.
         super().__init__(**{"allow_abbrev": False, **options})
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Refuse what is not known here: the parser of the whole command names no verb's help."""
+        """Refuse unknown arguments here, so that the error names the subcommand's help."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             near = difflib.get_close_matches(
-                unknown[0].partition("=")[0].lower(), self._option_string_actions, 1, _ALIKE
+                unknown[0].partition("=")[0].lower(), self._option_string_actions, 1, _SIMILARITY
             )
             hint = f"; did you mean {near[0]}?" if near else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
@@ -53,15 +52,19 @@ class Parser(argparse.ArgumentParser):
         raise ConfigurationInvalid(f"{message} (see {self.prog} --help)")
 
 
-# ---------------------------------------------------------------- what is asked for
+# ---------------------------------------------------------------- options
 
 
 def add_output(parser: Parser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print one JSON object on stdout")
-    group.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
+    group.add_argument("-q", "--quiet", action="store_true", help="print no progress on stderr")
     group.add_argument(
-        "-v", "--verbose", action="count", default=0, help="log to stderr; twice for details"
+        "-v",
+        "--verbose",
+        action="count",
+        default=0,
+        help="write log messages to stderr; -vv writes more",
     )
 
 
@@ -70,26 +73,29 @@ def add_ends(parser: Parser, what: str) -> None:
     parser.add_argument("dst", metavar="DST", help=f"destination: {what}")
     group = parser.add_argument_group("locations")
     for end, name in (("src", "source"), ("dst", "destination")):
-        add_place(group, end, name)
+        add_location(group, end, name)
 
 
-def add_place(group: argparse._ArgumentGroup, end: str, name: str) -> None:
-    """What completes a URL: region, endpoint, credentials, options."""
+def add_location(group: argparse._ArgumentGroup, end: str, name: str) -> None:
+    """Region, endpoint, credentials and options of a URL."""
     group.add_argument(
-        f"--{end}-region", default="", metavar="REGION", help=f"region tag of the {name}"
+        f"--{end}-region",
+        default="",
+        metavar="REGION",
+        help=f"region tag of the {name}, such as aws:us-east-1 (default: ask the store)",
     )
     group.add_argument(
         f"--{end}-endpoint",
         default="",
         metavar="URL",
         help=f"address of the {name}'s S3-compatible service"
-        " (default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL)",
+        " (default: $AWS_ENDPOINT_URL_S3, else $AWS_ENDPOINT_URL)",
     )
     group.add_argument(
         f"--{end}-credentials",
         default="",
         metavar="REF",
-        help=f"credentials of the {name}: profile:NAME or env:PREFIX",
+        help=f"credentials of the {name}: profile:NAME or env:PREFIX (default: your own)",
     )
     group.add_argument(
         f"--{end}-option",
@@ -97,33 +103,34 @@ def add_place(group: argparse._ArgumentGroup, end: str, name: str) -> None:
         default=[],
         type=pair,
         metavar="NAME=VALUE",
-        help=f"option of the {name}'s store, for example checksum=trusted",
+        help=f"option of the {name}'s store, for example checksum=trusted (repeatable)",
     )
 
 
 def add_keys(parser: Parser, verb: str) -> argparse._ArgumentGroup:
-    """Which objects; returns the group, for what a verb has beside."""
+    """Options that select objects; returns their group."""
     group = parser.add_argument_group("objects")
     group.add_argument(
         "-r",
         "--recursive",
         action="store_true",
-        help=f"SRC is a prefix: {verb} what lies below it",
+        help=f"SRC is a prefix: {verb} all objects below it",
     )
     group.add_argument(
         "--include",
         action="append",
         default=[],
         metavar="GLOB",
-        help=f"{verb} these alone; GLOB has to match the whole key below SRC, and * also matches"
-        " slashes: *.csv takes a.csv and x/a.csv, a.csv only the first (may be repeated)",
+        help=f"{verb} only objects whose key below SRC matches GLOB; * also matches slashes:"
+        " *.csv matches a.csv and x/a.csv, a.csv only the first (repeatable)",
     )
     group.add_argument(
         "--exclude-keys",
         action="append",
         default=[],
         metavar="GLOB",
-        help="leave these out, whatever --include says; GLOB as there (may be repeated)",
+        help="skip objects whose key below SRC matches GLOB, even if --include matches"
+        " (repeatable)",
     )
     return group
 
@@ -134,53 +141,56 @@ def add_selection(parser: Parser) -> None:
         "--conflict",
         choices=get_args(ConflictRule),
         default="replace",
-        help="what to do with an object that is there already (default: %(default)s)",
+        help="what to do if the object exists at the destination (default: %(default)s)",
     )
     group.add_argument(
         "--last",
         action="append",
         default=[],
         metavar="GLOB",
-        help="write these after all others, beside _SUCCESS and table metadata",
+        help="write matching objects after all others, as _SUCCESS and table metadata (repeatable)",
     )
     check = group.add_mutually_exclusive_group()
     check.add_argument(
-        "--verify", action="store_true", help="read every object back at the destination"
+        "--verify", action="store_true", help="read every written object back and compare it"
     )
-    check.add_argument("--no-verify", action="store_true", help="do not check what was written")
-    group.add_argument("--allow-empty", action="store_true", help="nothing to copy is success")
+    check.add_argument("--no-verify", action="store_true", help="do not check written objects")
     group.add_argument(
-        "--allow-failed", action="store_true", help="end well although single objects failed"
+        "--allow-empty", action="store_true", help="succeed if there is nothing to copy"
+    )
+    group.add_argument(
+        "--allow-failed", action="store_true", help="succeed even if some objects fail"
     )
     group.add_argument(
         "--strict-metadata",
         action="store_true",
-        help="fail objects whose copies would lack tags, storage class, website redirect, Expires",
+        help="fail an object if its copy would lose tags, storage class, website redirect or"
+        " Expires",
     )
     group.add_argument(
         "--no-guess-mime-type",
         action="store_true",
-        help="give copies of files no content type by their names",
+        help="do not set a content type from the names of files",
     )
     group.add_argument(
         "--chunk-mib",
         type=whole_number_from(1),
         default=Limits().chunk_mib,
         metavar="MIB",
-        help="size of a chunk, and of an uploaded part, from 5 to 512 (default: %(default)s)",
+        help="size of a chunk and of an uploaded part, 5 to 512 (default: %(default)s)",
     )
     group.add_argument(
-        "--manifest", metavar="PATH", help="path or URL for the list of all objects (Parquet)"
+        "--manifest", metavar="PATH", help="write a list of all objects (Parquet) to a path or URL"
     )
 
 
 def add_budget(parser: Parser, default: str) -> None:
-    """What a transfer may cost while it moves, for verbs that make no plan."""
+    """The highest cost of a transfer, for subcommands that make no plan."""
     parser.add_argument(
         "--max-job-usd",
         type=number_above_zero,
         metavar="Z",
-        help=f"stop the transfer when it has cost so much (default: {default})",
+        help=f"stop the transfer when it has cost Z USD (default: {default})",
     )
 
 
@@ -190,33 +200,49 @@ def add_deployment(parser: Parser) -> None:
         "--deployment",
         default=os.environ.get("SKYPLANE_DEPLOYMENT", "") or "local",
         metavar="NAME",
-        help="whose fleets these are (default: $SKYPLANE_DEPLOYMENT, else local)",
+        help="installation that owns the fleets (default: $SKYPLANE_DEPLOYMENT, else local)",
     )
     group.add_argument(
-        "--run-root", type=Path, metavar="DIR", help="directory of the gateways on this machine"
+        "--run-root",
+        type=Path,
+        metavar="DIR",
+        help="directory of the gateways' files on this machine",
     )
 
 
 def add_run(parser: Parser) -> None:
-    parser.add_argument("--run", metavar="NAME", help="name of this run (default: a fresh one)")
+    parser.add_argument("--run", metavar="NAME", help="name of this run (default: a new name)")
 
 
 def add_times(parser: Parser) -> None:
-    group = parser.add_argument_group("leases", "gateways that nobody renews end by themselves")
-    group.add_argument(
-        "--start-within-s", type=float, metavar="S", help="from provision to transfer (900)"
+    group = parser.add_argument_group(
+        "leases", "gateways end by themselves when one of these times is over"
     )
     group.add_argument(
-        "--lease-s", type=float, metavar="S", help="after the last sign of life (120)"
+        "--start-within-s",
+        type=float,
+        metavar="S",
+        help="seconds to wait for the transfer to start (default: 900)",
     )
-    group.add_argument("--hard-end-s", type=float, metavar="S", help="whatever happens (86400)")
+    group.add_argument(
+        "--lease-s",
+        type=float,
+        metavar="S",
+        help="seconds without contact to this command (default: 120)",
+    )
+    group.add_argument(
+        "--hard-end-s", type=float, metavar="S", help="seconds in all (default: 86400)"
+    )
 
 
-# ---------------------------------------------------------------- what it stands for
+# ---------------------------------------------------------------- values
 
 
 def location_from(options: argparse.Namespace, end: str, url: str | None = None) -> Location:
-    """One end of a transfer, or another URL with what completes it. Raises InvalidLocation."""
+    """The location of an end (src, dst), or of `url` with that end's options.
+
+    Raises InvalidLocation.
+    """
     return Location(
         getattr(options, end) if url is None else url,
         getattr(options, f"{end}_region"),
@@ -241,7 +267,7 @@ def job_from(
     volume_gb: float | None = None,
     objects: int | None = None,
 ) -> TransferJob:
-    """The job of a verb that moves bytes. Raises ConfigurationInvalid."""
+    """The job of a subcommand that copies. Raises ConfigurationInvalid."""
     return TransferJob(
         source=location_from(options, "src"),
         destination=location_from(options, "dst"),

@@ -1,4 +1,4 @@
-"""Where a verb's words go: answers to stdout, progress and complaints to stderr."""
+"""Output of the command: answers go to stdout, progress and errors to stderr."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    import rich.console
 
-#: Width of tables where nobody looks: a pipe must not get rows that are cut to 80 columns.
+#: Width of tables in a pipe: 80 columns would cut their rows.
 _PIPE_WIDTH: Final = 200
-_CLOSED: Final = "the answer could not be written: its stream is closed"
+_STDOUT_CLOSED: Final = "cannot write the output: the stream is closed"
 
 
 def printable(text: str) -> str:
-    """A text whose every character is seen: others would steer the terminal, or end the line.
+    """Escape the characters that would control the terminal or end the line.
 
-    Keys and file names may hold any character; such ones are shown as Python escapes them.
+    Object keys and file names may hold any character.
     """
     if text.isprintable():
         return text
@@ -30,47 +30,49 @@ def printable(text: str) -> str:
     )
 
 
-class Unwritable(Exception):
-    """What was asked for is there, and cannot be handed over; the text says why."""
+class OutputFailed(Exception):
+    """The command has its answer and cannot write it; the text says why."""
 
 
-class Terminal:
-    """The streams of one run of the command, and how the user wants them."""
+class Console:
+    """The output streams of one run of the command.
+
+    Args:
+        is_json: print one JSON object instead of text.
+        is_quiet: print no progress.
+    """
 
     def __init__(self, *, is_json: bool, is_quiet: bool) -> None:
         self.is_json = is_json
         self.is_quiet = is_quiet
 
     @classmethod
-    def of(cls, options: argparse.Namespace) -> Terminal:
+    def of(cls, options: argparse.Namespace) -> Console:
         return cls(is_json=options.json, is_quiet=options.quiet)
 
-    def answer(self, document: Mapping[str, Any], *readable: RenderableType) -> None:
-        """The verb's answer: one JSON object, or what a person reads."""
-        if self.is_json:
-            self.write_json(document)
-        else:
-            with _writing():
-                console = self.console()
-                for part in readable:
-                    console.print(part)
+    def print(self, *parts: rich.console.RenderableType) -> None:
+        """Print tables and lines on stdout."""
+        with _writing():
+            output = self.rich()
+            for part in parts:
+                output.print(part)
 
     def write_json(self, document: Mapping[str, Any]) -> None:
         with _writing():
             sys.stdout.write(json.dumps(document, indent=2) + "\n")
             sys.stdout.flush()
 
-    def console(self, *, is_for_progress: bool = False) -> Console:
-        from rich.console import Console
+    def rich(self, *, stderr: bool = False) -> rich.console.Console:
+        from rich.console import Console as RichConsole
 
-        stream = sys.stderr if is_for_progress else sys.stdout
+        stream = sys.stderr if stderr else sys.stdout
         if stream is None:
-            raise Unwritable(_CLOSED)
+            raise OutputFailed(_STDOUT_CLOSED)
         width = None if stream.isatty() else _PIPE_WIDTH
-        return Console(file=stream, width=width, highlight=False, soft_wrap=width is not None)
+        return RichConsole(file=stream, width=width, highlight=False, soft_wrap=width is not None)
 
-    def say(self, text: str) -> None:
-        """Progress in words; nothing with --quiet."""
+    def info(self, text: str) -> None:
+        """Print a line of progress on stderr; nothing with --quiet."""
         if not self.is_quiet:
             sys.stderr.write(f"{printable(text)}\n")
             sys.stderr.flush()
@@ -78,19 +80,22 @@ class Terminal:
 
 @contextmanager
 def _writing() -> Iterator[None]:
-    """Raises Unwritable where stdout is closed or full; a reader that left is BrokenPipeError."""
+    """Raise OutputFailed where stdout is closed or full.
+
+    A pipe whose reader has ended raises BrokenPipeError.
+    """
     if sys.stdout is None:
-        raise Unwritable(_CLOSED)
+        raise OutputFailed(_STDOUT_CLOSED)
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise Unwritable(f"the answer could not be written: {error.strerror}") from error
+        raise OutputFailed(f"cannot write the output: {error.strerror}") from error
 
 
-def complain(text: str) -> None:
-    """One line on stderr, where there is one."""
+def print_error(text: str) -> None:
+    """Print one line on stderr, if stderr is open."""
     if sys.stderr is None:
         return
     line = printable(" ".join(text.split()))
@@ -99,7 +104,7 @@ def complain(text: str) -> None:
 
 
 class _LineFormatter(logging.Formatter):
-    """Lines of a message stay lines; what else is not seen is escaped."""
+    """Keeps line breaks of a message and escapes other control characters."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.message = "\n".join(printable(line) for line in record.message.split("\n"))
@@ -107,7 +112,7 @@ class _LineFormatter(logging.Formatter):
 
 
 def configure_logging(verbosity: int) -> None:
-    """Warnings of this project always; more of it, then of everything, when asked."""
+    """Log warnings of this project; with -v its info, with -vv all its messages."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_LineFormatter("skyplane-orch: %(levelname)s: %(message)s"))
     own = logging.WARNING if verbosity == 0 else logging.INFO if verbosity == 1 else logging.DEBUG

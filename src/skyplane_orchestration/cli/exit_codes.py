@@ -1,4 +1,4 @@
-"""Exit codes, and the one place that decides between them."""
+"""Exit codes of the command, and the rule that chooses between 1 and 2."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ BAD_INPUT: Final = 2
 INTERRUPTED: Final = 130
 
 
-class Refused(Exception):
-    """The input cannot be used; nothing was built and nothing was changed.
+class BadInput(Exception):
+    """The input cannot be used; the command has changed nothing.
 
     Args:
-        error: what is wrong with it.
+        error: what is wrong with the input.
     """
 
     def __init__(self, error: SkyplaneError) -> None:
@@ -27,14 +27,14 @@ class Refused(Exception):
 
 
 @contextmanager
-def refusing(*kinds: type[SkyplaneError]) -> Iterator[None]:
-    """Errors inside (all, or of these kinds) mean that the input is bad: exit 2, not 1.
+def as_bad_input(*kinds: type[SkyplaneError]) -> Iterator[None]:
+    """Turn errors of these kinds (default: all) into BadInput, for steps that change nothing.
 
-    For steps before anything is built. A solver that gave up is nobody's bad input.
+    A failure of the solver is not the fault of the input.
     """
     try:
         yield
     except SkyplaneError as error:
         if isinstance(error, SolverFailed) or (kinds and not isinstance(error, kinds)):
             raise
-        raise Refused(error) from error
+        raise BadInput(error) from error

@@ -1,4 +1,4 @@
-"""SRC and DST of the command: region tags, URLs and jobs from them."""
+"""SRC and DST of the command: two region tags, or two URLs or paths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.errors import (
@@ -21,32 +21,31 @@ from skyplane_orchestration.model.location import is_url_or_path, nearest_names,
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
 
+Made = TypeVar("Made")
 
-Answer = TypeVar("Answer")
+#: Options of a location that region tags do not have.
+_LOCATION_OPTIONS: Final = ("region", "endpoint", "credentials", "option")
 
 
-def are_places(options: argparse.Namespace, regions: Sequence[str]) -> bool:
+def are_locations(options: argparse.Namespace, regions: Sequence[str]) -> bool:
     """True for two URLs or paths, False for two region tags.
 
-    Raises ConfigurationInvalid for one of each, and for a word that must be a mistyped tag.
+    Raises ConfigurationInvalid for one of each, and for a mistyped tag.
     """
     ends = (options.src, options.dst)
-    places = [is_url_or_path(end) for end in ends]
-    if all(places):
-        _refuse_mistyped_region(options.src, regions)
-        return True
-    for end, is_place in zip(ends, places, strict=True):
-        if is_place:
-            _refuse_mistyped_region(end, regions)
-            raise ConfigurationInvalid(
-                "SRC and DST must be two places (URLs, paths) or two region tags, such as"
-                f" aws:us-east-1; {end!r} is a place"
-            )
-    return False
+    locations = [end for end in ends if is_url_or_path(end)]
+    if locations:
+        _refuse_mistyped_region(locations[0], regions)
+    if len(locations) == 1:
+        raise ConfigurationInvalid(
+            "SRC and DST must be two locations (URLs or paths) or two region tags, such as"
+            f" aws:us-east-1; only {locations[0]!r} is a location"
+        )
+    return bool(locations)
 
 
 def _refuse_mistyped_region(text: str, regions: Sequence[str]) -> None:
-    """Raise InvalidLocation for a word that is no path here and looks like a region."""
+    """Raise UnknownRegion for a word that is similar to a region and is not a path."""
     if "/" in text or text.startswith((".", "~")) or Path(text).exists():
         return
     if ":" in text:
@@ -54,12 +53,12 @@ def _refuse_mistyped_region(text: str, regions: Sequence[str]) -> None:
     near = nearest_names(text, regions)
     if near:
         raise UnknownRegion(
-            f"{text!r} is no region tag, and no path here; did you mean {' or '.join(near)}?"
+            f"{text!r} is neither a region tag nor a path; did you mean {' or '.join(near)}?"
         )
 
 
-def job_from(options: argparse.Namespace, client: Client) -> TransferJob:
-    """The job of a verb that plans between two places. Raises ConfigurationInvalid."""
+def planning_job(options: argparse.Namespace, client: Client) -> TransferJob:
+    """The job of a subcommand that plans between two locations. Raises ConfigurationInvalid."""
     return TransferJob(
         source=arguments.location_from(options, "src"),
         destination=arguments.location_from(options, "dst"),
@@ -71,21 +70,31 @@ def job_from(options: argparse.Namespace, client: Client) -> TransferJob:
     )
 
 
-def as_object_or_prefix(job: TransferJob, ask: Callable[[TransferJob], Answer]) -> Answer:
-    """What is below SRC, or SRC as an object itself where nothing lies below it."""
+def as_prefix_or_object(job: TransferJob, make: Callable[[TransferJob], Made]) -> Made:
+    """Try SRC as a prefix; if no object is below it, as one object."""
     try:
-        return ask(job)
+        return make(job)
     except EmptySource:
         try:
-            return ask(replace(job, recursive=False))
+            return make(replace(job, recursive=False))
         except NotFound:
             pass
         raise
 
 
 def require_plain_regions(options: argparse.Namespace) -> None:
-    """Refuse, for two region tags, what completes a URL."""
-    for name in ("region", "endpoint", "credentials", "option"):
+    """Refuse options of locations, since SRC and DST are region tags."""
+    for name in _LOCATION_OPTIONS:
         for end in ("src", "dst"):
             if getattr(options, f"{end}_{name}"):
-                raise ConfigurationInvalid(f"--{end}-{name} belongs to a URL, not to a region tag")
+                raise ConfigurationInvalid(f"--{end}-{name} is for URLs, not for region tags")
+
+
+def require_one_destination(options: argparse.Namespace) -> None:
+    """Refuse options of one destination where there are several."""
+    for name in _LOCATION_OPTIONS:
+        if getattr(options, f"dst_{name}"):
+            raise ConfigurationInvalid(
+                f"--dst-{name} is for one destination; for several, give region tags, or URLs"
+                " whose stores know their region"
+            )

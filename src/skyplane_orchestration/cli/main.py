@@ -1,4 +1,4 @@
-"""Entry point of `skyplane-orch`: parse, run one verb, turn errors into exit codes."""
+"""Entry point of `skyplane-orch`: parses arguments, runs a subcommand, returns its exit code."""
 
 from __future__ import annotations
 
@@ -13,15 +13,21 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.cli.arguments import Parser
 from skyplane_orchestration.cli.console import (
-    Terminal,
-    Unwritable,
-    complain,
+    Console,
+    OutputFailed,
     configure_logging,
+    print_error,
 )
-from skyplane_orchestration.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED, Refused, refusing
-from skyplane_orchestration.cli.interrupted import INTERRUPTED_CODE, Interrupted
+from skyplane_orchestration.cli.exit_codes import (
+    BAD_INPUT,
+    FAILED,
+    INTERRUPTED,
+    BadInput,
+    as_bad_input,
+)
 from skyplane_orchestration.cli.option_names import with_option_names
-from skyplane_orchestration.cli.signals import Interrupts
+from skyplane_orchestration.cli.progress import INTERRUPTED_CODE, TransferInterrupted
+from skyplane_orchestration.cli.signals import SignalHandler
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.timing import timed
 
@@ -30,10 +36,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Failed objects that are shown below the error of a transfer.
+#: Failed objects printed below the error of a transfer.
 _SHOWN_FAILURES: Final = 10
 
-_VERBS: Final = (
+_COMMANDS: Final = (
     "plan",
     "compare",
     "frontier",
@@ -50,7 +56,7 @@ _VERBS: Final = (
 )
 
 _EPILOGUE: Final = (
-    "exit status: 0 success, 1 a failed transfer, 2 bad input (nothing was changed),"
+    "exit status: 0 success, 1 failed transfer, 2 bad input (nothing was changed),"
     " 130 interrupted (after teardown)"
 )
 
@@ -62,7 +68,7 @@ def entry_point() -> None:
 
 
 def _complete() -> None:
-    """Tell the shell what may come next, where argcomplete is installed; does not return then."""
+    """Answer the shell's completion request and exit; needs argcomplete."""
     try:
         import argcomplete
     except ModuleNotFoundError:
@@ -73,111 +79,110 @@ def _complete() -> None:
 def build_parser() -> Parser:
     parser = Parser(
         prog="skyplane-orch",
-        description="Move objects between clouds over a planned overlay of regions.",
+        description="Copy and move objects between clouds over a planned overlay of regions.",
         epilog=_EPILOGUE,
     )
     parser.add_argument(
         "--version", action="version", version=f"%(prog)s {version('skyplane-orchestration')}"
     )
-    verbs = parser.add_subparsers(metavar="VERB", required=True)
-    for name in _VERBS:
-        import_module(f"skyplane_orchestration.cli.commands.{name}").add(verbs)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name in _COMMANDS:
+        import_module(f"skyplane_orchestration.cli.commands.{name}").add(commands)
     return parser
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; its exit code (0, 1, 2 or 130)."""
-    with Interrupts() as interrupts:
+    """Run the command and return its exit code (0, 1, 2 or 130)."""
+    with SignalHandler() as signals:
         try:
             try:
                 return _run(arguments)
             except KeyboardInterrupt as interrupt:
-                return _say_interrupted(interrupt, interrupts.count, is_json="--json" in arguments)
+                return _report_interrupt(interrupt, signals.count, is_json="--json" in arguments)
         except BrokenPipeError:
-            # The reader of our stdout (head, less) has seen enough.
+            # The reader of stdout (head, less) has ended.
             _drop_stdout()
             return FAILED
-        except Unwritable as error:
-            complain(str(error))
+        except OutputFailed as error:
+            print_error(str(error))
             _drop_stdout()
             return FAILED
 
 
-def _say_interrupted(interrupt: KeyboardInterrupt, count: int, *, is_json: bool) -> int:
-    """One line, and with --json one object, with what was done by then."""
-    message = "interrupted" if count < 3 else "interrupted again; cleanup left"
-    complain(message)
+def _report_interrupt(interrupt: KeyboardInterrupt, count: int, *, is_json: bool) -> int:
+    message = "interrupted" if count < 3 else "interrupted again; the cleanup is incomplete"
+    print_error(message)
     if is_json:
         error = {"code": INTERRUPTED_CODE, "message": message, "is_permanent": False}
         document: dict[str, object] = {"error": error}
-        result = interrupt.result if isinstance(interrupt, Interrupted) else None
+        result = interrupt.result if isinstance(interrupt, TransferInterrupted) else None
         if result is not None:
             document["result"] = result.to_dict()
-        Terminal(is_json=True, is_quiet=False).write_json(document)
+        Console(is_json=True, is_quiet=False).write_json(document)
     return INTERRUPTED
 
 
 def _drop_stdout() -> None:
-    """Python would complain once more when it flushes the stream at exit."""
+    """Replace stdout, since Python prints another error if it cannot flush it at exit."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: Sequence[str]) -> int:
-    terminal = Terminal(is_json="--json" in arguments, is_quiet=False)
+    console = Console(is_json="--json" in arguments, is_quiet=False)
     try:
-        with refusing():
+        with as_bad_input():
             options = build_parser().parse_args(arguments)
         configure_logging(options.verbose)
-        log.info("start of the command took %.2f s of processor time", time.process_time())
+        log.info("start of the command took %.2f s of CPU time", time.process_time())
         with timed("the command after its start"):
-            code: int = options.run_verb(options, Terminal.of(options))
-    except Refused as refused:
-        return _report(refused.error, terminal, BAD_INPUT)
+            code: int = options.run_command(options, Console.of(options))
+    except BadInput as refused:
+        return _report(refused.error, console, BAD_INPUT)
     except SkyplaneError as error:
-        return _report(error, terminal, FAILED)
+        return _report(error, console, FAILED)
     return code
 
 
-def _report(error: SkyplaneError, terminal: Terminal, code: int) -> int:
+def _report(error: SkyplaneError, console: Console, code: int) -> int:
     message = with_option_names(str(error))
-    complain(message)
+    print_error(message)
     result = getattr(error, "result", None)
-    if result is not None and result.failures and not terminal.is_json:
+    if result is not None and result.failures and not console.is_json:
         _show_failures(result)
     handle = getattr(result, "resume_handle", "")
-    if handle and not terminal.is_json:
-        _say_how_to_resume(handle)
-    if terminal.is_json:
+    if handle and not console.is_json:
+        _print_resume_command(handle)
+    if console.is_json:
         document: dict[str, object] = {"error": {**error.to_dict(), "message": message}}
         if result is not None:
             document["result"] = result.to_dict()
-        terminal.write_json(document)
+        console.write_json(document)
     return code
 
 
 def _show_failures(result: TransferResult) -> None:
-    """The first failed objects below the error, where it goes."""
+    """Print the first failed objects on stderr."""
     from skyplane_orchestration.cli.render import failure_table
 
     if sys.stderr is not None:
-        console = Terminal(is_json=False, is_quiet=False).console(is_for_progress=True)
-        console.print(failure_table(result, _SHOWN_FAILURES))
+        output = Console(is_json=False, is_quiet=False).rich(stderr=True)
+        output.print(failure_table(result, _SHOWN_FAILURES))
         more = result.failed - _SHOWN_FAILURES
         if more > 0:
-            console.print(f"... and {more} more (a --manifest lists all)")
+            output.print(f"... and {more} more (--manifest PATH lists all)")
 
 
-def _say_how_to_resume(handle: str) -> None:
-    """One short line; the handle itself goes to a file, or stays in what --json prints."""
-    from skyplane_orchestration.cli.handle_files import handle_folder, keep_handle
+def _print_resume_command(handle: str) -> None:
+    """Save the handle to a file and print the command that resumes the transfer."""
+    from skyplane_orchestration.cli.handle_files import handle_directory, save_handle
 
     try:
-        complain(
-            f"to resume it within 24 h: skyplane-orch resume {keep_handle(handle, time.time())}"
+        print_error(
+            f"to resume it within 24 h: skyplane-orch resume {save_handle(handle, time.time())}"
         )
     except OSError as error:
-        complain(
-            f"no resume handle is kept: {handle_folder()} cannot be written ({error.strerror}); "
-            "make it writable, or use --json, whose result holds the handle"
+        print_error(
+            f"the resume handle is not saved: {handle_directory()} cannot be written"
+            f" ({error.strerror}); make it writable, or use --json, which prints the handle"
         )

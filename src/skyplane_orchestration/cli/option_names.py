@@ -1,17 +1,17 @@
-"""The names of the Python API in messages, as the options that the user has typed."""
+"""Replaces names of the Python API in messages by the command's options."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-#: Fields whose option is not simply their name with hyphens.
-_OTHERWISE: Final = {
+#: Fields whose option has another name.
+_RENAMED: Final = {
     "max_relays": "--relays",
     "publish_last": "--last",
     "policy max_job_usd": "--max-job-usd",
 }
-_ALIKE: Final = (
+_SAME_NAME: Final = (
     "allow_empty",
     "allow_failed",
     "chunk_mib",
@@ -27,13 +27,13 @@ _ALIKE: Final = (
     "destination_write_gbps",
     "volume_gb",
 )
-_OPTIONS: Final = {**_OTHERWISE, **{name: "--" + name.replace("_", "-") for name in _ALIKE}}
-#: Not as a part of a path or of a longer name.
+_OPTIONS: Final = {**_RENAMED, **{name: "--" + name.replace("_", "-") for name in _SAME_NAME}}
+#: A field's name, but not as a part of a path or of a longer name.
 _FIELD: Final = re.compile(
     rf"(?<![\w/.'\"-])({'|'.join(sorted(_OPTIONS, key=len, reverse=True))})(?![\w/.'\"=-])"
 )
 
 
 def with_option_names(message: str) -> str:
-    """A message of the library, for somebody who uses the command."""
+    """A message of the library with the names of options."""
     return _FIELD.sub(lambda found: _OPTIONS[found[1]], message)

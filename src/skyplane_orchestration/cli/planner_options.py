@@ -1,4 +1,4 @@
-"""What the verbs that plan share: objective, limits, policy and grid, and their values."""
+"""Options of the subcommands that plan: objective, limits, policy and grid, and their values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from skyplane_orchestration.model.job import (
 
 def add_objective(
     parser: Parser,
-    what: str = "one of these; default: the cheapest plan at the rate of the direct path",
+    what: str = "at most one; default: the cheapest plan at the rate of the direct path",
 ) -> None:
     group = parser.add_argument_group("objective", what)
     one = group.add_mutually_exclusive_group()
@@ -49,18 +49,19 @@ def add_objective(
         "--max-cost-usd",
         type=number_above_zero,
         metavar="Z",
-        help="the fastest plan for at most Z USD in all",
+        help="the fastest plan for at most Z USD in total",
     )
     one.add_argument(
         "--deadline-s",
         type=number_above_zero,
         metavar="S",
-        help="the cheapest plan that is done in S seconds, gateways started",
+        help="the cheapest plan that ends within S seconds, start of the gateways included",
     )
     group.add_argument(
         "--exactly",
         action="store_true",
-        help="plan for X Gbit/s itself, even where a faster plan is cheaper",
+        help="with --min-throughput-gbps: plan for exactly X Gbit/s, even if a faster plan is"
+        " cheaper",
     )
 
 
@@ -70,16 +71,19 @@ def add_limits(parser: Parser) -> None:
         "--volume-gb",
         type=number_above_zero,
         metavar="V",
-        help="GB (1e9 bytes) to move; needed for what counts USD or seconds of the job",
+        help="GB (1e9 bytes) to copy; required for total costs and times between region tags",
     )
     group.add_argument(
         "--objects",
         type=whole_number_from(0),
         metavar="N",
-        help="number of objects to move, for the price of requests",
+        help="number of objects to copy, for the cost of requests",
     )
     group.add_argument(
-        "--instance-limit", type=whole_number_from(1), metavar="N", help="most instances per region"
+        "--instance-limit",
+        type=whole_number_from(1),
+        metavar="N",
+        help="maximum instances per region",
     )
     group.add_argument(
         "--instance-type",
@@ -87,7 +91,7 @@ def add_limits(parser: Parser) -> None:
         default=[],
         type=instance_type,
         metavar="CLOUD=TYPE",
-        help="the one type for all regions of that cloud (default: the best in each region)",
+        help="instance type in all regions of that cloud (default: the best in each region)",
     )
     group.add_argument(
         "--vcpu-quota",
@@ -95,21 +99,21 @@ def add_limits(parser: Parser) -> None:
         default=[],
         type=vcpu_quota,
         metavar="CLOUD=N",
-        help="most vCPUs per region of that cloud",
+        help="maximum vCPUs per region of that cloud",
     )
-    for end, verb, does in (("source", "read", "gives"), ("destination", "write", "takes")):
+    for end, verb, does in (("source", "read", "delivers"), ("destination", "write", "accepts")):
         group.add_argument(
             f"--{end}-{verb}-gbps",
             type=number_above_zero,
             metavar="X",
-            help=f"Gbit/s that the {end}'s store {does}",
+            help=f"maximum Gbit/s that the {end}'s store {does}",
         )
     group.add_argument(
         "--safety-margin",
         type=share,
         default=0.0,
         metavar="SHARE",
-        help="share of the rates between regions that is not counted on, such as 0.1",
+        help="plan with rates between regions lowered by this share, such as 0.1",
     )
     _add_policy(parser)
     add_grid(parser)
@@ -123,7 +127,7 @@ def _add_policy(parser: Parser) -> None:
         default=[],
         type=commas,
         metavar="REGION,...",
-        help="regions (globs) that may not relay, such as azure:*",
+        help="regions (globs) that must not relay, such as azure:*",
     )
     group.add_argument(
         "--allow",
@@ -131,16 +135,16 @@ def _add_policy(parser: Parser) -> None:
         default=[],
         type=commas,
         metavar="GLOB,...",
-        help="regions (globs) that alone may relay",
+        help="the only regions (globs) that may relay",
     )
     group.add_argument(
-        "--relays", type=whole_number_from(0), metavar="K", help="most relay regions"
+        "--relays", type=whole_number_from(0), metavar="K", help="maximum number of relay regions"
     )
     group.add_argument(
         "--max-job-usd",
         type=number_above_zero,
         metavar="Z",
-        help="refuse a plan that costs more USD in all, and stop a transfer that has",
+        help="refuse a plan that costs more than Z USD, and stop a transfer that has cost Z USD",
     )
 
 
@@ -149,7 +153,7 @@ def add_proof(parser: Parser) -> None:
         "--prove-s",
         type=number_from_zero,
         metavar="S",
-        help="seconds from its start in which a search may prove that nothing is better"
+        help="seconds after which each search stops to prove that no plan is better"
         " (default: 0.15)",
     )
 
@@ -165,16 +169,13 @@ def add_grid(parser: Parser) -> None:
     )
 
 
-# ---------------------------------------------------------------- what it stands for
+# ---------------------------------------------------------------- values
 
 
 def objective_from(options: argparse.Namespace) -> Objective | None:
-    """The objective that was asked for; None for the default.
-
-    Raises ConfigurationInvalid for a number that cannot be meant.
-    """
+    """The objective; None for the default. Raises ConfigurationInvalid."""
     if options.exactly and options.min_throughput_gbps is None:
-        raise ConfigurationInvalid("--exactly belongs to --min-throughput-gbps")
+        raise ConfigurationInvalid("--exactly needs --min-throughput-gbps")
     if options.min_throughput_gbps is not None:
         return MinimizeCost(options.min_throughput_gbps, exactly=options.exactly)
     if options.max_usd_per_gb is not None:
@@ -200,17 +201,17 @@ def limits_from(options: argparse.Namespace, *, chunk_mib: int | None = None) ->
 
 
 def proof_s_from(options: argparse.Namespace) -> float:
-    """Seconds of each search that may go into proofs; the planner's own by default."""
+    """Seconds for the proof of each search; default: the planner's."""
     from skyplane_orchestration.planner import PROOF_S
 
     return PROOF_S if options.prove_s is None else float(options.prove_s)
 
 
 def policy_from(options: argparse.Namespace, regions: Sequence[str]) -> Policy:
-    """The regions that may carry bytes, and the most that a job may cost.
+    """The allowed regions and the highest cost of a job.
 
-    Raises ConfigurationInvalid for a name or glob that is no region of the grid: a policy
-    that does not bite would be found out by nobody.
+    Raises ConfigurationInvalid for a name or glob that matches no region of the grid, since
+    a mistyped policy would have no effect.
     """
     from skyplane_orchestration.model.location import nearest_names
 
@@ -218,10 +219,10 @@ def policy_from(options: argparse.Namespace, regions: Sequence[str]) -> Policy:
         for glob in globs:
             if not any(fnmatchcase(tag, glob) for tag in regions):
                 near = nearest_names(glob, regions)
-                hint = f"did you mean {' or '.join(near)}?" if near else "it takes region tags"
+                hint = f"did you mean {' or '.join(near)}?" if near else "give region tags"
                 raise ConfigurationInvalid(
-                    f"{option} {glob!r} is no region of the grid; {hint}"
-                    " (objects are left out by --exclude-keys)"
+                    f"{option} {glob!r} matches no region of the grid; {hint}"
+                    " (use --exclude-keys to skip objects)"
                 )
     return Policy(
         allow=tuple(options.allow),

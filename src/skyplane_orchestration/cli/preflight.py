@@ -1,4 +1,4 @@
-"""Looks at the destination before anything is built for it."""
+"""Checks of the destination before a command starts gateways."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 
 def check_destination(client: Client, job: TransferJob) -> None:
-    """See that the destination can be written.
+    """Check that the destination can be written.
 
     Raises:
-        InvalidLocation: a directory of this machine that cannot.
-        StoreError: a bucket that is missing, closed to us, or does not answer.
+        InvalidLocation: a directory on this machine is not writable.
+        StoreError: the bucket is missing, denies access, or does not respond.
     """
     client.check_destination(job)
     if job.destination.kind == "file":
-        # The gateways of this command run as this user on this machine.
+        # The command's gateways run on this machine as this user.
         key = "/" + job.destination.key
         is_folder = job.recursive or key.endswith("/")
         _require_writable(Path(key) if is_folder else Path(key).parent)
 
 
 def _require_writable(target: Path) -> None:
-    """What is missing will be made; what is there must be a directory that can be written."""
-    place = target
-    while not os.path.lexists(place):
-        place = place.parent
-    if not place.is_dir():
-        raise InvalidLocation(f"{target} cannot be written: {place} is not a directory")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise InvalidLocation(f"{target} cannot be written: you may not write into {place}")
+    """Check the directory, or the nearest existing one above it."""
+    directory = target
+    while not os.path.lexists(directory):
+        directory = directory.parent
+    if not directory.is_dir():
+        raise InvalidLocation(f"{target} cannot be written: {directory} is not a directory")
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise InvalidLocation(f"{target} cannot be written: no write permission for {directory}")

@@ -1,69 +1,96 @@
-"""How far a transfer is, on stderr: a bar for a person, a line now and then for a log."""
+"""Progress of a transfer on stderr: a bar on a terminal, log lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration.cli.console import Terminal
+from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.transfer.progress_log import Meter, ProgressLog
 
 if TYPE_CHECKING:
     from skyplane_orchestration.model.fleet import Fleet
+    from skyplane_orchestration.model.job import TransferJob
+    from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.model.status import TransferStatus
 
-
-class Progress(Protocol):
-    """Told what happens; `has_fleet` once there are gateways."""
-
-    has_fleet: bool
-
-    def on_fleet(self, fleet: Fleet) -> None: ...
-
-    def on_status(self, status: TransferStatus) -> None: ...
-
-    def stop(self) -> None:
-        """No more news; leaves the terminal in order."""
+#: Error code of an interrupted command.
+INTERRUPTED_CODE: Final = "interrupted"
 
 
-def progress_on(terminal: Terminal) -> Progress:
-    if sys.stderr.isatty() and not terminal.is_quiet:
-        return Bar(terminal)
-    return Lines(terminal)
+class TransferInterrupted(KeyboardInterrupt):
+    """A signal ended the command; `result` is what the transfer had done by then."""
+
+    def __init__(self, result: TransferResult | None) -> None:
+        super().__init__()
+        self.result = result
 
 
-def _fleet_line(fleet: Fleet) -> str:
-    gateways = counted(len(fleet.gateways), "gateway")
-    regions = counted(len({gateway.region for gateway in fleet.gateways}), "region")
-    return f"fleet {fleet.key}: {gateways} in {regions} up in {fleet.provision_s:.1f} s"
+class TransferProgress:
+    """Shows the progress of a transfer and keeps its last status."""
 
+    def __init__(self, job: TransferJob, console: Console) -> None:
+        self._job = job
+        self._console = console
+        has_bar = sys.stderr.isatty() and not console.is_quiet
+        self._bar = ProgressBar(console) if has_bar else None
+        self._show = self._bar.update if self._bar else ProgressLog(console.info)
+        self._fleet: Fleet | None = None
+        self._status: TransferStatus | None = None
 
-class Lines:
-    """One line per stage, then those of `ProgressLog`."""
-
-    def __init__(self, terminal: Terminal, clock: Callable[[], float] = time.monotonic) -> None:
-        self._terminal = terminal
-        self._log = ProgressLog(terminal.say, clock)
-        self.has_fleet = False
+    @property
+    def has_fleet(self) -> bool:
+        return self._fleet is not None
 
     def on_fleet(self, fleet: Fleet) -> None:
-        self.has_fleet = True
-        self._terminal.say(_fleet_line(fleet))
+        self._fleet = fleet
+        gateways = counted(len(fleet.gateways), "gateway")
+        regions = counted(len({gateway.region for gateway in fleet.gateways}), "region")
+        self._console.info(
+            f"fleet {fleet.key}: {gateways} in {regions} up in {fleet.provision_s:.1f} s"
+        )
+        if self._bar:
+            self._bar.start()
 
     def on_status(self, status: TransferStatus) -> None:
-        self._log(status)
+        self._status = status
+        self._show(status)
 
     def stop(self) -> None:
-        pass
+        """Remove the bar; may be called again."""
+        if self._bar:
+            self._bar.stop()
+
+    def interruption(self, *, is_left_running: bool = False) -> TransferInterrupted:
+        """The error to raise after a signal, with the last known result.
+
+        Args:
+            is_left_running: the transfer was not cancelled.
+        """
+        if self._fleet is None or self._status is None:
+            return TransferInterrupted(None)
+        from skyplane_orchestration.transfer.results import result_of
+
+        result = result_of(self._job, self._fleet, self._status)
+        if not self._status.is_running:
+            return TransferInterrupted(result)
+        left = "the transfer goes on" if is_left_running else "the transfer is cancelled"
+        return TransferInterrupted(
+            replace(
+                result,
+                state="running" if is_left_running else "cancelled",
+                error=f"interrupted; {left}, and the counts are the last known ones",
+                error_code=INTERRUPTED_CODE,
+            )
+        )
 
 
-class Bar:
+class ProgressBar:
     """A progress bar in bytes."""
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, console: Console) -> None:
         from rich.progress import (
             BarColumn,
             DownloadColumn,
@@ -73,26 +100,22 @@ class Bar:
             TransferSpeedColumn,
         )
 
-        self._terminal = terminal
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             DownloadColumn(binary_units=True),
             TransferSpeedColumn(),
             TimeRemainingColumn(),
-            console=terminal.console(is_for_progress=True),
+            console=console.rich(stderr=True),
             transient=True,
         )
         self._task = self._bar.add_task("starting", total=None)
         self._meter = Meter()
-        self.has_fleet = False
 
-    def on_fleet(self, fleet: Fleet) -> None:
-        self.has_fleet = True
-        self._terminal.say(_fleet_line(fleet))
+    def start(self) -> None:
         self._bar.start()
 
-    def on_status(self, status: TransferStatus) -> None:
+    def update(self, status: TransferStatus) -> None:
         reading = self._meter.read(status)
         self._bar.update(
             self._task,

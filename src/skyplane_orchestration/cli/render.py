@@ -1,8 +1,8 @@
-"""Plans, results and fleets as a person reads them."""
+"""Plans, previews and results as tables and lines of text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
@@ -14,30 +14,22 @@ from skyplane_orchestration.formatting import counted, duration, rate, size, thr
 from skyplane_orchestration.model.fleet import where_gateways_run
 
 if TYPE_CHECKING:
+    from skyplane_orchestration.cli.console import Console
+    from skyplane_orchestration.model.multicast_plan import MulticastPlan
     from skyplane_orchestration.model.plan import PlanCost, TransferPlan
     from skyplane_orchestration.model.result import TransferResult
 
-#: Rows of a dry run and failures of a result that a person is shown; JSON has all.
+#: Rows of a dry run and failures of a result that are printed; JSON has all.
 SHOWN_ROWS: Final = 20
 
 
-def earlier(count: int) -> str:
-    """How many of the copied objects an earlier epoch copied; nothing for none."""
-    return f", {count} copied earlier" if count else ""
-
-
-def unfinished(count: int) -> str:
-    """How many objects the transfer ended before; nothing for none."""
-    return f", {count} unfinished" if count else ""
-
-
-def plain(text: str) -> Text:
-    """A line without markup, whatever characters its keys hold."""
+def text_line(text: str) -> Text:
+    """A line without markup; control characters are escaped."""
     return Text(printable(text))
 
 
-def facts(rows: Iterable[tuple[str, str]]) -> Table:
-    """Names and values, without lines."""
+def key_values(rows: Iterable[tuple[str, str]]) -> Table:
+    """Names and values in two columns."""
     table = Table.grid(padding=(0, 2))
     for name, value in rows:
         table.add_row(name, escape(printable(value)))
@@ -45,7 +37,7 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """A plain table; columns whose name ends in a unit or is a number are right-aligned."""
+    """A plain table; `>` before a column's name aligns it to the right."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         name = column.removeprefix(">")
@@ -59,41 +51,45 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 
 def plan_parts(plan: TransferPlan) -> tuple[Table | Text, ...]:
-    """What `plan` prints."""
-    cost = plan.cost
+    """The output of `plan`."""
     rows = [
         ("from", plan.src),
         ("to", plan.dst),
         ("throughput", f"{plan.throughput_gbps:.2f} Gbit/s"),
-        ("price", f"{usd(cost.usd_per_gb)} per GB (egress and instances)"),
+        ("price", f"{usd(plan.cost.usd_per_gb)} per GB (egress and instances)"),
+        *job_rows(plan),
     ]
-    if plan.volume_gb is not None:
-        rows += [
-            ("volume", volume(plan.volume_gb)),
-            ("time", f"{duration(plan.transfer_s)}, after {duration(plan.provision_s)} to start"),
-            ("cost", cost_items(cost)),
-        ]
-    if plan.binding:
-        rows.append(("bound by", ", ".join(plan.binding)))
-    if plan.solver.status == "feasible":
-        rows.append(("proven", f"nothing is better by more than {plan.solver.gap:.2%}"))
-    rows.append(
-        ("grid", f"{plan.grid.name} of {plan.grid.as_of}, throughput {plan.grid.throughput}")
-    )
     paths = table(
         ("path", ">Gbit/s"),
         [(" -> ".join(path.regions), rate(path.flow_gbps)) for path in plan.paths],
     )
+    return (key_values(rows), Text(), paths, Text(), *instance_parts(plan))
+
+
+def job_rows(plan: TransferPlan | MulticastPlan) -> Iterator[tuple[str, str]]:
+    """Volume, time, cost, what binds, the proof and the grid of a plan."""
+    if plan.volume_gb is not None:
+        yield "volume", volume(plan.volume_gb)
+        yield "time", f"{duration(plan.transfer_s)}, after {duration(plan.provision_s)} to start"
+        yield "cost", cost_items(plan.cost)
+    if plan.binding:
+        yield "bound by", ", ".join(plan.binding)
+    if plan.solver.status == "feasible":
+        yield "proven", f"no plan is better by more than {plan.solver.gap:.2%}"
+    yield "grid", f"{plan.grid.name} of {plan.grid.as_of}, throughput {plan.grid.throughput}"
+
+
+def instance_parts(plan: TransferPlan | MulticastPlan) -> tuple[Table | Text, ...]:
+    """The instances of a plan, and its notes."""
     instances = table(
         ("region", ">instances", "type"),
         [(tag, group.count, group.type) for tag, group in plan.instances.items()],
     )
-    notes = tuple(plain(f"note: {note}") for note in plan.notes)
-    return (facts(rows), Text(), paths, Text(), instances, *notes)
+    return (instances, *(text_line(f"note: {note}") for note in plan.notes))
 
 
 def cost_items(cost: PlanCost) -> str:
-    """The total and what it is made of; an item that costs nothing by nature is left out."""
+    """The total and its items."""
     items = [
         ("egress", cost.egress_usd),
         ("instances", cost.instance_usd),
@@ -106,15 +102,15 @@ def cost_items(cost: PlanCost) -> str:
 
 
 def sentence_parts(sentences: Sequence[str]) -> tuple[Text, ...]:
-    """Sentences below a plan, each on its own line; nothing for none."""
-    return (Text(), *(plain(sentence) for sentence in sentences)) if sentences else ()
+    """Sentences below a plan, each on its own line."""
+    return (Text(), *(text_line(sentence) for sentence in sentences)) if sentences else ()
 
 
 # ---------------------------------------------------------------- objects
 
 
 def preview_parts(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> list[Any]:
-    """What `cp --dry-run` prints."""
+    """The output of `cp --dry-run`."""
     shown = table(
         ("action", ">bytes", "source", "destination", "why"),
         [
@@ -124,9 +120,9 @@ def preview_parts(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
     )
     parts: list[Any] = [shown]
     if len(rows) > SHOWN_ROWS:
-        parts.append(plain(f"... and {len(rows) - SHOWN_ROWS} more (--json lists all)"))
+        parts.append(text_line(f"... and {len(rows) - SHOWN_ROWS} more (--json lists all)"))
     parts.append(
-        plain(
+        text_line(
             f"{counted(summary['objects'], 'object')}: {summary['copy']} to copy"
             f" ({size(summary['copy_bytes'])}), {summary['skip']} to skip,"
             f" {summary['refuse']} refused; nothing was written"
@@ -135,25 +131,33 @@ def preview_parts(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
     return parts
 
 
+def print_result(console: Console, result: TransferResult) -> None:
+    """Print the result of a transfer, as JSON or as text."""
+    if console.is_json:
+        console.write_json(result.to_dict())
+    else:
+        console.print(*result_parts(result))
+
+
 def result_parts(result: TransferResult) -> list[Any]:
-    """What a transfer prints when it has ended."""
+    """The output of a transfer that has ended."""
     if not result.used_gateways:
-        stay = "stays as it is" if result.objects == 1 else "stay as they are"
-        kept = f"{counted(result.objects, 'object')} {stay}; no gateways were needed"
-        return [plain(f"nothing to do: {kept} ({duration(result.seconds)})")]
+        unchanged = f"{counted(result.objects, 'object')} unchanged; no gateways were needed"
+        return [text_line(f"nothing to do: {unchanged} ({duration(result.seconds)})")]
+    earlier = f", {result.copied_earlier} copied earlier" if result.copied_earlier else ""
+    unfinished = f", {result.unfinished} unfinished" if result.unfinished else ""
     parts: list[Any] = [
-        plain(
+        text_line(
             f"{result.state}: {result.copied} of {result.objects} objects copied"
-            f" ({size(result.copied_bytes)}{earlier(result.copied_earlier)}),"
-            f" {result.skipped} skipped, {result.failed} failed"
-            f"{unfinished(result.unfinished)}"
+            f" ({size(result.copied_bytes)}{earlier}),"
+            f" {result.skipped} skipped, {result.failed} failed{unfinished}"
         ),
-        plain(
+        text_line(
             f"{duration(result.seconds)}, {throughput(result.goodput_gbps)}"
             f" (planned {throughput(result.planned_gbps)}),"
             f" planned cost {usd(result.cost.total_usd)}"
         ),
-        plain(where_gateways_run(result.gateways)),
+        text_line(where_gateways_run(result.gateways)),
     ]
     own = result.this_try
     if own.seconds < result.seconds:
@@ -165,9 +169,9 @@ def result_parts(result: TransferResult) -> list[Any]:
         )
     if result.failures:
         parts.append(failure_table(result))
-    parts += [plain(f"warning: {warning}") for warning in result.warnings]
+    parts += [text_line(f"warning: {warning}") for warning in result.warnings]
     if result.manifest_uri:
-        parts.append(plain(f"manifest: {result.manifest_uri}"))
+        parts.append(text_line(f"manifest: {result.manifest_uri}"))
     return parts
 
 
@@ -175,5 +179,5 @@ def failure_table(result: TransferResult, limit: int = SHOWN_ROWS) -> Table:
     """The first failed objects of a result and their reasons."""
     rows = [(row.destination, row.code, row.reason) for row in result.failures[:limit]]
     made = table(("failed object", "code", "reason"), rows)
-    made.columns[-1].no_wrap = False  # A reason is read to its end, where it says what to do.
+    made.columns[-1].no_wrap = False  # The end of a reason says what to do.
     return made

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first ends the work, none of them silently skips the teardown."""
+"""SIGINT, SIGTERM and SIGHUP end the command after its teardown."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any, Final, Self
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Interrupts:
-    """Turns signals into KeyboardInterrupt, in the main thread, while it is entered.
+class SignalHandler:
+    """Turns signals into KeyboardInterrupt in the main thread, while it is entered.
 
-    The first one raises, so that whoever holds a fleet takes it down. During that the second
-    only says what is going on. The third raises again: the user wants out, and is told what
-    is left.
+    The first signal raises, and the teardown begins. The second prints that the teardown
+    still runs. The third raises again and ends the teardown.
     """
 
     def __init__(self) -> None:
@@ -26,8 +25,8 @@ class Interrupts:
         self.count += 1
         if self.count == 2:
             sys.stderr.write(
-                "skyplane-orch: still cleaning up; interrupt once more to leave the gateways"
-                " to the end of their lease\n"
+                "skyplane-orch: still cleaning up; interrupt once more to stop this: the"
+                " gateways then run until their lease ends\n"
             )
             return
         raise KeyboardInterrupt

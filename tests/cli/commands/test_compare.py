@@ -11,7 +11,7 @@ from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.model.plan import TransferPlan
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Answer
+    from tests.cli.conftest import RunJson
 
 SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
 PLANS = ["cheapest", "fastest_at_ceiling", "fastest", "direct_1", "direct_n", "ron_1", "ron_n"]
@@ -21,8 +21,8 @@ def ways_of(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {way["name"]: way for way in document["ways"]}
 
 
-def test_plans_baselines_and_services_side_by_side(answer: Answer) -> None:
-    document = answer(
+def test_plans_baselines_and_services_side_by_side(run_json: RunJson) -> None:
+    document = run_json(
         "compare", SRC, DST, "--min-throughput-gbps", "10", "--volume-gb", "100",
         "--objects", "50", "--instance-limit", "4",
     )  # fmt: skip
@@ -39,16 +39,16 @@ def test_plans_baselines_and_services_side_by_side(answer: Answer) -> None:
     assert ways["AzCopy"]["reason"] == "the destination must be Azure Storage"
 
 
-def test_the_policy_and_the_number_of_relays_hold_for_all(answer: Answer) -> None:
-    only = answer("compare", SRC, DST, "--allow", "aws:us-*", "--instance-limit", "1")
+def test_the_policy_and_the_number_of_relays_hold_for_all(run_json: RunJson) -> None:
+    only = run_json("compare", SRC, DST, "--allow", "aws:us-*", "--instance-limit", "1")
     relays = {relay for way in only["ways"] for relay in way["relays"]}
     assert relays
     assert all(relay.startswith("aws:us-") for relay in relays)
-    none = answer("compare", SRC, DST, "--relays", "0", "--instance-limit", "1")
+    none = run_json("compare", SRC, DST, "--relays", "0", "--instance-limit", "1")
     assert {relay for way in none["ways"] for relay in way["relays"]} == set()
 
 
-def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_has_every_way_and_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", SRC, DST, "--volume-gb", "10", "--objects", "10"]) == 0
     output = capsys.readouterr()
     assert output.err == ""
@@ -91,16 +91,18 @@ def test_a_narrow_terminal_gets_the_items_apart_and_loses_no_figure(
         assert not any("…" in row for row in rows)
 
 
-def test_inside_one_region_the_services_alone_are_beside_the_plan(answer: Answer) -> None:
-    ways = ways_of(answer("compare", SRC, SRC))
+def test_inside_one_region_the_services_alone_are_beside_the_plan(run_json: RunJson) -> None:
+    ways = ways_of(run_json("compare", SRC, SRC))
     assert [name for name, way in ways.items() if way["kind"] == "plan"] == ["cheapest"]
 
 
-def test_a_file_is_in_no_cloud(answer: Answer, tmp_path: Path) -> None:
+def test_a_file_is_in_no_cloud(run_json: RunJson, tmp_path: Path) -> None:
     (tmp_path / "one").write_bytes(bytes(5000))
     (tmp_path / "two").write_bytes(bytes(5000))
     for source, objects in ((tmp_path, 2), (tmp_path / "one", 1)):
-        document = answer("compare", str(source), "s3://bucket/x/", "--dst-region", "aws:eu-west-3")
+        document = run_json(
+            "compare", str(source), "s3://bucket/x/", "--dst-region", "aws:eu-west-3"
+        )
         assert (document["src"], document["dst"]) == ("local:this-machine", "aws:eu-west-3")
         assert (document["volume_gb"], document["objects"]) == (objects * 5e-6, objects)
         ways = ways_of(document)

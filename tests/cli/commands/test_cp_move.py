@@ -4,36 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from skyplane_orchestration.cli.commands import cp, transfer
-from skyplane_orchestration.cli.console import Terminal
-from skyplane_orchestration.cli.exit_codes import Refused
+from skyplane_orchestration.cli.console import Console
+from skyplane_orchestration.cli.exit_codes import BadInput
 from skyplane_orchestration.cli.main import build_parser, main
+from skyplane_orchestration.cli.progress import TransferProgress
 from skyplane_orchestration.errors import ConfigurationInvalid, FleetLost, ForeignHost
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 
 JOB = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))
-QUIET = Terminal(is_json=True, is_quiet=True)
-
-
-@dataclass
-class FakeProgress:
-    has_fleet: bool = False
-    stopped: int = 0
-
-    def on_fleet(self, fleet: object) -> None:
-        self.has_fleet = True
-
-    def on_status(self, status: object) -> None:
-        pass
-
-    def stop(self) -> None:
-        self.stopped += 1
+QUIET = Console(is_json=True, is_quiet=True)
+FLEET: Any = SimpleNamespace(key="00", gateways=(), provision_s=0.0)
 
 
 @dataclass
@@ -56,7 +44,7 @@ class FakeClient:
 
     def run(self, job: TransferJob, *, on_fleet: Any, **_: Any) -> None:
         if self.is_built:
-            on_fleet(None)
+            on_fleet(FLEET)
         raise self.error
 
     def teardown(self, key: str) -> None:
@@ -80,7 +68,7 @@ def test_sync_looks_below_a_prefix_and_at_differences() -> None:
     plain = parser.parse_args(["cp", "s3://a/x", "s3://b/y"])
     assert (sync.recursive, sync.conflict) == (True, "replace-if-different")
     assert (plain.recursive, plain.conflict) == (False, "replace")
-    assert sync.run_verb is plain.run_verb
+    assert sync.run_command is plain.run_command
 
 
 def test_a_move_is_of_cp_alone_and_needs_verification(
@@ -99,37 +87,35 @@ def test_a_move_is_of_cp_alone_and_needs_verification(
     assert (tmp_path / "in/a").exists()
 
 
-def copy(client: Any, progress: FakeProgress) -> None:
-    cp._copy(client, JOB, None, None, progress)  # type: ignore[arg-type]
+def copy(client: Any) -> None:
+    cp._copy(client, JOB, None, None, TransferProgress(JOB, QUIET))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("error", [ConfigurationInvalid("no"), ForeignHost("elsewhere")])
 def test_what_provisioning_cannot_do_as_asked_is_bad_input(error: Exception) -> None:
-    with pytest.raises(Refused):
-        copy(FakeClient(error), FakeProgress())
+    with pytest.raises(BadInput):
+        copy(FakeClient(error))
     with pytest.raises(type(error)):
-        copy(FakeClient(error, is_built=True), FakeProgress())
+        copy(FakeClient(error, is_built=True))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), FleetLost("gone"), RuntimeError("a bug")])
 def test_what_an_interruption_between_two_steps_left_is_taken_down(error: BaseException) -> None:
-    client, progress = FakeClient(error, found=("gateway",)), FakeProgress()
+    client = FakeClient(error, found=("gateway",))
     with pytest.raises(type(error)):
-        copy(client, progress)
+        copy(client)
     assert client.calls == [f"teardown {client.identity.fleet_key()}"]
-    assert progress.stopped
 
 
 def test_nothing_is_torn_down_twice() -> None:
     client = FakeClient(KeyboardInterrupt(), is_built=True)
     with pytest.raises(KeyboardInterrupt):
-        copy(client, FakeProgress())
+        copy(client)
     assert client.calls == []
 
 
 def move(client: Any) -> None:
-    fleet: Any = type("FakeFleet", (), {"key": "00", "gateways": (), "provision_s": 0.0})()
-    transfer._move(client, JOB, fleet, None, QUIET)
+    transfer._move(client, JOB, FLEET, None, QUIET)
 
 
 def test_an_interrupted_transfer_is_cancelled_and_keeps_its_fleet() -> None:
@@ -140,7 +126,7 @@ def test_an_interrupted_transfer_is_cancelled_and_keeps_its_fleet() -> None:
 
 
 def test_a_fleet_of_another_machine_is_bad_input_and_a_lost_one_is_not() -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(BadInput):
         move(FakeClient(ForeignHost("elsewhere")))
     with pytest.raises(FleetLost):
         move(FakeClient(FleetLost("gone")))

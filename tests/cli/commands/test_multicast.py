@@ -12,13 +12,15 @@ from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Answer
+    from tests.cli.conftest import RunJson
 
 SRC, DST, FURTHER = "gcp:us-east4", "aws:ap-southeast-1", "aws:ap-northeast-1"
 
 
-def test_the_json_is_the_plan_itself(answer: Answer) -> None:
-    document = answer("plan", SRC, DST, FURTHER, "--min-throughput-gbps", "3", "--volume-gb", "50")
+def test_the_json_is_the_plan_itself(run_json: RunJson) -> None:
+    document = run_json(
+        "plan", SRC, DST, FURTHER, "--min-throughput-gbps", "3", "--volume-gb", "50"
+    )
     plan = MulticastPlan.from_dict(document)
     assert plan.to_dict() == document
     assert (plan.src, plan.destinations, plan.volume_gb) == (SRC, (DST, FURTHER), 50.0)
@@ -27,9 +29,9 @@ def test_the_json_is_the_plan_itself(answer: Answer) -> None:
     assert plan.separate.saving_usd_per_gb > 0
 
 
-def test_limits_reach_the_planner(answer: Answer) -> None:
+def test_limits_reach_the_planner(run_json: RunJson) -> None:
     plan = MulticastPlan.from_dict(
-        answer(
+        run_json(
             "plan", SRC, DST, FURTHER, "--min-throughput-gbps", "2", "--exactly", "--relays", "0",
             "--instance-limit", "2", "--instance-type", "aws=m5.8xlarge",
         )
@@ -39,10 +41,10 @@ def test_limits_reach_the_planner(answer: Answer) -> None:
     assert plan.instances[DST].type == "m5.8xlarge"
 
 
-def test_without_an_objective_it_is_the_rate_of_the_slowest_direct_path(answer: Answer) -> None:
-    plan = MulticastPlan.from_dict(answer("plan", SRC, DST, FURTHER))
+def test_without_an_objective_it_is_the_rate_of_the_slowest_direct_path(run_json: RunJson) -> None:
+    plan = MulticastPlan.from_dict(run_json("plan", SRC, DST, FURTHER))
     floors = [
-        answer("plan", SRC, tag)["objective"]["min_throughput_gbps"] for tag in (DST, FURTHER)
+        run_json("plan", SRC, tag)["objective"]["min_throughput_gbps"] for tag in (DST, FURTHER)
     ]
     assert plan.objective["min_throughput_gbps"] == pytest.approx(min(floors))
 
@@ -53,7 +55,7 @@ def test_without_an_objective_it_is_the_rate_of_the_slowest_direct_path(answer: 
         ((SRC, DST, DST), "configuration-invalid", "more than once"),
         ((SRC, DST, SRC), "configuration-invalid", "is the source"),
         ((SRC, DST, "aws:ap-northeast-99"), "unknown-region", "did you mean aws:ap-northeast-"),
-        ((SRC, DST, "s3://bucket/"), "configuration-invalid", "two places"),
+        ((SRC, DST, "s3://bucket/"), "configuration-invalid", "two locations"),
         ((SRC, DST, FURTHER, "--explain"), "configuration-invalid", "--explain"),
         ((SRC, DST, FURTHER, "--dst-endpoint", "http://x"), "configuration-invalid", "--dst-"),
         ((SRC, DST, FURTHER, "--plot", "/nowhere/m.svg"), "configuration-invalid", "/nowhere"),
@@ -68,15 +70,15 @@ def test_without_an_objective_it_is_the_rate_of_the_slowest_direct_path(answer: 
     ],
 )
 def test_what_cannot_be_planned(
-    answer: Answer, arguments: tuple[str, ...], code: str, clue: str
+    run_json: RunJson, arguments: tuple[str, ...], code: str, clue: str
 ) -> None:
-    error = answer("plan", *arguments, code=2)["error"]
+    error = run_json("plan", *arguments, code=2)["error"]
     assert (error["code"], error["is_permanent"]) == (code, True)
     assert clue in error["message"]
 
 
-def test_a_copy_goes_to_one_destination(answer: Answer) -> None:
-    error = answer("cp", "gs://a/", "s3://b/", "s3://c/", code=2)["error"]
+def test_a_copy_goes_to_one_destination(run_json: RunJson) -> None:
+    error = run_json("cp", "gs://a/", "s3://b/", "s3://c/", code=2)["error"]
     assert "s3://c/" in error["message"]
 
 
@@ -88,9 +90,11 @@ def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         assert word in output.out
 
 
-def test_the_plot_shows_every_destination(answer: Answer, tmp_path: Path) -> None:
+def test_the_plot_shows_every_destination(run_json: RunJson, tmp_path: Path) -> None:
     file = tmp_path / "map.svg"
-    document = answer("plan", SRC, DST, FURTHER, "--min-throughput-gbps", "3", "--plot", str(file))
+    document = run_json(
+        "plan", SRC, DST, FURTHER, "--min-throughput-gbps", "3", "--plot", str(file)
+    )
     words = "".join(ElementTree.fromstring(file.read_text(encoding="utf-8")).itertext())
     assert words.count("(sink)") == 2
     assert words.count("(source)") == 1

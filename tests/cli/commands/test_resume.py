@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from skyplane_orchestration.cli.commands.resume import _text_of
-from skyplane_orchestration.cli.console import Terminal
-from skyplane_orchestration.cli.handle_files import handle_folder, keep_handle
+from skyplane_orchestration.cli.commands.resume import _read_handle
+from skyplane_orchestration.cli.console import Console
+from skyplane_orchestration.cli.handle_files import handle_directory, save_handle
 from skyplane_orchestration.cli.main import _report, main
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import ConfigurationInvalid, TransferFailed
@@ -44,7 +44,7 @@ def handle(tmp_path: Path) -> ResumeHandle:
 
 def test_the_handle_is_found_wherever_it_stands(tmp_path: Path) -> None:
     word = PREFIX + "abc"
-    assert _text_of(word) == word
+    assert _read_handle(word) == word
     file = tmp_path / "handle"
     for text in (
         f"{word}\n",
@@ -52,11 +52,11 @@ def test_the_handle_is_found_wherever_it_stands(tmp_path: Path) -> None:
         json.dumps({"error": {}, "result": {"resume_handle": word}}),
     ):
         file.write_text(text)
-        assert _text_of(str(file)) == word
+        assert _read_handle(str(file)) == word
     for text in (json.dumps({"resume_handle": ""}), "{", json.dumps({"result": []})):
         file.write_text(text)
         with pytest.raises(ConfigurationInvalid):
-            _text_of(str(file))
+            _read_handle(str(file))
 
 
 @pytest.mark.parametrize("handle", ["nowhere", "", " ", "3f9c2a1b", "/", PREFIX + "abc", "-"])
@@ -87,7 +87,7 @@ def failed(handle: str) -> TransferFailed:
 
 
 def report(handle: str, *, is_json: bool = False) -> None:
-    assert _report(failed(handle), Terminal(is_json=is_json, is_quiet=False), 1) == 1
+    assert _report(failed(handle), Console(is_json=is_json, is_quiet=False), 1) == 1
 
 
 def test_a_failed_transfer_prints_a_short_id_and_keeps_its_handle(
@@ -104,7 +104,7 @@ def test_a_failed_transfer_prints_a_short_id_and_keeps_its_handle(
     assert kept.name == match[1]
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
-    assert _text_of(match[1]) == word
+    assert _read_handle(match[1]) == word
 
 
 def test_with_json_the_handle_stands_in_the_result_alone(
@@ -127,12 +127,12 @@ def test_without_a_handle_nothing_is_said_of_it(
 
 def test_handles_that_ran_out_are_removed_and_other_files_stay(state: Path) -> None:
     now = 1e9
-    old, young = keep_handle("old", now), keep_handle("young", now)
-    folder = handle_folder()
+    old, young = save_handle("old", now), save_handle("young", now)
+    folder = handle_directory()
     (folder / "notes").touch()
     for name, age_s in ((old, RESUME_TTL_S + 1), (young, RESUME_TTL_S - 1), ("notes", 1e8)):
         os.utime(folder / name, (now - age_s, now - age_s))
-    new = keep_handle("new", now)
+    new = save_handle("new", now)
     assert {path.name for path in folder.iterdir()} == {young, "notes", new}
 
 
@@ -161,7 +161,7 @@ def test_a_transfer_with_credentials_of_airflow_is_resumed_there(
 def test_a_handle_that_has_served_is_forgotten(
     state: Path, handle: ResumeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = keep_handle(handle.to_text(), time.time())
+    name = save_handle(handle.to_text(), time.time())
     given: list[ResumeHandle] = []
 
     def resume(client: Client, found: ResumeHandle, **_: Any) -> Any:
@@ -171,13 +171,13 @@ def test_a_handle_that_has_served_is_forgotten(
     monkeypatch.setattr(Client, "resume", resume)
     assert main(["resume", name, "--json"]) == 0
     assert given == [handle]
-    assert list(handle_folder().iterdir()) == []
+    assert list(handle_directory().iterdir()) == []
 
 
 def test_a_handle_that_has_served_and_cannot_be_removed_spoils_no_success(
     state: Path, handle: ResumeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = keep_handle(handle.to_text(), time.time())
+    name = save_handle(handle.to_text(), time.time())
 
     def refuse(path: Path, **_: Any) -> None:
         raise PermissionError(errno.EROFS, "Read-only file system", str(path))
@@ -190,10 +190,10 @@ def test_a_handle_that_has_served_and_cannot_be_removed_spoils_no_success(
 def test_a_file_that_another_command_removes_meanwhile_stops_no_handle(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (handle_folder() / "0123abcd").parent.mkdir(parents=True)
-    (handle_folder() / "0123abcd").symlink_to("gone")
-    name = keep_handle("new", time.time())
-    assert (handle_folder() / name).read_text() == "new\n"
+    (handle_directory() / "0123abcd").parent.mkdir(parents=True)
+    (handle_directory() / "0123abcd").symlink_to("gone")
+    name = save_handle("new", time.time())
+    assert (handle_directory() / name).read_text() == "new\n"
 
 
 @pytest.mark.parametrize("given", ["x" + PREFIX + "a" * 1400, "01234567/../../secret", "0" * 8])

@@ -56,9 +56,9 @@ def test_a_dry_run_names_what_would_go(out: Path, capsys: pytest.CaptureFixture[
     assert lines[-1].endswith("0 orphaned uploads would be removed, 1 kept")
 
 
-def test_it_is_done(out: Path, answer: Callable[..., dict[str, Any]]) -> None:
-    (before,) = answer("sweep", "--destination", str(out), "--dry-run")["destinations"]
-    report = answer("sweep", "--destination", f"file://{out}/", "--orphaned-uploads")
+def test_it_is_done(out: Path, run_json: Callable[..., dict[str, Any]]) -> None:
+    (before,) = run_json("sweep", "--destination", str(out), "--dry-run")["destinations"]
+    report = run_json("sweep", "--destination", f"file://{out}/", "--orphaned-uploads")
     (place,) = report["destinations"]
     assert [row["outcome"] for row in (*place["transfers"], *place["uploads"])] == ["removed"] * 2
     assert place["transfers"][0]["uploads"] == before["transfers"][0]["uploads"]
@@ -66,23 +66,23 @@ def test_it_is_done(out: Path, answer: Callable[..., dict[str, Any]]) -> None:
 
 
 def test_folders_below_are_left_out_when_told_so(
-    out: Path, answer: Callable[..., dict[str, Any]]
+    out: Path, run_json: Callable[..., dict[str, Any]]
 ) -> None:
-    report = answer("sweep", "--destination", str(out), "--no-recursive")
+    report = run_json("sweep", "--destination", str(out), "--no-recursive")
     assert report["destinations"][0]["transfers"] == []
-    report = answer("sweep", "--destination", f"{out}/deep", "--no-recursive")
+    report = run_json("sweep", "--destination", f"{out}/deep", "--no-recursive")
     assert [row["outcome"] for row in report["destinations"][0]["transfers"]] == ["removed"]
 
 
 def test_what_cannot_be_removed_is_a_failure(
-    out: Path, answer: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
+    out: Path, run_json: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (journal,) = (out / "deep" / ".skyplane").rglob("0*")
     written = journal.stat().st_mtime
     journal.write_bytes(b"{}")
     os.utime(journal, (written, written))
     before = files(out)
-    report = answer("sweep", "--destination", str(out), code=1)
+    report = run_json("sweep", "--destination", str(out), code=1)
     assert "cannot be read" in report["left"][0]
     assert files(out) == before
     assert main(["sweep", "--destination", str(out)]) == 1

@@ -11,7 +11,7 @@ import pytest
 from skyplane_orchestration.cli.main import main
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Answer
+    from tests.cli.conftest import RunJson
 
 
 @pytest.fixture
@@ -23,19 +23,19 @@ def places(tmp_path: Path) -> tuple[str, str]:
     return f"{tmp_path}/in", f"{tmp_path}/out"
 
 
-def test_equal_places(places: tuple[str, str], answer: Answer) -> None:
-    report = answer("verify", "-r", *places)
+def test_equal_places(places: tuple[str, str], run_json: RunJson) -> None:
+    report = run_json("verify", "-r", *places)
     assert (report["is_equal"], report["objects"], report["equal"]) == (True, 3, 3)
-    assert answer("verify", f"{places[0]}/a", f"{places[1]}/a")["objects"] == 1
+    assert run_json("verify", f"{places[0]}/a", f"{places[1]}/a")["objects"] == 1
 
 
-def test_differences(places: tuple[str, str], answer: Answer) -> None:
+def test_differences(places: tuple[str, str], run_json: RunJson) -> None:
     Path(places[1], "a").write_bytes(b"z")
     Path(places[1], "d").write_bytes(b"d")
-    report = answer("verify", "-r", *places, "--extra", code=1)
+    report = run_json("verify", "-r", *places, "--extra", code=1)
     assert [row["kind"] for row in report["differences"]] == ["different", "extra"]
-    assert answer("verify", "-r", *places, "--exclude-keys", "a")["is_equal"]
-    assert answer("verify", "-r", *places, "--listing-only", "--parallel", "2")["is_equal"]
+    assert run_json("verify", "-r", *places, "--exclude-keys", "a")["is_equal"]
+    assert run_json("verify", "-r", *places, "--listing-only", "--parallel", "2")["is_equal"]
 
 
 def test_what_a_person_reads(places: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,1 +1,1 @@
-"""One module per verb: `add` describes its arguments, `run` does it and gives the exit code."""
+"""One module per subcommand: `add` declares its arguments, `run` returns the exit code."""

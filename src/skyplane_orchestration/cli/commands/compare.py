@@ -1,4 +1,4 @@
-"""`compare`: the optimal plans beside the baselines and the clouds' own services."""
+"""`compare`: optimal plans, baselines and the clouds' transfer services side by side."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client
-from skyplane_orchestration.cli.console import Terminal
-from skyplane_orchestration.cli.exit_codes import SUCCESS, refusing
+from skyplane_orchestration.cli.console import Console
+from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.cli.locations import (
-    are_places,
-    as_object_or_prefix,
-    job_from,
+    are_locations,
+    as_prefix_or_object,
+    planning_job,
     require_plain_regions,
 )
 
@@ -27,20 +27,19 @@ if TYPE_CHECKING:
     from skyplane_orchestration.planner import Comparison
     from skyplane_orchestration.planner.comparison import Way
 
-#: Where files are: outside of every cloud.
+#: Region of files: outside of every cloud.
 _HERE: Final = "local:this-machine"
-_WHAT: Final = (">Gbit/s", ">time", ">total", ">$/GB")
+_TOTALS: Final = (">Gbit/s", ">time", ">total", ">$/GB")
 _ITEMS: Final = (">egress", ">instances", ">requests", ">service")
-#: A row of everything; a narrower terminal gets what it is and what it is made of apart, and
-#: the relays by number, with their names below.
-_WHOLE: Final = (("way", *_WHAT, *_ITEMS, "relays"),)
-_APART: Final = (("way", *_WHAT, ">relays"), ("way", *_ITEMS))
-_WIDE: Final = 115
+#: One wide table, or two narrow ones with the number of relays and their names below.
+_ONE_TABLE: Final = (("way", *_TOTALS, *_ITEMS, "relays"),)
+_TWO_TABLES: Final = (("way", *_TOTALS, ">relays"), ("way", *_ITEMS))
+_MIN_WIDE_COLUMNS: Final = 115
 
 
-def add(verbs: arguments.Subparsers) -> None:
-    parser = verbs.add_parser(
-        "compare", help="the plan beside the direct path, one relay and the clouds' services"
+def add(commands: arguments.Subparsers) -> None:
+    parser = commands.add_parser(
+        "compare", help="compare the plan with the direct path, one relay and cloud services"
     )
     arguments.add_ends(parser, "a URL, a path or a region tag such as aws:us-east-1")
     planner_options.add_objective(parser)
@@ -48,28 +47,28 @@ def add(verbs: arguments.Subparsers) -> None:
     planner_options.add_proof(parser)
     arguments.add_deployment(parser)
     arguments.add_output(parser)
-    parser.set_defaults(run_verb=run)
+    parser.set_defaults(run_command=run)
 
 
-def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    with refusing():
+def run(options: argparse.Namespace, console: Console) -> int:
+    with as_bad_input():
         client = open_client(options, grid=options.grid)
         comparison = _comparison(options, client)
-    if terminal.is_json:
-        terminal.write_json(comparison.to_dict())
+    if console.is_json:
+        console.write_json(comparison.to_dict())
         return SUCCESS
-    from skyplane_orchestration.cli.render import plain
+    from skyplane_orchestration.cli.render import text_line
 
-    is_wide = terminal.console().width >= _WIDE
-    blocks = _WHOLE if is_wide else _APART
-    tables = [part for columns in blocks for part in _table(comparison.ways, columns)]
+    is_wide = console.rich().width >= _MIN_WIDE_COLUMNS
+    layout = _ONE_TABLE if is_wide else _TWO_TABLES
+    tables = [part for columns in layout for part in _table(comparison.ways, columns)]
     remarks = _remarks(comparison, with_relays=not is_wide)
-    terminal.answer({}, *tables, *(plain(line) for line in remarks))
+    console.print(*tables, *(text_line(remark) for remark in remarks))
     return SUCCESS
 
 
 def _comparison(options: argparse.Namespace, client: Client) -> Comparison:
-    """Raises SkyplaneError where there is no plan for what was asked."""
+    """Raises SkyplaneError if there is no plan."""
     from skyplane_orchestration import planner
 
     limits = planner_options.limits_from(options)
@@ -77,8 +76,8 @@ def _comparison(options: argparse.Namespace, client: Client) -> Comparison:
     objective = planner_options.objective_from(options)
     src, dst, volume_gb, objects = options.src, options.dst, options.volume_gb, options.objects
     notes: tuple[str, ...] = ()
-    if are_places(options, client.grid.tags):
-        job, notes = as_object_or_prefix(job_from(options, client), client.measured)
+    if are_locations(options, client.grid.tags):
+        job, notes = as_prefix_or_object(planning_job(options, client), client.measured)
         src, dst = _region_of(job.source), _region_of(job.destination)
         volume_gb, objects = job.volume_gb, job.objects
     else:
@@ -98,15 +97,15 @@ def _comparison(options: argparse.Namespace, client: Client) -> Comparison:
 
 
 def _region_of(location: Location) -> str:
-    """Where an end is, as a service sees it: a file is in no cloud."""
+    """The region of an end; a file is in no cloud."""
     return _HERE if location.kind == "file" else location.region
 
 
-# ---------------------------------------------------------------- for people
+# ---------------------------------------------------------------- text
 
 
 def _table(ways: Sequence[Way], columns: Sequence[str]) -> tuple[Table | Text, ...]:
-    """A table without the columns that nobody fills, and a blank line; nothing for names alone."""
+    """A table without its empty columns, and a blank line."""
     from rich.text import Text
 
     from skyplane_orchestration.cli.render import table
@@ -119,7 +118,7 @@ def _table(ways: Sequence[Way], columns: Sequence[str]) -> tuple[Table | Text, .
 
 
 def _cells(way: Way) -> dict[str, str]:
-    """What stands in each column; a way that there is none of has its name alone."""
+    """The text of each column; a way that is not possible has only its name."""
     from skyplane_orchestration.formatting import duration, usd
 
     if way.reason:
@@ -143,7 +142,7 @@ def _cells(way: Way) -> dict[str, str]:
 
 
 def _remarks(comparison: Comparison, *, with_relays: bool) -> Iterable[str]:
-    """A line per way: why there is none, or what it is and what is not counted."""
+    """A line per way: why it is not possible, or its notes."""
     for way in comparison.ways:
         over = [f"over {', '.join(way.relays)}"] if with_relays and way.relays else []
         words = [way.reason] if way.reason else [*way.notes, *over]

@@ -1,4 +1,4 @@
-"""`cp` and `sync`: plan, provision, transfer and tear down in one go."""
+"""`cp` and `sync`: plan, provision, transfer and tear down in one command."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client
-from skyplane_orchestration.cli.console import Terminal, complain
-from skyplane_orchestration.cli.exit_codes import SUCCESS, Refused, refusing
-from skyplane_orchestration.cli.interrupted import SoFar
+from skyplane_orchestration.cli.console import Console, print_error
+from skyplane_orchestration.cli.exit_codes import SUCCESS, BadInput, as_bad_input
 from skyplane_orchestration.cli.preflight import check_destination
-from skyplane_orchestration.cli.progress import Progress, progress_on
+from skyplane_orchestration.cli.progress import TransferProgress
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     ForeignHost,
@@ -29,23 +28,23 @@ if TYPE_CHECKING:
     from skyplane_orchestration.model.result import TransferResult
 
 
-def add(verbs: arguments.Subparsers) -> None:
-    copy = _add(verbs, "cp", "copy: plan, provision, transfer, teardown in one go")
+def add(commands: arguments.Subparsers) -> None:
+    copy = _add(commands, "cp", "copy objects: plan, provision, transfer and tear down")
     copy.add_argument(
         "--move",
         action="store_true",
-        help="delete each object at SRC once its copy is verified and all has ended well",
+        help="delete the objects at SRC after all copies are written and verified",
     )
-    # As with other tools of that name: below a prefix, and only what is not there already.
-    sync = _add(verbs, "sync", "as cp -r, of objects that are missing or different")
+    # As other tools do: recursive, and only objects that differ.
+    sync = _add(commands, "sync", "copy objects that are missing or different, as cp -r")
     sync.set_defaults(recursive=True, conflict="replace-if-different")
 
 
-def _add(verbs: arguments.Subparsers, name: str, what: str) -> arguments.Parser:
-    parser: arguments.Parser = verbs.add_parser(name, help=what)
+def _add(commands: arguments.Subparsers, name: str, what: str) -> arguments.Parser:
+    parser: arguments.Parser = commands.add_parser(name, help=what)
     arguments.add_ends(parser, "s3://bucket/key, file:///path or a path")
     parser.add_argument(
-        "--dry-run", action="store_true", help="show what would be copied; write nothing"
+        "--dry-run", action="store_true", help="print what would be copied; write nothing"
     )
     arguments.add_selection(parser)
     planner_options.add_objective(parser)
@@ -55,39 +54,31 @@ def _add(verbs: arguments.Subparsers, name: str, what: str) -> arguments.Parser:
     arguments.add_run(parser)
     arguments.add_times(parser)
     arguments.add_output(parser)
-    parser.set_defaults(run_verb=run)
+    parser.set_defaults(run_command=run)
     return parser
 
 
-def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    with refusing():
+def run(options: argparse.Namespace, console: Console) -> int:
+    with as_bad_input():
         client = open_client(options, run=options.run or "", grid=options.grid)
         job = _job(options, client)
         if options.dry_run:
-            return _dry_run(job, client, terminal)
+            return _dry_run(job, client, console)
         check_destination(client, job)
         client.check_move(job)
         result = None if options.manifest else client.unchanged(job)
     if result is None:
-        with refusing():
+        with as_bad_input():
             plan = client.plan(job, proof_s=options.prove_s)
-        # Here, since a refusal is one line.
-        terminal.say(heading(job))
-        terminal.say(
+        console.info(heading(job))
+        console.info(
             f"plan: {plan.throughput_gbps:.2f} Gbit/s over {counted(len(plan.paths), 'path')},"
             f" {plan.cost.usd_per_gb:.4f} USD per GB"
         )
-        result = _copy(client, job, plan, options.manifest, progress_on(terminal))
-    return _answer(result, terminal)
+        result = _copy(client, job, plan, options.manifest, TransferProgress(job, console))
+    from skyplane_orchestration.cli.render import print_result
 
-
-def _answer(result: TransferResult, terminal: Terminal) -> int:
-    if terminal.is_json:
-        terminal.write_json(result.to_dict())
-    else:
-        from skyplane_orchestration.cli.render import result_parts
-
-        terminal.answer({}, *result_parts(result))
+    print_result(console, result)
     return SUCCESS
 
 
@@ -103,72 +94,75 @@ def _job(options: argparse.Namespace, client: Client) -> TransferJob:
 
 
 def _regions(options: argparse.Namespace, client: Client) -> Sequence[str]:
-    """The grid's regions, where an option names some or another grid.
+    """The grid's regions if an option names regions or a grid: such options are always checked.
 
-    Such an option is checked even if there is nothing to do; else the grid need not be read.
+    Otherwise the grid is not read, since there may be nothing to copy.
     """
     names = (options.exclude, options.allow, options.price_overrides, options.grid != "shipped")
     return client.grid.tags if any(names) else ()
 
 
 def _copy(
-    client: Client, job: TransferJob, plan: TransferPlan, manifest: str | None, progress: Progress
+    client: Client,
+    job: TransferJob,
+    plan: TransferPlan,
+    manifest: str | None,
+    progress: TransferProgress,
 ) -> TransferResult:
-    so_far = SoFar(job, progress)
     try:
         return client.run(
             job,
             plan=plan,
-            on_fleet=so_far.on_fleet,
-            on_status=so_far.on_status,
+            on_fleet=progress.on_fleet,
+            on_status=progress.on_status,
             manifest=manifest,
         )
     except (ConfigurationInvalid, ForeignHost, NotAuthorised) as error:
         if progress.has_fleet:
             raise
-        # Provisioning found that it cannot be done as asked, and has undone itself.
-        raise Refused(error) from error
+        # Provisioning refused the request and has removed what it started.
+        raise BadInput(error) from error
     except BaseException as error:
         progress.stop()
-        _make_sure_that_it_is_gone(client)
+        _tear_down_leftovers(client)
         if isinstance(error, KeyboardInterrupt):
-            raise so_far.interrupted() from error
+            raise progress.interruption() from error
         raise
     finally:
         progress.stop()
 
 
-def _make_sure_that_it_is_gone(client: Client) -> None:
-    """Take down what an interruption between two steps of the client has left."""
+def _tear_down_leftovers(client: Client) -> None:
+    """Tear down a fleet that an interruption between two steps of the client left."""
     key = client.identity.fleet_key()
     if not client.provisioner.find(key):
         return
     try:
         client.teardown(key)
     except SkyplaneError as error:
-        complain(f"{error}; see skyplane-orch teardown --fleet-key {key}")
+        print_error(f"{error}; see skyplane-orch teardown --fleet-key {key}")
 
 
 # ---------------------------------------------------------------- dry run
 
 
-def _dry_run(job: TransferJob, client: Client, terminal: Terminal) -> int:
+def _dry_run(job: TransferJob, client: Client, console: Console) -> int:
     from skyplane_orchestration.storage.preflight import preview_row
 
     selections = client.preview(job)
     rows = [preview_row(job, row) for row in selections]
     summary = _summary(rows)
-    if terminal.is_json:
-        terminal.write_json({"objects": rows, "summary": summary})
+    if console.is_json:
+        console.write_json({"objects": rows, "summary": summary})
     else:
         from skyplane_orchestration.cli.render import preview_parts
 
-        terminal.answer({}, *preview_parts(rows, summary))
+        console.print(*preview_parts(rows, summary))
     return SUCCESS
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Counts by action, and bytes in all and to copy."""
+    """Counts by action, total bytes and bytes to copy."""
     actions = [row["action"] for row in rows]
     return {
         "objects": len(rows),

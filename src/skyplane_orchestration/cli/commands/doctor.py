@@ -1,4 +1,4 @@
-"""`doctor`: whether this machine can plan, run gateways and reach stores."""
+"""`doctor`: checks that this machine can plan, run gateways and find credentials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client
-from skyplane_orchestration.cli.console import Terminal
+from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS
 from skyplane_orchestration.errors import MissingExtra, SkyplaneError
 
@@ -39,24 +39,26 @@ class Check:
     detail: str
 
 
-def add(verbs: arguments.Subparsers) -> None:
-    parser = verbs.add_parser("doctor", help="check this machine; changes nothing")
+def add(commands: arguments.Subparsers) -> None:
+    parser = commands.add_parser(
+        "doctor", help="check the installation on this machine; changes nothing"
+    )
     planner_options.add_grid(parser)
     arguments.add_deployment(parser)
     arguments.add_output(parser)
-    parser.set_defaults(run_verb=run)
+    parser.set_defaults(run_command=run)
 
 
-def run(options: argparse.Namespace, terminal: Terminal) -> int:
+def run(options: argparse.Namespace, console: Console) -> int:
     """Exit code 1 when a check fails."""
     checks = list(_checks(options))
-    if terminal.is_json:
-        terminal.write_json({"checks": [asdict(check) for check in checks]})
+    if console.is_json:
+        console.write_json({"checks": [asdict(check) for check in checks]})
     else:
         from skyplane_orchestration.cli.render import table
 
         rows = [(check.state, check.name, check.detail) for check in checks]
-        terminal.answer({}, table(("", "check", "finding"), rows))
+        console.print(table(("", "check", "finding"), rows))
     return FAILED if any(check.state == "fail" for check in checks) else SUCCESS
 
 
@@ -111,7 +113,7 @@ def _secret() -> Check:
 
     path = default_secret_path()
     if not path.exists():
-        return Check("fleet secret", "ok", f"{path} will be made on first use")
+        return Check("fleet secret", "ok", f"{path} will be created on first use")
     FleetSecret.from_file(path)
     mode = stat.S_IMODE(path.stat().st_mode)
     return Check("fleet secret", "ok", f"{path}, mode {mode:04o}")
@@ -125,8 +127,8 @@ def _run_root(options: argparse.Namespace) -> Check:
         RunRoot(path).prepare()
         return Check("run root", "ok", str(path))
     if os.access(path.parent, os.W_OK | os.X_OK):
-        return Check("run root", "ok", f"{path} will be made on first use")
-    return Check("run root", "fail", f"{path} cannot be made: give another --run-root")
+        return Check("run root", "ok", f"{path} will be created on first use")
+    return Check("run root", "fail", f"{path} cannot be created; give another --run-root")
 
 
 def _grid(options: argparse.Namespace) -> Check:
@@ -162,6 +164,6 @@ def _credentials() -> Check:
         return Check("S3 credentials", "warn", "boto3 is not installed")
     found = ambient_credentials("s3")
     if found is None:
-        return Check("S3 credentials", "warn", "none found; give some for each location")
+        return Check("S3 credentials", "warn", "none found; give credentials for each location")
     kind = "temporary" if found.get("session_token") else "long-lived"
-    return Check("S3 credentials", "ok", f"{kind} ones found")
+    return Check("S3 credentials", "ok", f"found {kind} credentials")

@@ -1,4 +1,4 @@
-"""`grid`: what the planner knows about the world, and where it has that from."""
+"""`grid`: lists, shows, validates and imports grids of regions, rates and prices."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.cli import arguments
-from skyplane_orchestration.cli.console import Terminal, complain
-from skyplane_orchestration.cli.exit_codes import BAD_INPUT, SUCCESS, refusing
+from skyplane_orchestration.cli.console import Console, print_error
+from skyplane_orchestration.cli.exit_codes import BAD_INPUT, SUCCESS, as_bad_input
 from skyplane_orchestration.errors import ConfigurationInvalid, GridInvalid
 
 if TYPE_CHECKING:
@@ -18,64 +18,65 @@ if TYPE_CHECKING:
     from skyplane_orchestration.grids.importers.write import Imported
     from skyplane_orchestration.grids.validate import Audit
 
-#: Bad rows that are told one by one, in JSON too; there is a count of all.
+#: Bad rows that are printed, in JSON too; the count includes all.
 SHOWN_FINDINGS: Final = 100
 
 
-def add(verbs: arguments.Subparsers) -> None:
-    parser = verbs.add_parser("grid", help="look at grids: list, show, validate, import")
+def add(commands: arguments.Subparsers) -> None:
+    parser = commands.add_parser("grid", help="list, show, validate or import grids")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    shown = actions.add_parser("list", help="the grid that ships, and the given directories")
-    shown.add_argument("dirs", nargs="*", metavar="DIR")
-    shown.set_defaults(run_verb=_list)
-    one = actions.add_parser(
-        "show", help="counts, dates and provenance of a grid; all about one edge with SRC DST"
+    listing = actions.add_parser("list", help="list the shipped grid and the given directories")
+    listing.add_argument("dirs", nargs="*", metavar="DIR", help="directory of a grid")
+    listing.set_defaults(run_command=_list)
+    show = actions.add_parser(
+        "show", help="show counts, dates and provenance of a grid, or one edge with SRC DST"
     )
-    one.add_argument("name", metavar="NAME|DIR")
-    one.add_argument("src", nargs="?", metavar="SRC", help="region tag")
-    one.add_argument("dst", nargs="?", metavar="DST", help="region tag")
-    _add_overrides(one)
-    one.set_defaults(run_verb=_show)
-    check = actions.add_parser("validate", help="name every bad row and every doubtful value")
-    check.add_argument("name", metavar="DIR", type=Path)
-    check.set_defaults(run_verb=_validate)
-    for action in (shown, one, check, _add_import(actions)):
+    show.add_argument("name", metavar="NAME|DIR", help="name or directory of a grid")
+    show.add_argument("src", nargs="?", metavar="SRC", help="region tag")
+    show.add_argument("dst", nargs="?", metavar="DST", help="region tag")
+    show.add_argument("--price-overrides", metavar="FILE", help="agreed egress prices")
+    show.set_defaults(run_command=_show)
+    check = actions.add_parser("validate", help="list every bad row and every doubtful value")
+    check.add_argument("name", metavar="DIR", type=Path, help="directory of a grid")
+    check.set_defaults(run_command=_validate)
+    for action in (listing, show, check, _add_import(actions)):
         arguments.add_output(action)
-
-
-def _add_overrides(parser: arguments.Parser) -> None:
-    parser.add_argument("--price-overrides", metavar="FILE", help="agreed egress prices")
 
 
 def _add_import(actions: arguments.Subparsers) -> arguments.Parser:
     parser: arguments.Parser = actions.add_parser(
-        "import", help="make a grid directory of a Skyplane table or a folder of iperf3 results"
+        "import", help="make a grid directory from a Skyplane table or iperf3 results"
     )
-    parser.add_argument("source", metavar="SOURCE", type=Path, help="CSV file, or folder of JSON")
-    parser.add_argument("--out", required=True, metavar="DIR", type=Path, help="new directory")
-    parser.add_argument("--name", default="", metavar="N", help="of the grid (default: DIR's)")
-    parser.add_argument("--as-of", default="", metavar="DATE", help="of the measurements")
     parser.add_argument(
-        "--tier", default="PREMIUM", metavar="TIER", help="network tier of GCP rows (PREMIUM)"
+        "source", metavar="SOURCE", type=Path, help="CSV file, or directory of JSON files"
+    )
+    parser.add_argument("--out", required=True, metavar="DIR", type=Path, help="new directory")
+    parser.add_argument(
+        "--name", default="", metavar="N", help="name of the grid (default: name of DIR)"
+    )
+    parser.add_argument("--as-of", default="", metavar="DATE", help="date of the measurements")
+    parser.add_argument(
+        "--tier",
+        default="PREMIUM",
+        metavar="TIER",
+        help="network tier of GCP rows (default: %(default)s)",
     )
     for name, what in (("latency", "round-trip"), ("prices", "price")):
-        parser.add_argument(
-            f"--{name}", type=Path, metavar="FILE", help=f"Skyplane's {what} table as well"
-        )
-    parser.set_defaults(run_verb=_import)
+        parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=f"Skyplane's {what} table")
+    parser.set_defaults(run_command=_import)
     return parser
 
 
 # ---------------------------------------------------------------- list and show
 
 
-def _list(options: argparse.Namespace, terminal: Terminal) -> int:
+def _list(options: argparse.Namespace, console: Console) -> int:
     from skyplane_orchestration.grids import SHIPPED, load_grid
 
-    with refusing():
+    with as_bad_input():
         found = {name: facts_of(load_grid(name)) for name in (SHIPPED, *options.dirs)}
-    if terminal.is_json:
-        terminal.write_json({"grids": [{"grid": name, **facts} for name, facts in found.items()]})
+    if console.is_json:
+        console.write_json({"grids": [{"grid": name, **facts} for name, facts in found.items()]})
         return SUCCESS
     from skyplane_orchestration.cli.render import table
 
@@ -83,33 +84,33 @@ def _list(options: argparse.Namespace, terminal: Terminal) -> int:
         (name, facts["name"], facts["as_of"], sum(facts["regions"].values()), facts["throughput"])
         for name, facts in found.items()
     ]
-    terminal.answer({}, table(("grid", "name", "as of", ">regions", "throughput"), rows))
+    console.print(table(("grid", "name", "as of", ">regions", "throughput"), rows))
     return SUCCESS
 
 
-def _show(options: argparse.Namespace, terminal: Terminal) -> int:
+def _show(options: argparse.Namespace, console: Console) -> int:
     from skyplane_orchestration.grids import load_grid
     from skyplane_orchestration.grids.provenance import edge_facts, provenance_counts
 
-    with refusing():
+    with as_bad_input():
         if options.src and not options.dst:
-            raise ConfigurationInvalid("an edge has two ends: give SRC and DST, or neither")
+            raise ConfigurationInvalid("an edge has two ends: give both SRC and DST, or neither")
         grid = load_grid(options.name, price_overrides=options.price_overrides)
         if options.src:
             edge = edge_facts(grid, options.src, options.dst)
     if options.src:
-        _print_edge(edge, terminal)
+        _print_edge(edge, console)
         return SUCCESS
     facts = facts_of(grid)
     counts = provenance_counts(grid)
-    if terminal.is_json:
-        terminal.write_json({**facts, "provenance": counts})
+    if console.is_json:
+        console.write_json({**facts, "provenance": counts})
         return SUCCESS
     from skyplane_orchestration.cli.render import table
 
-    _print_facts(facts, terminal)
+    _print_facts(facts, console)
     rows = [(one["value"], one["provenance"], one["as_of"] or "-", one["count"]) for one in counts]
-    terminal.answer({}, table(("value", "provenance", "as of", ">count"), rows))
+    console.print(table(("value", "provenance", "as of", ">count"), rows))
     return SUCCESS
 
 
@@ -135,7 +136,7 @@ def facts_of(grid: Grid) -> dict[str, Any]:
     }
 
 
-def _print_facts(facts: Mapping[str, Any], terminal: Terminal) -> None:
+def _print_facts(facts: Mapping[str, Any], console: Console) -> None:
     from skyplane_orchestration.cli import render
 
     rows = []
@@ -148,12 +149,12 @@ def _print_facts(facts: Mapping[str, Any], terminal: Terminal) -> None:
         elif isinstance(value, list):
             value = "\n".join(value)
         rows.append((name.replace("_", " "), str(value)))
-    terminal.answer({}, render.facts(rows))
+    console.print(render.key_values(rows))
 
 
-def _print_edge(edge: dict[str, Any], terminal: Terminal) -> None:
-    if terminal.is_json:
-        terminal.write_json(edge)
+def _print_edge(edge: dict[str, Any], console: Console) -> None:
+    if console.is_json:
+        console.write_json(edge)
         return
     from skyplane_orchestration.cli import render
 
@@ -172,7 +173,7 @@ def _print_edge(edge: dict[str, Any], terminal: Terminal) -> None:
     ]
     for tag, end in edge["ends"].items():
         rows += _end_rows(tag, end)
-    terminal.answer({}, render.facts(rows))
+    console.print(render.key_values(rows))
 
 
 def _end_rows(tag: str, end: dict[str, Any]) -> list[tuple[str, str]]:
@@ -206,25 +207,24 @@ def _or_unknown(value: float | None, unit: str, otherwise: str = "unknown") -> s
 # ---------------------------------------------------------------- validate and import
 
 
-def _validate(options: argparse.Namespace, terminal: Terminal) -> int:
+def _validate(options: argparse.Namespace, console: Console) -> int:
     from skyplane_orchestration.grids.validate import audit_grid
 
-    with refusing():
+    with as_bad_input():
         audit = audit_grid(options.name)
-    if terminal.is_json:
-        terminal.write_json(_audit_document(audit))
+    if console.is_json:
+        console.write_json(_audit_document(audit))
     else:
-        _print_audit(options.name, audit, terminal)
+        _print_audit(options.name, audit, console)
     if audit.is_valid:
         return SUCCESS
-    complain(f"{options.name} is no valid grid; errors: {len(audit.errors)}")
+    print_error(f"{options.name} is not a valid grid; errors: {len(audit.errors)}")
     return BAD_INPUT
 
 
 def _audit_document(audit: Audit) -> dict[str, Any]:
     document: dict[str, Any] = {"valid": audit.is_valid}
     if audit.errors:
-        # As every refusal of the command has it: the first one.
         document["error"] = GridInvalid(audit.errors[0].message).to_dict()
     for name, found in (("errors", audit.errors), ("warnings", audit.warnings)):
         document[f"{name}_found"] = len(found)
@@ -235,8 +235,8 @@ def _audit_document(audit: Audit) -> dict[str, Any]:
     return document | (facts_of(audit.grid) if audit.grid else {})
 
 
-def _print_audit(name: Path, audit: Audit, terminal: Terminal) -> None:
-    from skyplane_orchestration.cli.render import plain
+def _print_audit(name: Path, audit: Audit, console: Console) -> None:
+    from skyplane_orchestration.cli.render import text_line
 
     lines = [f"error: {one.message}" for one in audit.errors[:SHOWN_FINDINGS]]
     lines += [f"warning: {one.message}" for one in audit.warnings[:SHOWN_FINDINGS]]
@@ -246,13 +246,13 @@ def _print_audit(name: Path, audit: Audit, terminal: Terminal) -> None:
     if audit.grid is not None:
         size = len(audit.grid.tags)
         lines.append(f"{name}: valid, {size} regions, {size * (size - 1)} edges")
-    terminal.answer({}, *(plain(line) for line in lines))
+    console.print(*(text_line(line) for line in lines))
 
 
-def _import(options: argparse.Namespace, terminal: Terminal) -> int:
+def _import(options: argparse.Namespace, console: Console) -> int:
     from skyplane_orchestration.grids.importers.write import import_grid
 
-    with refusing():
+    with as_bad_input():
         done = import_grid(
             options.source,
             options.out,
@@ -263,10 +263,10 @@ def _import(options: argparse.Namespace, terminal: Terminal) -> int:
             prices=options.prices,
         )
     document = _import_document(done)
-    if terminal.is_json:
-        terminal.write_json(document)
+    if console.is_json:
+        console.write_json(document)
     else:
-        _print_facts(document, terminal)
+        _print_facts(document, console)
     return SUCCESS
 
 

@@ -1,4 +1,4 @@
-"""`plan` with further destinations: one overlay that brings the data to all of them."""
+"""`plan` with several destinations: one overlay to all of them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import argparse
 from typing import TYPE_CHECKING
 
 from skyplane_orchestration.cli import planner_options
-from skyplane_orchestration.cli.client_factory import open_client, require_writable, write_picture
-from skyplane_orchestration.cli.console import Terminal
-from skyplane_orchestration.cli.exit_codes import SUCCESS, refusing
+from skyplane_orchestration.cli.client_factory import open_client
+from skyplane_orchestration.cli.console import Console
+from skyplane_orchestration.cli.documents import require_writable, write_picture
+from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.cli.locations import (
-    are_places,
-    as_object_or_prefix,
-    job_from,
+    are_locations,
+    as_prefix_or_object,
+    planning_job,
+    require_one_destination,
     require_plain_regions,
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -26,9 +28,9 @@ if TYPE_CHECKING:
     from skyplane_orchestration.model.multicast_plan import MulticastPlan
 
 
-def run(options: argparse.Namespace, terminal: Terminal) -> int:
+def run(options: argparse.Namespace, console: Console) -> int:
     """Plan to `options.dst` and to all of `options.further`."""
-    with refusing():
+    with as_bad_input():
         if options.explain:
             raise ConfigurationInvalid("--explain explains plans for one destination")
         if options.plot is not None:
@@ -38,38 +40,29 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     if options.plot is not None:
         from skyplane_orchestration.planner.plots.plan_map import plan_svg
 
-        with refusing():
+        with as_bad_input():
             write_picture(options.plot, plan_svg(plan, client.grid))
-    if terminal.is_json:
-        terminal.write_json(plan.to_dict())
+    if console.is_json:
+        console.write_json(plan.to_dict())
     else:
-        terminal.answer({}, *_parts(plan))
+        console.print(*_parts(plan))
     return SUCCESS
 
 
 def _plan(options: argparse.Namespace, client: Client) -> MulticastPlan:
-    """The plan from one place to several, or between regions as such."""
+    """The plan between locations, or between region tags."""
     kinds = {
-        are_places(argparse.Namespace(src=options.src, dst=tag), client.grid.tags)
+        are_locations(argparse.Namespace(src=options.src, dst=tag), client.grid.tags)
         for tag in (options.dst, *options.further)
     }
     if kinds == {False}:
         return _between_regions(options, client)
-    _refuse_options_of_one_destination(options)
+    require_one_destination(options)
     further = [Location(url) for url in options.further]
-    return as_object_or_prefix(
-        job_from(options, client),
+    return as_prefix_or_object(
+        planning_job(options, client),
         lambda job: client.plan_to_all(job, further, proof_s=options.prove_s),
     )
-
-
-def _refuse_options_of_one_destination(options: argparse.Namespace) -> None:
-    for name in ("region", "endpoint", "credentials", "option"):
-        if getattr(options, f"dst_{name}"):
-            raise ConfigurationInvalid(
-                f"--dst-{name} is for one destination; with several, give URLs whose stores"
-                " say where they are, or region tags"
-            )
 
 
 def _between_regions(options: argparse.Namespace, client: Client) -> MulticastPlan:
@@ -94,14 +87,14 @@ def _between_regions(options: argparse.Namespace, client: Client) -> MulticastPl
     )
 
 
-# ---------------------------------------------------------------- for people
+# ---------------------------------------------------------------- text
 
 
 def _parts(plan: MulticastPlan) -> list[Table | Text]:
     from rich.text import Text
 
-    from skyplane_orchestration.cli.render import cost_items, facts, plain, table
-    from skyplane_orchestration.formatting import duration, rate, usd, volume
+    from skyplane_orchestration.cli.render import instance_parts, job_rows, key_values, table
+    from skyplane_orchestration.formatting import rate, usd
 
     rows = [
         ("from", plan.src),
@@ -109,19 +102,8 @@ def _parts(plan: MulticastPlan) -> list[Table | Text]:
         ("throughput", f"{plan.throughput_gbps:.2f} Gbit/s to each"),
         ("price", f"{usd(plan.cost.usd_per_gb)} per GB of source data (egress and instances)"),
         ("separate", _separate(plan)),
+        *job_rows(plan),
     ]
-    if plan.volume_gb is not None:
-        rows += [
-            ("volume", volume(plan.volume_gb)),
-            ("time", f"{duration(plan.transfer_s)}, after {duration(plan.provision_s)} to start"),
-            ("cost", cost_items(plan.cost)),
-        ]
-    if plan.binding:
-        rows.append(("bound by", ", ".join(plan.binding)))
-    if plan.solver.status == "feasible":
-        rows.append(("proven", f"nothing is better by more than {plan.solver.gap:.2%}"))
-    grid = plan.grid
-    rows.append(("grid", f"{grid.name} of {grid.as_of}, throughput {grid.throughput}"))
     trees = table(
         ("tree", ">Gbit/s", "edge"),
         [
@@ -130,12 +112,7 @@ def _parts(plan: MulticastPlan) -> list[Table | Text]:
             for first, edge in _edges(tree.edges)
         ],
     )
-    instances = table(
-        ("region", ">instances", "type"),
-        [(tag, group.count, group.type) for tag, group in plan.instances.items()],
-    )
-    notes = (plain(f"note: {note}") for note in plan.notes)
-    return [facts(rows), Text(), trees, Text(), instances, *notes]
+    return [key_values(rows), Text(), trees, Text(), *instance_parts(plan)]
 
 
 def _edges(edges: tuple[tuple[str, str], ...]) -> list[tuple[bool, str]]:
@@ -148,10 +125,10 @@ def _separate(plan: MulticastPlan) -> str:
     separate = plan.separate
     if separate.total_usd_per_gb is None or separate.saving_usd_per_gb is None:
         missing = [tag for tag, price in separate.usd_per_gb.items() if price is None]
-        return f"no plan of its own at this rate: {', '.join(missing)}"
-    words = f"{usd(separate.total_usd_per_gb)} per GB by one plan per destination"
+        return f"no separate plan at this rate to {', '.join(missing)}"
+    text = f"{usd(separate.total_usd_per_gb)} per GB with one plan per destination"
     if separate.saving_usd_per_gb >= 0:
-        words += f"; shared saves {usd(separate.saving_usd_per_gb)}"
+        text += f"; the shared plan saves {usd(separate.saving_usd_per_gb)}"
     if not separate.fits_quotas:
-        words += "; together these exceed the quotas"
-    return words
+        text += "; the separate plans together exceed the quotas"
+    return text

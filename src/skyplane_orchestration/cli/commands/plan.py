@@ -1,4 +1,4 @@
-"""`plan`: the best overlay for an objective, without building anything."""
+"""`plan`: the best overlay for an objective; starts nothing."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skyplane_orchestration.cli import arguments, planner_options
-from skyplane_orchestration.cli.client_factory import open_client, require_writable, write_picture
-from skyplane_orchestration.cli.console import Terminal
-from skyplane_orchestration.cli.exit_codes import SUCCESS, refusing
+from skyplane_orchestration.cli.client_factory import open_client
+from skyplane_orchestration.cli.console import Console
+from skyplane_orchestration.cli.documents import require_writable, write_picture
+from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.cli.locations import (
-    are_places,
-    as_object_or_prefix,
-    job_from,
+    are_locations,
+    as_prefix_or_object,
+    planning_job,
     require_plain_regions,
 )
-from skyplane_orchestration.model.job import TransferJob
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.plan import TransferPlan
 
 
-def add(verbs: arguments.Subparsers) -> None:
-    parser = verbs.add_parser("plan", help="find the best overlay; builds nothing")
+def add(commands: arguments.Subparsers) -> None:
+    parser = commands.add_parser("plan", help="find the best overlay; starts nothing")
     arguments.add_ends(parser, "a URL, a path or a region tag such as aws:us-east-1")
     parser.add_argument(
-        "further", nargs="*", metavar="DST", help="further destinations of the same data"
+        "further", nargs="*", metavar="DST", help="more destinations of the same data"
     )
     planner_options.add_objective(parser)
     planner_options.add_limits(parser)
@@ -35,35 +35,35 @@ def add(verbs: arguments.Subparsers) -> None:
     arguments.add_deployment(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the plan on a map")
     parser.add_argument(
-        "--explain", action="store_true", help="say why: what binds, what each relay is good for"
+        "--explain", action="store_true", help="explain the limits and the use of each relay"
     )
     arguments.add_output(parser)
-    parser.set_defaults(run_verb=run)
+    parser.set_defaults(run_command=run)
 
 
-def run(options: argparse.Namespace, terminal: Terminal) -> int:
+def run(options: argparse.Namespace, console: Console) -> int:
     if options.further:
         from skyplane_orchestration.cli.commands import multicast
 
-        return multicast.run(options, terminal)
-    with refusing():
+        return multicast.run(options, console)
+    with as_bad_input():
         if options.plot is not None:
             require_writable(options.plot)
         client = open_client(options, grid=options.grid)
-        plan = make_plan(options, client)
+        plan = _plan(options, client)
         why = _explanation(options, client, plan) if options.explain else ()
     if options.plot is not None:
         from skyplane_orchestration.planner.plots.plan_map import plan_svg
 
-        with refusing():
+        with as_bad_input():
             write_picture(options.plot, plan_svg(plan, client.grid))
-    if terminal.is_json:
+    if console.is_json:
         extra = {"explanation": list(why)} if options.explain else {}
-        terminal.write_json({**plan.to_dict(), **extra})
+        console.write_json({**plan.to_dict(), **extra})
     else:
         from skyplane_orchestration.cli.render import plan_parts, sentence_parts
 
-        terminal.answer({}, *plan_parts(plan), *sentence_parts(why))
+        console.print(*plan_parts(plan), *sentence_parts(why))
     return SUCCESS
 
 
@@ -80,21 +80,13 @@ def _explanation(
     ).sentences
 
 
-def make_plan(options: argparse.Namespace, client: Client) -> TransferPlan:
-    """The plan between two places, or between two regions as such.
-
-    Raises SkyplaneError where there is none.
-    """
-    if are_places(options, client.grid.tags):
-        return _between_places(options, client)
-    return _between_regions(options, client)
-
-
-def _between_places(options: argparse.Namespace, client: Client) -> TransferPlan:
-    def ask(job: TransferJob) -> TransferPlan:
-        return client.plan(job, proof_s=options.prove_s)
-
-    return as_object_or_prefix(job_from(options, client), ask)
+def _plan(options: argparse.Namespace, client: Client) -> TransferPlan:
+    """The plan between two locations, or two region tags. Raises SkyplaneError."""
+    if not are_locations(options, client.grid.tags):
+        return _between_regions(options, client)
+    return as_prefix_or_object(
+        planning_job(options, client), lambda job: client.plan(job, proof_s=options.prove_s)
+    )
 
 
 def _between_regions(options: argparse.Namespace, client: Client) -> TransferPlan:

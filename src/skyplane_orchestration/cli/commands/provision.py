@@ -1,4 +1,4 @@
-"""`provision`: bring up the gateways of a plan, for `transfer` and `teardown`."""
+"""`provision`: start the gateways of a plan, for `transfer` and `teardown`."""
 
 from __future__ import annotations
 
@@ -7,48 +7,53 @@ import json
 from pathlib import Path
 
 from skyplane_orchestration.cli import arguments
-from skyplane_orchestration.cli.client_factory import open_client, read_plan, require_writable
-from skyplane_orchestration.cli.console import Terminal
-from skyplane_orchestration.cli.exit_codes import SUCCESS, refusing
+from skyplane_orchestration.cli.client_factory import open_client
+from skyplane_orchestration.cli.console import Console
+from skyplane_orchestration.cli.documents import read_plan, require_writable
+from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
 from skyplane_orchestration.formatting import counted
 
 
-def add(verbs: arguments.Subparsers) -> None:
-    parser = verbs.add_parser("provision", help="bring up the gateways of a plan")
-    parser.add_argument("plan", metavar="PLAN.json", help="what `plan --json` printed; - for stdin")
+def add(commands: arguments.Subparsers) -> None:
+    parser = commands.add_parser("provision", help="start the gateways of a plan")
+    parser.add_argument("plan", metavar="PLAN.json", help="output of plan --json; - for stdin")
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FLEET.json", help="write the fleet there, not stdout"
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FLEET.json",
+        help="write the fleet to a file (default: stdout)",
     )
     arguments.add_deployment(parser)
     arguments.add_run(parser)
     arguments.add_times(parser)
     arguments.add_output(parser)
-    parser.set_defaults(run_verb=run)
+    parser.set_defaults(run_command=run)
 
 
-def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    with refusing():
+def run(options: argparse.Namespace, console: Console) -> int:
+    with as_bad_input():
         plan = read_plan(options.plan)
         if options.output is not None:
             require_writable(options.output)
         client = open_client(options, run=options.run or "")
-    with refusing(ConfigurationInvalid, ForeignHost, NotAuthorised):
+    with as_bad_input(ConfigurationInvalid, ForeignHost, NotAuthorised):
         fleet = client.provision(plan)
     document = fleet.to_dict()
     if options.output is None:
-        terminal.write_json(document)
+        console.write_json(document)
         return SUCCESS
     try:
         options.output.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     except BaseException:
-        # Nobody would know of these gateways.
+        # Without the document the user could not use these gateways.
         client.teardown_after_error(fleet)
         raise
-    if terminal.is_json:
-        terminal.write_json(document)
+    if console.is_json:
+        console.write_json(document)
     else:
-        terminal.say(
+        console.info(
             f"fleet {fleet.key}: {counted(len(fleet.gateways), 'gateway')}"
             f" up in {fleet.provision_s:.1f} s; see {options.output}"
         )

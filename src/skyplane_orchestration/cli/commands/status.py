@@ -1,4 +1,4 @@
-"""`status`: what the gateways of a fleet are doing."""
+"""`status`: the state of a fleet's gateways and their transfers."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ import argparse
 from typing import Any
 
 from skyplane_orchestration.cli import arguments
-from skyplane_orchestration.cli.client_factory import open_client, read_fleet
-from skyplane_orchestration.cli.console import Terminal
-from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, refusing
+from skyplane_orchestration.cli.client_factory import open_client
+from skyplane_orchestration.cli.console import Console
+from skyplane_orchestration.cli.documents import read_fleet
+from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
 
 
-def add(verbs: arguments.Subparsers) -> None:
-    parser = verbs.add_parser("status", help="what the gateways of a fleet are doing")
-    parser.add_argument("--fleet", required=True, metavar="FLEET.json", help="- for stdin")
+def add(commands: arguments.Subparsers) -> None:
+    parser = commands.add_parser("status", help="print the state of a fleet and its transfers")
+    parser.add_argument(
+        "--fleet", required=True, metavar="FLEET.json", help="output of provision; - for stdin"
+    )
     arguments.add_deployment(parser)
     arguments.add_output(parser)
-    parser.set_defaults(run_verb=run)
+    parser.set_defaults(run_command=run)
 
 
-def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Exit code 1 when a gateway does not answer."""
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Exit code 1 if a gateway does not respond."""
     from skyplane_orchestration.transfer.sessions import FleetSessions
 
-    with refusing():
+    with as_bad_input():
         fleet = read_fleet(options.fleet)
         client = open_client(options)
         client.provisioner.check_host(fleet)
@@ -35,22 +38,22 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         **answers,
         **{node: {"error": error.to_dict()} for node, error in errors.items()},
     }
-    if terminal.is_json:
-        terminal.write_json({"fleet": fleet.key, "gateways": gateways})
+    if console.is_json:
+        console.write_json({"fleet": fleet.key, "gateways": gateways})
     else:
-        _print(gateways, terminal)
+        _print(gateways, console)
     return FAILED if errors else SUCCESS
 
 
-def _print(gateways: dict[str, Any], terminal: Terminal) -> None:
+def _print(gateways: dict[str, Any], console: Console) -> None:
     from skyplane_orchestration.cli.render import table
     from skyplane_orchestration.formatting import duration, size
 
     rows: list[tuple[str, ...]] = []
-    led: list[tuple[str, ...]] = []
+    transfers: list[tuple[str, ...]] = []
     for node, document in sorted(gateways.items()):
         if "error" in document:
-            rows.append((node, "no answer", "", "", document["error"]["message"]))
+            rows.append((node, "no response", "", "", document["error"]["message"]))
             continue
         connected = "connected" if document["connected"] else "not connected"
         lease = duration(document["lease_remaining_s"])
@@ -59,8 +62,9 @@ def _print(gateways: dict[str, Any], terminal: Terminal) -> None:
             copied = f"{status['copied']}/{status['objects']}"
             earlier = str(status.get("copied_earlier", 0))
             copied_bytes = size(status["copied_bytes"])
-            led.append((key, status["state"], copied, earlier, copied_bytes, node))
+            transfers.append((key, status["state"], copied, earlier, copied_bytes, node))
     parts = [table(("gateway", "state", "connections", ">lease", ""), rows)]
-    if led:
-        parts.append(table(("transfer", "state", ">objects", ">earlier", ">copied", "lead"), led))
-    terminal.answer({}, *parts)
+    if transfers:
+        columns = ("transfer", "state", ">objects", ">earlier", ">copied", "lead")
+        parts.append(table(columns, transfers))
+    console.print(*parts)

@@ -1,4 +1,4 @@
-"""`sweep`: remove what nobody will come back for: fleets, journals, their uploads."""
+"""`sweep`: removes abandoned fleets, and journals and uploads of failed transfers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.client_factory import open_client
-from skyplane_orchestration.cli.console import Terminal
-from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, refusing
+from skyplane_orchestration.cli.console import Console
+from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
 from skyplane_orchestration.errors import ConfigurationInvalid
 
 if TYPE_CHECKING:
@@ -17,41 +17,46 @@ if TYPE_CHECKING:
     from skyplane_orchestration.model.sweep_report import SweepReport, SweptPlace
 
 
-def add(verbs: arguments.Subparsers) -> None:
-    parser = verbs.add_parser("sweep", help="remove abandoned fleets, journals and uploads")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be removed")
+def add(commands: arguments.Subparsers) -> None:
+    parser = commands.add_parser("sweep", help="remove abandoned fleets, journals and uploads")
     parser.add_argument(
-        "--older-than-s", type=float, metavar="N", help="also living fleets that are older"
+        "--dry-run", action="store_true", help="print what would be removed; remove nothing"
+    )
+    parser.add_argument(
+        "--older-than-s",
+        type=float,
+        metavar="N",
+        help="also remove running fleets that are older than N seconds",
     )
     group = parser.add_argument_group(
-        "destinations", "what failed transfers left there, past its time"
+        "destinations", "remove expired journals and uploads of failed transfers"
     )
     group.add_argument(
         "--destination",
         action="append",
         default=[],
         metavar="URL",
-        help="sweep below this folder as well; may be given more than once",
+        help="also sweep this destination and all folders below it (repeatable)",
     )
-    arguments.add_place(group, "dst", "destinations")
+    arguments.add_location(group, "dst", "destinations")
     group.add_argument(
         "--no-recursive",
         action="store_true",
-        help="transfers to the destinations themselves alone, not to folders below",
+        help="sweep only the destinations themselves, not the folders below",
     )
     group.add_argument(
         "--orphaned-uploads",
         action="store_true",
-        help="abort old uploads that no journal names; without this they are listed",
+        help="abort old uploads that no journal names (default: list them)",
     )
     arguments.add_deployment(parser)
     arguments.add_output(parser)
-    parser.set_defaults(run_verb=run)
+    parser.set_defaults(run_command=run)
 
 
-def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Exit code 1 when something could not be removed."""
-    with refusing():
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Exit code 1 if something could not be removed."""
+    with as_bad_input():
         if options.older_than_s is not None and not options.older_than_s >= 0:
             raise ConfigurationInvalid(
                 f"--older-than-s cannot be negative: {options.older_than_s:g}"
@@ -59,7 +64,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         _require_destination(options)
         places = [arguments.location_from(options, "dst", url) for url in options.destination]
         client = open_client(options)
-    with refusing(ConfigurationInvalid):
+    with as_bad_input(ConfigurationInvalid):
         report = client.sweep(
             destinations=places,
             orphaned_uploads=options.orphaned_uploads,
@@ -67,15 +72,15 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             dry_run=options.dry_run,
             older_than_s=options.older_than_s,
         )
-    if terminal.is_json:
-        terminal.write_json({"deployment": options.deployment, **report.to_dict()})
+    if console.is_json:
+        console.write_json({"deployment": options.deployment, **report.to_dict()})
     else:
-        _print(report, terminal)
+        _print(report, console)
     return FAILED if report.left else SUCCESS
 
 
 def _require_destination(options: argparse.Namespace) -> None:
-    """An option for destinations without one is a slip that would go unseen."""
+    """Refuse options of destinations if there is no destination."""
     given = {
         "--orphaned-uploads": options.orphaned_uploads,
         "--no-recursive": options.no_recursive,
@@ -86,11 +91,11 @@ def _require_destination(options: argparse.Namespace) -> None:
     }
     names = [name for name, value in given.items() if value]
     if names and not options.destination:
-        raise ConfigurationInvalid(f"{names[0]} is of no use without --destination")
+        raise ConfigurationInvalid(f"{names[0]} has no effect without --destination")
 
 
-def _print(report: SweepReport, terminal: Terminal) -> None:
-    from skyplane_orchestration.cli.render import plain, table
+def _print(report: SweepReport, console: Console) -> None:
+    from skyplane_orchestration.cli.render import table, text_line
 
     done = "would be removed" if report.dry_run else "removed"
     rows = [
@@ -98,14 +103,14 @@ def _print(report: SweepReport, terminal: Terminal) -> None:
         for fleet in report.orphans
     ]
     parts = [table(("fleet", "gateways", "why", "outcome"), rows)] if rows else []
-    lines = [plain(line) for place in report.places for line in _lines(place)]
-    terminal.answer({}, *parts, *lines, plain(report.summary))
+    lines = [text_line(text) for place in report.places for text in _lines(place)]
+    console.print(*parts, *lines, text_line(report.summary))
 
 
 def _lines(place: SweptPlace) -> Iterator[str]:
-    """Every transfer with the uploads that go with it, then what belongs to none.
+    """A line per transfer and its uploads, then the uploads of no transfer.
 
-    Whole lines and no table, which would cut names short.
+    A table would cut names short.
     """
     from skyplane_orchestration.formatting import duration
 
@@ -115,12 +120,12 @@ def _lines(place: SweptPlace) -> Iterator[str]:
             f"{row.outcome}: journals of transfer {row.transfer_key} in {row.folder}, "
             f"last written {duration(row.age_s)} ago{why}"
         )
-        for each in row.uploads:
-            which = f"upload {each.upload_id}" if each.upload_id else "every open upload"
-            yield f"  with {which} of {each.url}"
+        for own in row.uploads:
+            which = f"upload {own.upload_id}" if own.upload_id else "every open upload"
+            yield f"  with {which} of {own.url}"
     for upload in place.uploads:
         why = f": {upload.reason}" if upload.reason else ""
         what = f"upload {upload.upload_id} of" if upload.upload_id else "unfinished file"
         yield f"{upload.outcome}: {what} {upload.url}, {duration(upload.age_s)} old{why}"
     if place.error:
-        yield f"not swept to the end: {place.url}: {place.error}"
+        yield f"not swept completely: {place.url}: {place.error}"

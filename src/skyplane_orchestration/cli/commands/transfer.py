@@ -1,4 +1,4 @@
-"""`transfer`: move objects over a fleet that `provision` has brought up."""
+"""`transfer`: copies objects over a fleet that `provision` has started."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import argparse
 from typing import TYPE_CHECKING
 
 from skyplane_orchestration.cli import arguments
-from skyplane_orchestration.cli.client_factory import open_client, read_fleet
-from skyplane_orchestration.cli.console import Terminal
-from skyplane_orchestration.cli.exit_codes import SUCCESS, refusing
-from skyplane_orchestration.cli.interrupted import SoFar
+from skyplane_orchestration.cli.client_factory import open_client
+from skyplane_orchestration.cli.console import Console
+from skyplane_orchestration.cli.documents import read_fleet
+from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.cli.preflight import check_destination
-from skyplane_orchestration.cli.progress import progress_on
+from skyplane_orchestration.cli.progress import TransferProgress
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
 from skyplane_orchestration.model.job import Policy
 from skyplane_orchestration.transfer.progress_log import heading
@@ -24,44 +24,42 @@ if TYPE_CHECKING:
     from skyplane_orchestration.transfer.control import SubmittedTransfer
 
 
-def add(verbs: arguments.Subparsers) -> None:
-    parser = verbs.add_parser("transfer", help="move objects over a fleet that is up")
+def add(commands: arguments.Subparsers) -> None:
+    parser = commands.add_parser("transfer", help="copy objects over a running fleet")
     arguments.add_ends(parser, "s3://bucket/key, file:///path or a path")
-    parser.add_argument("--fleet", required=True, metavar="FLEET.json", help="- for stdin")
+    parser.add_argument(
+        "--fleet", required=True, metavar="FLEET.json", help="output of provision; - for stdin"
+    )
     arguments.add_selection(parser)
     arguments.add_budget(parser, "no limit")
     arguments.add_deployment(parser)
     arguments.add_run(parser)
     arguments.add_output(parser)
-    parser.set_defaults(run_verb=run)
+    parser.set_defaults(run_command=run)
 
 
-def run(options: argparse.Namespace, terminal: Terminal) -> int:
+def run(options: argparse.Namespace, console: Console) -> int:
     from skyplane_orchestration.storage.preflight import require_usable
 
-    with refusing():
+    with as_bad_input():
         fleet = read_fleet(options.fleet)
-        # The same fleet and ends give the same transfer, so that a second call joins it.
+        # The same fleet and ends give the same transfer key, so a second call joins the transfer.
         client = open_client(options, run=options.run or fleet.key)
         job = arguments.job_from(options, policy=Policy(max_job_usd=options.max_job_usd))
         require_usable(job, options.manifest)
         check_destination(client, job)
-    result = _move(client, job, fleet, options.manifest, terminal)
-    if terminal.is_json:
-        terminal.write_json(result.to_dict())
-    else:
-        from skyplane_orchestration.cli.render import result_parts
+    result = _move(client, job, fleet, options.manifest, console)
+    from skyplane_orchestration.cli.render import print_result
 
-        terminal.answer({}, *result_parts(result))
+    print_result(console, result)
     return SUCCESS
 
 
 def _move(
-    client: Client, job: TransferJob, fleet: Fleet, manifest: str | None, terminal: Terminal
+    client: Client, job: TransferJob, fleet: Fleet, manifest: str | None, console: Console
 ) -> TransferResult:
-    progress = progress_on(terminal)
-    so_far = SoFar(job, progress)
-    with refusing(ConfigurationInvalid, ForeignHost, NotAuthorised):
+    progress = TransferProgress(job, console)
+    with as_bad_input(ConfigurationInvalid, ForeignHost, NotAuthorised):
         running = fleet, client.submit(job, fleet)
 
     def keep(fleet: Fleet, submitted: SubmittedTransfer) -> None:
@@ -69,15 +67,15 @@ def _move(
         running = fleet, submitted
 
     try:
-        terminal.say(heading(job))
-        so_far.on_fleet(fleet)
+        console.info(heading(job))
+        progress.on_fleet(fleet)
         return client.wait(
-            job, *running, on_status=so_far.on_status, on_submitted=keep, manifest=manifest
+            job, *running, on_status=progress.on_status, on_submitted=keep, manifest=manifest
         )
     except KeyboardInterrupt as error:
         progress.stop()
         client.cancel(*running)
-        terminal.say("the transfer is cancelled; the fleet is still up")
-        raise so_far.interrupted() from error
+        console.info("the transfer is cancelled; the fleet still runs")
+        raise progress.interruption() from error
     finally:
         progress.stop()

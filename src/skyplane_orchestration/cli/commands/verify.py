@@ -1,4 +1,4 @@
-"""`verify`: compare what is at two places, object by object."""
+"""`verify`: compares the objects at two locations."""
 
 from __future__ import annotations
 
@@ -8,45 +8,49 @@ from typing import TYPE_CHECKING
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.argument_types import whole_number_from
 from skyplane_orchestration.cli.client_factory import open_client
-from skyplane_orchestration.cli.console import Terminal
-from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, refusing
+from skyplane_orchestration.cli.console import Console
+from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
 from skyplane_orchestration.errors import EmptySource, NotFound
 
 if TYPE_CHECKING:
     from skyplane_orchestration.storage.compare import VerifyReport
 
 
-def add(verbs: arguments.Subparsers) -> None:
-    parser = verbs.add_parser("verify", help="compare two places: names, sizes, checksums")
+def add(commands: arguments.Subparsers) -> None:
+    parser = commands.add_parser(
+        "verify", help="compare two locations: names, sizes and checksums of objects"
+    )
     arguments.add_ends(parser, "s3://bucket/key, file:///path or a path")
     group = arguments.add_keys(parser, "compare")
-    group.add_argument("--allow-empty", action="store_true", help="nothing to compare is equal")
     group.add_argument(
-        "--extra", action="store_true", help="also objects that the source does not have"
+        "--allow-empty", action="store_true", help="succeed if there is nothing to compare"
     )
     group.add_argument(
-        "--listing-only", action="store_true", help="names and sizes alone; reads nothing"
+        "--extra", action="store_true", help="also list objects that exist only at DST"
+    )
+    group.add_argument(
+        "--listing-only", action="store_true", help="compare names and sizes; read no object"
     )
     group.add_argument(
         "--parallel",
         type=whole_number_from(1),
         metavar="N",
-        help="objects compared side by side (default: 8)",
+        help="objects to compare at the same time (default: 8)",
     )
     arguments.add_deployment(parser)
     arguments.add_output(parser)
-    parser.set_defaults(run_verb=run)
+    parser.set_defaults(run_command=run)
 
 
-def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Exit code 1 when something differs."""
-    with refusing():
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Exit code 1 if an object differs."""
+    with as_bad_input():
         client = open_client(options)
         source = arguments.location_from(options, "src")
         destination = arguments.location_from(options, "dst")
         for place in (source, destination):
             client.check_place(place)
-    with refusing(EmptySource, NotFound):
+    with as_bad_input(EmptySource, NotFound):
         report = client.verify(
             source,
             destination,
@@ -58,21 +62,21 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             listing_only=options.listing_only,
             parallel=options.parallel,
         )
-    if terminal.is_json:
-        terminal.write_json(report.to_dict())
+    if console.is_json:
+        console.write_json(report.to_dict())
     else:
-        _print(report, terminal)
+        _print(report, console)
     return SUCCESS if report.is_equal else FAILED
 
 
-def _print(report: VerifyReport, terminal: Terminal) -> None:
-    from skyplane_orchestration.cli.render import SHOWN_ROWS, plain, table
+def _print(report: VerifyReport, console: Console) -> None:
+    from skyplane_orchestration.cli.render import SHOWN_ROWS, table, text_line
     from skyplane_orchestration.formatting import size
 
     shown = report.differences[:SHOWN_ROWS]
     rows = [(row.kind, row.source or row.destination, row.reason) for row in shown]
     extra = "" if report.extra is None else f", {report.extra} extra"
-    compared = "checksums" if report.has_checksums else "names and sizes alone"
+    compared = "checksums" if report.has_checksums else "names and sizes only"
     summary = (
         f"{report.equal} of {report.objects} objects are equal ({size(report.size_bytes)}, by "
         f"{compared}); {report.missing} missing, {report.different} different, "
@@ -80,5 +84,5 @@ def _print(report: VerifyReport, terminal: Terminal) -> None:
     )
     parts = [table(("", "object", "why"), rows)] if rows else []
     left = report.objects - report.equal + (report.extra or 0) - len(shown)
-    more = [plain(f"and {left} more")] if left > 0 else []
-    terminal.answer({}, *parts, *more, plain(summary))
+    more = [text_line(f"and {left} more")] if left > 0 else []
+    console.print(*parts, *more, text_line(summary))

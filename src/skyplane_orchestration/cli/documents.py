@@ -1,0 +1,67 @@
+"""Files that commands read and write: plans, fleets, resume handles, pictures."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from skyplane_orchestration.errors import ConfigurationInvalid
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.model.fleet import Fleet
+    from skyplane_orchestration.model.plan import TransferPlan
+
+
+def read_plan(source: str) -> TransferPlan:
+    """The plan in a file, or on stdin for `-`. Raises ConfigurationInvalid."""
+    from skyplane_orchestration.model.plan import TransferPlan
+
+    return TransferPlan.from_dict(_read_object(source, "plan"))
+
+
+def read_fleet(source: str) -> Fleet:
+    """The fleet document in a file, or on stdin for `-`. Raises ConfigurationInvalid."""
+    from skyplane_orchestration.model.fleet import Fleet
+
+    return Fleet.from_dict(_read_object(source, "fleet"))
+
+
+def read_text(source: str, what: str) -> str:
+    """The text of a file, or of stdin for `-`. Raises ConfigurationInvalid."""
+    try:
+        return sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationInvalid(
+            f"the {what} {source!r} cannot be read: {error.strerror}"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationInvalid(f"the {what} {source!r} is not text") from error
+
+
+def _read_object(source: str, what: str) -> dict[str, Any]:
+    text = read_text(source, what)
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationInvalid(f"the {what} {source!r} is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigurationInvalid(f"the {what} {source!r} is not a JSON object")
+    return document
+
+
+def write_picture(path: Path, svg: str) -> None:
+    """Write an SVG file. Raises ConfigurationInvalid."""
+    try:
+        path.write_text(svg, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationInvalid(f"{str(path)!r} cannot be written: {error.strerror}") from error
+
+
+def require_writable(path: Path) -> None:
+    """Check that a file can be written later. Raises ConfigurationInvalid."""
+    directory = path.parent
+    if path.is_dir() or not directory.is_dir() or not os.access(directory, os.W_OK | os.X_OK):
+        raise ConfigurationInvalid(f"{str(path)!r} cannot be written: check its directory")
