@@ -85,7 +85,11 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (("cp -r",), "{tree} {tree}/a/x", "{tree}/a is not a directory"),
     (("cp",), "{tree}/a/x {tmp}/new", "a/x"),
     (("cp -r",), "{tree} s3:///x", "names no bucket"),
-    (("cp -r",), f"s3://b/ s3://c/ --src-region aws:us-est-1 --dst-region {DST}", "aws:us-east-1"),
+    (
+        ("plan",),
+        f"s3://b/ s3://c/ --src-region aws:us-est-1 --dst-region {DST} --volume-gb 1",
+        "aws:us-east-1",
+    ),
     (("cp -r",), "s3://b/ {tmp}/new --src-region paris", "aws:us-east-1"),
     (("cp -r",), "s3://b/ {tmp}/new --src-credentials env:NONE", "NONE_ACCESS"),
     (("cp -r",), "s3://b/ {tmp}/new --src-credentials nobody", "profile:"),

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
 BASELINES = ("direct_1", "direct_n", "ron_1", "ron_n")
 QUICK = ("--points", "2", "--instance-limit", "1", "--relays", "1")
-ASKED = ("--instance-limit", "1", "--volume-gb", "50", "--objects", "9")
-ASKED += ("--min-throughput-gbps", "2")
+LIMITS = ("--instance-limit", "1", "--volume-gb", "50", "--objects", "9")
+ASKED = (*LIMITS, "--min-throughput-gbps", "2")
 
 
 @pytest.fixture(scope="module")
