@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.objects import StoreSpec
@@ -20,6 +20,16 @@ from skyplane_gateway.schema import decode
 
 #: Version of the control API's documents; see docs/explanation/architecture.md.
 CONTROL_VERSION: Final = 1
+
+#: What to do with an object that is already at the destination.
+ConflictRule = Literal["fail", "skip", "replace", "replace-if-newer", "replace-if-different"]
+
+#: How a written object is checked: `stored` compares the store's checksum, or reads the
+#: object back where the checksum cannot be trusted; `reread` always reads it back.
+Verification = Literal["stored", "reread", "none"]
+
+#: State of a transfer in the status document.
+TransferState = Literal["running", "succeeded", "failed", "cancelled"]
 
 MIB: Final = 1 << 20
 
@@ -244,9 +254,7 @@ class TransferSpec:
         source_prefix, destination_prefix: key or prefix in them.
         recursive: the source is a prefix.
         include, exclude: globs on the key below the source prefix.
-        conflict: see `selection`.
         publish_last: further globs of objects to be written after all others.
-        verify: `stored`, `reread` or `none`.
         allow_empty: an empty source is success.
         allow_failed: so is a transfer of which single objects failed, and nobody goes on
             with it.
@@ -261,9 +269,9 @@ class TransferSpec:
     recursive: bool = True
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    conflict: str = "replace"
+    conflict: ConflictRule = "replace"
     publish_last: tuple[str, ...] = ()
-    verify: str = "stored"
+    verify: Verification = "stored"
     allow_empty: bool = False
     allow_failed: bool = False
     chunk_bytes: int = 16 * MIB

@@ -11,7 +11,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any, Final, TypeVar, get_args
 
-from skyplane_gateway.config import GatewayConfig
+from skyplane_gateway.config import GatewayConfig, Verification
 from skyplane_gateway.control.client import verb_limit_s
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
@@ -24,7 +24,7 @@ from skyplane_gateway.errors import (
 from skyplane_gateway.identifiers import wire_fleet_id, wire_transfer_id
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.protocol import ReceiptHeader
-from skyplane_gateway.sink.destination import Destination, Verification
+from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.sink.receiver import Sink, SinkTransfer
 from skyplane_gateway.source.transfer import SendFrame, SourceTransfer
 from skyplane_gateway.stores.wrappers.retrying import LimitedStore, open_limited

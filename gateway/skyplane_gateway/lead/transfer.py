@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from skyplane_gateway.clock import Clock
-from skyplane_gateway.config import Topology, TransferSpec
+from skyplane_gateway.config import Topology, TransferSpec, TransferState
 from skyplane_gateway.errors import (
     Cancelled,
     EmptySource,
@@ -43,8 +43,6 @@ from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.wrappers.retrying import is_throttling
 
 log = logging.getLogger(__name__)
-
-TransferState = Literal["running", "succeeded", "failed", "cancelled"]
 
 #: So often the journal is written where bytes move and no object ends: what a lead that is
 #: lost has sent since is in nobody's totals.

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Literal, get_args
 
+from skyplane_gateway.config import ConflictRule
 from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey, NotFound
 from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectInfo, Precondition
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
 
 Action = Literal["copy", "skip", "refuse"]
 
-#: What to do with an object that is already at the destination.
-CONFLICT_RULES = ("fail", "skip", "replace", "replace-if-newer", "replace-if-different")
+CONFLICT_RULES: tuple[ConflictRule, ...] = get_args(ConflictRule)
 
 #: Those under which an object that is there may stay without a failure.
 KEEPING_RULES = ("skip", "replace-if-newer", "replace-if-different")
@@ -54,7 +54,7 @@ class SelectionRule:
     recursive: bool = True
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    conflict: str = "replace"
+    conflict: ConflictRule = "replace"
 
     def __post_init__(self) -> None:
         if self.conflict not in CONFLICT_RULES:

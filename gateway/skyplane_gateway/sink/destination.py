@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from skyplane_gateway.config import Verification
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
     InternalError,
@@ -38,8 +39,6 @@ from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.readback import find_landed, known_crc32c, read_crc32c
 
 log = logging.getLogger(__name__)
-
-Verification = Literal["stored", "reread", "none"]
 
 #: Most objects that one `list` answers, and most uploads that one `list_uploads` does.
 _MAX_PAGE: Final = 1000

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_args
 
+from skyplane_gateway.config import ConflictRule, Verification
 from skyplane_orchestration.cli.argument_types import number_above_zero, pair, whole_number_from
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
-    ConflictRule,
     Limits,
     Objective,
     Policy,
     TransferJob,
-    Verification,
 )
 from skyplane_orchestration.model.location import Location
 

@@ -7,6 +7,7 @@ from typing import Any, Final, TypedDict, Unpack
 
 import dagster as dg
 
+from skyplane_gateway.config import ConflictRule, Verification
 from skyplane_orchestration.dagster.ops import (
     TransferSteps,
     cleanup_hook,
@@ -17,12 +18,10 @@ from skyplane_orchestration.dagster.ops import (
     transfer_op,
 )
 from skyplane_orchestration.model.job import (
-    ConflictRule,
     Limits,
     Objective,
     Policy,
     TransferJob,
-    Verification,
 )
 from skyplane_orchestration.model.location import Location
 

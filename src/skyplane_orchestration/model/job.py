@@ -9,20 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, get_args
 
+from skyplane_gateway.config import ConflictRule, Verification
 from skyplane_gateway.schema import as_mapping, decode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
 
 SCHEMA_VERSION: Final = 1
-
-#: What to do with an object that is already at the destination.
-ConflictRule = Literal["fail", "skip", "replace", "replace-if-newer", "replace-if-different"]
-
-#: How the end is checked: by the store's checksum where it can be trusted and by
-#: reading back where not; always by reading back; not at all.
-Verification = Literal["stored", "reread", "none"]
 
 
 def _positive(name: str, value: float) -> None:

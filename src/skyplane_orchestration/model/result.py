@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from skyplane_gateway.config import TransferState
 from skyplane_gateway.schema import as_mapping, decode
 
 SCHEMA_VERSION: Final = 1
@@ -15,8 +16,6 @@ SCHEMA_VERSION: Final = 1
 #: smallest XCom limit in use (64 KiB on MySQL).
 MAX_LISTED_FAILURES: Final = 50
 MAX_LISTED_BYTES: Final = 20_000
-
-TransferState = Literal["running", "succeeded", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from skyplane_gateway.config import TransferState
 from skyplane_gateway.journal.totals import Totals
 from skyplane_gateway.schema import reading
 from skyplane_orchestration.errors import InternalError
-from skyplane_orchestration.model.result import (
-    TransferState,
-)
 
 
 @dataclass(frozen=True, slots=True)

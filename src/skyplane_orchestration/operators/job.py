@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from skyplane_gateway.config import ConflictRule, Verification
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
-    ConflictRule,
     Deadline,
     Limits,
     MaximizeThroughput,
@@ -15,7 +15,6 @@ from skyplane_orchestration.model.job import (
     Objective,
     Policy,
     TransferJob,
-    Verification,
 )
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.operators.base import SkyplaneOperator

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from skyplane_gateway.config import ConflictRule
 from skyplane_gateway.errors import NotFound, StoreUnavailable
 from skyplane_gateway.lead.listing_diff import Listing
 from skyplane_gateway.lead.source_store import SourceCalls
@@ -66,7 +67,7 @@ names = st.lists(st.integers(0, 900).map(lambda n: f"{n:03}"), max_size=700, uni
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_it_is_the_join_of_both_listings(
-    inline: Executor, here: list[str], there: list[str], page_objects: int, conflict: str
+    inline: Executor, here: list[str], there: list[str], page_objects: int, conflict: ConflictRule
 ) -> None:
     rule = SelectionRule("p/", "q/", conflict=conflict)
     rows = [ObjectInfo(f"p/{name}", 1, "here", 0.0) for name in sorted(here)]

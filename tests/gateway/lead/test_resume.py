@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.config import ConflictRule
 from skyplane_gateway.errors import ChecksumMismatch
 from skyplane_gateway.journal.document import DoneRow, Journal, UploadRow
 from skyplane_gateway.journal.store import JournalFolder
@@ -61,7 +62,7 @@ def body_of(store: ObjectStore, info: ObjectInfo) -> bytes:
 class World:
     """Both stores, and what was sent in the present epoch."""
 
-    conflict: str
+    conflict: ConflictRule
     source: ObjectStore = field(default_factory=bucket)
     there: ObjectStore = field(default_factory=bucket)
     sent: list[tuple[str, str, int]] = field(default_factory=list)
@@ -320,7 +321,7 @@ def test_whatever_dies_whenever_the_last_lead_brings_it_home(case: dict[str, Any
 
 @pytest.mark.parametrize("conflict", ["replace", "fail", "skip"])
 @pytest.mark.parametrize("after_effect", [True, False])
-def test_a_death_at_every_single_act(conflict: str, after_effect: bool) -> None:
+def test_a_death_at_every_single_act(conflict: ConflictRule, after_effect: bool) -> None:
     life = 0
     while True:
         life += 1

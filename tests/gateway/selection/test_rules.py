@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skyplane_gateway.config import ConflictRule
 from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey, NotFound, StoreUnavailable
 from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectInfo, Precondition
 from skyplane_gateway.selection import CONFLICT_RULES, Selection, SelectionRule, select
@@ -66,7 +67,7 @@ def test_new_objects_are_written_only_if_still_absent() -> None:
     ],
 )
 def test_conflict_rules(
-    conflict: str, source: ObjectInfo, destination: ObjectInfo, action: str
+    conflict: ConflictRule, source: ObjectInfo, destination: ObjectInfo, action: str
 ) -> None:
     (row,) = run(SelectionRule("a", "b", conflict=conflict), Listing(source), Listing(destination))
     assert row.action == action
@@ -80,7 +81,7 @@ def test_conflict_rules(
 
 def test_an_unknown_conflict_rule_is_refused() -> None:
     with pytest.raises(ConfigurationInvalid, match="overwrite"):
-        SelectionRule("a", "b", conflict="overwrite")
+        SelectionRule("a", "b", conflict="overwrite")  # type: ignore[arg-type]
 
 
 def test_filters_look_at_the_key_below_the_folder() -> None:
@@ -217,7 +218,7 @@ keys = st.sets(st.text("ab/-.", min_size=1, max_size=4), max_size=12)
 
 @given(at_source=keys, at_destination=keys, conflict=st.sampled_from(CONFLICT_RULES))
 def test_the_merge_agrees_with_a_dictionary(
-    at_source: set[str], at_destination: set[str], conflict: str
+    at_source: set[str], at_destination: set[str], conflict: ConflictRule
 ) -> None:
     source = Listing(*(f"s/{key}" for key in at_source))
     destination = Listing(*(f"d/{key}" for key in at_destination), "c/x", "e/x")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.config import Verification
 from skyplane_gateway.errors import (
     ChecksumMismatch,
     ConfigurationInvalid,
@@ -28,7 +29,7 @@ from skyplane_gateway.objects import (
     Precondition,
     StoreSpec,
 )
-from skyplane_gateway.sink.destination import Destination, Verification
+from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.memory import create_bucket
