@@ -5,34 +5,29 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Final
 
-import pytest
-from tests.docs.tested_blocks import blocks_of_page
+from tests.docs.pages import Page
 
-
-@pytest.fixture(scope="module")
-def blocks() -> dict[str, list[str]]:
-    return blocks_of_page("README.md")
+README: Final = Page("README.md")
 
 
-def test_every_kind_of_block_is_there_and_as_short_as_promised(
-    blocks: dict[str, list[str]],
-) -> None:
-    lengths = {name: [len(text.splitlines()) for text in texts] for name, texts in blocks.items()}
-    shortest = {"install": 3, "shell": 2, "commands": 2, "python": 5, "dag": 10, "asset": 10}
-    assert lengths == {name: [lines] for name, lines in shortest.items()}
+def test_every_kind_of_block_is_there_and_as_short_as_promised() -> None:
+    lengths = [(block.test, len(block.text.splitlines())) for block in README.blocks()]
+    promised = [("install", 3), ("shell", 2), ("commands", 2), ("dag", 10), ("asset", 10)]
+    assert [length for length in lengths if length[0]] == promised
 
 
-def test_it_says_in_five_lines_what_it_is(repository: Path) -> None:
-    _, said, *_ = (repository / "README.md").read_text().split("\n\n")
+def test_it_says_in_five_lines_what_it_is() -> None:
+    _, said, *_ = README.text.split("\n\n")
     assert len(said.splitlines()) == 5
 
 
-def test_it_is_read_in_one_go(repository: Path) -> None:
-    assert len((repository / "README.md").read_text().splitlines()) <= 100
+def test_it_is_read_in_one_go() -> None:
+    assert len(README.text.splitlines()) <= 100
 
 
-def test_commands(blocks: dict[str, list[str]], repository: Path, tmp_path: Path) -> None:
+def test_commands(repository: Path, tmp_path: Path) -> None:
     """Both as they stand; the environment limits the tests to one file."""
     environment = {
         "PATH": os.environ["PATH"],
@@ -41,7 +36,7 @@ def test_commands(blocks: dict[str, list[str]], repository: Path, tmp_path: Path
         "WORKERS": "1",
     }
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", blocks["commands"][0]],
+        ["bash", "-euo", "pipefail", "-c", *README.tested("commands")],
         cwd=repository,
         env=environment,
         capture_output=True,

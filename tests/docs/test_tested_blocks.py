@@ -19,10 +19,13 @@ from typing import Final
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
-from tests.docs.tested_blocks import blocks_of, blocks_of_page
+from tests.docs.pages import Page
 
-README: Final = "README.md"
-START: Final = "docs/getting-started/"
+README: Final = Page("README.md")
+COMMAND_LINE: Final = Page("docs/getting-started/command-line.md")
+AIRFLOW: Final = Page("docs/getting-started/airflow.md")
+DAGSTER: Final = Page("docs/getting-started/dagster.md")
+PYTHON: Final = Page("docs/reference/python.md")
 URL = re.compile(r"s3://(?P<bucket>[a-z0-9.-]{3,})/(?P<prefix>[^\"'\s]*)")
 #: More than one page of small objects would prove no more; one is larger than a chunk.
 CONTENT = {"a.bin": b"a" * (17 << 20), "b/c.txt": b"c", "b/empty": b"", "_SUCCESS": b"done"}
@@ -141,7 +144,7 @@ def written(folder: Path, texts: list[str], endpoint: str) -> Mapping[Path, Plac
 
 
 def test_dags(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> None:
-    texts = [*blocks_of_page(README)["dag"], *blocks_of_page(f"{START}airflow.md")["dag"]]
+    texts = [*README.tested("dag"), *AIRFLOW.tested("dag")]
     assert len(texts) == 3
     places = written(tmp_path / "dags", texts, s3_endpoint)
     run([sys.executable, "-m", "airflow", "db", "migrate"], environment, tmp_path)
@@ -152,7 +155,7 @@ def test_dags(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> 
 
 
 def test_assets(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> None:
-    texts = [*blocks_of_page(README)["asset"], *blocks_of_page(f"{START}dagster.md")["asset"]]
+    texts = [*README.tested("asset"), *DAGSTER.tested("asset")]
     assert len(texts) == 2
     places = written(tmp_path / "assets", texts, s3_endpoint)
     run([sys.executable, "-c", MATERIALIZE, *places], environment, tmp_path)
@@ -161,7 +164,7 @@ def test_assets(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -
 
 
 def test_python(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> None:
-    (text,) = blocks_of_page(README)["python"]
+    (text,) = PYTHON.tested("python")
     places = Places(s3_endpoint, text)
     said = run([sys.executable, "-c", text], environment, tmp_path)
     places.assert_copied()
@@ -169,7 +172,7 @@ def test_python(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -
 
 
 def test_shell_of_the_readme(environment: dict[str, str], tmp_path: Path) -> None:
-    (text,) = blocks_of_page(README)["shell"]
+    (text,) = README.tested("shell")
     said = run(["bash", "-euo", "pipefail", "-c", text], environment, tmp_path)
     assert said.splitlines()[-1] == "hello"
     assert (tmp_path / "to" / "hello.txt").read_text() == "hello\n"
@@ -178,14 +181,9 @@ def test_shell_of_the_readme(environment: dict[str, str], tmp_path: Path) -> Non
 def test_shell_of_the_first_page(
     environment: dict[str, str], s3_endpoint: str, tmp_path: Path
 ) -> None:
-    text = "".join(blocks_of_page(f"{START}command-line.md")["shell"])
+    text = "".join(COMMAND_LINE.tested("shell"))
     places = Places(s3_endpoint, text)
     said = run(["bash", "-euo", "pipefail", "-c", text], environment, tmp_path)
     assert (tmp_path / "to" / "reports" / "world.txt").read_text() == "world\n"
     assert "nothing to do" in said
     places.assert_copied()
-
-
-def test_blocks_are_found_by_their_comment() -> None:
-    text = "x\n<!-- test: dag -->\n```python\na = 1\n```\n```python\nb = 2\n```\n"
-    assert blocks_of(text) == {"dag": ["a = 1\n"]}

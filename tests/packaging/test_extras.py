@@ -211,8 +211,8 @@ def test_gateway_copies_files(with_extra: WithExtra) -> None:
 
 def test_readme_says_what_each_extra_promises(repository: Path) -> None:
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
-    (said,) = re.findall(r"Extras:\n(.*?)\n\n", (repository / "README.md").read_text(), re.DOTALL)
-    named = re.findall(r"`(\w+)`:", said)
+    (said,) = re.findall(r"^\| extra .*?\n\n", (repository / "README.md").read_text(), re.S | re.M)
+    named = re.findall(r"^\| `(\w+)` \|", said, re.M)
     assert named == [name for name in project["optional-dependencies"] if name != "dev"]
 
 
