@@ -127,14 +127,14 @@ class Bucket:
     # -- what a user does beside the transfer
 
     def write(self, key: str, body: bytes, attributes: ObjectAttributes = PLAIN) -> None:
-        memory.MemoryStore(self.spec).put(key, body, attributes=attributes)
+        memory.MemoryStore(self.spec, self.world.clock).put(key, body, attributes=attributes)
         self.versions.setdefault(key, []).append(Content(body, attributes))
         self.moments.setdefault(key, []).append(EPOCH_S + self.world.now)
         self.removed.discard(key)
         self._written_s[key] = self.world.now
 
     def remove(self, key: str) -> None:
-        memory.MemoryStore(self.spec).delete(key)
+        memory.MemoryStore(self.spec, self.world.clock).delete(key)
         self.removed.add(key)
 
     def lapse(self) -> None:

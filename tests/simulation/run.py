@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
-import random
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -302,9 +299,6 @@ def _wind_up(scene: Scene) -> None:
 def _simulated(world: World) -> Iterator[Buckets]:
     """Replace what touches the real world."""
     buckets = Buckets(world)
-    chance = random.Random(world.seed)
-    state = random.getstate()
-    random.seed(world.seed)
     replaced: dict[str, object] = {
         "skyplane_gateway.service.ControlClient": SimControlClient,
         "skyplane_orchestration.transfer.sessions.ControlClient": SimControlClient,
@@ -324,11 +318,8 @@ def _simulated(world: World) -> Iterator[Buckets]:
             (time, "time", lambda: EPOCH_S + world.now),
             (time, "monotonic", lambda: world.now),
             (time, "sleep", world.sleep),
-            (os, "urandom", chance.randbytes),
-            (uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128))),
         ):
             stack.enter_context(mock.patch.object(module, name, new))
-        stack.callback(random.setstate, state)
         yield buckets
 
 

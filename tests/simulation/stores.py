@@ -62,7 +62,7 @@ class FaultyStore:
     def __init__(self, world: World, bucket: Bucket) -> None:
         self._world = world
         self._bucket = bucket
-        self._store = memory.MemoryStore(bucket.spec)
+        self._store = memory.MemoryStore(bucket.spec, world.clock, world.rng)
         self.spec = bucket.spec
 
     @property
@@ -327,13 +327,13 @@ class Buckets:
         name = (self._process(), spec.bucket)
         limiter = self.limiters.get(name)
         if limiter is None:
-            limiter = AdaptiveLimiter(clock=self._clock, pause=self._pause)
+            limiter = AdaptiveLimiter(clock=self.world.clock, pause=self._pause)
             self.limiters[name] = limiter
         return LimitedStore(
             self.open(spec),
             limiter,
             spec=spec,
-            clock=self._clock,
+            clock=self.world.clock,
             pause=self._pause,
             rng=self.world.rng,
         )
@@ -343,9 +343,6 @@ class Buckets:
         world = self.world
         process = world.thread.process.loop if world.is_in_thread else asyncio.get_running_loop()
         return id(process)
-
-    def _clock(self) -> float:
-        return self.world.now
 
     def _pause(self, ended: threading.Event, seconds: float) -> bool:
         """`threading.Event.wait` in virtual time."""

@@ -6,15 +6,15 @@ the same objects. Its stored checksums can be trusted.
 
 from __future__ import annotations
 
+import random
 import threading
-import time
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from types import TracebackType
 from typing import Self
 
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.errors import (
     ChecksumMismatch,
     NotFound,
@@ -94,8 +94,12 @@ def open_from_spec(spec: StoreSpec, credentials: Credentials | None) -> ObjectSt
 class MemoryStore:
     """See `ObjectStore`. One lock per bucket; bodies are never changed in place."""
 
-    def __init__(self, spec: StoreSpec) -> None:
+    def __init__(
+        self, spec: StoreSpec, clock: Clock = SYSTEM_CLOCK, rng: random.Random | None = None
+    ) -> None:
         self.spec = spec
+        self._clock = clock
+        self._rng = rng or random.SystemRandom()
         self.capabilities = _CAPABILITIES
 
     @property
@@ -153,10 +157,11 @@ class MemoryStore:
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
         check_key(key)
-        upload_id = uuid.uuid4().hex
+        upload_id = self._rng.randbytes(16).hex()
         bucket = self._bucket
         with bucket.lock:
-            bucket.uploads[upload_id] = _Upload(key, attributes or ObjectAttributes(), time.time())
+            begun_s = self._clock.wall()
+            bucket.uploads[upload_id] = _Upload(key, attributes or ObjectAttributes(), begun_s)
         return upload_id
 
     def put_part(
@@ -250,7 +255,7 @@ class MemoryStore:
                 key=key,
                 size_bytes=len(body),
                 etag=f'"{next(bucket.versions):08x}"',
-                last_modified=time.time(),
+                last_modified=self._clock.wall(),
                 crc32c=crc32c_of(body),
                 attributes=attributes,
             )

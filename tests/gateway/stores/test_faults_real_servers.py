@@ -18,6 +18,7 @@ from tests.faults.http_rules import INTERNAL_ERROR, SLOW_DOWN, Rule, random_rule
 
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.clock import Clock
 from skyplane_gateway.objects import IF_ABSENT, PartInfo
 from skyplane_gateway.stores import ObjectStore, open_store
 from skyplane_gateway.stores.s3 import listing
@@ -57,14 +58,12 @@ class Harmed:
     now_s: float = 0.0
 
     def __post_init__(self) -> None:
-        def clock() -> float:
-            return self.now_s
-
         def pause(ended: threading.Event, seconds: float) -> bool:
             self.waits_s.append(seconds)
             self.now_s += seconds
             return False
 
+        clock = Clock(monotonic=lambda: self.now_s)
         limiter = AdaptiveLimiter(clock=clock, pause=pause)
         self.patient = LimitedStore(
             self.plain, limiter, clock=clock, pause=pause, rng=random.Random(1)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
 import stat
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
     InvalidKey,
@@ -65,7 +66,9 @@ def open_from_spec(spec: StoreSpec, credentials: Credentials | None) -> ObjectSt
 class LocalStore:
     """See `ObjectStore`. Holds nothing open between calls."""
 
-    def __init__(self, spec: StoreSpec) -> None:
+    def __init__(
+        self, spec: StoreSpec, clock: Clock = SYSTEM_CLOCK, rng: random.Random | None = None
+    ) -> None:
         others = ", ".join(f"{row[0]}={row[1]}" for row in spec.options if row != GUESSED_TYPE)
         if others:
             raise ConfigurationInvalid(f"a file store has no options, but was given {others}")
@@ -73,6 +76,8 @@ class LocalStore:
         self.spec = spec
         self.capabilities = _CAPABILITIES
         self._root = root_of(spec.bucket)
+        self._clock = clock
+        self._rng = rng or random.SystemRandom()
 
     def check(self, prefix: str = "") -> None:
         with mapped(f"listing {self._root}"), os.scandir(self._root) as entries:
@@ -118,7 +123,7 @@ class LocalStore:
             return _make_directory(key, path, data)
         if crc32c is not None:
             verify(f"the body of {key!r}", data, crc32c)
-        draft = path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
+        draft = path.parent / (TEMPORARY + self._rng.randbytes(16).hex())
         with mapped(f"writing {path}"):
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -132,7 +137,7 @@ class LocalStore:
         if key.endswith("/"):
             raise InvalidKey(f"{key!r} names a directory, which holds no bytes; rename the object")
         with mapped(f"beginning an upload to {path}"):
-            return OpenUpload.create(key, path).upload_id
+            return OpenUpload.create(key, path, self._rng, self._clock).upload_id
 
     def put_part(
         self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
@@ -157,7 +162,7 @@ class LocalStore:
             done = _completed_before(upload, size_bytes, crc32c)
             if done is None:
                 upload.require(parts, size_bytes)
-                with upload.finished() as file:
+                with upload.finished(self._rng) as file:
                     _sync(file)
                     done = _publish(file, key, upload.target, precondition)
             upload.discard()

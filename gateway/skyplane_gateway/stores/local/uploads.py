@@ -18,16 +18,17 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import random
 import re
 import shutil
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from skyplane_gateway.clock import Clock
 from skyplane_gateway.errors import ChecksumMismatch, NotFound, StoreError, StoreUnavailable
 from skyplane_gateway.objects import Body, PartInfo, UploadInfo
 from skyplane_gateway.stores.local.errors import mapped
@@ -61,15 +62,15 @@ class OpenUpload:
     target: Path
 
     @classmethod
-    def create(cls, key: str, target: Path) -> OpenUpload:
+    def create(cls, key: str, target: Path, rng: random.Random, clock: Clock) -> OpenUpload:
         """Make the files. Raises OSError."""
-        token = uuid.uuid4().hex
+        token = rng.randbytes(16).hex()
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.parent / (TEMPORARY + token)
         draft.touch(exist_ok=False)
         upload_id = f"{token}-{draft.stat().st_ino}"
         upload = cls(key, upload_id, target)
-        header = {"key": key, "upload_id": upload_id, "initiated": time.time()}
+        header = {"key": key, "upload_id": upload_id, "initiated": clock.wall()}
         upload.log.write_text(json.dumps(header) + "\n")
         return upload
 
@@ -143,7 +144,7 @@ class OpenUpload:
             os.close(log)
 
     @contextmanager
-    def finished(self) -> Iterator[Path]:
+    def finished(self, rng: random.Random) -> Iterator[Path]:
         """The file to publish: nobody writes to it, now or later.
 
         Raises:
@@ -156,7 +157,7 @@ class OpenUpload:
                 return
         finally:
             os.close(file)
-        copy = self.draft.with_name(TEMPORARY + uuid.uuid4().hex)
+        copy = self.draft.with_name(TEMPORARY + rng.randbytes(16).hex())
         try:
             shutil.copyfile(self.draft, copy)
             yield copy

@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable
 from typing import Final
 
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.errors import Cancelled, CredentialsExpired, SkyplaneError
 from skyplane_gateway.objects import Credentials
 from skyplane_gateway.stores.base import ObjectStore
-from skyplane_gateway.stores.wrappers.rate_limiter import Clock, Pause
+from skyplane_gateway.stores.wrappers.rate_limiter import Pause
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +42,7 @@ class Renewal:
     Args:
         open_with: opens the store.
         credentials: the first; None for the platform's own identity.
-        clock: monotonic seconds.
-        now: wall time in unix seconds, to compare with `expires_at`.
+        clock: its wall time is compared with `expires_at`.
         pause: waits.
 
     Attributes:
@@ -56,8 +55,7 @@ class Renewal:
         open_with: Opener,
         credentials: Credentials | None,
         *,
-        clock: Clock = time.monotonic,
-        now: Callable[[], float] = time.time,
+        clock: Clock = SYSTEM_CLOCK,
         pause: Pause = threading.Event.wait,
     ) -> None:
         self.store = open_with(credentials)
@@ -65,7 +63,6 @@ class Renewal:
         self._open_with = open_with
         self._credentials = credentials
         self._clock = clock
-        self._now = now
         self._pause = pause
         self._lock = threading.Lock()
         self._retired: list[ObjectStore] = []
@@ -78,7 +75,7 @@ class Renewal:
     def _due_from(self, credentials: Credentials | None) -> float:
         if credentials is None or "expires_at" not in credentials:
             return math.inf
-        now = self._now()
+        now = self._clock.wall()
         return now + _RENEWED_AT * (float(credentials["expires_at"]) - now)
 
     # -- what others may know
@@ -93,7 +90,7 @@ class Renewal:
         """The orchestrator should hand over fresh credentials."""
         if self._credentials is None:
             return False
-        return self._refused_since_s < math.inf or self._now() >= self._due_unix_s
+        return self._refused_since_s < math.inf or self._clock.wall() >= self._due_unix_s
 
     # -- renewing
 
@@ -149,21 +146,21 @@ class Renewal:
             if generation == self.generation:
                 self._refused_generation = generation
                 if self._refused_since_s == math.inf:
-                    self._refused_since_s = self._clock()
+                    self._refused_since_s = self._clock.monotonic()
                     log.warning("the credentials are not good any more: %s", error)
             until_s = min(until_s, self._refused_since_s + self._waits_s)
         while generation == self.generation:
-            if self._clock() >= until_s:
+            if self._clock.monotonic() >= until_s:
                 raise error
             if not self._ask_platform():
-                self._pause(ended, min(_LOOK_S, until_s - self._clock()))
+                self._pause(ended, min(_LOOK_S, until_s - self._clock.monotonic()))
             if ended.is_set():
                 raise Cancelled("the transfer ended while it waited for credentials") from error
 
     def _ask_platform(self) -> bool:
         """Whether the store was opened with the platform's identity of now."""
         with self._lock:
-            now_s = self._clock()
+            now_s = self._clock.monotonic()
             if self._credentials is not None or now_s < self._asked_s + _AGAIN_S:
                 return False
             self._asked_s = now_s

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.errors import Cancelled, Throttled
 from skyplane_gateway.objects import StoreSpec
-
-Clock = Callable[[], float]
 
 #: Waits so many seconds, or until the event is set: then True.
 Pause = Callable[[threading.Event, float], bool]
@@ -68,7 +66,7 @@ class AdaptiveLimiter:
         self,
         limits: Limits | None = None,
         *,
-        clock: Clock = time.monotonic,
+        clock: Clock = SYSTEM_CLOCK,
         pause: Pause = threading.Event.wait,
     ) -> None:
         self._limits = limits or Limits()
@@ -82,8 +80,8 @@ class AdaptiveLimiter:
         self._throttling_until_s = -math.inf
         self._refusing_since_s = math.inf
         self._burst = 0
-        self._grown_at_s = clock()
-        self._window_began_s = clock()
+        self._grown_at_s = clock.monotonic()
+        self._window_began_s = clock.monotonic()
         self._in_window = 0
         self._in_last_window = 0
 
@@ -103,13 +101,13 @@ class AdaptiveLimiter:
     def is_throttling(self) -> bool:
         """The store has refused so shortly ago that requests may still wait for that."""
         with self._room:
-            return self._clock() < self._throttling_until_s
+            return self._clock.monotonic() < self._throttling_until_s
 
     @property
     def refusing_since_s(self) -> float:
         """Since when the store has done nothing but refuse; infinity where it has not."""
         with self._room:
-            is_over = self._clock() >= self._throttling_until_s
+            is_over = self._clock.monotonic() >= self._throttling_until_s
             return math.inf if is_over else self._refusing_since_s
 
     def acquire(self, ended: threading.Event, within_s: float = math.inf) -> Permit:
@@ -119,7 +117,7 @@ class AdaptiveLimiter:
             Cancelled: `ended` was set meanwhile; `wake` makes waiters look.
             Throttled: its turn does not come within so many seconds.
         """
-        until_s = self._clock() + within_s
+        until_s = self._clock.monotonic() + within_s
         with self._room:
             while self._under_way >= self._limits.concurrent and not ended.is_set():
                 self._room.wait()
@@ -127,7 +125,7 @@ class AdaptiveLimiter:
             self._under_way += 1
         try:
             while (left_s := self._until_slot()) > 0:
-                if self._clock() + left_s > until_s:
+                if self._clock.monotonic() + left_s > until_s:
                     raise Throttled(
                         "the store throttles for longer than this request is waited for; try again "
                         "later, or with fewer gateways",
@@ -159,7 +157,7 @@ class AdaptiveLimiter:
         """
         with self._room:
             self._refusing_since_s = math.inf
-            now_s = self._clock()
+            now_s = self._clock.monotonic()
             since_s = min(now_s - self._grown_at_s, _WINDOW_S)
             self._rate = min(self._limits.ceiling, self._rate + self._limits.growth_per_s * since_s)
             self._grown_at_s = now_s
@@ -171,7 +169,7 @@ class AdaptiveLimiter:
         since, so it does not decrease it again.
         """
         with self._room:
-            now_s = self._clock()
+            now_s = self._clock.monotonic()
             is_new = now_s >= self._throttling_until_s
             self._refusing_since_s = now_s if is_new else min(self._refusing_since_s, now_s)
             if retry_after_s is not None:
@@ -190,7 +188,7 @@ class AdaptiveLimiter:
         Slots are not given away ahead, so a rate that grows again helps all who wait.
         """
         with self._room:
-            now_s = self._clock()
+            now_s = self._clock.monotonic()
             slot_s = max(self._next_slot_s, self._closed_until_s)
             if slot_s > now_s:
                 return slot_s - now_s

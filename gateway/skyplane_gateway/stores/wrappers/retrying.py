@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +17,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final, TypeVar
 
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.errors import (
     WAITED_FOR,
     CredentialsExpired,
@@ -45,7 +45,6 @@ from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, read_object
 from skyplane_gateway.stores.wrappers.credential_renewal import Renewal
 from skyplane_gateway.stores.wrappers.rate_limiter import (
     AdaptiveLimiter,
-    Clock,
     Pause,
     Permit,
     limiter_of,
@@ -95,7 +94,7 @@ class LimitedStore:
         spec: what to show as one's own; the store's where not given.
         renewal: holds the store and opens it anew with fresh credentials; where not given,
             it has none that could end.
-        clock: monotonic seconds.
+        clock: measures the time.
         pause: waits.
         rng: jitter of the pauses.
     """
@@ -108,7 +107,7 @@ class LimitedStore:
         spec: StoreSpec | None = None,
         renewal: Renewal | None = None,
         policy: RetryPolicy | None = None,
-        clock: Clock = time.monotonic,
+        clock: Clock = SYSTEM_CLOCK,
         pause: Pause = threading.Event.wait,
         rng: random.Random | None = None,
     ) -> None:
@@ -165,7 +164,7 @@ class LimitedStore:
         """What this thread asks meanwhile waits for a store that throttles, or for
         credentials, no longer than that altogether; then it raises `Throttled` or
         `CredentialsExpired`."""
-        token = _UNTIL_S.set(self._clock() + seconds)
+        token = _UNTIL_S.set(self._clock.monotonic() + seconds)
         try:
             yield
         finally:
@@ -179,7 +178,7 @@ class LimitedStore:
 
     def reopen(self, within_s: float) -> None:
         """After `cancel`, answer again for so long: for what is left to be cleared up."""
-        self._until_s = self._clock() + within_s
+        self._until_s = self._clock.monotonic() + within_s
         self._ended = threading.Event()
 
     def close(self) -> None:
@@ -319,7 +318,7 @@ class LimitedStore:
     def _begin(self) -> StoreCall:
         budget = RetryBudget(
             self._policy,
-            monotonic=self._clock,
+            monotonic=self._clock.monotonic,
             rng=self._rng,
             deadline_s=min(self._until_s, _UNTIL_S.get()),
             throttled_since_s=lambda: self._limiter.refusing_since_s,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -144,7 +145,10 @@ def test_nothing_is_written_while_an_upload_is_completed(
     store: ObjectStore, root: Path, upload_id: str, part: PartInfo
 ) -> None:
     upload = OpenUpload.named("k", upload_id, root / "k")
-    with upload.finished(), pytest.raises(errors.StoreUnavailable, match="being completed"):
+    with (
+        upload.finished(random.Random(1)),
+        pytest.raises(errors.StoreUnavailable, match="being completed"),
+    ):
         write(store, upload_id)
     assert write(store, upload_id) == part
 

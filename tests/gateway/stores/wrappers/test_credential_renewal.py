@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.clock import Clock
 from skyplane_gateway.errors import Cancelled, CredentialsExpired
 from skyplane_gateway.objects import Credentials
 from skyplane_gateway.stores.wrappers.credential_renewal import WAITS_S, Renewal
@@ -38,6 +39,9 @@ class World:
     #: Told at every pause.
     meanwhile: Callable[[], None] = lambda: None
 
+    def __post_init__(self) -> None:
+        self.clock = Clock(lambda: self.now_s, lambda: BEGAN_UNIX_S + self.now_s)
+
     def pause(self, ended: threading.Event, seconds: float) -> bool:
         self.now_s += seconds
         self.meanwhile()
@@ -61,17 +65,16 @@ class World:
         return Renewal(
             self.open,
             given,
-            clock=lambda: self.now_s,
-            now=lambda: BEGAN_UNIX_S + self.now_s,
+            clock=self.clock,
             pause=self.pause,
         )
 
     def store(self, given: Credentials | None) -> LimitedStore:
         made = LimitedStore(
             SimpleNamespace(spec=None),
-            AdaptiveLimiter(clock=lambda: self.now_s, pause=self.pause),
+            AdaptiveLimiter(clock=self.clock, pause=self.pause),
             renewal=self.renewal(given),
-            clock=lambda: self.now_s,
+            clock=self.clock,
             pause=self.pause,
         )
         made.wait_for_credentials()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from skyplane_gateway.clock import Clock
 from skyplane_gateway.errors import Cancelled
 from skyplane_gateway.stores import StoreSpec
 from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter, Limits, limiter_of
@@ -19,8 +20,8 @@ class VirtualTime:
     now_s: float = 0.0
     pauses_s: list[float] = field(default_factory=list)
 
-    def clock(self) -> float:
-        return self.now_s
+    def __post_init__(self) -> None:
+        self.clock = Clock(monotonic=lambda: self.now_s)
 
     def pause(self, ended: threading.Event, seconds: float) -> bool:
         self.pauses_s.append(seconds)

@@ -15,6 +15,7 @@ from botocore.exceptions import ClientError
 
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.clock import Clock
 from skyplane_gateway.objects import IF_ABSENT
 from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.stores import Credentials, ObjectStore, StoreSpec, open_store
@@ -94,9 +95,9 @@ class World:
         store: Any = self
         return LimitedStore(
             store,
-            AdaptiveLimiter(limits, clock=lambda: self.now_s, pause=self.pause),
+            AdaptiveLimiter(limits, clock=Clock(monotonic=lambda: self.now_s), pause=self.pause),
             policy=policy,
-            clock=lambda: self.now_s,
+            clock=Clock(monotonic=lambda: self.now_s),
             pause=self.pause,
             rng=FixedJitter(fraction),
         )
