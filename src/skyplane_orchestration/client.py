@@ -65,7 +65,7 @@ _LOOK_S: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class FleetTimes:
-    """How long gateways live: see DESIGN of leases in docs/explanation/architecture.md.
+    """How long gateways live: see DESIGN of leases in docs/explanation/recovery.md.
 
     Args:
         start_within_s: from provision to the transfer's start, a scheduler's queue included.
