@@ -50,10 +50,23 @@ def connection_fields() -> str:
     )
 
 
+def resource_fields() -> str:
+    """A table of the fields of the Dagster resource."""
+    # Here, because it loads Dagster.
+    from skyplane_orchestration.dagster import SkyplaneResource
+
+    rows = [
+        (f"`{name}`", f"`{field.default!r}`", str(field.description))
+        for name, field in SkyplaneResource.model_fields.items()
+    ]
+    return _table(("field", "default", "meaning"), rows)
+
+
 _PARTS: Final = {
     "command help": command_help,
     "error codes": error_codes,
     "connection fields": connection_fields,
+    "resource fields": resource_fields,
 }
 
 

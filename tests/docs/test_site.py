@@ -1,0 +1,23 @@
+"""The site builds without a warning; mkdocs checks links to generated names as well."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_the_site_builds_without_a_warning(repository: Path, tmp_path: Path) -> None:
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", tmp_path],
+        cwd=repository,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert built.stdout + built.stderr == ""
+    assert "skyplane-orch sweep" in (tmp_path / "reference/cli-options/index.html").read_text()
+    assert "SkyplaneTransferOperator" in (tmp_path / "reference/operators/index.html").read_text()
