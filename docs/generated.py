@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from skyplane_gateway.protocol._state import TRANSITIONS
 from skyplane_orchestration import errors
 from skyplane_orchestration.cli.main import build_parser
 from skyplane_orchestration.errors import SkyplaneError
@@ -62,11 +63,24 @@ def resource_fields() -> str:
     return _table(("field", "default", "meaning"), rows)
 
 
+def wire_states() -> str:
+    """A table of the states of a data connection."""
+    return _table(
+        ("state", "step", "state after"),
+        [
+            (state.value, step.value, after.value)
+            for state, steps in TRANSITIONS.items()
+            for step, after in sorted(steps.items(), key=lambda item: item[0].value)
+        ],
+    )
+
+
 _PARTS: Final = {
     "command help": command_help,
     "error codes": error_codes,
     "connection fields": connection_fields,
     "resource fields": resource_fields,
+    "wire states": wire_states,
 }
 
 

@@ -6,25 +6,9 @@ import re
 from pathlib import Path
 
 from skyplane_gateway.protocol import GoodbyeReason, limits
-from skyplane_gateway.protocol._state import TRANSITIONS
 from skyplane_gateway.protocol.messages import MessageType
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "wire-protocol.md").read_text()
-
-
-def transition_table() -> str:
-    """The table as it must stand in the page; on a failure, put it there."""
-    lines = ["| state | step | state after |", "|---|---|---|"]
-    for state, steps in TRANSITIONS.items():
-        for step, after in sorted(steps.items(), key=lambda item: item[0].value):
-            lines.append(f"| {state.value} | {step.value} | {after.value} |")
-    return "\n".join(lines)
-
-
-def test_transition_table_is_that_of_the_code() -> None:
-    found = re.search(r"<!-- generated .*?-->\n(.*?)\n<!-- end of", PAGE, re.DOTALL)
-    assert found is not None
-    assert found[1] == transition_table()
 
 
 def test_limits_are_those_of_the_code() -> None:
