@@ -41,7 +41,7 @@ from skyplane_orchestration.model.plan import (
     SolverReport,
     TransferPlan,
 )
-from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
+from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 
 RTT_S: Final = 0.170
 WINDOW_BYTES: Final = 256 << 10

@@ -155,7 +155,7 @@ def _check(outcome: Outcome, data: DataSet, site: DemoSite) -> list[str]:
 
 def _end_fleets(site: DemoSite) -> None:
     """End what is left of the site's fleets, after an interruption or a failure."""
-    from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
+    from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 
     if site.run_root.is_dir():
         provisioner = LocalProvisioner(LocalOptions(run_root=site.run_root))

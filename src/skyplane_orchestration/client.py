@@ -124,7 +124,7 @@ class Client(Planning):
     @property
     def provisioner(self) -> Provisioner:
         if self._provisioner is None:
-            from skyplane_orchestration.provision.local.provisioner import LocalProvisioner
+            from skyplane_orchestration.provision.local import LocalProvisioner
 
             self._provisioner = LocalProvisioner()
         return self._provisioner

@@ -18,7 +18,7 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.resume_handle import ResumeHandle
 from skyplane_orchestration.model.status import TransferStatus, empty_status
 from skyplane_orchestration.provision.base import FoundGateway
-from skyplane_orchestration.provision.local.provisioner import LocalProvisioner
+from skyplane_orchestration.provision.local import LocalProvisioner
 
 SEEN = replace(empty_status("ab" * 16, 1), objects=5, copied=3, copied_bytes=300, unfinished=2)
 

@@ -25,7 +25,7 @@ from airflow.utils.session import create_session
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.hooks.settings import Settings
-from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
+from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 
 #: Reserved for documentation (RFC 5737): nothing on this machine can listen there.
 NOWHERE = "203.0.113.1"

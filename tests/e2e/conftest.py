@@ -40,7 +40,7 @@ from skyplane_orchestration.model.plan import (
     TransferPlan,
 )
 from skyplane_orchestration.provision.base import TeardownReport
-from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
+from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.security.authority import FleetSecret
 
 if TYPE_CHECKING:

@@ -257,7 +257,7 @@ ORCHESTRATOR = textwrap.dedent(
     from skyplane_orchestration.model.identity import RunIdentity
     from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.model.plan import TransferPlan
-    from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
+    from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 
     given = json.loads(sys.stdin.read())
     client = Client(

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import Topology
 from skyplane_gateway.identifiers import gateway_uri
 from skyplane_orchestration.errors import GatewayUnreachable
@@ -36,7 +36,7 @@ from skyplane_orchestration.model.plan import (
     TransferPlan,
 )
 from skyplane_orchestration.provision.base import FleetSpec, Provisioner
-from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
+from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 FAKE_GATEWAY = Path(__file__).with_name("fake_gateway.py")
@@ -138,7 +138,7 @@ class LocalHarness:
         )
 
     def provisioner(
-        self, *extra: str, clock: Clock | None = None, **options: Any
+        self, *extra: str, clock: Clock = SYSTEM_CLOCK, **options: Any
     ) -> LocalProvisioner:
         """With `extra` words for every stand-in, and options other than the usual."""
         chosen = replace(self.options, command=(*self.options.command, *extra))

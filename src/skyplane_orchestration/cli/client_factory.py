@@ -25,7 +25,7 @@ def open_client(options: argparse.Namespace, *, run: str = "", grid: str = "ship
     Raises ConfigurationInvalid for an option that cannot be used.
     """
     from skyplane_orchestration.client import Client
-    from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
+    from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 
     return Client(
         identity=RunIdentity(options.deployment, OWNER, run or uuid.uuid4().hex),

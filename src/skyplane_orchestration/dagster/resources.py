@@ -57,7 +57,7 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """
         # Here, so that loading definitions does not load the client and its planner.
         from skyplane_orchestration.client import Client, FleetTimes
-        from skyplane_orchestration.provision.local.provisioner import (
+        from skyplane_orchestration.provision.local import (
             LocalOptions,
             LocalProvisioner,
         )

@@ -87,7 +87,7 @@ class Settings:
         )
 
     def open_provisioner(self) -> Provisioner:
-        from skyplane_orchestration.provision.local.provisioner import (
+        from skyplane_orchestration.provision.local import (
             LocalOptions,
             LocalProvisioner,
         )

@@ -1,4 +1,4 @@
-"""Provisioners: one protocol (`base`), idempotent verbs, tags as the only truth.
+"""Provisioners: one protocol (`base`), idempotent verbs, tags as the only source of truth.
 
-There is one so far: `local`, whose gateways are processes of the machine that asks for them.
+This release has one: `local`, whose gateways are processes on the caller's machine.
 """

@@ -1,8 +1,8 @@
-"""What a provisioner promises, whichever cloud or machine it works on.
+"""The protocol of provisioners.
 
-Every verb is idempotent and works from tags, or what stands for them, never from memory:
-any worker may call any verb at any time, after a crash as well. The conformance suite in
-the tests holds each provisioner to this page.
+Each verb is idempotent and works from tags, or from their equivalent, never from memory. Any
+worker may call any verb at any time, also after a crash. The conformance suite in the tests
+checks each provisioner against this page.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FleetSpec:
-    """What fleet is wanted.
+    """The fleet that `ensure` brings up.
 
     Args:
         key: fleet key, hex (see `identity`); the same key always means the same fleet.
-        generation: which rebuild of this fleet it is; part of the key already.
-        deployment: whose fleet it is; a sweep takes only its own deployment's.
-        plan: how many instances where, and the paths between them.
-        start_within_s: first lease, which covers the wait in a scheduler's queue.
-        lease_s: how long the gateways live unrenewed after that.
-        hard_end_s: life from now, whatever happens.
-        max_gateways_per_region: at most so many, however many are planned; None for the
-            provisioner's own limit.
-        must_exist: bring up only what was made and not torn down since; for a transfer
-            that finds its fleet dead, and must not raise one that somebody took down.
+        generation: number of the rebuild; part of the key.
+        deployment: owner of the fleet; a sweep removes only fleets of its own deployment.
+        plan: instances per region, and the paths between them.
+        start_within_s: first lease; it covers the wait in a scheduler's queue.
+        lease_s: lease after the first renewal.
+        hard_end_s: longest life of the gateways from now.
+        max_gateways_per_region: limit per region; None for the provisioner's own limit.
+        must_exist: only repair an existing fleet. A transfer that has lost its fleet must
+            not bring up a fleet that was torn down.
 
     Raises ConfigurationInvalid for a missing deployment, a key that is not hex, or a time
     that is not positive.
@@ -54,9 +53,9 @@ class FleetSpec:
     def __post_init__(self) -> None:
         if not self.deployment:
             raise ConfigurationInvalid(
-                "a fleet needs a deployment id, else another deployment's sweep may take it"
+                "a fleet needs a deployment id, or another deployment's sweep may remove it"
             )
-        # The key becomes a directory, a tag and the wire's fleet id.
+        # The key is used as a directory, a tag and the fleet id on the wire.
         if not self.key or set(self.key) - set("0123456789abcdef"):
             raise ConfigurationInvalid(f"fleet key {self.key!r} is not lower-case hex")
         for name in ("start_within_s", "lease_s", "hard_end_s"):
@@ -68,7 +67,7 @@ class FleetSpec:
 
 @dataclass(frozen=True, slots=True)
 class FoundGateway:
-    """A gateway that exists, whether or not anybody recorded it.
+    """A gateway that exists, with or without a record.
 
     Args:
         node: `region tag/index`.
@@ -81,11 +80,11 @@ class FoundGateway:
 
 @dataclass(frozen=True, slots=True)
 class TeardownReport:
-    """What a teardown did.
+    """The result of a teardown.
 
     Args:
-        stopped: the gateways that were still there.
-        log_tails: node -> the end of its log, as far as it could be had.
+        stopped: the gateways that still ran.
+        log_tails: node -> the end of its log, if it could be read.
     """
 
     stopped: tuple[str, ...]
@@ -93,66 +92,61 @@ class TeardownReport:
 
 
 class Provisioner(Protocol):
-    """Brings gateways up and takes them down."""
+    """Starts and ends the gateways of fleets."""
 
     @property
     def name(self) -> str:
         """Short name, recorded in the fleet: `local`, `aws`, ..."""
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
-        """The fleet of `spec.key`, up and connected; the same one however often it is called.
+        """Bring up the fleet of `spec.key`; repeated and concurrent calls give one fleet.
 
-        Gateways that live and answer are adopted and their lease begins anew, missing ones
-        are started, those that hang or are no longer wanted are replaced or stopped. Two
-        concurrent calls give one fleet.
+        Gateways that run and respond are adopted, and their lease starts again. Missing
+        gateways are started. Gateways that do not respond are replaced, and superfluous ones
+        are ended.
 
-        A failure, an interruption included, undoes itself before it is raised: what this
-        call has started is gone. Gateways that were there before stay, since a transfer may
-        run on them.
+        After a failure or an interruption, the gateways that this call has started are
+        gone. Gateways that ran before stay, since a transfer may use them.
 
         Raises:
-            ProvisionFailed: it did not come up; the message says which gateway and has the
-                end of its log.
-            ConfigurationInvalid: the request or the options cannot be met as they are.
-            ForeignHost: the fleet exists where this process cannot reach it.
-            NotAuthorised: the fleet exists under another fleet secret; left untouched.
-            FleetLost: there is none, and `must_exist`.
-            TeardownIncomplete: undoing failed; says what is left.
+            ProvisionFailed: a gateway did not come up; the message has the end of its log.
+            ConfigurationInvalid: the request or the options are not possible.
+            ForeignHost: this process cannot reach the fleet.
+            NotAuthorised: the fleet has another fleet secret; it is left as it is.
+            FleetLost: the fleet does not exist, and `must_exist` is set.
+            TeardownIncomplete: a started gateway cannot be ended.
         """
 
     def find(self, fleet_key: str) -> tuple[FoundGateway, ...]:
-        """The fleet's gateways that exist now, sorted by node; recorded or not."""
+        """The fleet's existing gateways, sorted by node."""
 
     def recorded(self, fleet_key: str) -> Fleet | None:
-        """What `ensure` returned last for a fleet that this process can reach.
+        """The last result of `ensure` for a fleet that this process can reach.
 
-        None where there is no record of it; its gateways may exist all the same.
+        None if there is no record; gateways may exist nevertheless.
         """
 
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
-        """End the fleet's gateways and remove all traces; the nodes that still ran.
+        """End the fleet's gateways and delete all its files; the nodes that still ran.
 
-        Idempotent, and silent when there is nothing.
-
-        Raises TeardownIncomplete naming what is left.
+        A fleet that does not exist is not an error. Raises TeardownIncomplete.
         """
 
     def log_tails(self, fleet_key: str, max_bytes: int = 65536) -> Mapping[str, str]:
-        """Node -> end of its log, for gateways whose log can be had without their help.
+        """Node -> end of its log, for logs that can be read without the gateway.
 
-        Complements the control API's `log_tail`, which only a living gateway answers.
+        Only a running gateway answers the control API's `log_tail`.
         """
 
     def check_host(self, fleet: Fleet) -> None:
-        """Raises ForeignHost when this process cannot reach the fleet from where it runs."""
+        """Raise ForeignHost if this process cannot reach the fleet."""
 
     def sweep(
         self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
     ) -> SweepReport:
-        """Remove the deployment's fleets that nobody will come back for.
+        """Remove the deployment's abandoned fleets.
 
-        Those are fleets past their hard end, fleets without a living gateway, and those
-        made more than `older_than_s` ago, where that is given. A fleet that somebody is
-        working on at this moment is kept. One failure does not stop the rest: see
-        `SweepReport.left`.
+        These are past their hard end, have no running gateway, or are older than
+        `older_than_s`. A locked fleet is kept. After a failure the sweep continues:
+        `SweepReport.left` names the rest.
         """

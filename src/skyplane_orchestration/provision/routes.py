@@ -1,19 +1,20 @@
-"""From a plan of regions to routes of gateways.
+"""Routes of gateways from a plan of regions.
 
-A plan says: 12 Gbit/s from A over B to C, three instances in A, two in B and C. On the wire
-a route is one gateway after another. The flow of a path is laid along a line of length one;
-every region cuts the line into equal pieces, one for each of its instances, and the pieces
-between the cuts of all regions are the routes. So every instance of a region carries the
-same part of the path, and a path takes as many routes as its largest region has instances
-when the counts divide each other, and fewer than the sum of the counts when they do not.
+A plan says: 12 Gbit/s from A over B to C, three instances in A, two in B and C. A route on the
+wire is a sequence of gateways. The flow of a path is a line of length 1. Each region cuts the
+line into equal pieces, one per instance. The pieces between the cuts of all regions are the
+routes. So each instance of a region carries the same share of the path. The number of routes is
+at least the largest instance count, and less than the sum of the counts.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 from skyplane_gateway.config import MAX_CONNECTIONS, Route
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -28,9 +29,9 @@ def node_names(
     """Region tag -> names of its gateways, `region tag/index`, for all regions on a path.
 
     Args:
-        max_gateways_per_region: at most so many; None for as many as planned.
+        max_gateways_per_region: limit; None for as many as planned.
 
-    Raises ConfigurationInvalid when a path leads through a region without instances.
+    Raises ConfigurationInvalid if a path has a region without instances.
     """
     nodes: dict[str, tuple[str, ...]] = {}
     for region in dict.fromkeys(region for path in plan.paths for region in path.regions):
@@ -47,30 +48,25 @@ def build_routes(
 ) -> tuple[Route, ...]:
     """The routes of a fleet, numbered from 0; their shares add up to the plan's throughput.
 
-    Connections of a hop are the route's part of the connections that the plan has on the
-    edge, scaled down where fewer gateways run than were planned, at least 1 and at most 64.
+    The connections of a hop are the route's share of the edge's planned connections, from 1
+    to 64. They are fewer if fewer gateways run than planned.
 
     Args:
-        plan: with at least one path; a path of one region gives routes of one node.
+        plan: has at least one path; a path of one region gives routes of one node.
         nodes_by_region: region tag -> gateways there, at most as many as planned.
 
-    Raises ConfigurationInvalid when regions, paths and edges do not fit together.
+    Raises ConfigurationInvalid if regions, paths and edges do not fit together.
     """
     edges = {(edge.src, edge.dst): edge for edge in plan.edges}
     routes: list[Route] = []
     for path in plan.paths:
-        for nodes, part in _pieces(path, nodes_by_region):
-            routes.append(
-                Route(
-                    number=len(routes),
-                    nodes=nodes,
-                    connections=tuple(
-                        _connections(plan, _edge_of(edges, hop), path, part, nodes_by_region)
-                        for hop in zip(path.regions, path.regions[1:], strict=False)
-                    ),
-                    share_gbps=path.flow_gbps * float(part),
-                )
+        for nodes, share in _pieces(path, nodes_by_region):
+            connections = tuple(
+                _connections(plan, _edge_of(edges, hop), path, share, nodes_by_region)
+                for hop in itertools.pairwise(path.regions)
             )
+            share_gbps = path.flow_gbps * float(share)
+            routes.append(Route(len(routes), nodes, connections, share_gbps))
     used = {node for route in routes for node in route.nodes}
     idle = [node for nodes in nodes_by_region.values() for node in nodes if node not in used]
     if idle:
@@ -78,8 +74,14 @@ def build_routes(
     return tuple(routes)
 
 
+def route_document(route: Route) -> dict[str, Any]:
+    """A route as JSON data, as a fleet document holds it."""
+    document: dict[str, Any] = json.loads(json.dumps(asdict(route)))
+    return document
+
+
 def neighbours(routes: Sequence[Route]) -> dict[str, frozenset[str]]:
-    """Node -> the nodes that it has connections with, for every node of the routes."""
+    """Node -> the nodes that it has connections with, for all nodes of the routes."""
     found: dict[str, set[str]] = {node: set() for route in routes for node in route.nodes}
     for route in routes:
         for one, other in itertools.pairwise(route.nodes):
@@ -89,7 +91,7 @@ def neighbours(routes: Sequence[Route]) -> dict[str, frozenset[str]]:
 
 
 def connections_of(routes: Sequence[Route]) -> dict[str, int]:
-    """Node -> data connections with all of its neighbours, for every node of the routes."""
+    """Node -> number of its data connections, for all nodes of the routes."""
     found = {node: 0 for route in routes for node in route.nodes}
     for route in routes:
         for hop, count in zip(itertools.pairwise(route.nodes), route.connections, strict=True):
@@ -101,11 +103,11 @@ def connections_of(routes: Sequence[Route]) -> dict[str, int]:
 def _pieces(
     path: PlanPath, nodes_by_region: Mapping[str, Sequence[str]]
 ) -> list[tuple[tuple[str, ...], Fraction]]:
-    """The path's routes as (nodes, part of the path's flow)."""
+    """The path's routes as (nodes, share of the path's flow)."""
     groups = [nodes_by_region.get(region, ()) for region in path.regions]
     for region, group in zip(path.regions, groups, strict=True):
         if not group:
-            raise ConfigurationInvalid(f"a path leads through {region}, which has no gateway")
+            raise ConfigurationInvalid(f"the plan has a path over {region}, which has no gateway")
     cuts = sorted({Fraction(k, len(group)) for group in groups for k in range(len(group))})
     ends = [*cuts[1:], _WHOLE]
     return [
@@ -118,17 +120,17 @@ def _connections(
     plan: TransferPlan,
     edge: PlanEdge,
     path: PlanPath,
-    part: Fraction,
+    share: Fraction,
     nodes_by_region: Mapping[str, Sequence[str]],
 ) -> int:
-    of_edge = path.flow_gbps * float(part) / edge.flow_gbps if edge.flow_gbps > 0 else 1.0
-    # Fewer gateways than planned must not carry the connections of all: one instance
-    # gains nothing beyond its 64, and shares its memory between them.
+    share_of_edge = path.flow_gbps * float(share) / edge.flow_gbps if edge.flow_gbps > 0 else 1.0
+    # With fewer gateways than planned, connections are fewer too: one instance gains nothing
+    # beyond 64, and its connections share its memory.
     running = min(
         len(nodes_by_region[region]) / _planned_count(plan, region)
         for region in (edge.src, edge.dst)
     )
-    wanted = round(edge.connections * of_edge * min(1.0, running))
+    wanted = round(edge.connections * share_of_edge * min(1.0, running))
     return max(1, min(wanted, MAX_CONNECTIONS))
 
 
@@ -136,7 +138,7 @@ def _edge_of(edges: Mapping[tuple[str, str], PlanEdge], hop: tuple[str, str]) ->
     edge = edges.get(hop)
     if edge is None:
         raise ConfigurationInvalid(
-            f"a path takes {hop[0]} -> {hop[1]}, which is no edge of the plan"
+            f"the plan has a path over {hop[0]} -> {hop[1]}, which is not one of its edges"
         )
     return edge
 
@@ -145,7 +147,6 @@ def _planned_count(plan: TransferPlan, region: str) -> int:
     group = plan.instances.get(region)
     if group is None or group.count < 1:
         raise ConfigurationInvalid(
-            f"a path of the plan leads through {region}, where it has no instance;"
-            " make the plan again"
+            f"the plan has a path over {region}, but no instance there; make the plan again"
         )
     return group.count

@@ -19,7 +19,7 @@ from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
-from skyplane_orchestration.provision.local.provisioner import LocalOptions, LocalProvisioner
+from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.transfer.control import SubmittedTransfer
 

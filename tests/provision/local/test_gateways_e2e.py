@@ -16,7 +16,7 @@ import pytest
 
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.errors import GatewayUnreachable, NotAuthorised, ProvisionFailed
-from skyplane_orchestration.provision.local.provisioner import LocalProvisioner
+from skyplane_orchestration.provision.local import LocalProvisioner
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.clock import Clock
-from skyplane_orchestration.provision.local import processes
+from skyplane_orchestration.provision.local import hosts, processes
 
 RunIdle = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -99,7 +99,7 @@ def test_a_number_that_was_given_to_another_process_is_not_signalled(
 
 
 def test_the_host_is_named_with_its_boot() -> None:
-    machine, _, boot = processes.host_identity().rpartition("/")
+    machine, _, boot = hosts.host_identity().rpartition("/")
     assert machine
     assert len(boot) == 36
-    assert processes.host_identity() == f"{machine}/{boot}"
+    assert hosts.host_identity() == f"{machine}/{boot}"

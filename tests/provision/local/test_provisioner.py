@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.manual_clock import ManualClock
 
 from skyplane_gateway.clock import Clock
 from skyplane_gateway.config import GatewayConfig, Topology
@@ -31,13 +32,9 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.provision.local import processes
-from skyplane_orchestration.provision.local.bring_up import ControlSession
-from skyplane_orchestration.provision.local.provisioner import (
-    LocalOptions,
-    LocalProvisioner,
-    loopback_address,
-)
+from skyplane_orchestration.provision.control_sessions import ControlSession
+from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner, hosts
+from skyplane_orchestration.provision.local.options import loopback_address
 from skyplane_orchestration.provision.local.run_directory import (
     FleetDirectory,
     default_run_root,
@@ -59,19 +56,6 @@ def environment(gateway_pid: str) -> dict[str, str]:
     raw = Path(f"/proc/{gateway_pid}/environ").read_bytes().decode()
     pairs = (entry.partition("=") for entry in raw.split("\0") if entry)
     return {name: value for name, _, value in pairs}
-
-
-class SteppingClock:
-    """Monotonic time that passes only while somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
-
-    def clock(self) -> Clock:
-        return Clock(monotonic=lambda: self.now_s, sleep=self.sleep)
 
 
 class Silent:
@@ -373,10 +357,10 @@ def test_a_fleet_of_another_secret_is_left_alone(local: LocalHarness) -> None:
 def test_waiting_for_another_worker_has_an_end(local: LocalHarness) -> None:
     spec = local.spec()
     local.run_root.mkdir()
-    steps = SteppingClock()
+    steps = ManualClock(0.0)
     directory = FleetDirectory(local.run_root / spec.key)
-    with directory.locked(create=True, patience_s=0.0, clock=Clock()):
-        provisioner = local.provisioner(clock=steps.clock())
+    with directory.locked(create=True, timeout_s=0.0, clock=Clock()):
+        provisioner = local.provisioner(clock=steps.clock)
         with pytest.raises(ProvisionFailed, match="another process is working on"):
             provisioner.ensure(spec, local.authority(spec))
         with pytest.raises(TeardownIncomplete, match="another process is working on"):
@@ -468,7 +452,7 @@ def test_another_host_is_refused_with_the_way_out(
 ) -> None:
     fleet = ensure(local)
     local.provisioner().check_host(fleet)
-    monkeypatch.setattr(processes, "host_identity", lambda: "worker-2/0b00")
+    monkeypatch.setattr(hosts, "host_identity", lambda: "worker-2/0b00")
     with pytest.raises(ForeignHost, match=r"SkyplaneTransferOperator\(fleet=None\).*cp") as caught:
         local.provisioner().check_host(fleet)
     assert caught.value.is_permanent
@@ -490,8 +474,8 @@ def test_after_a_restart_of_the_machine_the_fleet_is_made_anew(
     local: LocalHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = ensure(local)
-    name, _, _ = processes.host_identity().rpartition("/")
-    monkeypatch.setattr(processes, "host_identity", lambda: f"{name}/another-boot")
+    name, _, _ = hosts.host_identity().rpartition("/")
+    monkeypatch.setattr(hosts, "host_identity", lambda: f"{name}/another-boot")
     with pytest.raises(ForeignHost, match="another-boot"):
         local.provisioner().check_host(first)
     second = ensure(local)
@@ -536,7 +520,7 @@ def test_a_run_root_that_others_can_read_is_closed(local: LocalHarness) -> None:
 
 def test_a_run_root_that_cannot_be_made_is_named(local: LocalHarness) -> None:
     local.run_root.write_text("")
-    with pytest.raises(ConfigurationInvalid, match="cannot be made"):
+    with pytest.raises(ConfigurationInvalid, match="cannot be created"):
         ensure(local)
 
 

@@ -146,7 +146,7 @@ def _solver(options: argparse.Namespace) -> Check:
 
 
 def _loopback() -> Check:
-    from skyplane_orchestration.provision.local.provisioner import loopback_address
+    from skyplane_orchestration.provision.local.options import loopback_address
 
     address = loopback_address("local:this-machine")
     try:

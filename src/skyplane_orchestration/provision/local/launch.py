@@ -1,7 +1,7 @@
-"""Starting a gateway as a process that outlives whoever started it.
+"""Starts a gateway as a process that outlives its parent.
 
-Airflow kills a task's process group and waits for its open pipes, so a gateway gets its
-own session, no inherited descriptor and no inherited environment.
+Airflow kills a task's process group and waits for its open pipes. So a gateway gets its own
+session, and inherits no file descriptor and no environment.
 """
 
 from __future__ import annotations
@@ -12,17 +12,28 @@ import site
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_gateway.config import files_needed
+from skyplane_gateway.config import GatewayConfig, files_needed
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.provision.local.run_directory import GatewayFiles
+from skyplane_orchestration.provision.base import FleetSpec
+from skyplane_orchestration.provision.local.run_directory import (
+    GatewayFiles,
+    write_document,
+    write_private,
+)
 
-#: What any process needs to run at all, or to be measured while it does.
+if TYPE_CHECKING:
+    from skyplane_orchestration.security.authority import Authority
+
+#: Certificates expire a little after their gateways, so that logs can be read at the end.
+_VALIDITY_MARGIN_S: Final = 300.0
+
+#: Variables that every process needs, or that coverage needs.
 _PASSED_TO_ALL: Final = frozenset({"PATH", "LANG", "TZ", "VIRTUAL_ENV"})
 _PREFIXES_PASSED_TO_ALL: Final = ("LC_", "COVERAGE_")
 
-#: What reaches an object store from inside a company: trust and proxies, not credentials.
+#: Variables for access to stores: trusted certificates and proxies, no credentials.
 _PASSED_TO_ENDS: Final = frozenset(
     {
         "SSL_CERT_FILE",
@@ -42,14 +53,14 @@ _PASSED_TO_ENDS: Final = frozenset(
 def gateway_environment(
     environment: Mapping[str, str], directory: Path, *, is_end: bool
 ) -> dict[str, str]:
-    """What a gateway sees of the environment of whoever starts it.
+    """The environment of a gateway.
 
-    The home directory is the gateway's own: a cloud's SDK looks for profiles and tokens
-    there, and a gateway must use only what it is handed over the control API.
+    The home directory is the gateway's own, since SDKs look for profiles and tokens there. A
+    gateway uses only the credentials that it gets over the control API.
 
     Args:
         environment: of the starting process.
-        is_end: it is a source or a sink and talks to object stores.
+        is_end: the gateway is a source or a sink and talks to object stores.
     """
     allowed = _PASSED_TO_ALL | _PASSED_TO_ENDS if is_end else _PASSED_TO_ALL
     scrubbed = {
@@ -59,22 +70,22 @@ def gateway_environment(
     }
     search = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if search:
-        # A relative entry would mean another place in the gateway's working directory.
+        # The gateway has another working directory, so entries must be absolute.
         scrubbed["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in search)
     scrubbed["HOME"] = str(directory)
-    # Without it packages installed with `pip --user` would be looked for in the new home.
+    # Python would look for packages of `pip --user` in the new home.
     scrubbed["PYTHONUSERBASE"] = site.getuserbase()
     return scrubbed
 
 
 def require_open_files(connections: int, store_threads: int) -> None:
-    """See that a gateway will be able to open what it needs; it raises its own soft limit.
+    """Check the hard limit of open files; a gateway raises its own soft limit.
 
     Args:
         connections: data connections of the gateway that has most.
-        store_threads: requests to stores at the same time.
+        store_threads: concurrent requests to stores.
 
-    Raises ConfigurationInvalid when the hard limit of this process is lower.
+    Raises ConfigurationInvalid if the limit is too low.
     """
     needed = files_needed(connections, store_threads)
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -87,24 +98,53 @@ def require_open_files(connections: int, store_threads: int) -> None:
         )
 
 
-def start(
+def write_files(
     files: GatewayFiles,
+    spec: FleetSpec,
+    authority: Authority,
     *,
-    fleet_key: str,
-    prefix: Sequence[str],
-    command: Sequence[str],
-    is_end: bool,
+    node: str,
+    address: str,
+    peers: frozenset[str],
+    hard_end_unix_s: float,
+    now_unix_s: float,
+    settings: Mapping[str, Any],
+) -> None:
+    """Write certificate, key and configuration of a gateway to its empty directory."""
+    files.make_empty()
+    remaining_s = hard_end_unix_s - now_unix_s
+    issued = authority.issue(authority.expected_uri(node), remaining_s + _VALIDITY_MARGIN_S)
+    write_private(files.certificate_path, issued.certificate_pem + issued.private_key_pem)
+    write_private(
+        files.authority_path, authority.ca_certificate_pem(hard_end_unix_s + _VALIDITY_MARGIN_S)
+    )
+    config = GatewayConfig(
+        node=node,
+        fleet_key=spec.key,
+        control_host=address,
+        data_host=address,
+        directory=str(files.directory),
+        hello_keys_hex={peer: authority.hello_key(node, peer).hex() for peer in sorted(peers)},
+        start_within_s=spec.start_within_s,
+        lease_s=spec.lease_s,
+        hard_end_s=remaining_s,
+        **settings,
+    )
+    write_document(files.config_path, config.to_dict())
+
+
+def start(
+    files: GatewayFiles, *, fleet_key: str, command_line: Sequence[str], is_end: bool
 ) -> subprocess.Popen[bytes]:
-    """Start the gateway whose files are in place; returns at once.
+    """Start the gateway whose files are written; returns at once.
 
-    With `--detach` the process returned only forks: it exits 0, and nobody has to reap the
-    gateway itself.
+    With `--detach` the returned process only forks and exits with 0. The gateway is not its
+    parent's child, so nothing has to wait for it.
 
-    Raises OSError when the program cannot be run.
+    Raises OSError if the program cannot be run.
     """
     argv = [
-        *prefix,
-        *command,
+        *command_line,
         "--config",
         str(files.config_path),
         "--fleet",

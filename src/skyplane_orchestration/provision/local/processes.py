@@ -1,7 +1,7 @@
 """Gateway processes of this machine, found by their command line.
 
-The kernel's list of processes is to the local provisioner what tags are to a cloud's: it
-is complete and true even when the one who started them died before writing anything down.
+The kernel's list of processes stands for a cloud's tags: it is complete even if the process
+that started the gateways died before it wrote a record.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from skyplane_gateway.clock import Clock
+from skyplane_orchestration.provision.local.run_directory import node_of
 
 _PROC: Final = Path("/proc")
 _POLL_S: Final = 0.02
-#: Most listings of one scan: on a machine that forks without pause it must end, too.
-_LISTINGS: Final = 5
+#: Limit for one scan on a machine that forks all the time.
+_MAX_LISTINGS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayProcess:
-    """A process that runs, or starts, one gateway.
+    """A process that runs or starts one gateway.
 
     Args:
         directory: the gateway's private directory.
-        owner: user id that it runs under.
+        owner: user id of the process.
     """
 
     pid: int
@@ -37,21 +37,29 @@ class GatewayProcess:
     directory: Path
     owner: int
 
+    @property
+    def node(self) -> str:
+        return node_of(self.directory)
+
+
+def names_of(processes: Iterable[GatewayProcess]) -> str:
+    """Nodes and process ids, for messages."""
+    return ", ".join(f"{process.node} (pid {process.pid})" for process in processes)
+
 
 def scan(run_root: Path, fleet_key: str) -> tuple[GatewayProcess, ...]:
     """The gateway processes of one fleet below `run_root`, sorted by process id.
 
-    A process belongs to it when its command line has `--fleet <key>` as well as a
-    `--config` in the fleet's directory, and when it runs under the user who owns that
-    directory: anybody may write these words, and nobody can end another user's process.
-    Zombies have no command line and do not count.
+    A process belongs to the fleet if its command line has `--fleet <key>` and a `--config`
+    in the fleet's directory, and if its user owns that directory, since any user can write
+    such a command line. Zombies have no command line and do not count.
     """
     owner = _owner_of(run_root, fleet_key)
     found: list[GatewayProcess] = []
     seen: set[int] = set()
-    # A process that forks and ends between the listing and the reading of its command
-    # line would be missed along with its child: the next listing has the child.
-    for _ in range(_LISTINGS):
+    # A process may fork and end before its command line is read. The next listing has its
+    # child.
+    for _ in range(_MAX_LISTINGS):
         listed = {int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()}
         if listed <= seen:
             break
@@ -73,35 +81,31 @@ def stop(
     kill_grace_s: float,
     clock: Clock,
 ) -> tuple[GatewayProcess, ...]:
-    """End whatever `find` finds: SIGTERM, then SIGKILL; what is still there afterwards.
+    """End the processes that `find` returns, with SIGTERM, then SIGKILL.
 
-    `find` is asked again and again, so that a process that forks meanwhile is not missed.
+    `find` is called in each poll, so that forked processes are ended too.
+
+    Returns the processes that still run.
     """
-    asked: set[int] = set()
+    signalled: set[int] = set()
     deadline = clock.monotonic() + term_grace_s
-    while (living := tuple(find())) and clock.monotonic() < deadline:
-        for process in living:
-            if process.pid not in asked:
+    while (running := tuple(find())) and clock.monotonic() < deadline:
+        for process in running:
+            if process.pid not in signalled:
                 _send(process, signal.SIGTERM)
-                asked.add(process.pid)
+                signalled.add(process.pid)
         clock.sleep(_POLL_S)
     deadline = clock.monotonic() + kill_grace_s
-    while living and clock.monotonic() < deadline:
-        for process in living:
+    while running and clock.monotonic() < deadline:
+        for process in running:
             _send(process, signal.SIGKILL)
         clock.sleep(_POLL_S)
-        living = tuple(find())
-    return living
-
-
-def host_identity() -> str:
-    """`host name/boot id`: another value means that processes of then are out of reach."""
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return f"{socket.gethostname()}/{boot_id}"
+        running = tuple(find())
+    return running
 
 
 def _owner_of(run_root: Path, fleet_key: str) -> int:
-    """Who owns the fleet's directory; where there is none, who would."""
+    """The owner of the fleet's directory, or of the run directory if the fleet has none."""
     for place in (run_root / fleet_key, run_root):
         with contextlib.suppress(FileNotFoundError):
             return place.stat().st_uid
@@ -113,7 +117,7 @@ def _read(pid: int) -> GatewayProcess | None:
     try:
         raw, owner = (entry / "cmdline").read_bytes(), entry.stat().st_uid
     except OSError:
-        return None  # It ended between the listing and the reading, or it is not ours to see.
+        return None  # The process has ended, or belongs to another user.
     words = [os.fsdecode(word) for word in raw.split(b"\0")]
     fleet_key, config = _value(words, "--fleet"), _value(words, "--config")
     if not fleet_key or not config:
@@ -127,7 +131,7 @@ def _value(words: list[str], option: str) -> str:
 
 
 def _send(process: GatewayProcess, number: signal.Signals) -> None:
-    # Its number may belong to another process by now: look once more before the signal.
+    # The process id may have been reused.
     if _read(process.pid) == process:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process.pid, number)

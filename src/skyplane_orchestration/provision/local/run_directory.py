@@ -1,17 +1,17 @@
-"""Where local fleets keep their files: one directory per fleet, one in it per gateway.
+"""Files of local fleets: one directory per fleet, with one directory per gateway.
 
-    <run root>/<fleet key>/fleet-meta.json         whose fleet, on which host, until when
-                           topology.json           what the gateways were told last
-                           fleet.json              the fleet's document, once it is up
+    <run root>/<fleet key>/fleet-meta.json         deployment, host and hard end
+                           topology.json           the topology that was sent last
+                           fleet.json              the fleet document of a running fleet
                            <node, quoted>/         private to one gateway (mode 0700)
                                config.json         its configuration (0600)
                                gateway.pem         its certificate and key (0600)
-                               authority.pem       the fleet's authority
+                               authority.pem       certificate of the fleet's authority
                                gateway.log         its output
                                ready.json          its ports and process id, once it listens
 
-The fleet's directory is also its lock: whoever changes a fleet holds a flock on it, which
-the kernel releases when the holder dies.
+The fleet's directory is also its lock: a process that changes a fleet holds a flock on it.
+The kernel releases the lock when the process ends.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _POLL_S: Final = 0.05
 
 
 class DirectoryBusy(SkyplaneError):
-    """Another process is working on this fleet; internal to the local provisioner."""
+    """Another process holds the lock of this fleet; internal to the local provisioner."""
 
     code = "directory-busy"
 
 
 @dataclass(frozen=True, slots=True)
 class FleetMeta:
-    """What stands in for the tags of a cloud.
+    """The record of a fleet; it stands for a cloud's tags.
 
     Args:
-        host: see `processes.host_identity`.
+        host: see `hosts.host_identity`.
     """
 
     deployment: str
@@ -66,7 +66,7 @@ class GatewayFiles:
 
     @property
     def node(self) -> str:
-        return unquote(self.directory.name)
+        return node_of(self.directory)
 
     @property
     def config_path(self) -> Path:
@@ -85,7 +85,7 @@ class GatewayFiles:
         return self.directory / "gateway.log"
 
     def make_empty(self) -> None:
-        """An empty directory, whatever was there before."""
+        """Make the directory, without the files of an earlier gateway."""
         remove_tree(self.directory)
         self.directory.mkdir(mode=0o700)
 
@@ -94,14 +94,14 @@ class GatewayFiles:
         return None if document is None else GatewayConfig.from_dict(document)
 
     def read_ports(self) -> tuple[int, int, int] | None:
-        """(control port, data port, process id), or None while it does not listen."""
+        """(control port, data port, process id); None until the gateway listens."""
         ready = read_document(self.directory / "ready.json")
         if ready is None:
             return None
         return int(ready["control_port"]), int(ready["data_port"]), int(ready["pid"])
 
     def log_tail(self, max_bytes: int) -> str:
-        """The end of its log; empty where there is none."""
+        """The end of its log; empty if there is none."""
         try:
             with self.log_path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -111,8 +111,13 @@ class GatewayFiles:
             return ""
 
 
+def node_of(directory: Path) -> str:
+    """The node of a gateway's directory."""
+    return unquote(directory.name)
+
+
 class FleetDirectory:
-    """The directory of one fleet; it need not exist."""
+    """The directory of one fleet; it may not exist."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -125,7 +130,7 @@ class FleetDirectory:
         return GatewayFiles(self.path / quote(node, safe=":"))
 
     def gateways(self) -> tuple[GatewayFiles, ...]:
-        """What has a directory here, sorted by name."""
+        """All gateways that have a directory, sorted by name."""
         try:
             return tuple(
                 GatewayFiles(entry) for entry in sorted(self.path.iterdir()) if entry.is_dir()
@@ -134,17 +139,17 @@ class FleetDirectory:
             return ()
 
     @contextlib.contextmanager
-    def locked(self, *, create: bool, patience_s: float, clock: Clock) -> Iterator[None]:
+    def locked(self, *, create: bool, timeout_s: float, clock: Clock) -> Iterator[None]:
         """Hold the fleet's lock.
 
         Args:
-            create: make the directory when it is missing.
-            patience_s: how long to wait for another holder.
+            create: make a missing directory.
+            timeout_s: longest wait for another process.
 
-        Raises DirectoryBusy when another process holds it for longer, FileNotFoundError
-        when there is no directory and none is to be made.
+        Raises DirectoryBusy after the timeout, FileNotFoundError for a missing directory
+        without `create`.
         """
-        deadline = clock.monotonic() + patience_s
+        deadline = clock.monotonic() + timeout_s
         while True:
             if create:
                 self.path.mkdir(mode=0o700, exist_ok=True)
@@ -168,8 +173,7 @@ class FleetDirectory:
             return None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A teardown that held the lock has removed the directory: what we have locked
-            # is no longer the one that others will find here.
+            # If a teardown has removed the directory, this lock is on the deleted one.
             current = self.path.stat().st_ino == os.fstat(descriptor).st_ino
         except (BlockingIOError, FileNotFoundError):
             current = False
@@ -178,7 +182,7 @@ class FleetDirectory:
         return descriptor if current else None
 
     def read_meta(self) -> FleetMeta | None:
-        """None where there is no record, or one that another release has written."""
+        """The record; None if there is none, or if another release wrote it."""
         try:
             return FleetMeta(**(read_document(self.path / "fleet-meta.json") or {}))
         except TypeError:
@@ -200,7 +204,7 @@ class FleetDirectory:
         write_document(self.path / "fleet.json", document)
 
     def clear(self) -> None:
-        """Remove the content, not the directory."""
+        """Delete the content, but not the directory."""
         for entry in self.path.iterdir():
             if entry.is_dir():
                 remove_tree(entry)
@@ -218,16 +222,16 @@ class RunRoot:
         self.path = path
 
     def prepare(self) -> None:
-        """Make it, or make sure that nobody else can have put anything into it.
+        """Make the directory, or check that it is private to this user.
 
-        Raises ConfigurationInvalid when it is a symbolic link or another user's.
+        Raises ConfigurationInvalid for a symbolic link or another user's directory.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = self.path.lstat()
         except OSError as error:
             raise ConfigurationInvalid(
-                f"the run directory {self.path} cannot be made: {error.strerror};"
+                f"the run directory {self.path} cannot be created: {error.strerror};"
                 " choose another run_root"
             ) from error
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
@@ -261,7 +265,7 @@ def default_run_root() -> Path:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only this user can read, whole or not at all."""
+    """Write a file, with mode 0600, atomically."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -274,7 +278,7 @@ def write_document(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def read_document(path: Path) -> dict[str, Any] | None:
-    """A JSON object, or None where there is none or not a whole one yet."""
+    """A JSON object; None for a missing or incomplete file."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -283,7 +287,7 @@ def read_document(path: Path) -> dict[str, Any] | None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory; a gateway that ends at the same time removes its own files too."""
+    """Delete a directory, although an ending gateway deletes its own files concurrently."""
     shutil.rmtree(path, ignore_errors=True)
     if path.exists():
         shutil.rmtree(path)

@@ -1,0 +1,114 @@
+"""Options of the local provisioner."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from skyplane_gateway.config import GatewayConfig
+from skyplane_orchestration.errors import ConfigurationInvalid
+
+#: Fields of a gateway's configuration that the provisioner sets; users may set the others.
+_OWN_SETTINGS: Final = frozenset(
+    {
+        "node",
+        "fleet_key",
+        "control_host",
+        "data_host",
+        "directory",
+        "hello_keys_hex",
+        "control_port",
+        "data_port",
+        "start_within_s",
+        "lease_s",
+        "hard_end_s",
+    }
+)
+
+#: Required fields of a gateway's configuration, to check the user's settings.
+_ANY_GATEWAY: Final = {
+    "node": "any",
+    "fleet_key": "any",
+    "control_host": "any",
+    "data_host": "any",
+    "directory": "any",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOptions:
+    """How gateways run on this machine.
+
+    Args:
+        run_root: directory of all local fleets, private to this user; None for
+            `$XDG_RUNTIME_DIR/skyplane-orch` or `/tmp/skyplane-orch-<uid>`. All workers
+            that share fleets must use the same directory.
+        address_map: region tag -> address to listen on; by default each region has its own
+            loopback address.
+        launch_prefix: region tag -> words in front of the command line, for example
+            `("ip", "netns", "exec", "a")`. The prefix must end by executing the rest.
+        max_gateways_per_region: limit per region, since one machine gains nothing from as
+            many processes as a plan has instances.
+        python: interpreter that has `skyplane_gateway`.
+        command: program and first arguments, in place of `python -m skyplane_gateway`.
+        ready_timeout_s: timeout until all gateways are up and connected.
+        term_grace_s: time from SIGTERM to SIGKILL; a gateway needs up to 30 s to abort its
+            uploads.
+        kill_grace_s: time to wait after SIGKILL.
+        gateway_settings: more fields of every gateway's configuration
+            (`ack_deadline_s`, `stall_deadline_s`, `write_timeout_s`, `readers`, ...).
+
+    Raises ConfigurationInvalid for an unknown setting or an invalid value.
+    """
+
+    run_root: Path | None = None
+    address_map: Mapping[str, str] = field(default_factory=dict)
+    launch_prefix: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    max_gateways_per_region: int = 2
+    python: str = sys.executable
+    command: tuple[str, ...] = ()
+    ready_timeout_s: float = 60.0
+    term_grace_s: float = 35.0
+    kill_grace_s: float = 5.0
+    gateway_settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        known = {entry.name for entry in fields(GatewayConfig)} - _OWN_SETTINGS
+        unknown = sorted(set(self.gateway_settings) - known)
+        if unknown:
+            raise ConfigurationInvalid(
+                f"gateway_settings cannot hold {', '.join(unknown)}; it can hold"
+                f" {', '.join(sorted(known))}"
+            )
+        # Checked before a gateway starts and refuses the value.
+        GatewayConfig.from_dict({**_ANY_GATEWAY, **self.gateway_settings})
+        if self.max_gateways_per_region < 1:
+            raise ConfigurationInvalid("max_gateways_per_region must be at least 1")
+
+    def address(self, region: str) -> str:
+        """The address that gateways of a region listen on."""
+        return self.address_map.get(region) or loopback_address(region)
+
+    def command_line(self, region: str) -> tuple[str, ...]:
+        """The program of a gateway, without its own options."""
+        program = self.command or (self.python, "-m", "skyplane_gateway")
+        return (*self.launch_prefix.get(region, ()), *program)
+
+    @property
+    def lock_timeout_s(self) -> float:
+        """Longest time that another `ensure` can hold a fleet's lock."""
+        return self.ready_timeout_s + 2 * (self.term_grace_s + self.kill_grace_s)
+
+
+def loopback_address(region: str) -> str:
+    """A fixed address in 127.0.0.0/8 for a region tag.
+
+    Linux answers on the whole block without set-up (RFC 6890 reserves it for loopback).
+    """
+    first, second, third = hashlib.sha256(region.encode()).digest()[:3]
+    # 0 and 255 at the ends look like network and broadcast addresses to some tools.
+    return f"127.{1 + first % 254}.{second}.{1 + third % 254}"
