@@ -27,7 +27,8 @@ from skyplane_gateway.protocol import ReceiptHeader
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.sink.receiver import Sink, SinkTransfer
 from skyplane_gateway.source.transfer import SendFrame, SourceTransfer
-from skyplane_gateway.stores.wrappers.retrying import LimitedStore, open_limited
+from skyplane_gateway.stores import open_store
+from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ class Ends:
         self._source_of_wire_id: dict[bytes, SourceTransfer] = {}
         self.destinations: dict[str, SinkTransfer] = {}
         #: (transfer key, side) -> the store that is open for it.
-        self._stores: dict[tuple[str, str], LimitedStore] = {}
+        self._stores: dict[tuple[str, str], RetryingStore] = {}
         #: Transfer key -> the newest epoch that is over here, and the newest of which somebody
         #: has heard that it ended well; 0 for none.
         self._released: dict[str, tuple[int, int]] = {}
@@ -136,7 +137,7 @@ class Ends:
         if verify not in get_args(Verification):
             raise ConfigurationInvalid(f"there is no verification {verify!r}")
         wire_transfer_id(key)
-        opened = open_limited(store, credentials)
+        opened = open_store(store, credentials)
         loop = asyncio.get_running_loop()
         is_taken = False
         try:
@@ -153,7 +154,7 @@ class Ends:
                 await loop.run_in_executor(self._verb_threads, opened.close)
         return {}
 
-    async def _attach_source(self, key: str, epoch: int, store: LimitedStore) -> bool:
+    async def _attach_source(self, key: str, epoch: int, store: RetryingStore) -> bool:
         """Whether the store is in use now."""
         current = self.sources.get(key)
         if current is not None:
@@ -181,7 +182,7 @@ class Ends:
             await current.close()
         return True
 
-    async def _attach_sink(self, key: str, epoch: int, store: LimitedStore, verify: Any) -> bool:
+    async def _attach_sink(self, key: str, epoch: int, store: RetryingStore, verify: Any) -> bool:
         """Whether the store is in use now."""
         current = self.destinations.get(key)
         if current is not None and current.epoch > epoch:
@@ -199,7 +200,7 @@ class Ends:
             await asyncio.to_thread(current.destination.close)
         return True
 
-    def _replace_store(self, key: str, side: str, store: LimitedStore) -> LimitedStore | None:
+    def _replace_store(self, key: str, side: str, store: RetryingStore) -> RetryingStore | None:
         former = self._stores.get((key, side))
         self._stores[key, side] = store
         return former
@@ -435,7 +436,7 @@ async def _answered(running: asyncio.Future[T], limit_s: float, what: str) -> T:
         ) from error
 
 
-def _check(store: LimitedStore) -> None:
+def _check(store: RetryingStore) -> None:
     """Ask the store at once, so that bad news comes early; that it throttles is none."""
     try:
         with store.within(_VERB_WITHIN_S):

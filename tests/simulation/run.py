@@ -307,9 +307,7 @@ def _simulated(world: World) -> Iterator[Buckets]:
         "skyplane_orchestration.storage.open.mib_to_bytes": lambda _: CHUNK_BYTES,
     }
     for module in _STORE_OPENERS:
-        for name, opened in (("open_store", buckets.open), ("open_limited", buckets.open_limited)):
-            if hasattr(module, name):
-                replaced[f"{module.__name__}.{name}"] = opened
+        replaced[f"{module.__name__}.open_store"] = buckets.open
     with ExitStack() as stack:
         for target, new in replaced.items():
             stack.enter_context(mock.patch(target, new))

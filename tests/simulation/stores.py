@@ -32,10 +32,11 @@ from skyplane_gateway.objects import (
     StoreSpec,
     UploadInfo,
 )
+from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.stores import memory
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
-from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter
-from skyplane_gateway.stores.wrappers.retrying import LimitedStore
+from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter
+from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
 T = TypeVar("T")
 
@@ -316,23 +317,25 @@ class Buckets:
 
     world: World
     by_name: dict[str, Bucket] = field(default_factory=dict)
-    limiters: dict[tuple[int, str], AdaptiveLimiter] = field(default_factory=dict)
+    limiters: dict[tuple[int, str], RateLimiter] = field(default_factory=dict)
 
-    def open(self, spec: StoreSpec, credentials: Credentials | None = None) -> ObjectStore:
-        """Stands where `open_store` does."""
-        return FaultyStore(self.world, self.by_name[spec.bucket])
-
-    def open_limited(self, spec: StoreSpec, credentials: Credentials | None = None) -> ObjectStore:
-        """Stands where `open_limited` does; every process has limiters of its own."""
+    def open(
+        self,
+        spec: StoreSpec,
+        credentials: Credentials | None = None,
+        policy: RetryPolicy | None = None,
+    ) -> ObjectStore:
+        """Replaces `open_store`; every process has its own limiters."""
         name = (self._process(), spec.bucket)
         limiter = self.limiters.get(name)
         if limiter is None:
-            limiter = AdaptiveLimiter(clock=self.world.clock, pause=self._pause)
+            limiter = RateLimiter(clock=self.world.clock, pause=self._pause)
             self.limiters[name] = limiter
-        return LimitedStore(
-            self.open(spec),
+        return RetryingStore(
+            FaultyStore(self.world, self.by_name[spec.bucket]),
             limiter,
             spec=spec,
+            policy=policy,
             clock=self.world.clock,
             pause=self._pause,
             rng=self.world.rng,

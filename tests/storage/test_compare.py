@@ -183,7 +183,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> tuple[MemoryStore, MemoryStore]:
         stores.append(MemoryStore(StoreSpec("memory", name)))
     opened = {"in": stores[0], "out": stores[1]}
     monkeypatch.setattr(
-        storage_open, "open_store", lambda spec, _: opened[spec.bucket], raising=True
+        storage_open, "open_store", lambda spec, *_: opened[spec.bucket], raising=True
     )
     return stores[0], stores[1]
 

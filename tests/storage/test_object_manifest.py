@@ -77,7 +77,7 @@ def test_a_place_in_the_destinations_bucket_is_opened_as_the_destination_is(
 
         def close(self) -> None: ...
 
-    def open_store(spec: Any, credentials: Any) -> Store:
+    def open_store(spec: Any, *_: Any) -> Store:
         opened.append((spec.endpoint_url, spec.bucket))
         return Store()
 

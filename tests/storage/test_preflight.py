@@ -203,8 +203,8 @@ def test_a_preview_lists_the_source_once_and_says_when_there_is_nothing(
     opened: list[str] = []
     open_store = stores.open_store
 
-    def counted(spec: Any, credentials: Any) -> Any:
-        store = open_store(spec, credentials)
+    def counted(*arguments: Any) -> Any:
+        store = open_store(*arguments)
         listing = store.list
 
         def list_it(prefix: str, **more: Any) -> Any:
@@ -243,7 +243,7 @@ def test_a_dry_run_refuses_what_a_strict_transfer_would(monkeypatch: pytest.Monk
     there.put("y/kept", b"1")
     monkeypatch.setattr(cold, "list", lambda prefix, **_: iter(rows))
     monkeypatch.setattr(
-        storage_open, "open_store", lambda spec, _: cold if spec.bucket == "cold" else there
+        storage_open, "open_store", lambda spec, *_: cold if spec.bucket == "cold" else there
     )
     ends = Location("s3://cold/"), Location("s3://there/y/")
 

@@ -144,7 +144,7 @@ def test_nothing_is_deleted_when_an_end_cannot_be_listed(
     def check(_: LocalStore, prefix: str = "") -> None:
         opened.append(f"/{prefix}")
         if prefix.endswith("/out/"):
-            raise StoreUnavailable("not now")
+            raise StoreUnavailable("not now", is_permanent=True)
 
     monkeypatch.setattr(LocalStore, "check", check)
     with pytest.raises(StoreUnavailable, match="not now"):

@@ -11,6 +11,7 @@ import pytest
 from skyplane_gateway.errors import InvalidKey, PermissionDenied
 from skyplane_gateway.journal.document import journal_key
 from skyplane_gateway.stores.local.store import LocalStore
+from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
@@ -115,14 +116,14 @@ def test_the_listing_ends_at_the_first_object_to_copy(
 ) -> None:
     (ends / "out/a.csv").unlink()
     seen: list[str] = []
-    listing = LocalStore.list
+    listing = RetryingStore.list
 
-    def noted(self: LocalStore, prefix: str, **more: Any) -> Any:
+    def noted(self: RetryingStore, prefix: str, **more: Any) -> Any:
         for row in listing(self, prefix, **more):
             seen.append(row.key)
             yield row
 
-    monkeypatch.setattr(LocalStore, "list", noted)
+    monkeypatch.setattr(RetryingStore, "list", noted)
     assert result_if_unchanged(job_of(ends), KEY, NONE) is None
     assert [Path(key).name for key in seen] == ["a.csv", "b.csv"], "one of each end"
 

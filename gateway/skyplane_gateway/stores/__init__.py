@@ -1,18 +1,13 @@
-"""Object stores behind one protocol (`base.ObjectStore`): S3, files, and memory for tests.
-
-`open_store` imports the SDK of the kind it is asked for and no other.
-"""
+"""Object stores behind one protocol (`base.ObjectStore`): S3, files, and memory for tests."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
-
-from skyplane_gateway.errors import ConfigurationInvalid, MissingExtra
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.content_types import GUESSED_TYPE
 from skyplane_gateway.stores.key_rules import check_destination_key
+from skyplane_gateway.stores.open import open_store
+from skyplane_gateway.stores.registry import ambient_credentials, bucket_region, require_kind
 
 __all__ = [
     "GUESSED_TYPE",
@@ -25,84 +20,3 @@ __all__ = [
     "open_store",
     "require_kind",
 ]
-
-_MODULES = {
-    "file": "skyplane_gateway.stores.local.store",
-    "memory": "skyplane_gateway.stores.memory",
-    "s3": "skyplane_gateway.stores.s3.store",
-}
-
-#: Kind -> the extra that brings its SDK.
-_EXTRAS = {"s3": "aws"}
-
-#: Kinds that can be planned for, and the scheme of their URLs; no gateway moves them yet.
-_PLANNED_ONLY = {"azure": "az://", "gcs": "gs://"}
-
-
-def require_kind(kind: str) -> None:
-    """See that stores of this kind can be opened at all.
-
-    Raises:
-        ConfigurationInvalid: there is no such kind in this release.
-    """
-    if kind in _PLANNED_ONLY:
-        raise ConfigurationInvalid(
-            f"{_PLANNED_ONLY[kind]} is not supported yet; this release moves s3:// and file: "
-            "(it makes plans for other stores where their region and the volume are given)"
-        )
-    if kind not in _MODULES:
-        raise ConfigurationInvalid(
-            f"there is no store of kind {kind!r}; choose one of {', '.join(_MODULES)}"
-        )
-
-
-def ambient_credentials(kind: str, profile: str | None = None) -> Credentials | None:
-    """What the calling process itself may use, frozen, to be handed to gateways.
-
-    None for stores that need none, and where the process has none.
-
-    Raises:
-        ConfigurationInvalid: there is no such profile.
-        MissingExtra: the SDK is not installed.
-    """
-    if kind != "s3":
-        return None
-    found: Credentials | None = _module(kind).ambient_credentials(profile)
-    return found
-
-
-def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> str | None:
-    """The region that the store itself names for the bucket; None where it has none.
-
-    Raises:
-        ConfigurationInvalid: there is no such kind of store.
-        StoreError: the bucket is missing, closed to us, or does not answer.
-    """
-    require_kind(spec.kind)
-    if spec.kind != "s3":
-        return None
-    region: str | None = _module(spec.kind).bucket_region(spec, credentials)
-    return region
-
-
-def open_store(spec: StoreSpec, credentials: Credentials | None = None) -> ObjectStore:
-    """Open the store of `spec`; without credentials the platform's own identity is used.
-
-    Makes no request: `ObjectStore.check` does.
-
-    Raises:
-        ConfigurationInvalid: there is no such kind, or an option cannot be used.
-        MissingExtra: its SDK is not installed.
-    """
-    store: ObjectStore = _module(spec.kind).open_from_spec(spec, credentials)
-    return store
-
-
-def _module(kind: str) -> Any:
-    require_kind(kind)
-    try:
-        return import_module(_MODULES[kind])
-    except ModuleNotFoundError as error:
-        if kind not in _EXTRAS:
-            raise
-        raise MissingExtra.of(f"the store {kind!r}", _EXTRAS[kind]) from error

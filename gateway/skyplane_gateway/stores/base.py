@@ -9,9 +9,8 @@ Common to all methods:
 
 * Errors are leaves of `skyplane_gateway.errors.StoreError`, decided by the store's own
   error codes; `is_permanent` says whether the same call may be made again.
-* A store makes a few quick attempts of its own at a request that failed in transit
-  (S3: three, with jitter), then raises `Throttled` or `StoreUnavailable`. Longer
-  patience, and giving way under throttling, is the caller's or a wrapper's.
+* A store sends each request once, and raises `Throttled` or `StoreUnavailable` when it
+  fails in transit. `wrappers.retrying.RetryingStore` retries and limits the rate.
 * No method waits for ever: connecting and each read or write of the socket is bounded.
 * Keys are `str` of UTF-8 text, taken verbatim: nothing is normalised. A key that the
   store cannot hold raises `InvalidKey` before anything is sent.

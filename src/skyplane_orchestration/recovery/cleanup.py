@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from skyplane_gateway.journal.document import folder_of_destination
 from skyplane_gateway.journal.orphans import clear_journals
+from skyplane_gateway.retry import RetryPolicy
 from skyplane_orchestration.errors import SkyplaneError, StaleEpoch
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.security.credentials import CredentialSources
@@ -23,7 +24,7 @@ def clear_from_here(
     place = job.destination
     folder = folder_of_destination(place.key, recursive=job.recursive)
     try:
-        with open_location(place, credentials, with_retries=True) as store:
+        with open_location(place, credentials, RetryPolicy()) as store:
             clear_journals(store, folder, transfer_key, epoch)
     except StaleEpoch:
         return ()

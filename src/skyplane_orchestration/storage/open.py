@@ -9,14 +9,17 @@ from dataclasses import replace
 from typing import Final
 
 from skyplane_gateway.config import TransferSpec
+from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.selection import SelectionRule
 from skyplane_gateway.stores import GUESSED_TYPE, StoreSpec, open_store
 from skyplane_gateway.stores.base import ObjectStore
-from skyplane_gateway.stores.wrappers.retrying import open_limited
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.units import mib_to_bytes
+
+#: Retries of plans, checks and reports, which a user waits for.
+SHORT_RETRIES: Final = RetryPolicy(attempts=3, throttle_s=10.0, longest_pause_s=5.0)
 
 #: Where the AWS CLI looks for another endpoint, in this order.
 _S3_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
@@ -24,20 +27,19 @@ _S3_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 @contextmanager
 def open_location(
-    location: Location, credentials: CredentialSources, *, with_retries: bool = False
+    location: Location, credentials: CredentialSources, policy: RetryPolicy = SHORT_RETRIES
 ) -> Iterator[ObjectStore]:
     """The store of a location; closed at the end of the block. Makes no request.
 
     Args:
-        with_retries: retry as gateways do, for minutes where the store throttles; by default
-            only the SDK retries, for seconds.
+        policy: retries of each request, by default for seconds only. `RetryPolicy()` is that of
+            gateways, which wait minutes for a store that throttles.
 
     Raises:
         ConfigurationInvalid: there is no such kind of store, or an option is not valid.
         MissingExtra: the store's SDK is not installed.
     """
-    open_ = open_limited if with_retries else open_store
-    with closing(open_(spec_of(location), credentials.resolve(location))) as store:
+    with closing(open_store(spec_of(location), credentials.resolve(location), policy)) as store:
         yield store
 
 

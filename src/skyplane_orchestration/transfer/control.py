@@ -15,6 +15,7 @@ from skyplane_gateway.journal.document import (
     place_of,
 )
 from skyplane_gateway.objects import Credentials
+from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     AddressTaken,
@@ -102,7 +103,7 @@ class Steering:
         newest = 0
         if view.to_join is None and silent is None:
             place = job.destination
-            with open_location(place, credentials, with_retries=True) as store:
+            with open_location(place, credentials, RetryPolicy()) as store:
                 newest = newest_journal(store, job, transfer_key)
             if newest >= view.epoch:
                 # Of a fleet that is gone, or of somebody who was quicker than this look.

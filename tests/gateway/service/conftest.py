@@ -29,7 +29,6 @@ from skyplane_gateway.service import GatewayService
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, read_object
 from skyplane_gateway.stores.memory import create_bucket
-from skyplane_gateway.stores.wrappers.retrying import open_limited
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 HOST = "127.0.0.1"
@@ -324,9 +323,9 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Gate]:
         made = Gate()
 
         def open_watched(spec: StoreSpec, credentials: Any = None) -> Any:
-            return _Watched(open_limited(spec, credentials), made, holds=spec == destination)
+            return _Watched(open_store(spec, credentials), made, holds=spec == destination)
 
-        monkeypatch.setattr("skyplane_gateway.endpoints.open_limited", open_watched)
+        monkeypatch.setattr("skyplane_gateway.endpoints.open_store", open_watched)
         return made
 
     return make

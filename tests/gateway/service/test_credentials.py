@@ -173,7 +173,7 @@ def test_without_fresh_ones_it_fails_and_can_be_gone_on_with(
     place: Place, fleet_of: Any, kit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "skyplane_gateway.stores.wrappers.retrying.LimitedStore.wait_for_credentials",
+        "skyplane_gateway.stores.wrappers.retrying.RetryingStore.wait_for_credentials",
         lambda store: store._renewal.begin_to_wait(0.5),
     )
     monkeypatch.setattr("skyplane_gateway.lead.retry.THROTTLED_WITHIN_S", 0.5)

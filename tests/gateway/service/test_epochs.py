@@ -27,7 +27,6 @@ from skyplane_gateway.lead.peers import RemoteSource
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.memory import _buckets
-from skyplane_gateway.stores.wrappers.retrying import open_limited
 
 SMALL = {"assembly_mib": 32, "readers": 8, "store_threads": 24}
 KEY = "ab" * 16
@@ -128,11 +127,11 @@ def test_an_old_lead_reports_no_success_over_what_is_not_there(
                 return self._store.put(key, *rest, **more)
 
         monkeypatch.setattr(
-            "skyplane_gateway.endpoints.open_limited",
+            "skyplane_gateway.endpoints.open_store",
             lambda spec, credentials=None: (
-                Held(open_limited(spec, credentials))
+                Held(open_store(spec, credentials))
                 if spec == destination
-                else open_limited(spec, credentials)
+                else open_store(spec, credentials)
             ),
         )
         routes = (kit.route(0, "a", "b", share_gbps=1e-6), kit.route(1, "c", "d"))
@@ -420,7 +419,7 @@ def test_the_journal_tells_of_bytes_inside_a_large_object(
 
     monkeypatch.setattr("skyplane_gateway.lead.transfer._TOTALS_S", 0.01)
     monkeypatch.setattr(
-        "skyplane_gateway.endpoints.open_limited",
-        lambda spec, credentials=None: Held(open_limited(spec, credentials)),
+        "skyplane_gateway.endpoints.open_store",
+        lambda spec, credentials=None: Held(open_store(spec, credentials)),
     )
     asyncio.run(scenario())

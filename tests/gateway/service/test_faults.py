@@ -23,8 +23,8 @@ from skyplane_gateway.errors import (
 )
 from skyplane_gateway.protocol.frames import seal_frame
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
+from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.local.errors import translate
-from skyplane_gateway.stores.wrappers.retrying import open_limited
 
 SMALL = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
 
@@ -46,9 +46,9 @@ def sabotage(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 return lambda *args, **more: wrapper(original, *args, **more)
 
         def open_sabotaged(spec: Any, credentials: Any = None) -> Any:
-            return Sabotaged(open_limited(spec, credentials))
+            return Sabotaged(open_store(spec, credentials))
 
-        monkeypatch.setattr("skyplane_gateway.endpoints.open_limited", open_sabotaged)
+        monkeypatch.setattr("skyplane_gateway.endpoints.open_store", open_sabotaged)
 
     return make
 

@@ -16,7 +16,7 @@ from skyplane_gateway.config import MIB
 from skyplane_gateway.control import client as client_module
 from skyplane_gateway.control.client import verb_limit_s
 from skyplane_gateway.errors import StoreUnavailable
-from skyplane_gateway.stores.wrappers.retrying import open_limited
+from skyplane_gateway.stores import open_store
 
 
 class Hanging:
@@ -58,10 +58,10 @@ def test_a_destination_that_hangs_is_what_is_named(
     over = threading.Event()
 
     def open_hanging(spec: Any, credentials: Any = None) -> Any:
-        store = open_limited(spec, credentials)
+        store = open_store(spec, credentials)
         return Hanging(store, verbs, over) if spec == destination else store
 
-    monkeypatch.setattr("skyplane_gateway.endpoints.open_limited", open_hanging)
+    monkeypatch.setattr("skyplane_gateway.endpoints.open_store", open_hanging)
     monkeypatch.setattr(client_module, "_VERB_S", 5.2)
 
     async def scenario() -> None:
@@ -93,9 +93,9 @@ def test_a_store_that_hangs_from_the_start_is_named_by_attach(
     over = threading.Event()
 
     def open_hanging(spec: Any, credentials: Any = None) -> Any:
-        return Hanging(open_limited(spec, credentials), ("check",), over)
+        return Hanging(open_store(spec, credentials), ("check",), over)
 
-    monkeypatch.setattr("skyplane_gateway.endpoints.open_limited", open_hanging)
+    monkeypatch.setattr("skyplane_gateway.endpoints.open_store", open_hanging)
     monkeypatch.setattr("skyplane_gateway.endpoints._CHECKED_WITHIN_S", 0.1)
 
     async def scenario() -> None:

@@ -12,7 +12,7 @@ import pytest
 from skyplane_gateway.config import MIB
 from skyplane_gateway.endpoints import Ends
 from skyplane_gateway.errors import GatewayDraining, StoreUnavailable, UnknownTransfer
-from skyplane_gateway.stores.wrappers.retrying import open_limited
+from skyplane_gateway.stores import open_store
 
 CHUNK = MIB
 SETTINGS = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
@@ -229,13 +229,13 @@ def test_an_upload_that_a_leaving_sink_may_have_begun_is_looked_for(
     opened: list[_LosesTheFirstAnswer] = []
 
     def open_watched(spec: Any, credentials: Any = None) -> Any:
-        store = open_limited(spec, credentials)
+        store = open_store(spec, credentials)
         if spec != destination:
             return store
         opened.append(_LosesTheFirstAnswer(store, lost, len(opened)))
         return opened[-1]
 
-    monkeypatch.setattr("skyplane_gateway.endpoints.open_limited", open_watched)
+    monkeypatch.setattr("skyplane_gateway.endpoints.open_store", open_watched)
 
     async def scenario() -> None:
         routes = (kit.route(0, "a", "b"), kit.route(1, "a", "d"))

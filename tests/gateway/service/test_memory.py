@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.objects import ObjectAttributes, ObjectInfo, StoreSpec
+from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_gateway.stores.memory import MemoryReader
 from skyplane_gateway.stores.s3.checksum_header import crc32c_of
-from skyplane_gateway.stores.wrappers.retrying import open_limited
 
 #: What the allocator may keep beyond what the first run had needed.
 MAY_GROW_MIB = 24.0
@@ -74,9 +74,9 @@ def test_gateways_take_no_more_for_many_objects_than_for_few(
     source, destination = kit.memory_spec(), kit.memory_spec()
 
     def open_made_up(spec: StoreSpec, credentials: Any = None) -> Any:
-        return _MadeUp(open_limited(spec, credentials), is_source=spec == source)
+        return _MadeUp(open_store(spec, credentials), is_source=spec == source)
 
-    monkeypatch.setattr("skyplane_gateway.endpoints.open_limited", open_made_up)
+    monkeypatch.setattr("skyplane_gateway.endpoints.open_store", open_made_up)
 
     async def peak_mib(count: int) -> float:
         _MadeUp.count, _MadeUp.written = count, 0

@@ -20,8 +20,8 @@ from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.memory import MemoryStore
-from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter, Limits
-from skyplane_gateway.stores.wrappers.retrying import LimitedStore
+from skyplane_gateway.stores.wrappers.rate_limiter import Limits, RateLimiter
+from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
 SMALL = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
 KEY = "ab" * 16
@@ -81,16 +81,16 @@ def storm_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Storm]:
     def make(stormy: StoreSpec, *methods: str) -> Storm:
         storm = Storm(set(methods))
         # The rate is not what these tests are about.
-        limiter = AdaptiveLimiter(Limits(ceiling=math.inf, floor=1e9))
+        limiter = RateLimiter(Limits(ceiling=math.inf, floor=1e9))
         monkeypatch.setattr("skyplane_gateway.stores.wrappers.rate_limiter._ECHO_S", 1e9)
 
-        def opened(spec: StoreSpec, credentials: Any = None) -> LimitedStore:
+        def opened(spec: StoreSpec, credentials: Any = None) -> RetryingStore:
             store: Any = open_store(spec, credentials)
             if spec != stormy:
-                return LimitedStore(store, AdaptiveLimiter())
-            return LimitedStore(_Throttling(store, storm), limiter, pause=storm.pause)
+                return RetryingStore(store, RateLimiter())
+            return RetryingStore(_Throttling(store, storm), limiter, pause=storm.pause)
 
-        monkeypatch.setattr("skyplane_gateway.endpoints.open_limited", opened)
+        monkeypatch.setattr("skyplane_gateway.endpoints.open_store", opened)
         return storm
 
     return make

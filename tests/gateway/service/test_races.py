@@ -12,7 +12,7 @@ import pytest
 
 from skyplane_gateway.config import MIB
 from skyplane_gateway.errors import SkyplaneError
-from skyplane_gateway.stores.wrappers.retrying import open_limited
+from skyplane_gateway.stores import open_store
 
 SMALL = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
 KEY = "ab" * 16
@@ -34,8 +34,8 @@ def wrap_stores(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 return lambda *args, **more: wrappers[name](original, *args, **more)
 
         monkeypatch.setattr(
-            "skyplane_gateway.endpoints.open_limited",
-            lambda spec, credentials=None: Wrapped(open_limited(spec, credentials)),
+            "skyplane_gateway.endpoints.open_store",
+            lambda spec, credentials=None: Wrapped(open_store(spec, credentials)),
         )
 
     return make

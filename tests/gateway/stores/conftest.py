@@ -30,8 +30,9 @@ from tests.faults import moto_server, versitygw
 
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.objects import ObjectInfo, PartInfo
-from skyplane_gateway.stores import Credentials, ObjectStore, StoreSpec, open_store
+from skyplane_gateway.stores import Credentials, ObjectStore, StoreSpec
 from skyplane_gateway.stores.memory import create_bucket, delete_bucket
+from skyplane_gateway.stores.registry import open_without_retries
 
 CREDENTIALS = Credentials({"access_key_id": "test", "secret_access_key": "test-secret"})
 
@@ -49,14 +50,14 @@ class Harness:
     opened: list[ObjectStore] = field(default_factory=list)
 
     def open(self) -> ObjectStore:
-        store = open_store(self.spec, self.credentials)
+        store = open_without_retries(self.spec, self.credentials)
         self.opened.append(store)
         return store
 
     def open_missing(self) -> ObjectStore:
         """The same store, but a bucket that does not exist."""
         spec = replace(self.spec, bucket=self.spec.bucket + "-missing")
-        store = open_store(spec, self.credentials)
+        store = open_without_retries(spec, self.credentials)
         self.opened.append(store)
         return store
 
@@ -255,7 +256,7 @@ class ScriptedServer(ThreadingHTTPServer):
     def open(self, *replies: Reply, **options: str) -> ObjectStore:
         """A store on this server, which will get these replies."""
         self.replies.extend(replies)
-        return open_store(self.spec(**options), CREDENTIALS)
+        return open_without_retries(self.spec(**options), CREDENTIALS)
 
 
 class _ScriptedHandler(BaseHTTPRequestHandler):

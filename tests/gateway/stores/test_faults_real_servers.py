@@ -20,10 +20,11 @@ from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.clock import Clock
 from skyplane_gateway.objects import IF_ABSENT, PartInfo
-from skyplane_gateway.stores import ObjectStore, open_store
+from skyplane_gateway.stores import ObjectStore
+from skyplane_gateway.stores.registry import open_without_retries
 from skyplane_gateway.stores.s3 import listing
-from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter
-from skyplane_gateway.stores.wrappers.retrying import LimitedStore
+from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter
+from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
 pytestmark = pytest.mark.parametrize("harness", ["s3", "versitygw"], indirect=True)
 
@@ -64,8 +65,8 @@ class Harmed:
             return False
 
         clock = Clock(monotonic=lambda: self.now_s)
-        limiter = AdaptiveLimiter(clock=clock, pause=pause)
-        self.patient = LimitedStore(
+        limiter = RateLimiter(clock=clock, pause=pause)
+        self.patient = RetryingStore(
             self.plain, limiter, clock=clock, pause=pause, rng=random.Random(1)
         )
 
@@ -104,9 +105,8 @@ class Harmed:
 def harmed(harness: Any) -> Iterator[Harmed]:
     assert harness.spec.endpoint_url is not None
     with running(harness.spec.endpoint_url) as proxy:
-        options = {**dict(harness.spec.options), "attempts": "1"}
-        spec = replace(harness.spec, endpoint_url=proxy.url, options=tuple(sorted(options.items())))
-        plain = open_store(spec, harness.credentials)
+        spec = replace(harness.spec, endpoint_url=proxy.url)
+        plain = open_without_retries(spec, harness.credentials)
         yield Harmed(harness, proxy, plain)
         plain.close()
 

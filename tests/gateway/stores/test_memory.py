@@ -11,9 +11,10 @@ import pytest
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.errors import PreconditionFailed, StoreError
 from skyplane_gateway.objects import PartInfo
-from skyplane_gateway.stores import ObjectStore, StoreSpec, open_store
+from skyplane_gateway.stores import ObjectStore, StoreSpec
 from skyplane_gateway.stores.base import read_object
 from skyplane_gateway.stores.memory import create_bucket, delete_bucket
+from skyplane_gateway.stores.registry import open_without_retries
 
 PARTS = 10_000
 
@@ -22,7 +23,7 @@ PARTS = 10_000
 def store() -> Iterator[ObjectStore]:
     name = uuid.uuid4().hex
     create_bucket(name)
-    yield open_store(StoreSpec("memory", name))
+    yield open_without_retries(StoreSpec("memory", name))
     delete_bucket(name)
 
 

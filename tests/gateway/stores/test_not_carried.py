@@ -9,8 +9,9 @@ import boto3
 import pytest
 
 from skyplane_gateway.objects import ObjectInfo
-from skyplane_gateway.stores import Credentials, StoreSpec, open_store
+from skyplane_gateway.stores import Credentials, StoreSpec
 from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.stores.registry import open_without_retries
 from skyplane_gateway.stores.s3.requests import not_carried_of
 
 CREDENTIALS = Credentials({"access_key_id": "test", "secret_access_key": "test-secret"})
@@ -33,7 +34,7 @@ def bucket(moto_url: str) -> Iterator[tuple[ObjectStore, Put]]:
     def put(key: str, **more: Any) -> None:
         client.put_object(Bucket="beside", Key=key, Body=b"abc", **more)
 
-    store = open_store(StoreSpec("s3", "beside", moto_url, "us-east-1"), CREDENTIALS)
+    store = open_without_retries(StoreSpec("s3", "beside", moto_url, "us-east-1"), CREDENTIALS)
     yield store, put
     store.close()
     client.close()

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.stores import ObjectStore, StoreSpec, open_store
+from skyplane_gateway.stores import ObjectStore, StoreSpec
 from skyplane_gateway.stores.local import paths
+from skyplane_gateway.stores.registry import open_without_retries
 
 FOLDERS, FILES = 20, 25
 
@@ -23,7 +24,7 @@ def store(tmp_path: Path) -> ObjectStore:
         for number in range(FILES):
             (tmp_path / f"{folder:02d}" / f"{number:02d}").write_bytes(b"")
     (tmp_path / "last").write_bytes(b"")
-    return open_store(StoreSpec("file", str(tmp_path)))
+    return open_without_retries(StoreSpec("file", str(tmp_path)))
 
 
 @pytest.fixture

@@ -38,7 +38,6 @@ DEFAULT_CONNECTIONS = 64
 _CONNECT_TIMEOUT_S = 10
 _BLOCK_BYTES = 1 << 20
 _READ_TIMEOUT_S = 60
-_ATTEMPTS = 3
 #: One client at a time is built of the descriptions that all share.
 _BUILDING = threading.Lock()
 
@@ -151,10 +150,8 @@ def _config(spec: StoreSpec) -> Config:
         connect_timeout=_CONNECT_TIMEOUT_S,
         read_timeout=_READ_TIMEOUT_S,
         max_pool_connections=int(spec.option("connections", str(DEFAULT_CONNECTIONS))),
-        retries={
-            "total_max_attempts": int(spec.option("attempts", str(_ATTEMPTS))),
-            "mode": "standard",
-        },
+        # `open_store` retries: the SDK knows neither the bucket's limiter nor Retry-After.
+        retries={"total_max_attempts": 1, "mode": "standard"},
         tcp_keepalive=True,
         # Bodies carry a CRC32C of ours; SHA-256 of them as well costs five times the CPU of
         # sending them.

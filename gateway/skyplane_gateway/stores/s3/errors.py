@@ -99,11 +99,6 @@ def status_of(error: ClientError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
-def attempts_of(error: ClientError) -> int:
-    """How many attempts stand behind the error: more than one may hide a lost success."""
-    return 1 + int(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0))
-
-
 @contextmanager
 def mapped(what: str) -> Iterator[None]:
     """Raise this project's error for what boto3 raises inside.

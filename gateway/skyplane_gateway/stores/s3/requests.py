@@ -123,8 +123,3 @@ def answered_at(answer: Mapping[str, Any]) -> float:
     """Unix seconds of the store's own `Date` header; 0.0 when it sent none."""
     date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
     return 0.0 if date is None else parsedate_to_datetime(date).timestamp()
-
-
-def was_repeated(answer: Mapping[str, Any]) -> bool:
-    """Whether attempts before this one had no answer; they may have been carried out."""
-    return int(answer["ResponseMetadata"].get("RetryAttempts", 0)) > 0

@@ -9,8 +9,6 @@ that refuse the header.
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -44,7 +42,7 @@ from skyplane_gateway.stores.key_rules import check_key
 from skyplane_gateway.stores.s3 import listing
 from skyplane_gateway.stores.s3.checksum_header import to_header
 from skyplane_gateway.stores.s3.client import ambient_credentials, bucket_region, open_client
-from skyplane_gateway.stores.s3.errors import attempts_of, code_of, mapped, translate
+from skyplane_gateway.stores.s3.errors import code_of, mapped, translate
 from skyplane_gateway.stores.s3.lost_replies import Fingerprint, of_body, of_parts
 from skyplane_gateway.stores.s3.reader import EmptyReader, S3Reader
 from skyplane_gateway.stores.s3.requests import (
@@ -57,12 +55,9 @@ from skyplane_gateway.stores.s3.requests import (
     part_arguments,
     precondition_arguments,
     sendable,
-    was_repeated,
 )
 
 __all__ = ["S3Store", "ambient_credentials", "bucket_region", "open_from_spec"]
-
-log = logging.getLogger(__name__)
 
 _GIB = 1024 * MIB
 
@@ -148,7 +143,7 @@ class S3Store:
             )
         except (ClientError, BotoCoreError) as error:
             failure = _write_failure(error, what, precondition)
-            if precondition != UNCONDITIONAL and _may_have_landed(error, failure):
+            if precondition != UNCONDITIONAL and isinstance(failure, StoreUnavailable):
                 landed = self._find(key, of_body(data))
                 if landed is not None:
                     return landed
@@ -171,13 +166,10 @@ class S3Store:
             arguments["ChecksumAlgorithm"] = "CRC32C"
         if self._trusted:
             arguments["ChecksumType"] = "FULL_OBJECT"
-        began_s = time.monotonic()
         with mapped(self._what("beginning an upload of", check_key(key))):
             answer = self._client.create_multipart_upload(
                 Bucket=self.spec.bucket, Key=key, **arguments
             )
-        if was_repeated(answer):
-            self._abort_twins(key, answer["UploadId"], time.monotonic() - began_s)
         return answer["UploadId"]
 
     def put_part(
@@ -322,18 +314,6 @@ class S3Store:
             return None
         return info_of_head(key, head, trusted=self._trusted) if sent.fits(head) else None
 
-    def _abort_twins(self, key: str, upload_id: str, within_s: float) -> None:
-        """Abort what attempts whose answer was lost have begun, in so many seconds before."""
-        try:
-            rows = {row.upload_id: row for row in self.list_uploads(key) if row.key == key}
-            ours = rows.pop(upload_id, None)
-            for row in rows.values():
-                # The store's times are whole seconds.
-                if ours is not None and -1 <= ours.initiated - row.initiated <= within_s + 1:
-                    self.abort_upload(key, row.upload_id)
-        except StoreError as error:
-            log.warning("a second upload of %r may stay open: %s", key, error)
-
     def _upload_ended(self, key: str, upload_id: str, failure: SkyplaneError) -> bool:
         """Whether the upload is gone although its completion failed: then it may be the object.
 
@@ -416,14 +396,6 @@ def _write_failure(
     ):
         return PreconditionFailed(f"{what}: the object to be replaced is gone; list it again")
     return translate(error, what)
-
-
-def _may_have_landed(error: ClientError | BotoCoreError, failure: SkyplaneError) -> bool:
-    """Whether an attempt before the one that failed may have been carried out."""
-    if isinstance(failure, StoreUnavailable):
-        return True
-    repeated = isinstance(error, ClientError) and attempts_of(error) > 1
-    return repeated and isinstance(failure, PreconditionFailed)
 
 
 def _is_code(failure: SkyplaneError, code: str) -> bool:

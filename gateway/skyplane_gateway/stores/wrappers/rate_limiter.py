@@ -59,7 +59,7 @@ class Permit:
     burst: int
 
 
-class AdaptiveLimiter:
+class RateLimiter:
     """Shared by threads. Every `acquire` ends in one `release`."""
 
     def __init__(
@@ -214,16 +214,16 @@ def _require_running(ended: threading.Event) -> None:
         raise Cancelled("the transfer ended while it waited for its turn at the store")
 
 
-_limiters: WeakValueDictionary[tuple[str, str, str], AdaptiveLimiter] = WeakValueDictionary()
+_limiters: WeakValueDictionary[tuple[str, str, str], RateLimiter] = WeakValueDictionary()
 _limiters_lock = threading.Lock()
 
 
-def limiter_of(spec: StoreSpec) -> AdaptiveLimiter:
+def limiter_of(spec: StoreSpec) -> RateLimiter:
     """The limiter of that bucket, the same for everybody in this process who holds one."""
     name = (spec.kind, spec.endpoint_url or "", spec.bucket)
     with _limiters_lock:
         found = _limiters.get(name)
         if found is None:
             limits = Limits() if spec.kind in _METERED else _UNMETERED
-            found = _limiters[name] = AdaptiveLimiter(limits)
+            found = _limiters[name] = RateLimiter(limits)
         return found

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -40,16 +39,14 @@ from skyplane_gateway.objects import (
     UploadInfo,
 )
 from skyplane_gateway.retry import RetryBudget, RetryPolicy
-from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, read_object
 from skyplane_gateway.stores.wrappers.credential_renewal import Renewal
 from skyplane_gateway.stores.wrappers.rate_limiter import (
-    AdaptiveLimiter,
     Pause,
     Permit,
-    limiter_of,
+    RateLimiter,
 )
-from skyplane_gateway.stores.wrappers.retrying_reader import LimitedReader, PlacedReader
+from skyplane_gateway.stores.wrappers.retrying_reader import PermitReader, RetryingReader
 from skyplane_gateway.stores.wrappers.store_call import StoreCall
 
 _T = TypeVar("_T")
@@ -57,32 +54,17 @@ _T = TypeVar("_T")
 #: Rows that one request of a listing gives.
 _PAGE_KEYS: Final = 1000
 
-#: By when what this thread asks of its store has to end; see `LimitedStore.within`.
+#: By when what this thread asks of its store has to end; see `RetryingStore.within`.
 _UNTIL_S: ContextVar[float] = ContextVar("until_s", default=math.inf)
-
-
-def open_limited(spec: StoreSpec, credentials: Credentials | None = None) -> LimitedStore:
-    """`open_store`, with patience and the limiter that this bucket has in this process.
-
-    Raises:
-        ConfigurationInvalid: as `open_store`.
-    """
-    inner = spec
-    if spec.kind == "s3":
-        # The SDK's own attempts know neither the limiter nor Retry-After.
-        options = {"attempts": "1", **dict(spec.options)}
-        inner = replace(spec, options=tuple(sorted(options.items())))
-    renewal = Renewal(lambda fresh: open_store(inner, fresh), credentials)
-    return LimitedStore(renewal.store, limiter_of(spec), spec=spec, renewal=renewal)
 
 
 def is_throttling(store: ObjectStore) -> bool:
     """Whether requests to that store may be waiting because it asked for fewer, or for
     credentials that have expired."""
-    return isinstance(store, LimitedStore) and store.is_throttling
+    return isinstance(store, RetryingStore) and store.is_throttling
 
 
-class LimitedStore:
+class RetryingStore:
     """See `ObjectStore` and the module.
 
     Beginning an upload is tried again only where the store has surely not done it (it
@@ -102,7 +84,7 @@ class LimitedStore:
     def __init__(
         self,
         store: ObjectStore,
-        limiter: AdaptiveLimiter,
+        limiter: RateLimiter,
         *,
         spec: StoreSpec | None = None,
         renewal: Renewal | None = None,
@@ -224,7 +206,7 @@ class LimitedStore:
         def opened(done: int) -> Reader:
             return self._open(call, key, offset + done, length - done, if_match)
 
-        return LimitedReader(opened, can_resume=if_match is not None, call=call)
+        return RetryingReader(opened, can_resume=if_match is not None, call=call)
 
     def put(
         self,
@@ -376,7 +358,7 @@ class LimitedStore:
         except BaseException:
             self._limiter.release()
             raise
-        return PlacedReader(found, self._limiter.release)
+        return PermitReader(found, self._limiter.release)
 
     @contextmanager
     def _place(self, call: StoreCall) -> Iterator[None]:

@@ -12,7 +12,7 @@ from skyplane_gateway.stores.base import Reader
 from skyplane_gateway.stores.wrappers.store_call import StoreCall
 
 
-class LimitedReader:
+class RetryingReader:
     """See `Reader`.
 
     Args:
@@ -74,7 +74,7 @@ class LimitedReader:
                 self._call.wait_after(error)
 
 
-class PlacedReader:
+class PermitReader:
     """A reader that gives its place at the store back when it is closed."""
 
     def __init__(self, reader: Reader, give_back: Callable[[], None]) -> None:

@@ -21,10 +21,10 @@ from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.objects import IF_ABSENT, PartInfo, StoreSpec
 from skyplane_gateway.sink.destination import Destination
-from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.local import uploads
 from skyplane_gateway.stores.local.uploads import OpenUpload
+from skyplane_gateway.stores.registry import open_without_retries
 
 BODY = b"body of the only part"
 
@@ -39,7 +39,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(root: Path) -> ObjectStore:
-    return open_store(StoreSpec("file", str(root)))
+    return open_without_retries(StoreSpec("file", str(root)))
 
 
 @pytest.fixture

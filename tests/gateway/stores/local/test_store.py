@@ -14,15 +14,10 @@ from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectAttributes, PartInfo
 from skyplane_gateway.selection import SelectionRule
-from skyplane_gateway.stores import (
-    GUESSED_TYPE,
-    ObjectStore,
-    StoreSpec,
-    check_destination_key,
-    open_store,
-)
+from skyplane_gateway.stores import GUESSED_TYPE, ObjectStore, StoreSpec, check_destination_key
 from skyplane_gateway.stores.content_types import guessed_type
 from skyplane_gateway.stores.local.errors import translate
+from skyplane_gateway.stores.registry import open_without_retries
 
 
 @pytest.fixture
@@ -33,7 +28,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(root: Path) -> ObjectStore:
-    return open_store(StoreSpec("file", str(root)))
+    return open_without_retries(StoreSpec("file", str(root)))
 
 
 def keys(store: ObjectStore, prefix: str = "") -> list[str]:
@@ -54,7 +49,7 @@ def test_a_source_has_the_content_type_of_its_names(root: Path) -> None:
     (root / "sub").mkdir()
     for name in ("a.csv", "a.csv.gz", "a.html", "data:text,x", "none", "sub/a.unheard-of"):
         (root / name).write_bytes(b"1")
-    source = open_store(StoreSpec("file", str(root), options=(GUESSED_TYPE,)))
+    source = open_without_retries(StoreSpec("file", str(root), options=(GUESSED_TYPE,)))
     found = {}
     for info in source.list(""):
         attributes = source.head(info.key).attributes
@@ -89,7 +84,7 @@ def test_what_a_machine_knows_of_types_changes_no_guess(monkeypatch: pytest.Monk
 
 def test_a_file_store_has_no_other_option(root: Path) -> None:
     with pytest.raises(errors.ConfigurationInvalid, match="given content_type=text/csv"):
-        open_store(StoreSpec("file", str(root), options=(("content_type", "text/csv"),)))
+        open_without_retries(StoreSpec("file", str(root), options=(("content_type", "text/csv"),)))
 
 
 # ------------------------------------------------------------------ listing
@@ -254,7 +249,7 @@ def test_no_prefix_leads_out_of_the_root(store: ObjectStore, root: Path, prefix:
 
 
 def test_the_whole_machine_may_be_the_bucket(root: Path) -> None:
-    store = open_store(StoreSpec("file", "/"))
+    store = open_without_retries(StoreSpec("file", "/"))
     key = str(root).lstrip("/") + "/k"
     store.put(key, b"x")
     assert keys(store, key) == [key]

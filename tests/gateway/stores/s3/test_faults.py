@@ -12,7 +12,8 @@ import pytest
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.objects import IF_ABSENT, PartInfo, Precondition, time_pin
-from skyplane_gateway.stores import Credentials, StoreSpec, open_store
+from skyplane_gateway.stores import Credentials, StoreSpec
+from skyplane_gateway.stores.registry import open_without_retries
 
 BODY = b"some bytes"
 ETAG = f'"{md5(BODY).hexdigest()}"'
@@ -76,7 +77,7 @@ def test_answers_become_our_errors(
     kind: type[errors.SkyplaneError],
     is_permanent: bool,
 ) -> None:
-    store = scripted.open(*[reply(status, failure(code))] * 3)
+    store = scripted.open(reply(status, failure(code)))
     with pytest.raises(kind) as caught:
         store.put("a key", BODY)
     assert type(caught.value) is kind
@@ -96,15 +97,6 @@ def test_a_head_has_no_body_and_is_told_by_its_status(
         scripted.open(reply(status)).head("k")
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_throttling_is_tried_three_times_with_the_whole_body(
-    scripted: Any, reply: Any, kind: Any
-) -> None:
-    replies = [*[reply(503, failure("SlowDown"))] * 2, reply(200, headers={"ETag": ETAG})]
-    assert scripted.open(*replies).put("k", kind(BODY)).etag == ETAG
-    assert [request.body for request in scripted.requests] == [BODY] * 3
-
-
 def test_a_head_that_says_no_more_than_400_is_asked_for_its_reason(
     scripted: Any, reply: Any
 ) -> None:
@@ -122,7 +114,7 @@ def test_nobody_at_the_endpoint() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        store = open_store(
+        store = open_without_retries(
             StoreSpec("s3", "bkt", url, "us-east-1"),
             Credentials({"access_key_id": "a", "secret_access_key": "b"}),
         )
@@ -253,7 +245,7 @@ def test_a_listing_never_ends_short_in_silence(scripted: Any, reply: Any, second
 
 def test_a_listing_that_fails_midway(scripted: Any, reply: Any) -> None:
     first = page(["a"], token="t1", truncated=True)
-    store = scripted.open(reply(200, first), *[reply(500, failure("InternalError"))] * 3)
+    store = scripted.open(reply(200, first), reply(500, failure("InternalError")))
     rows = store.list("")
     assert next(rows).key == "a"
     with pytest.raises(errors.StoreUnavailable):
@@ -269,21 +261,17 @@ def test_an_empty_page_that_is_not_the_last(scripted: Any, reply: Any) -> None:
 
 
 def test_a_put_that_succeeded_although_its_answer_was_500(scripted: Any, reply: Any) -> None:
-    store = scripted.open(
-        reply(500, failure("InternalError")),
-        reply(412, failure("PreconditionFailed")),
-        reply(200, headers=head_of(ETAG)),
-    )
+    store = scripted.open(reply(500, failure("InternalError")), reply(200, headers=head_of(ETAG)))
     assert store.put("k", BODY, precondition=IF_ABSENT).etag == ETAG
 
 
-def test_a_put_refused_for_another_object_after_a_500(scripted: Any, reply: Any) -> None:
+def test_another_object_is_not_taken_for_a_put_whose_answer_was_500(
+    scripted: Any, reply: Any
+) -> None:
     store = scripted.open(
-        reply(500, failure("InternalError")),
-        reply(412, failure("PreconditionFailed")),
-        reply(200, headers=head_of('"other"')),
+        reply(500, failure("InternalError")), reply(200, headers=head_of('"other"'))
     )
-    with pytest.raises(errors.PreconditionFailed):
+    with pytest.raises(errors.StoreUnavailable):
         store.put("k", BODY, precondition=IF_ABSENT)
 
 
@@ -307,11 +295,7 @@ def test_a_look_that_fails_in_transit_refuses_no_write(
     scripted: Any, reply: Any, status: int, kind: str
 ) -> None:
     """The write may have landed: whoever is told that it was refused would report a failure."""
-    store = scripted.open(
-        reply(500, failure("InternalError")),
-        reply(412, failure("PreconditionFailed")),
-        *[reply(status)] * 3,
-    )
+    store = scripted.open(reply(500, failure("InternalError")), reply(status))
     with pytest.raises(getattr(errors, kind)):
         store.put("k", BODY, precondition=IF_ABSENT)
 
@@ -320,11 +304,7 @@ def test_a_look_that_fails_in_transit_refuses_no_write(
 def test_a_look_that_fails_in_transit_refuses_no_completion(
     scripted: Any, reply: Any, status: int, code: str
 ) -> None:
-    store = scripted.open(
-        reply(status, failure(code)),
-        *[reply(500, failure("InternalError"))] * 3,
-        attempts="3",
-    )
+    store = scripted.open(reply(status, failure(code)), reply(500, failure("InternalError")))
     with pytest.raises(errors.StoreUnavailable):
         complete(store)
 
@@ -335,48 +315,9 @@ def complete(store: Any) -> Any:
     )
 
 
-def uploads_of(*rows: tuple[str, str, str]) -> bytes:
-    entries = "".join(
-        f"<Upload><Key>{key}</Key><UploadId>{upload_id}</UploadId>"
-        f"<Initiated>2024-01-02T03:04:{second}Z</Initiated></Upload>"
-        for key, upload_id, second in rows
-    )
-    return f"<ListMultipartUploadsResult>{entries}</ListMultipartUploadsResult>".encode()
-
-
-BEGUN = b"<InitiateMultipartUploadResult><UploadId>ours</UploadId></InitiateMultipartUploadResult>"
-
-
-def test_an_upload_that_was_begun_although_its_answer_was_500(scripted: Any, reply: Any) -> None:
-    """Nobody else can know of it. What is older, or of another key, is somebody's."""
-    rows = uploads_of(
-        ("k", "elder", "00"), ("k", "twin", "29"), ("k", "ours", "30"), ("k2", "other", "30")
-    )
-    store = scripted.open(
-        reply(500, failure("InternalError")), reply(200, BEGUN), reply(200, rows), reply(204)
-    )
-    assert store.create_upload("k") == "ours"
-    aborts = [request.path for request in scripted.requests if request.method == "DELETE"]
-    assert [path.partition("uploadId=")[2] for path in aborts] == ["twin"]
-
-
-def test_a_second_upload_that_cannot_be_looked_for(scripted: Any, reply: Any) -> None:
-    store = scripted.open(
-        reply(500, failure("InternalError")),
-        reply(200, BEGUN),
-        reply(403, failure("AccessDenied")),
-    )
-    assert store.create_upload("k") == "ours"
-
-
-def test_an_upload_that_is_begun_at_once_needs_no_look(scripted: Any, reply: Any) -> None:
-    assert scripted.open(reply(200, BEGUN)).create_upload("k") == "ours"
-    assert len(scripted.requests) == 1
-
-
 def test_a_completion_that_is_200_with_an_error_inside(scripted: Any, reply: Any) -> None:
     store = scripted.open(
-        *[reply(200, failure("InternalError"))] * 3,
+        reply(200, failure("InternalError")),
         reply(200, b"<ListPartsResult></ListPartsResult>"),
     )
     with pytest.raises(errors.StoreUnavailable):
@@ -389,18 +330,20 @@ def test_a_completion_that_is_200_and_names_nothing(scripted: Any, reply: Any) -
         complete(store)
 
 
-@pytest.mark.parametrize("code", ["NoSuchUpload", "PreconditionFailed"])
-def test_a_completion_that_succeeded_although_its_answer_was_500(
-    scripted: Any, reply: Any, code: str
+@pytest.mark.parametrize(
+    "refusals",
+    [
+        [(500, "InternalError"), (404, "NoSuchUpload")],
+        [(412, "PreconditionFailed"), (404, "NoSuchUpload")],
+        [(404, "NoSuchUpload")],
+    ],
+    ids=["unavailable", "precondition", "no-upload"],
+)
+def test_a_completion_that_succeeded_although_its_answer_was_lost(
+    scripted: Any, reply: Any, refusals: list[tuple[int, str]]
 ) -> None:
-    status = 404 if code == "NoSuchUpload" else 412
-    probe = [] if code == "NoSuchUpload" else [reply(404, failure("NoSuchUpload"))]
-    store = scripted.open(
-        reply(500, failure("InternalError")),
-        reply(status, failure(code)),
-        *probe,
-        reply(200, headers=head_of(COMPOSITE)),
-    )
+    refused = [reply(status, failure(code)) for status, code in refusals]
+    store = scripted.open(*refused, reply(200, headers=head_of(COMPOSITE)))
     assert complete(store).etag == COMPOSITE
 
 

@@ -15,7 +15,8 @@ import pytest
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.objects import PartInfo
-from skyplane_gateway.stores import Credentials, StoreSpec, open_store
+from skyplane_gateway.stores import Credentials, StoreSpec
+from skyplane_gateway.stores.registry import open_without_retries
 from skyplane_gateway.stores.s3 import client
 from skyplane_gateway.stores.s3.store import ambient_credentials, bucket_region
 
@@ -92,16 +93,18 @@ def test_a_line_may_take_long_for_a_body_while_it_takes_some(
     body = bytearray(24 * MIB)
     with SlowServer() as server:
         spec = StoreSpec("s3", "bkt", server.url, "us-east-1")
-        with closing(open_store(spec, CREDENTIALS)) as store:
+        with closing(open_without_retries(spec, CREDENTIALS)) as store:
             part = store.put_part("k", "u", 1, body, offset=0, crc32c=crc32c(body))
     assert part.etag == '"e"'
     assert server.bodies == [len(body)]
 
 
-def test_a_large_body_goes_whole_as_often_as_it_must(scripted: Any, reply: Any) -> None:
+def test_a_large_body_goes_whole_also_after_a_redirect(scripted: Any, reply: Any) -> None:
     body = random.Random(1).randbytes(3 * MIB + 1)
-    busy = reply(503, b"<Error><Code>SlowDown</Code></Error>")
-    store = scripted.open(busy, reply(200, headers={"ETag": '"e"'}))
+    redirect = reply(
+        301, b"<Error><Code>PermanentRedirect</Code></Error>", {"x-amz-bucket-region": "eu-west-1"}
+    )
+    store = scripted.open(redirect, reply(200, headers={"ETag": '"e"'}))
     store.put("k", body)
     assert [request.body == body for request in scripted.requests] == [True, True]
     assert [request.headers["content-length"] for request in scripted.requests] == [
@@ -216,7 +219,7 @@ def test_aws_itself_is_trusted_and_an_endpoint_is_not() -> None:
     keys = Credentials({"access_key_id": "a", "secret_access_key": "b"})
 
     def trusts(spec: StoreSpec) -> bool:
-        return open_store(spec, keys).capabilities.trusts_checksum
+        return open_without_retries(spec, keys).capabilities.trusts_checksum
 
     assert trusts(StoreSpec("s3", "b"))
     assert not trusts(StoreSpec("s3", "b", "http://127.0.0.1:1"))
@@ -237,12 +240,12 @@ def test_aws_itself_is_trusted_and_an_endpoint_is_not() -> None:
 )
 def test_what_cannot_be_opened_is_refused_at_once(spec: StoreSpec) -> None:
     with pytest.raises(errors.ConfigurationInvalid):
-        open_store(spec)
+        open_without_retries(spec)
 
 
 def test_half_a_credential_is_refused() -> None:
     with pytest.raises(errors.ConfigurationInvalid, match="secret_access_key"):
-        open_store(StoreSpec("s3", "b"), Credentials({"access_key_id": "a"}))
+        open_without_retries(StoreSpec("s3", "b"), Credentials({"access_key_id": "a"}))
 
 
 @pytest.fixture
@@ -261,7 +264,7 @@ def test_there_may_be_no_ambient_credentials(
 ) -> None:
     assert ambient_credentials() is None
     with pytest.raises(errors.Unauthenticated):
-        open_store(scripted.spec()).check()
+        open_without_retries(scripted.spec()).check()
 
 
 def test_ambient_credentials_are_frozen(bare_environment: pytest.MonkeyPatch) -> None:
@@ -294,7 +297,7 @@ def test_anonymous_requests_are_not_signed(
     bare_environment: pytest.MonkeyPatch, scripted: Any, reply: Any
 ) -> None:
     scripted.replies.append(reply(200, b"<ListBucketResult/>"))
-    open_store(scripted.spec(anonymous="true")).check()
+    open_without_retries(scripted.spec(anonymous="true")).check()
     assert "authorization" not in scripted.requests[0].headers
 
 

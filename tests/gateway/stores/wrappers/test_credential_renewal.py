@@ -14,8 +14,8 @@ from skyplane_gateway.clock import Clock
 from skyplane_gateway.errors import Cancelled, CredentialsExpired
 from skyplane_gateway.objects import Credentials
 from skyplane_gateway.stores.wrappers.credential_renewal import WAITS_S, Renewal
-from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter
-from skyplane_gateway.stores.wrappers.retrying import LimitedStore
+from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter
+from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
 EXPIRED = CredentialsExpired("ExpiredToken")
 BEGAN_UNIX_S = 1_700_000_000.0
@@ -69,10 +69,10 @@ class World:
             pause=self.pause,
         )
 
-    def store(self, given: Credentials | None) -> LimitedStore:
-        made = LimitedStore(
+    def store(self, given: Credentials | None) -> RetryingStore:
+        made = RetryingStore(
             SimpleNamespace(spec=None),
-            AdaptiveLimiter(clock=self.clock, pause=self.pause),
+            RateLimiter(clock=self.clock, pause=self.pause),
             renewal=self.renewal(given),
             clock=self.clock,
             pause=self.pause,

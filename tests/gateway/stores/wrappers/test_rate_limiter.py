@@ -10,7 +10,7 @@ import pytest
 from skyplane_gateway.clock import Clock
 from skyplane_gateway.errors import Cancelled
 from skyplane_gateway.stores import StoreSpec
-from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter, Limits, limiter_of
+from skyplane_gateway.stores.wrappers.rate_limiter import Limits, RateLimiter, limiter_of
 
 
 @dataclass
@@ -39,11 +39,11 @@ def running() -> threading.Event:
     return threading.Event()
 
 
-def limiter_in(time: VirtualTime, limits: Limits) -> AdaptiveLimiter:
-    return AdaptiveLimiter(limits, clock=time.clock, pause=time.pause)
+def limiter_in(time: VirtualTime, limits: Limits) -> RateLimiter:
+    return RateLimiter(limits, clock=time.clock, pause=time.pause)
 
 
-def ask(limiter: AdaptiveLimiter, running: threading.Event, times: int = 1) -> None:
+def ask(limiter: RateLimiter, running: threading.Event, times: int = 1) -> None:
     for _ in range(times):
         limiter.acquire(running)
         limiter.succeeded()
@@ -116,7 +116,7 @@ def test_nobody_asks_before_the_store_allows(time: VirtualTime, running: threadi
 
 
 def test_no_more_than_so_many_at_once(running: threading.Event) -> None:
-    limiter = AdaptiveLimiter(Limits(concurrent=3))
+    limiter = RateLimiter(Limits(concurrent=3))
     lock, most, now = threading.Lock(), 0, 0
     met = threading.Barrier(3)
 
@@ -146,7 +146,7 @@ def test_no_more_than_so_many_at_once(running: threading.Event) -> None:
 
 
 def test_who_waits_for_room_can_be_ended() -> None:
-    limiter = AdaptiveLimiter(Limits(concurrent=1))
+    limiter = RateLimiter(Limits(concurrent=1))
     limiter.acquire(threading.Event())
     ended, raised = threading.Event(), []
 
@@ -173,7 +173,7 @@ def test_who_waits_for_the_rate_can_be_ended(time: VirtualTime) -> None:
         ended.set()
         return True
 
-    limiter = AdaptiveLimiter(Limits(concurrent=1), clock=time.clock, pause=end)
+    limiter = RateLimiter(Limits(concurrent=1), clock=time.clock, pause=end)
     limiter.throttled(limiter.acquire(ended), 60.0)
     limiter.release()
     with pytest.raises(Cancelled):

@@ -20,9 +20,10 @@ from skyplane_gateway.objects import IF_ABSENT
 from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.stores import Credentials, ObjectStore, StoreSpec, open_store
 from skyplane_gateway.stores.memory import create_bucket, delete_bucket
+from skyplane_gateway.stores.registry import open_without_retries
 from skyplane_gateway.stores.s3.errors import translate
-from skyplane_gateway.stores.wrappers.rate_limiter import AdaptiveLimiter, Limits
-from skyplane_gateway.stores.wrappers.retrying import LimitedStore, is_throttling, open_limited
+from skyplane_gateway.stores.wrappers.rate_limiter import Limits, RateLimiter
+from skyplane_gateway.stores.wrappers.retrying import RetryingStore, is_throttling
 
 Failure = Callable[[], errors.StoreError]
 
@@ -91,11 +92,11 @@ class World:
 
     def limited(
         self, limits: Limits | None = None, policy: RetryPolicy | None = None, fraction: float = 0.5
-    ) -> LimitedStore:
+    ) -> RetryingStore:
         store: Any = self
-        return LimitedStore(
+        return RetryingStore(
             store,
-            AdaptiveLimiter(limits, clock=Clock(monotonic=lambda: self.now_s), pause=self.pause),
+            RateLimiter(limits, clock=Clock(monotonic=lambda: self.now_s), pause=self.pause),
             policy=policy,
             clock=Clock(monotonic=lambda: self.now_s),
             pause=self.pause,
@@ -107,7 +108,7 @@ class World:
 def world() -> Iterator[World]:
     name = uuid.uuid4().hex
     create_bucket(name)
-    yield World(open_store(StoreSpec("memory", name)))
+    yield World(open_without_retries(StoreSpec("memory", name)))
     delete_bucket(name)
 
 
@@ -145,7 +146,7 @@ def test_a_storm_of_30_s_is_survived_and_the_rate_recovers(world: World) -> None
 
 def test_what_the_store_asks_to_wait_is_waited_by_everybody(world: World) -> None:
     one = world.limited()
-    other = LimitedStore(one._store, one._limiter, clock=one._clock, pause=one._pause)
+    other = RetryingStore(one._store, one._limiter, clock=one._clock, pause=one._pause)
     world.before["put"] = [slow_down(12.0)]
     one.put("k", b"x")
     other.put("l", b"x")
@@ -322,7 +323,7 @@ def test_within_bounds_what_is_asked_altogether(world: World) -> None:
 def test_nobody_begins_a_wait_that_is_longer_than_his_patience(world: World) -> None:
     """A long Retry-After holds for all, also for those who come later."""
     one = world.limited()
-    other = LimitedStore(one._store, one._limiter, clock=one._clock, pause=one._pause)
+    other = RetryingStore(one._store, one._limiter, clock=one._clock, pause=one._pause)
     world.before["put"] = [slow_down(3600.0)]
     with pytest.raises(errors.Throttled):
         one.put("k", b"x")
@@ -549,7 +550,9 @@ def failure(code: str) -> bytes:
 def test_retry_after_is_read_from_the_answer(
     scripted: Any, reply: Any, status: int, code: str, headers: dict[str, str], wanted_s: float
 ) -> None:
-    store = scripted.open(reply(status, failure(code), headers), attempts="1")
+    store = scripted.open(
+        reply(status, failure(code), headers),
+    )
     with pytest.raises(errors.Throttled) as caught:
         store.put("k", b"x")
     assert caught.value.retry_after_s == wanted_s
@@ -578,7 +581,7 @@ def test_the_limited_store_is_the_only_one_that_tries_again(scripted: Any, reply
         reply(200, headers={"ETag": etag}),
     ]
     keys = {"access_key_id": "test", "secret_access_key": "test"}
-    store = open_limited(scripted.spec(), Credentials(keys))
+    store = open_store(scripted.spec(), Credentials(keys))
     assert store.put("k", b"x").etag == etag
     assert store.spec == scripted.spec()
     store.close()

@@ -1,0 +1,91 @@
+"""The kinds of stores, and what needs to know a store's kind.
+
+Imports the SDK of the kind it is asked for, and no other.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from skyplane_gateway.errors import ConfigurationInvalid, MissingExtra
+from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.stores.base import ObjectStore
+
+_MODULES = {
+    "file": "skyplane_gateway.stores.local.store",
+    "memory": "skyplane_gateway.stores.memory",
+    "s3": "skyplane_gateway.stores.s3.store",
+}
+
+#: Kind -> the extra that installs its SDK.
+_EXTRAS = {"s3": "aws"}
+
+#: Kinds that plans know and gateways do not, and the scheme of their URLs.
+_PLANNED_ONLY = {"azure": "az://", "gcs": "gs://"}
+
+
+def require_kind(kind: str) -> None:
+    """Check that this release can open stores of this kind.
+
+    Raises:
+        ConfigurationInvalid: it cannot.
+    """
+    if kind in _PLANNED_ONLY:
+        raise ConfigurationInvalid(
+            f"{_PLANNED_ONLY[kind]} is not supported yet; this release moves s3:// and file: "
+            "(it makes plans for other stores where their region and the volume are given)"
+        )
+    if kind not in _MODULES:
+        raise ConfigurationInvalid(
+            f"there is no store of kind {kind!r}; choose one of {', '.join(_MODULES)}"
+        )
+
+
+def ambient_credentials(kind: str, profile: str | None = None) -> Credentials | None:
+    """The credentials of the calling process, frozen, to be sent to gateways.
+
+    None for stores that need none, and where the process has none.
+
+    Raises:
+        ConfigurationInvalid: there is no such profile.
+        MissingExtra: the SDK is not installed.
+    """
+    if kind != "s3":
+        return None
+    found: Credentials | None = _module(kind).ambient_credentials(profile)
+    return found
+
+
+def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> str | None:
+    """The region that the store names for the bucket; None where it names none.
+
+    Raises:
+        ConfigurationInvalid: there is no such kind of store.
+        StoreError: the bucket is missing, access is denied, or the store does not answer.
+    """
+    require_kind(spec.kind)
+    if spec.kind != "s3":
+        return None
+    region: str | None = _module(spec.kind).bucket_region(spec, credentials)
+    return region
+
+
+def open_without_retries(spec: StoreSpec, credentials: Credentials | None = None) -> ObjectStore:
+    """A store that sends each request once. `stores.open_store` wraps it.
+
+    Raises:
+        ConfigurationInvalid, MissingExtra: see `stores.open_store`.
+    """
+    store: ObjectStore = _module(spec.kind).open_from_spec(spec, credentials)
+    return store
+
+
+def _module(kind: str) -> Any:
+    require_kind(kind)
+    try:
+        return import_module(_MODULES[kind])
+    except ModuleNotFoundError as error:
+        if kind not in _EXTRAS:
+            raise
+        raise MissingExtra.of(f"the store {kind!r}", _EXTRAS[kind]) from error
