@@ -38,7 +38,7 @@ from skyplane_orchestration.grids.throughput_model import (
     modelled_throughput_gbps,
 )
 
-#: Where a detour is a common one: between two of these, by country.
+#: Areas by country. Each pair of areas has a detour of its own.
 AREAS = {
     "africa": ("ZA",),
     "east_asia": ("HK", "JP", "KR", "TW"),
@@ -83,7 +83,7 @@ def solve_softly(
     """argmin over b of sum (weight * (wanted - columns @ b))**2 + b @ penalty @ b, softened.
 
     Repeated with smaller weights for errors beyond `soft_error`, and with `weight_of_low` for an
-    estimate below what is wanted.
+    estimate that is too low.
     """
     found, each = np.zeros(len(penalty)), np.ones(len(wanted))
     for _ in range(ROUNDS):

@@ -142,7 +142,7 @@ def speed_cases(grid: Grid, runs: int, count: int) -> list[Case]:
 
 
 def measured_cases(shipped: Grid, runs: int, *, smoke: bool) -> list[Case]:
-    """What is compared with measurements; nothing, with a word on stderr, without them."""
+    """Cases on the measured grid. Without that grid: none, and a line on stderr."""
     measured = measured_grid()
     if measured is None:
         print(

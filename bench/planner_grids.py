@@ -84,7 +84,7 @@ def price_differences() -> list[Difference]:
 
 
 def priced_pairs(shipped: Grid, measured: Grid) -> Iterator[PricedPair]:
-    """Every pair of the measured grid's price table. It states what is billed, so nothing
+    """Every pair of the measured grid's price table. It has prices as billed, so nothing
     is converted."""
     clouds = shipped.price_document["clouds"]
     for row, column in np.argwhere(measured.price_source == FROM_TABLE):

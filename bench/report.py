@@ -26,7 +26,7 @@ class Case:
     """One figure.
 
     Attributes:
-        case: what was measured.
+        case: name of the measurement.
         value, unit: the figure; of several runs, the one that is reported.
         ratio, against: value relative to something named, where there is something.
         floor: what the figure must not fall short of (times and errors: must not exceed).

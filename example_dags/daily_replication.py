@@ -2,7 +2,7 @@
 
 `replace-if-different` leaves alone what is there already, so a run that is cleared or
 backfilled moves only what is missing or has changed. `_SUCCESS` is written after everything
-else, so whoever waits for it in Paris never sees half a day.
+else, so a reader in Paris that waits for it never sees half a day.
 """
 
 from __future__ import annotations

@@ -374,7 +374,7 @@ def test_the_fleet_goes_down_whatever_happens(
         (RuntimeError("of the caller"), "running", True),
         # Its journal tells the next run that all is there, and names what may be deleted.
         (KeyboardInterrupt(), "succeeded", False),
-        # And a failure can be gone on with.
+        # And a failure can be resumed.
         (StoreUnavailable("503"), "running", False),
     ],
 )

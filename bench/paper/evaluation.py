@@ -23,7 +23,7 @@ OVER_ALL_PAIRS = frozenset({"7", "8", "9c", "10"})
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What was computed; a figure that was not asked for is None.
+    """The computed figures; None for a figure that was not requested.
 
     Attributes:
         grid: the paper's reading of the measured grid.

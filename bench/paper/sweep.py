@@ -105,7 +105,7 @@ def sweep(readings: Readings, directory: Path, build: Path, *, fresh: bool = Fal
 
 
 def pair_result(readings: Readings, src: str, dst: str) -> PairResult:
-    """What is asked of one pair."""
+    """Plans and baselines of one pair."""
     grid = readings.paper
     alone = direct(grid, src, dst)
     most = relaxed_most_gbps(grid, src, dst)

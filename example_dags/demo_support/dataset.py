@@ -1,4 +1,4 @@
-"""The demo's objects: made from a seed, so that whoever checks them needs no copy of them."""
+"""The demo's objects, made from a seed, so that a check needs no copy of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plan and outcome in words, for whoever watches the demo."""
+"""Plan and outcome of the demo as text."""
 
 from __future__ import annotations
 

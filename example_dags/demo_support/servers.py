@@ -61,7 +61,7 @@ class DemoSite:
     """Where one demo runs: two ends, and a directory that holds all else.
 
     Args:
-        directory: for the orchestrator's home, logs and state; removed by whoever made it.
+        directory: for the orchestrator's home, logs and state; removed by its maker.
     """
 
     directory: Path

@@ -191,7 +191,7 @@ class Home:
         wait_for(holds, what)
 
     def gateways(self) -> list[int]:
-        """Process ids of all gateways of this home, whoever started them."""
+        """Process ids of all gateways of this home."""
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal():

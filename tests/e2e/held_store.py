@@ -110,7 +110,7 @@ class HeldStore:
         return Counter(each.target for each in self.puts() if each.store_status == 200)
 
     def sent_again(self) -> dict[str, int]:
-        """What was acknowledged more than once."""
+        """Acknowledged writes by target, where there was more than one."""
         return {target: count for target, count in self.acknowledged().items() if count > 1}
 
     def require_sent_once(self) -> None:

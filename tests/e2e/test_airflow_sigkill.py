@@ -123,7 +123,7 @@ def test_a_killed_transfer_is_joined_and_sends_nothing_twice(lab: Lab) -> None:
 
 
 def test_tasks_killed_while_they_provision_and_while_they_tear_down(lab: Lab) -> None:
-    """The teardown is that of a transfer whose task was killed for good, in full swing."""
+    """The task of the transfer was killed while it ran, and is not retried."""
     place = lab.places["killed_around"]
     run = lab.site.start("killed_around")
     task = run.process_of("provision", 1)

@@ -55,7 +55,7 @@ def test_both_ends_go_on_with_fresh_ones(
         proxies = {"source": before_source, "sink": before_sink}
 
         def resolve(name: str, _: Location) -> Credentials:
-            """Others as soon as the first were refused, as whoever rotates them does."""
+            """New ones after the first were refused, as a rotation gives them."""
             refused = any(row.fault is not None for row in proxies[name].log.exchanges)
             key = "new" if refused else "old"
             return Credentials({"access_key_id": key, "secret_access_key": STORE_SECRET})

@@ -100,7 +100,7 @@ def test_a_gateway_killed_beside_another_path(
 def test_a_lead_killed_and_its_address_taken_by_somebody_else(
     kit: ClientKit, held: HeldStore, held_job: TransferJob, tmp_path: Path
 ) -> None:
-    """As the IP address of a spot instance is: the transfer failed for good, for distrust."""
+    """The address of a spot instance may go to another machine; that was a permanent failure."""
     client = kit.client()
     fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK), count=2))
     doomed = fleet.sources[0]

@@ -233,7 +233,7 @@ def test_clearing_a_task_copies_again_in_a_new_epoch(
 def test_two_orchestrators_of_one_run_make_one_transfer(
     kit: ClientKit, files: TransferJob, tree: Tree, tmp_path: Path, beside: Beside
 ) -> None:
-    """A zombie task and its retry: the second joins, whoever that is."""
+    """A zombie task and its retry: the second of them joins the first."""
     plan = kit.relayed()
     # One that came when another had heard of the end would begin anew, and rightly so.
     all_there = threading.Barrier(3, timeout=PATIENCE_S)

@@ -37,7 +37,7 @@ def test_it_is_not_copied_again_until_somebody_has_heard_of_it(
         result = kit.client().transfer(job, fleet, on_submitted=lambda _, it: told.append(it))
         assert [(it.epoch, it.joined) for it in told] == [(1, True)]
         assert (result.epoch, result.copied) == (1, 3)
-        # Whoever runs it once more, after that, wants it to be looked at again.
+        # A further run compares again.
         assert kit.client().transfer(job, fleet).epoch == 2
     finally:
         client.teardown(fleet)

@@ -85,7 +85,7 @@ class Behind:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Hand on that many of its bytes, and go on with the next message as if it were whole."""
+    """Forward that many bytes of a message, then the next message as if nothing was missing."""
 
     size_bytes: int
 

@@ -58,11 +58,11 @@ def _no_objection(key: str, there: ObjectInfo) -> str:
 
 
 def _nobody_looks(key: str) -> None:
-    """What is looked at belongs to no run."""
+    """Reads belong to no run."""
 
 
 def _nobody_minds(key: str, content: Content) -> None:
-    """What is deleted belongs to no run."""
+    """Deletes belong to no run."""
 
 
 @dataclass(slots=True)

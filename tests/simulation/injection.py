@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def plan_faults(scene: Scene) -> None:
-    """What has a moment comes then; what is counted is counted from the start."""
+    """Faults with a time happen then. Faults with a count are counted from the start."""
     for fault in scene.schedule.faults:
         match fault:
             case Call(number, kind):

@@ -26,7 +26,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 GATEWAY: Final = "gateway/skyplane_gateway"
 
-#: What is copied, and what is run of it until something fails.
+#: Folders that are copied, and tests that run there until one fails.
 _COPIED: Final = (
     "gateway",
     "src",
@@ -36,7 +36,7 @@ _COPIED: Final = (
     "tests/conftest.py",
     "setup.cfg",
 )
-#: A source that obeys an old lead shows in none of these simulations: sinks refuse its chunks.
+#: No simulation shows a source that obeys an old lead, because sinks refuse its chunks.
 _SUITE: Final = (
     "tests/simulation/test_fences.py",
     "tests/simulation/test_faults.py",

@@ -74,7 +74,7 @@ class Orchestrator:
     """One run of the client, and how it ended.
 
     Args:
-        handle: goes on with that transfer, in place of running the job.
+        handle: resumes that transfer, in place of running the job.
     """
 
     process: Process
@@ -110,7 +110,7 @@ class Orchestrator:
                 self.result = error.result
         except SkyplaneError as error:
             self.error = error
-        except Exception:  # noqa: BLE001 - any other error is what is looked for
+        except Exception:  # noqa: BLE001 - any other error is a finding
             self.crash = traceback.format_exc()
         self.is_over = True
 

@@ -36,7 +36,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.storage import open as library_stores
 
-#: No job takes longer, whatever goes wrong: bounded waits are part of what is tested.
+#: No job takes longer, whatever goes wrong: the tests require bounded waits.
 WITHIN_S: Final = 3600.0
 
 #: The modules by which a gateway and a client open stores.

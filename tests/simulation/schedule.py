@@ -80,7 +80,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class Far:
-    """A hop is long: so many seconds each way, and so much on a connection, for good."""
+    """A hop becomes long until the end: a delay each way, and a rate per connection."""
 
     at_s: float
     hop: int
@@ -228,7 +228,7 @@ Then = Literal["nothing", "again", "again elsewhere"]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One run, and perhaps a second one that goes on with it.
+    """One run, and perhaps a second one that resumes it.
 
     Attributes:
         seed: decides what the faults leave open: pauses, latencies, contents.

@@ -1,4 +1,4 @@
-"""What is noticed at once, and what is waited for: a relay that dies, alone or beside others."""
+"""A relay dies, alone or beside others: how soon the transfer reacts."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def test_what_a_lost_request_begins_is_named_even_where_another_upload_took_its_
 def test_what_the_lead_has_looked_for_nobody_looks_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Clearing up has little time: the last journal says what is settled."""
+    """Cleanup has little time: the last journal names the finished objects."""
     looked_for: list[object] = []
     abort = JournalFolder._abort
 

@@ -89,7 +89,7 @@ def test_a_relay_that_is_lost_in_a_storm_is_survived(side: Side, fault: Fault) -
 
 @pytest.mark.parametrize("side", ["source", "destination"])
 def test_a_cancel_does_not_wait_for_a_store_that_throttles(side: Side) -> None:
-    """Its patience is 300 s, and whoever cancels waits for the end."""
+    """The store is retried for 300 s, and the caller of the cancel waits for its end."""
     outcome = run_schedule(Schedule(7, ONE, _SIZES, (Storm(0.4, side, 1e6), Cancel(5.0))))
     assert outcome.inspection.ended_s < 5.0 + 40.0
     # What the store refuses to let go of stays, by name in the journal, for the sweep.

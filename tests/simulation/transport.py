@@ -93,7 +93,7 @@ class Pipe:
     # -- the sender's side
 
     def write(self, data: Buffer) -> None:
-        # Not copied: whoever changes a buffer that it has given away is found out.
+        # Not copied, so that a test finds a caller that changes a buffer after the call.
         view = memoryview(data).cast("B")
         self._buffer.append(view)
         self.buffered_bytes += len(view)

@@ -2,7 +2,7 @@
 
 `python -m tests.e2e.survival.driver` reads one JSON document from stdin and prints one JSON
 object a line: `submitted`, `status` and at the end `result`. Started again with the same
-document it is the same run: it joins the transfer, or goes on with it.
+document it is the same run: it joins the transfer, or resumes it.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ PATIENCE_S: Final = 600.0
 
 ROLES: Final = ("lead", "source", "relay", "sink", "client")
 
-#: Kills fall into this part of the data, so that there is something to go on with.
+#: Kills fall into this part of the data, so that something is left to resume.
 _FIRST_AT, _LAST_AT = 0.06, 0.66
 
 

@@ -4,7 +4,7 @@ The data arrives whole all the same, nothing is left over, and little is sent tw
 bytes are compared on the file system of the server, and counted by a proxy before it.
 
 `SKYPLANE_SURVIVAL_SEED=N` chooses another run, in which other gateways are killed in another
-order at other moments; what was killed is printed (`pytest -s`, or on failure). The runs of
+order at other moments. The test prints them (`pytest -s`, or on failure). The runs of
 a thousand objects, 2 GB, carry the marker `soak`: that seed, and the two after it.
 """
 
@@ -132,7 +132,7 @@ def store(
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
         yield Store(server, folder, proxy)
-    # The logs stay for whoever wants to know; gigabytes do not.
+    # The logs stay; gigabytes do not.
     shutil.rmtree(folder)
 
 
