@@ -124,7 +124,7 @@ class _Server:
     def _is_stale(self, names: Mapping[str, str], body: bytes) -> bool:
         """Whether a lead of an epoch that is over asks an end for something."""
         document, key = json.loads(body) if body else {}, names.get("key", "")
-        ends = self._service.ends
+        ends = self._service.endpoints
         end = ends.destinations.get(key) if "verb" in document else ends.sources.get(key)
         is_lead = "verb" in document or "orders" in document
         return is_lead and end is not None and document["epoch"] < end.epoch

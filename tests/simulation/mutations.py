@@ -98,8 +98,8 @@ MUTATIONS: Final = (
         "receipt deadline",
         "deadline-not-passed-on",
         (
-            "service.py",
-            "ack_deadline_s=self.config.ack_deadline_s",
+            "led_transfers.py",
+            "ack_deadline_s=self._config.ack_deadline_s",
             "ack_deadline_s=1e9",
         ),
     ),
@@ -186,12 +186,12 @@ MUTATIONS: Final = (
     _mutation(
         "read-back or checksum comparison",
         "frame-not-checked",
-        ("protocol/chunks.py", "if crc32c(frame.payload) != span.crc32c:", "if False:"),
+        ("protocol/assembler.py", "if crc32c(frame.payload) != span.crc32c:", "if False:"),
     ),
     _mutation(
         "read-back or checksum comparison",
         "receipt-and-frame-not-compared",
-        ("protocol/chunks.py", "if crc32c(frame.payload) != span.crc32c:", "if False:"),
+        ("protocol/assembler.py", "if crc32c(frame.payload) != span.crc32c:", "if False:"),
         ("source/transfer.py", "if entry.crc32c != crc32c:", "if False:"),
     ),
     _mutation(

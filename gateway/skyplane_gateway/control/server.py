@@ -144,7 +144,7 @@ class ControlServer:
     async def _attach(self, request: web.Request) -> Response:
         body = await _body(request)
         credentials = body.get("credentials")
-        return await self._gateway.ends.attach(
+        return await self._gateway.endpoints.attach(
             _key(request),
             epoch=int(body["epoch"]),
             side=body["side"],
@@ -155,7 +155,7 @@ class ControlServer:
 
     async def _credentials(self, request: web.Request) -> Response:
         body = await _body(request)
-        return await self._gateway.ends.renew_credentials(
+        return await self._gateway.endpoints.renew_credentials(
             _key(request),
             epoch=int(body["epoch"]),
             side=body["side"],
@@ -165,42 +165,42 @@ class ControlServer:
     async def _submit(self, request: web.Request) -> Response:
         body = await _body(request)
         spec = TransferSpec.from_dict(body["spec"])
-        return await self._gateway.submit(_key(request), epoch=int(body["epoch"]), spec=spec)
+        return await self._gateway.leads.submit(_key(request), epoch=int(body["epoch"]), spec=spec)
 
     async def _transfer_status(self, request: web.Request) -> Response:
         key, session = _key(request), request.query.get("session", "")
-        lead = self._gateway.lead(key)
+        lead = self._gateway.leads.transfer(key)
         if _number(request, "renew", 0):
             self._gateway.lease.renew()
-            self._gateway.followers.note(key, session)
+            self._gateway.pollers.note(key, session)
         else:
-            self._gateway.followers.forget(key, session)
+            self._gateway.pollers.forget(key, session)
         return {
             **lead.status(),
-            "followers": self._gateway.followers.count(key),
-            "needs_credentials": self._gateway.ends.needs_credentials(key),
+            "followers": self._gateway.pollers.count(key),
+            "needs_credentials": self._gateway.endpoints.needs_credentials(key),
         }
 
     async def _report(self, request: web.Request) -> Response:
-        lead = self._gateway.lead(_key(request))
+        lead = self._gateway.leads.transfer(_key(request))
         # A report may have many pages, and a caller that reads them does not poll.
         self._gateway.lease.renew()
-        self._gateway.followers.note(_key(request), request.query.get("session", ""))
+        self._gateway.pollers.note(_key(request), request.query.get("session", ""))
         return lead.report.page(_number(request, "offset", 0))
 
     async def _cancel(self, request: web.Request) -> Response:
-        await self._gateway.cancel(_key(request))
+        await self._gateway.leads.cancel(_key(request))
         return {}
 
     async def _stop(self, request: web.Request) -> Response:
         reason = str((await _body(request))["reason"])
-        await self._gateway.stop(_key(request), Stopped(reason))
+        await self._gateway.leads.stop(_key(request), Stopped(reason))
         return {}
 
     async def _release(self, request: web.Request) -> Response:
         body = await _body(request)
         journals_in = body.get("journals_in")
-        is_cleared = await self._gateway.ends.release(
+        is_cleared = await self._gateway.endpoints.release(
             _key(request),
             int(body["epoch"]),
             None if journals_in is None else str(journals_in),
@@ -209,25 +209,25 @@ class ControlServer:
 
     async def _chunks(self, request: web.Request) -> Response:
         body = await _body(request)
-        source = self._gateway.ends.source(_key(request), int(body["epoch"]))
+        source = self._gateway.endpoints.source(_key(request), int(body["epoch"]))
         for order in body["orders"]:
             source.take(ChunkOrder.from_dict(order))
         return {}
 
     async def _outcomes(self, request: web.Request) -> Response:
         # Every epoch numbers its chunks from the start.
-        source = self._gateway.ends.source(_key(request), _number(request, "epoch", 0))
+        source = self._gateway.endpoints.source(_key(request), _number(request, "epoch", 0))
         wait_s = min(float(request.query.get("wait_s", "0")), _MAX_WAIT_S)
         last, outcomes = await source.outcomes(_number(request, "after", 0), wait_s)
         return {"last": last, "outcomes": [outcome.to_dict() for outcome in outcomes]}
 
     async def _waiting(self, request: web.Request) -> Response:
-        source = self._gateway.ends.source(_key(request), _number(request, "epoch", 0))
+        source = self._gateway.endpoints.source(_key(request), _number(request, "epoch", 0))
         return {"chunks": [list(identity) for identity in source.waiting()]}
 
     async def _store(self, request: web.Request) -> Response:
         body = await _body(request)
-        return await self._gateway.ends.store_verb(
+        return await self._gateway.endpoints.store_verb(
             _key(request), int(body["epoch"]), body["verb"], body["arguments"]
         )
 

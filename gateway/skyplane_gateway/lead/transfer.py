@@ -278,7 +278,7 @@ class LeadTransfer:
 
         Whoever runs a failed transfer again goes on by its journal, however it failed; its
         open uploads are of use only where going on can help. The journal of a success stays
-        until somebody has heard of it (`Ends.release`), lest the next run copy all again.
+        until somebody has heard of it (`Endpoints.release`), lest the next run copy all again.
         """
         keeper = self._keeper
         if self._is_resumable or keeper is None:

@@ -141,7 +141,7 @@ class InProcessFleet:
 
     async def ended(self, transfer: str) -> dict[str, Any]:
         """The status document once the transfer has ended."""
-        lead = self.service(self.topology().sources[0]).lead(transfer)
+        lead = self.service(self.topology().sources[0]).leads.transfer(transfer)
         await self.until(lambda: lead.status()["state"] != "running")
         return lead.status()
 

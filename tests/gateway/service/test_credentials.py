@@ -125,7 +125,7 @@ def test_fresh_ones_that_are_handed_over_let_it_go_on(
             place.expire(side, "old", after=after)
             await fleet.submit(KEY, spec)
             await fleet.until(lambda: refused(place, side) > 0)
-            ends = fleet.service(node).ends
+            ends = fleet.service(node).endpoints
             await fleet.until(lambda: ends.needs_credentials(KEY) == [side])
             assert (await asyncio.to_thread(client.status))["needs_credentials"] == {KEY: [side]}
             if side == "source":

@@ -57,7 +57,7 @@ def test_a_source_tells_a_lead_of_an_older_epoch_nothing(fleet_of: Any, kit: Any
             await attach(fleet, {"c": "source", "d": "sink", "b": "sink"}, source, destination, 2)
             spec = kit.copy_spec(source, destination, chunk_bytes=MIB)
             await asyncio.to_thread(fleet.client("c").submit, KEY, epoch=2, spec=spec)
-            lead = fleet.service("c").lead(KEY)
+            lead = fleet.service("c").leads.transfer(KEY)
             await fleet.until(lambda: lead.status()["state"] != "running")
             old = RemoteSource("c", fleet.service("a")._client("c"), KEY, 1)
             with pytest.raises((StaleEpoch, UnknownTransfer)):
@@ -139,7 +139,7 @@ def test_an_old_lead_reports_no_success_over_what_is_not_there(
             await fleet.attach(KEY, source, destination)
             spec = kit.copy_spec(source, destination, chunk_bytes=MIB)
             await asyncio.to_thread(fleet.client("a").submit, KEY, epoch=1, spec=spec)
-            old = fleet.service("a").lead(KEY)
+            old = fleet.service("a").leads.transfer(KEY)
             await fleet.until(lambda: len(arrived) >= len(names))
             kit.fill(source, {"new": bytes(MIB)})
             is_new.set()
@@ -181,7 +181,7 @@ def test_two_leads_of_one_epoch_do_not_share_chunk_numbers(
             await asyncio.to_thread(fleet.client("c").submit, KEY, epoch=2, spec=spec)
             await asyncio.sleep(0.3)
             held.open()
-            second = fleet.service("c").lead(KEY)
+            second = fleet.service("c").leads.transfer(KEY)
             await fleet.until(lambda: second.status()["state"] != "running")
             rows = [(r["destination"], r["state"]) for r in second.report.page(0)["rows"]]
             there = set(kit.content(destination))
@@ -335,12 +335,12 @@ def test_an_end_that_slept_through_a_change_of_lead_does_no_harm(fleet_of: Any, 
             await attach(fleet, {"c": "source", "b": "sink"}, source, destination, 2)
             spec = kit.copy_spec(source, destination, chunk_bytes=MIB)
             await asyncio.to_thread(fleet.client("c").submit, KEY, epoch=2, spec=spec)
-            lead = fleet.service("c").lead(KEY)
+            lead = fleet.service("c").leads.transfer(KEY)
             await fleet.until(lambda: lead.status()["state"] != "running")
             assert lead.status()["error"] is None
             assert lead.status()["delivered_bytes"]["0"] == 0
             with pytest.raises(UnknownTransfer):
-                fleet.service("a").ends.source(KEY, 2)
+                fleet.service("a").endpoints.source(KEY, 2)
             verb = {"key": "o0"}
             asking = fleet.service("c")._client("d")
             await asyncio.to_thread(asking.store_verb, KEY, 2, "head", verb)

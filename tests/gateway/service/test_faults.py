@@ -263,7 +263,7 @@ def test_a_vanished_object_fails_alone(fleet_of: Any, kit: Any) -> None:
             await fleet.attach(transfer, source, destination)
             listed = list(store.list(""))
             # The listing shows what was there; then two of them are deleted.
-            lead.ends.sources[transfer].store.list = lambda prefix, **_: iter(listed)
+            lead.endpoints.sources[transfer].store.list = lambda prefix, **_: iter(listed)
             store.delete("gone")
             store.delete("big-gone")
             await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
@@ -292,7 +292,9 @@ def test_an_overwritten_object_is_copied_as_it_is_now_and_not_as_a_mixture(
             transfer = "99" * 16
             await fleet.attach(transfer, source, destination)
             listed = list(store.list(""))
-            fleet.service("a").ends.sources[transfer].store.list = lambda prefix, **_: iter(listed)
+            fleet.service("a").endpoints.sources[transfer].store.list = lambda prefix, **_: iter(
+                listed
+            )
             store.put("a", b"x" * (parts * MIB))
             await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
             status = await fleet.ended(transfer)
@@ -416,7 +418,7 @@ def test_12_a_byte_flipped_before_framing_is_read_again_and_counted(
             payload = [body.replace(b"hit", b"hid")]
         return seal_frame(header, offset, payload, *checks, **more)
 
-    monkeypatch.setattr("skyplane_gateway.protocol.chunks.seal_frame", flipping)
+    monkeypatch.setattr("skyplane_gateway.protocol.framer.seal_frame", flipping)
 
     async def scenario() -> None:
         source, destination = kit.memory_spec(), kit.memory_spec()
@@ -425,7 +427,7 @@ def test_12_a_byte_flipped_before_framing_is_read_again_and_counted(
         async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
             status = await fleet.run(kit.copy_spec(source, destination, chunk_bytes=4 * MIB))
             assert (status["state"], status["error"]) == ("succeeded", None)
-            rows = fleet.service("a").lead(status["transfer_key"]).report.page(0)["rows"]
+            rows = fleet.service("a").leads.transfer(status["transfer_key"]).report.page(0)["rows"]
         assert is_flipped
         assert {row["source"]: row["attempts"] for row in rows} == {"hit": 2, "other": 1}
         assert kit.content(destination) == objects

@@ -96,7 +96,7 @@ def test_a_store_that_hangs_from_the_start_is_named_by_attach(
         return Hanging(open_store(spec, credentials), ("check",), over)
 
     monkeypatch.setattr("skyplane_gateway.endpoints.open_store", open_hanging)
-    monkeypatch.setattr("skyplane_gateway.endpoints._CHECKED_WITHIN_S", 0.1)
+    monkeypatch.setattr("skyplane_gateway.endpoints._CHECK_TIMEOUT_S", 0.1)
 
     async def scenario() -> None:
         async with fleet_of(kit.route(0, "a")) as fleet:

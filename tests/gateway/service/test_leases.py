@@ -39,7 +39,7 @@ def test_a_listing_of_which_nothing_is_wanted_moves(
             spec = kit.copy_spec(source, destination, include=("wanted",), allow_empty=True)
             await fleet.attach(KEY, source, destination)
             await fleet.submit(KEY, spec)
-            lead = fleet.service("a").lead(KEY)
+            lead = fleet.service("a").leads.transfer(KEY)
             for looked_at in (1000, 2000, 3000):
                 await fleet.until(lambda wanted=looked_at: lead.progress()[0] == wanted)
                 steps.release()

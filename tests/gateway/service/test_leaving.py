@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.config import MIB
-from skyplane_gateway.endpoints import Ends
+from skyplane_gateway.endpoints import Endpoints
 from skyplane_gateway.errors import GatewayDraining, StoreUnavailable, UnknownTransfer
 from skyplane_gateway.stores import open_store
 
@@ -119,7 +119,7 @@ def test_a_lead_that_leaves_says_so_and_another_source_goes_on(
                     client.attach, KEY, epoch=2, side=side, store=store, credentials=None
                 )
             await asyncio.to_thread(next_lead.submit, KEY, epoch=2, spec=spec)
-            lead = fleet.service("c").lead(KEY)
+            lead = fleet.service("c").leads.transfer(KEY)
             await fleet.until(lambda: lead.status()["state"] != "running")
             assert lead.status()["state"] == "succeeded"
         assert kit.content(destination) == BODIES
@@ -138,7 +138,7 @@ def test_when_all_leave_at_once_what_a_resume_needs_stays(
             held.open()
             async with asyncio.timeout(25):
                 await asyncio.gather(*leaving)
-            error = fleet.service("a").lead(KEY).status()["error"]
+            error = fleet.service("a").leads.transfer(KEY).status()["error"]
             assert not error["is_permanent"]
             assert set(kit.uploads(destination)) <= kit.named_uploads(destination)
             assert kit.uploads(destination) != []
@@ -168,19 +168,21 @@ def test_a_transfer_is_not_begun_by_a_gateway_that_was_told_to_end_meanwhile(
 ) -> None:
     """Nobody would stop it: it would end as cancelled, and take its journal along."""
     asked, answer = asyncio.Event(), asyncio.Event()
-    store_verb = Ends.store_verb
+    store_verb = Endpoints.store_verb
 
-    async def answers_late(ends: Ends, key: str, epoch: int, verb: str, arguments: Any) -> Any:
+    async def answers_late(
+        endpoints: Endpoints, key: str, epoch: int, verb: str, arguments: Any
+    ) -> Any:
         asked.set()
         await answer.wait()
-        return await store_verb(ends, key, epoch, verb, arguments)
+        return await store_verb(endpoints, key, epoch, verb, arguments)
 
     async def scenario() -> None:
         async with fleet_of(kit.route(0, "a", "b"), **SETTINGS) as fleet:
             source, destination = kit.memory_spec(), kit.memory_spec()
             kit.fill(source, {"k": b"v"})
             await fleet.attach(KEY, source, destination)
-            monkeypatch.setattr(Ends, "store_verb", answers_late)
+            monkeypatch.setattr(Endpoints, "store_verb", answers_late)
             submitting = asyncio.create_task(fleet.submit(KEY, kit.copy_spec(source, destination)))
             await asked.wait()
             fleet.service("a").request_leave("SIGTERM")
@@ -189,7 +191,7 @@ def test_a_transfer_is_not_begun_by_a_gateway_that_was_told_to_end_meanwhile(
             with pytest.raises(GatewayDraining, match="takes no"):
                 await submitting
             with pytest.raises(UnknownTransfer):
-                fleet.service("a").lead(KEY)
+                fleet.service("a").leads.transfer(KEY)
 
     asyncio.run(scenario())
 

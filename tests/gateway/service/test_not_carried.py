@@ -34,7 +34,7 @@ def test_it_is_counted_and_the_report_names_it(fleet_of: Any, kit: Any) -> None:
             status = await fleet.run(spec)
             assert (status["copied"], status["not_carried"]) == (4, 3)
             assert status["not_carried_by_name"] == {"storage-class": 3, "tags": 3}
-            lead = fleet.service("a").lead(status["transfer_key"])
+            lead = fleet.service("a").leads.transfer(status["transfer_key"])
             lacking = {row["source"]: row.get("not_carried") for row in lead.report.page(0)["rows"]}
             both = ["storage-class", "tags"]
             assert lacking == {"large": both, "lone": both, "small": both, "plain": None}

@@ -119,7 +119,7 @@ def test_a_cancel_ends_every_wait_for_a_store(
             await fleet.until(lambda: storm.waiting >= many)
             for node in ("a", "b"):
                 await asyncio.to_thread(fleet.client(node).cancel, KEY)
-            assert fleet.service("a").lead(KEY).status()["state"] == "cancelled"
+            assert fleet.service("a").leads.transfer(KEY).status()["state"] == "cancelled"
             assert fleet.service("b").sink.held_bytes == 0
             assert (kit.uploads(destination), kit.journals(destination)) == ([], [])
             await fleet.until(lambda: storm.waiting == 0)
@@ -170,7 +170,7 @@ def test_a_sink_says_which_chunks_wait_for_its_store(
         storm = storm_at(destination, "put_part")
         async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
             await fleet.attach(KEY, source, destination)
-            ends = fleet.service("b").ends
+            ends = fleet.service("b").endpoints
             assert await ends.store_verb(KEY, 1, "waiting", {}) == {"chunks": []}
             assert not ends.attached()[KEY]["is_used"]
             await fleet.submit(KEY, kit.copy_spec(source, destination, chunk_bytes=MIB))
@@ -202,7 +202,7 @@ def test_a_source_says_which_chunks_wait_for_its_store(
             context = client_context(fleet.service("a").config)
             port = fleet.gateways["a"].control_port
             lead = ControlClient("127.0.0.1", port, context, gateway_uri(fleet.key, "a"))
-            pending = fleet.service("a").ends.sources[KEY]._pending
+            pending = fleet.service("a").endpoints.sources[KEY]._pending
             await fleet.until(lambda: bool(pending))
             answer = await asyncio.to_thread(lead.waiting, KEY, 1)
             assert sorted(map(tuple, answer["chunks"])) == sorted(pending)
@@ -224,14 +224,14 @@ def test_a_verb_is_answered_before_its_lead_gives_the_sink_up(
         storm = storm_at(destination, "head")
         async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
             await fleet.attach(KEY, source, destination)
-            ends = fleet.service("b").ends
+            ends = fleet.service("b").endpoints
             # Pauses end with the storm alone here, so these keep all the threads.
             stuck = [
                 asyncio.create_task(ends.store_verb(KEY, 1, "head", {"key": "k"}))
                 for _ in range(SMALL["store_threads"])
             ]
             await fleet.until(lambda: storm.waiting == SMALL["store_threads"])
-            monkeypatch.setattr("skyplane_gateway.endpoints._VERB_WITHIN_S", 0.0)
+            monkeypatch.setattr("skyplane_gateway.endpoints._THROTTLE_TIMEOUT_S", 0.0)
             late = asyncio.create_task(ends.store_verb(KEY, 1, "head", {"key": "k"}))
             # What asks no store is answered meanwhile.
             assert "capabilities" in await ends.store_verb(KEY, 1, "describe", {})
@@ -246,7 +246,7 @@ def test_a_verb_is_answered_before_its_lead_gives_the_sink_up(
 def test_an_attach_bears_a_store_that_throttles(
     fleet_of: Any, kit: Any, storm_at: Callable[..., Storm], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skyplane_gateway.endpoints._VERB_WITHIN_S", 0.0)
+    monkeypatch.setattr("skyplane_gateway.endpoints._THROTTLE_TIMEOUT_S", 0.0)
 
     async def scenario() -> None:
         source, destination = kit.memory_spec(), kit.memory_spec()
@@ -254,7 +254,7 @@ def test_an_attach_bears_a_store_that_throttles(
         storm = storm_at(destination, "check")
         async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
             await fleet.attach(KEY, source, destination)
-            assert set(fleet.service("b").ends.destinations) == {KEY}
+            assert set(fleet.service("b").endpoints.destinations) == {KEY}
             storm.end()
 
     asyncio.run(scenario())
@@ -269,7 +269,7 @@ def test_the_deadlines_of_the_configuration_hold(fleet_of: Any, kit: Any) -> Non
             (lane,) = fleet.service("a").routes._lanes.values()
             assert {link._write_timeout_s for link in lane.downstream} == {7.0}
             await submitted(fleet, kit, source, destination)
-            lead = fleet.service("a").lead(KEY)
+            lead = fleet.service("a").leads.transfer(KEY)
             assert lead._courier._stall_deadline_s == lead._sinks._stall_deadline_s == 77.0
             await fleet.ended(KEY)
 

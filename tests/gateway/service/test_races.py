@@ -103,12 +103,12 @@ def test_a_cancel_while_submitting_leaves_nothing(
             await asyncio.gather(submitting, cancelling, return_exceptions=True)
             await asyncio.to_thread(fleet.client("b").cancel, KEY)
             # Whichever came first, nothing of it goes on.
-            led = fleet.service("a")._leads.get(KEY)
+            led = fleet.service("a").leads._runs.get(KEY)
             if led is not None:
                 await asyncio.to_thread(fleet.client("a").cancel, KEY)
                 assert led.task.done()
             assert kit.uploads(destination) == []
-            assert fleet.service("a").ends.sources == {}
+            assert fleet.service("a").endpoints.sources == {}
             assert fleet.service("b").sink.held_bytes == 0
 
     asyncio.run(scenario())
@@ -150,7 +150,7 @@ def test_a_new_lead_may_count_its_chunks_from_one_again(fleet_of: Any, kit: Any)
                 await fleet.submit(KEY, spec)
                 assert (await fleet.ended(KEY))["error"] is None
                 await fleet.heard(KEY, spec)
-                del fleet.service("a")._leads[KEY]
+                del fleet.service("a").leads._runs[KEY]
 
     asyncio.run(scenario())
 
@@ -332,7 +332,7 @@ def test_many_transfers_leave_no_thread_and_no_connection(fleet_of: Any, kit: An
             assert threading.active_count() <= threads + 128
             for node in fleet.nodes:
                 service = fleet.service(node)
-                assert service.ends.sources == service.ends.destinations == {}
+                assert service.endpoints.sources == service.endpoints.destinations == {}
                 assert service.sink.held_bytes == 0
                 assert len(service.sink._ended) == 0
 

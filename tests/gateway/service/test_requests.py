@@ -120,7 +120,7 @@ def test_a_submit_before_its_attach_and_to_nobody(fleet_of: Any, kit: Any) -> No
             )
             with pytest.raises(UnknownTransfer, match="no sink"):
                 await fleet.submit(KEY, spec)
-            assert fleet.service("a")._leads == {}
+            assert fleet.service("a").leads._runs == {}
             for wrong in (
                 lambda: client.transfer_status("cd" * 16),
                 lambda: client.report("cd" * 16),
@@ -165,7 +165,7 @@ def test_verbs_of_a_lead_with_broken_arguments(fleet_of: Any, kit: Any) -> None:
             await fleet.attach(KEY, source, destination)
             service = fleet.service("b")
             with pytest.raises(ConfigurationInvalid):
-                await service.ends.store_verb(KEY, 1, "explode", {})
+                await service.endpoints.store_verb(KEY, 1, "explode", {})
             # A lead of the same version does not send these: it is a fault of ours.
             for verb, arguments in (
                 ("create", {}),
@@ -173,10 +173,10 @@ def test_verbs_of_a_lead_with_broken_arguments(fleet_of: Any, kit: Any) -> None:
                 ("complete", {"parts": 7, "size_bytes": 1}),
             ):
                 with pytest.raises(InternalError):
-                    await service.ends.store_verb(KEY, 1, verb, arguments)
+                    await service.endpoints.store_verb(KEY, 1, verb, arguments)
             with pytest.raises(StaleEpoch):
-                await service.ends.store_verb(KEY, 0, "list", {})
+                await service.endpoints.store_verb(KEY, 0, "list", {})
             with pytest.raises(UnknownTransfer):
-                await service.ends.store_verb("cd" * 16, 1, "list", {})
+                await service.endpoints.store_verb("cd" * 16, 1, "list", {})
 
     asyncio.run(scenario())

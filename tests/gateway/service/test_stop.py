@@ -35,7 +35,7 @@ def test_a_stopped_transfer_is_gone_on_with_by_the_next_epoch(
             await fleet.until(lambda: held.waiting > 0)
             client = fleet.client("a")
             stopping = asyncio.create_task(asyncio.to_thread(client.stop, KEY, "it is too dear"))
-            await fleet.until(lambda: fleet.service("a").lead(KEY)._stopped is not None)
+            await fleet.until(lambda: fleet.service("a").leads.transfer(KEY)._stopped is not None)
             held.open()
             await stopping
             status = await fleet.ended(KEY)
@@ -49,7 +49,10 @@ def test_a_stopped_transfer_is_gone_on_with_by_the_next_epoch(
             assert kept != []
             assert journals(destination) != []
             await asyncio.to_thread(client.stop, KEY, "once more")
-            assert fleet.service("a").lead(KEY).status()["error"]["message"] == "it is too dear"
+            assert (
+                fleet.service("a").leads.transfer(KEY).status()["error"]["message"]
+                == "it is too dear"
+            )
 
             await fleet.attach(KEY, source, destination, epoch=2)
             await fleet.submit(KEY, spec, epoch=2)
@@ -74,6 +77,6 @@ def test_there_is_nothing_to_stop_of_a_transfer_that_has_ended(fleet_of: Any, ki
             await fleet.ended(KEY)
             for node in ("a", "b"):
                 await asyncio.to_thread(fleet.client(node).stop, KEY, "it is too dear")
-            assert fleet.service("a").lead(KEY).status()["state"] == "succeeded"
+            assert fleet.service("a").leads.transfer(KEY).status()["state"] == "succeeded"
 
     asyncio.run(scenario())

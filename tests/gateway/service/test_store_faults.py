@@ -213,7 +213,7 @@ def test_22_an_upload_that_is_gone_when_the_transfer_is_resumed(
             await fleet.attach(transfer, source.spec, destination.spec)
             await fleet.submit(transfer, spec)
             await fleet.until(lambda: len(first_parts(destination)) == len(begun))
-            await fleet.service("a").stop(transfer, Stopped("as the test has it"))
+            await fleet.service("a").leads.stop(transfer, Stopped("as the test has it"))
             uploads = {row.key: row.upload_id for row in destination.store.list_uploads("")}
             assert set(uploads) == set(begun)
             # While no part is on its way to the store: it would keep what comes too late.

@@ -103,7 +103,7 @@ def test_announcing_objects_come_last_and_only_after_success(fleet_of: Any, kit:
         async with fleet_of(kit.route(0, "a", "b")) as fleet:
             status = await fleet.run(spec)
             assert status["state"] == "succeeded"
-            lead = fleet.service("a").lead(status["transfer_key"])
+            lead = fleet.service("a").leads.transfer(status["transfer_key"])
             order = [row["destination"] for row in lead.report.page(0)["rows"]]
             assert set(order[:2]) == {"a", "z"}
             assert set(order[2:]) == set(announcing)
@@ -202,7 +202,9 @@ def test_cancel_leaves_no_open_upload(fleet_of: Any, kit: Any, gate: Callable[..
             await fleet.until(lambda: held.waiting > 0)
             assert kit.uploads(destination) != []
             cancelled = asyncio.create_task(asyncio.to_thread(fleet.client("a").cancel, transfer))
-            await fleet.until(lambda: fleet.service("a").lead(transfer).state == "cancelled")
+            await fleet.until(
+                lambda: fleet.service("a").leads.transfer(transfer).state == "cancelled"
+            )
             held.open()
             await cancelled
             await asyncio.to_thread(fleet.client("b").cancel, transfer)
