@@ -52,30 +52,29 @@ def _head(evaluation: Evaluation) -> str:
     percent_of_most = f"{100 * NEARLY_MOST[0]:g} %"
     return f"""# The paper's evaluation, predicted by this planner
 
-The figures of section 7 of the Skyplane paper (NSDI 2023) that its own planner predicted, made
-again with ours: Fig. 1, 7, 8, 9c, 10 and Table 2. `python -m bench.paper GRID_DIR` writes this
-page and its plots whole; change the script, not the page. The grid is `{grid.name}` of
-{grid.as_of}: {len(grid.regions)} regions ({each}), {evaluation.pairs} ordered pairs, all of
-them. Figures over all pairs were computed at commit `{evaluation.commit}`.
+Section 7 of the Skyplane paper (NSDI 2023) has figures that its planner predicted. This page
+predicts them with our planner: Fig. 1, 7, 8, 9c, 10 and Table 2. `python -m bench.paper GRID_DIR`
+writes the page and its plots; change the script, not the page. The grid is `{grid.name}` of
+{grid.as_of}: {len(grid.regions)} regions ({each}) and all {evaluation.pairs} ordered pairs. Figures
+over all pairs were computed at commit `{evaluation.commit}`.
 
-What has to be known to compare:
+Before you compare:
 
-- **Unit.** A "Gbps" of the paper is 2**30 bit/s of what the *sender* counted: Fig. 1 comes out
-  in that reading, and not in received Gbit/s (below). Rates on this page are in that unit
-  ({PAPER_GBIT:.4f} Gbit/s) unless they are called received. A sender counts what still stands
-  in its buffers when a measurement ends, after 5 s, so it counts more than arrives:
-  {evaluation.sent_over_received:.2f} times in the median of this grid. Everywhere else this
-  project plans on received Gbit/s of 1e9 bit.
-- **Limits**, compared with those rates without a factor, as in the paper: {limits}. One
-  instance per region unless said otherwise. Prices are those of the grid.
-- **How plans are made.** "Fastest plan" is an integer plan (N and M integer, checked against 4b
-  to 4j) at {percent_of_most} of the most that the relaxation allows, so that nothing is paid for
-  a last fraction of a percent; none of them is more than {gap:.2f} % below that most. It is the
-  cheapest that is found without the time for a proof: within {price_gap:.1f} % of the
-  proven least in the median. Rates under a price ceiling, on received rates and at equal total
-  instances are those of the relaxation, which is never less than what integers reach; where the
-  ceiling pays for the fastest plan, or that has no relay, they are that plan's.
-- **Regions.** Section 7.3 of the paper has 22 AWS, 23 Azure and 27 GCP regions and counts 72 x
-  72 = 5,184 routes, a region to itself among them. The public measurement has fewer (above).
-- **What the paper says.** Its text was at hand, not the pictures: a number that stands only in
-  a picture is marked "in the picture only"."""
+- **Unit.** A "Gbps" of the paper is 2**30 bit/s, counted by the *sender*: only this reading
+  reproduces Fig. 1. Rates on this page have that unit ({PAPER_GBIT:.4f} Gbit/s) unless they are
+  called received. A measurement takes 5 s, and the sender also counts the bytes in its buffers: in
+  the median of this grid {evaluation.sent_over_received:.2f} times the received bytes. The rest of
+  this project plans on received Gbit/s of 1e9 bit.
+- **Limits** are compared with these rates without a factor, as in the paper: {limits}. There is one
+  instance per region unless the text says otherwise. Prices come from the grid.
+- **Plans.** A "fastest plan" is an integer plan (N and M integer, checked against 4b to 4j) at
+  {percent_of_most} of the most that the relaxation allows, because the last fraction of a percent
+  costs too much. All are within {gap:.2f} % of that most. The search has no time for a proof: in
+  the median the price is within {price_gap:.1f} % of the proven least. Three kinds of rates come from
+  the relaxation, which integers never exceed: under a price ceiling, on received rates, and at equal
+  total instances. If the ceiling pays for the fastest plan, or that plan has no relay, the rate is
+  that plan's.
+- **Regions.** Section 7.3 of the paper has 22 AWS, 23 Azure and 27 GCP regions and counts 72 x 72 =
+  5,184 routes, with routes from a region to itself. The public measurement has fewer.
+- **Source.** We had the paper's text, not its pictures. "In the picture only" marks a number that
+  the text does not give."""

@@ -30,9 +30,9 @@ def figure_1(found: Motivation) -> str:
     )
     direct, chosen, dear = found.ways
     order = (
-        "there the dearer relay is also the slower one"
+        "There the more expensive relay is also the slower one"
         if dear.received_gbps < chosen.received_gbps
-        else "there, too, the dearer relay is the faster one"
+        else "There, too, the more expensive relay is the faster one"
     )
     return f"""## Fig. 1: the motivating example
 
@@ -40,17 +40,15 @@ def figure_1(found: Motivation) -> str:
 
 {compared(rows)}
 
-In received Gbit/s the same three ways are as below: {order}, and the direct path's
-{direct.received_gbps:.1f} grow {chosen.received_gbps / direct.received_gbps:.1f} times over
-{chosen.relay}.
+The table shows the same ways in received Gbit/s. {order}, and {chosen.relay} is
+{chosen.received_gbps / direct.received_gbps:.1f} times as fast as the direct path.
 
 {received}
 
-Our planner's own answer, most throughput for at most {motivation.CEILING:g} times the direct
-price with instances counted: {_chosen(found.choice)};
-on received rates {_chosen(found.received_choice)}. The paper's choice is
-{motivation.PAPER_CHOICE[0]:.1f} times as fast at {motivation.PAPER_CHOICE[1]:.1f} times the
-price.{_split(found.choice)}
+Our planner's plan, the fastest for at most {motivation.CEILING:g} times the direct price with
+instances, goes {_chosen(found.choice)}. On received rates it goes {_chosen(found.received_choice)}.
+The paper's choice is {motivation.PAPER_CHOICE[0]:.1f} times as fast at
+{motivation.PAPER_CHOICE[1]:.1f} times the price.{_split(found.choice)}
 
 ![Fig. 1](../{IMAGES}/figure-1.svg)"""
 
@@ -65,7 +63,7 @@ def _chosen(choice: Choice) -> str:
 def _split(choice: Choice) -> str:
     if len(choice.relays) < 2:
         return ""
-    return " Ours is split over relays, because the faster one spends what the cheaper one leaves."
+    return " Our plan uses two relays: the cheaper one leaves money for the faster one."
 
 
 def figure_9c(found: tuple[Route, ...], every: CloudPair) -> str:
@@ -104,13 +102,13 @@ def figure_9c(found: tuple[Route, ...], every: CloudPair) -> str:
     within = ", ".join(f"{every.within[f'{budget:g}']:.2f} at {budget:g} x" for budget in BUDGETS)
     return f"""## Fig. 9c: what a larger budget buys
 
-Most throughput under a price ceiling, egress and instances, one instance per region; the
+The most throughput under a ceiling for egress and instances, with one instance per region. The
 ceiling is a multiple of the direct path's price. Each point is an integer plan.
 
 {table(header, rows)}
 
-{verdict} The paper's curves are in the picture only, but for one elbow, taken here as the
-multiple at which the curve stands highest above the line between its ends:
+{verdict} The paper's curves are in the picture only. Its text gives one elbow. We compute it as the
+multiple where the curve is highest above the line between its ends:
 
 {compared([elbow])}
 
@@ -130,12 +128,11 @@ def table_2(found: Comparison) -> str:
     paper_fast, paper_ron = ron.PAPER[ron.FAST], ron.PAPER[ron.RON]
     return f"""## Table 2: against RON
 
-{ron.VOLUME_GB:g} GB from {ron.ENDS[0]} to {ron.ENDS[1]}, VM to VM; "4 VMs" is taken to mean at
-most four in each region. RON here is the fastest single relay at any price. The two plans get
-the paper's own
-ratios as their task: the cheapest plan at {ron.paper_speedup(ron.CHEAP):.2f} times the direct
-rate, and the fastest at {ron.paper_price_ratio(ron.FAST):.3f} times the direct price. GridFTP
-is another program and is not predicted.
+{ron.VOLUME_GB:g} GB from {ron.ENDS[0]} to {ron.ENDS[1]}, VM to VM. We read "4 VMs" as at most
+four in each region. RON is the fastest single relay at any price. The two plans have the paper's
+ratios as goals: the cheapest at {ron.paper_speedup(ron.CHEAP):.2f} times the direct rate, and the
+fastest at {ron.paper_price_ratio(ron.FAST):.3f} times the direct price. GridFTP is another program
+and is not predicted.
 
 {table(header, rows)}
 
@@ -143,20 +140,19 @@ Measured in the paper:
 
 {table(("", "Gbps", "USD"), measured)}
 
-The paper's price of the direct path is that of egress alone: 16 GB at the price of the grid are
-{direct_usd:.2f} USD, and 73 s and 133 s of it cost the same. Whether its other rows count VMs is
-not known, so prices are compared by egress. Ratios over the direct path with one VM:
+The paper's price of the direct path contains egress alone: 16 GB cost {direct_usd:.2f} USD in the
+grid, and transfers of 73 s and 133 s cost the same. We do not know whether its other rows count VMs,
+so we compare egress. Ratios to the direct path with one VM:
 
 {compared(_ron_ratios(found))}
 
 The measured direct rate of 1.71 is {ron.PAPER[ron.DIRECT][0] / found.row(ron.DIRECT).gbps:.2f}
-of the {found.row(ron.DIRECT).gbps:.2f} that the public grid has for this pair; {UNKNOWN}
-The paper's abstract says that Skyplane outperforms RON "by 34% while reducing cost by 62%". In
-its table the plan is {percent(paper_fast[0] / paper_ron[0] - 1)} faster than RON's and costs
-{percent(1 - paper_fast[1] / paper_ron[1])} less; 62 % is by how much
-RON's route is dearer than the direct path. By our prediction a plan at that price
-has {fast.gbps / named.gbps:.2f} of the rate of RON's route with four VMs in every region, at
-{fast.egress_usd / named.egress_usd:.2f} of its price."""
+of the rate of this pair in the public grid, {found.row(ron.DIRECT).gbps:.2f}; {UNKNOWN} The paper's
+abstract says that Skyplane outperforms RON "by 34% while reducing cost by 62%". In its table the plan
+is {percent(paper_fast[0] / paper_ron[0] - 1)} faster than RON's and costs
+{percent(1 - paper_fast[1] / paper_ron[1])} less. RON's route costs 62 % more than the direct path. We
+predict for a plan at that price {fast.gbps / named.gbps:.2f} of the rate of RON's route with four VMs
+in every region, at {fast.egress_usd / named.egress_usd:.2f} of its price."""
 
 
 def _ron_row(row: Row) -> tuple[str, ...]:
@@ -185,23 +181,22 @@ def _ron_ratios(found: Comparison) -> list[Compared]:
 
 _RON_REASONS = {
     "RON's route, 4 VMs: speedup": (
-        "a prediction, four times that of one VM, against a measurement of 21 s, in which four VMs"
-        " may give less than four times one (section 7.5 says so for large numbers). With one VM"
-        " per region the prediction is in the table above. How much of the difference that"
-        " explains is not known."
+        "ours is four times the prediction of one VM, the paper's a measurement of 21 s, where four VMs"
+        " may give less (section 7.5 says so for large numbers). The table above has the"
+        " prediction with one VM per region. How much this explains is not known."
     ),
     "RON's route, 4 VMs: price": (
-        "the paper's RON takes its relay by loss, latency or a model of TCP, ours by throughput;"
-        " the text does not name its relay, so its price cannot be checked."
+        "the paper's RON chooses its relay by loss, latency or a model of TCP, ours by throughput."
+        " The text does not name the relay, so its price cannot be checked."
     ),
     "cost optimised, 4 VMs: speedup": (
-        "ours was asked for the paper's rate or more and is the direct path with whole VMs: in the"
-        " model N of them at each end give N times the rate at the same price per GB, so the next"
-        " whole number is the cheapest."
+        "ours has the paper's rate as its goal and is the direct path with whole VMs. In the model N"
+        " VMs at each end give N times the rate at the same price per GB, so the next whole number"
+        " is the cheapest."
     ),
     "cost optimised, 4 VMs: price": (
-        "in the model more VMs on the direct path give that rate at the direct price; measured,"
-        " they may give less than in proportion. The goal that the paper's plan was made for is"
-        " not in the text, so the rest is not known."
+        "in the model more VMs on the direct path give that rate at the direct price. In a"
+        " measurement they may give less. The text does not name the goal of the paper's plan, so"
+        " the rest is not known."
     ),
 }

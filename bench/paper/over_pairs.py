@@ -41,23 +41,23 @@ def figure_7(found: Ablation) -> str:
     return f"""## Fig. 7: what relays are good for
 
 Predicted throughput of all pairs by source and destination cloud, on the direct path and with
-relays; one instance per region, because the paper says that nothing out of AWS exceeds 5 and
-nothing out of GCP 7. It states no price ceiling for this figure, so the plans are the fastest
-at any price; two columns add ceilings. Speedups are geometric means over the pairs.
+relays. There is one instance per region, because the paper says that nothing out of AWS exceeds 5
+and nothing out of GCP 7. The paper states no price ceiling here, so the plans are the fastest at any
+price. Two columns add ceilings. Speedups are geometric means over the pairs.
 
 {table(header, rows)}
 
-The paper's medians and speedups are in the picture only; its text says that relays
-"meaningfully" improve throughput, and names the two caps:
+The paper's medians and speedups are in the picture only. Its text says that relays "meaningfully"
+improve throughput, and names two caps:
 
 {compared(most)}
 
 The caps are limits of the model, so they hold by construction. Relays gain most from
 {best.src_cloud} to {best.dst_cloud} ({best.speedup:.2f} times) and least from
-{least.src_cloud} to {least.dst_cloud} ({least.speedup:.2f} times). In received rates the gain
-is {every.received_speedup:.2f} times over all pairs, against {every.speedup:.2f} as sent: in
-the median a direct path has {percent(every.received_direct_share)} of the rate of the fastest
-plan as received, and {percent(every.direct_share)} as sent.
+{least.src_cloud} to {least.dst_cloud} ({least.speedup:.2f} times). Over all pairs the gain is
+{every.received_speedup:.2f} times in received rates and {every.speedup:.2f} times in sent rates. In
+the median a direct path has {percent(every.received_direct_share)} of the received rate of the
+fastest plan, and {percent(every.direct_share)} of its sent rate.
 
 ![Fig. 7](../{IMAGES}/figure-7.svg)"""
 
@@ -92,10 +92,10 @@ def figure_8(found: Bottlenecks) -> str:
         "transfers held by the source's link, in points of all transfers",
         100 * found.source_link_points,
         100 * PAPER_SOURCE_LINK_REDUCTION,
-        "the paper does not say whether its 32 % are points of all transfers or a share of those"
-        f" that were held there (ours: {percent(found.source_link_reduction)}), nor under which"
-        f" price ceiling its plans were made. Ours have none; {held} of all transfers are held by"
-        " that link and no more than 1 % faster than directly. Whether a ceiling is all of the"
+        "the paper does not say whether its 32 % are points of all transfers or a share of the"
+        f" transfers that the link held (ours: {percent(found.source_link_reduction)}). Nor does it"
+        f" name the price ceiling of its plans. Ours have none; {held} of all transfers are held by"
+        " that link and at most 1 % faster than directly. Whether a ceiling explains all of the"
         " difference is not known.",
         0,
     )
@@ -103,12 +103,11 @@ def figure_8(found: Bottlenecks) -> str:
     agrees = "as in the paper" if leading == SOURCE_LINK else "unlike in the paper"
     return f"""## Fig. 8: where the bottleneck is
 
-The plans of Fig. 7; a location counts when it is used to at least 99 %, and several may at
-once. A VM is full when the instances of its region send or receive what they may; a link when
-its flow is what the grid measured for one pair of instances, times the pairs. "Connections" is
-not one of the paper's five:
-nothing else is full, but all 64 connections of an instance run at their full rate, spread over
-several links.
+The plans are those of Fig. 7. A location counts from 99 % of its use, and several may count at
+once. A VM is full when the instances of its region send or receive as much as they can. A link is
+full when its flow is the measured rate of one pair of instances, times the pairs. "Connections" is
+not among the paper's five: nothing else is full, but all 64 connections of an instance run at full
+rate, spread over several links.
 
 {table(("location", "direct path", "with relays"), rows)}
 
@@ -116,9 +115,8 @@ Without relays the most common bottleneck is the {leading}, {agrees}; the source
 {percent(found.direct[SOURCE_VM])} ("a small set of cases" in the paper). With relays the source
 VM holds {percent(found.overlay[SOURCE_VM])} and a link that leaves a relay
 {percent(found.overlay[RELAY_LINK])}. {_shift(found)} Its shares by location are in the picture
-only. Plans that are equally fast at nearly the same price may fill one link or spread over
-several, so the split of the network among links and connections is not firm; in how many
-transfers no VM is full is.
+only. Equally fast plans at nearly the same price may fill one link or several. So the split between
+links and connections can vary, and the number of transfers without a full VM cannot.
 
 {compared([reduction])}
 
@@ -161,20 +159,19 @@ def figure_10(found: Instances) -> str:
     ]
     return f"""## Fig. 10: relays, or more instances on the direct path
 
-The text names neither route, and "a limited number of VMs (4.3)" can be read in two ways: as
-many instances in each region as the direct path has at each end, or as many in all. Both are
-here, over all pairs, with continents by country; at any price. Section 4.3 speaks of the limit
-per region, so that is the reading that is compared. The model lets rates grow with instances
-without a loss, so one instance per region stands for any number.
+The text names neither route. "A limited number of VMs (4.3)" can mean as many instances in each
+region as the direct path has at each end, or as many in all. The table has both, over all pairs, with
+continents by country, at any price. We compare the first, because section 4.3 limits instances per
+region. In the model rates grow with instances without a loss, so one instance per region stands for
+any number.
 
 {table(header, rows)}
 
 {compared(beside)}
 
-With no more instances in all than the direct path has, relays are worth
-{found.between.equal_total:.2f} times between continents and {found.within.equal_total:.2f}
-times within one: an instance in a relay is one less at the ends.
-The plots are for the pair whose speedup is the median of its group.
+With as many instances in all as the direct path, relays are worth {found.between.equal_total:.2f}
+times between continents and {found.within.equal_total:.2f} times within one: an instance in a relay
+is missing at an end. The plots show the pair with the median speedup of its group.
 
 ![Fig. 10](../{IMAGES}/figure-10.svg)"""
 
@@ -184,9 +181,9 @@ def _distance_row(name: str, distance: Distance, paper: float) -> Compared:
         f"speedup {name}",
         distance.speedup,
         paper,
-        f"ours is the mean over {distance.pairs} pairs, the paper's that over several numbers of"
-        " VMs on one route, which its text does not name, nor whether it was measured or predicted."
-        f" A tenth of our pairs have {distance.low:.2f} times or less and a tenth"
-        f" {distance.high:.2f} or more, so a mean over pairs need not be that of a route; whether"
-        " this is all of the difference is not known.",
+        f"ours is the mean over {distance.pairs} pairs, the paper's the mean over several numbers of"
+        " VMs on one route. Its text does not name the route, nor say whether it was measured or"
+        f" predicted. A tenth of our pairs have {distance.low:.2f} times or less and a tenth"
+        f" {distance.high:.2f} or more, so the mean of a route can differ. Whether this explains all"
+        " of the difference is not known.",
     )
