@@ -70,10 +70,10 @@ Before you compare:
 - **Plans.** A "fastest plan" is an integer plan (N and M integer, checked against 4b to 4j) at
   {percent_of_most} of the most that the relaxation allows, because the last fraction of a percent
   costs too much. All are within {gap:.2f} % of that most. The search has no time for a proof: in
-  the median the price is within {price_gap:.1f} % of the proven least. Three kinds of rates come from
-  the relaxation, which integers never exceed: under a price ceiling, on received rates, and at equal
-  total instances. If the ceiling pays for the fastest plan, or that plan has no relay, the rate is
-  that plan's.
+  the median the price is within {price_gap:.1f} % of the proven least. Three kinds of rates come
+  from the relaxation, which integers never exceed: under a price ceiling, on received rates, and
+  at equal total instances. If the ceiling pays for the fastest plan, or that plan has no
+  relay, the rate is that plan's.
 - **Regions.** Section 7.3 of the paper has 22 AWS, 23 Azure and 27 GCP regions and counts 72 x 72 =
   5,184 routes, with routes from a region to itself. The public measurement has fewer.
 - **Source.** We had the paper's text, not its pictures. "In the picture only" marks a number that

@@ -141,18 +141,18 @@ Measured in the paper:
 {table(("", "Gbps", "USD"), measured)}
 
 The paper's price of the direct path contains egress alone: 16 GB cost {direct_usd:.2f} USD in the
-grid, and transfers of 73 s and 133 s cost the same. We do not know whether its other rows count VMs,
-so we compare egress. Ratios to the direct path with one VM:
+grid, and transfers of 73 s and 133 s cost the same. We do not know whether its other rows count
+VMs, so we compare egress. Ratios to the direct path with one VM:
 
 {compared(_ron_ratios(found))}
 
 The measured direct rate of 1.71 is {ron.PAPER[ron.DIRECT][0] / found.row(ron.DIRECT).gbps:.2f}
 of the rate of this pair in the public grid, {found.row(ron.DIRECT).gbps:.2f}; {UNKNOWN} The paper's
-abstract says that Skyplane outperforms RON "by 34% while reducing cost by 62%". In its table the plan
-is {percent(paper_fast[0] / paper_ron[0] - 1)} faster than RON's and costs
-{percent(1 - paper_fast[1] / paper_ron[1])} less. RON's route costs 62 % more than the direct path. We
-predict for a plan at that price {fast.gbps / named.gbps:.2f} of the rate of RON's route with four VMs
-in every region, at {fast.egress_usd / named.egress_usd:.2f} of its price."""
+abstract says that Skyplane outperforms RON "by 34% while reducing cost by 62%". In its table the
+plan is {percent(paper_fast[0] / paper_ron[0] - 1)} faster than RON's and costs
+{percent(1 - paper_fast[1] / paper_ron[1])} less. RON's route costs 62 % more than the direct path.
+We predict for a plan at that price {fast.gbps / named.gbps:.2f} of the rate of RON's route with
+four VMs in every region, at {fast.egress_usd / named.egress_usd:.2f} of its price."""
 
 
 def _ron_row(row: Row) -> tuple[str, ...]:
@@ -181,8 +181,8 @@ def _ron_ratios(found: Comparison) -> list[Compared]:
 
 _RON_REASONS = {
     "RON's route, 4 VMs: speedup": (
-        "ours is four times the prediction of one VM, the paper's a measurement of 21 s, where four VMs"
-        " may give less (section 7.5 says so for large numbers). The table above has the"
+        "ours is four times the prediction of one VM, the paper's a measurement of 21 s, where four"
+        " VMs may give less (section 7.5 says so for large numbers). The table above has the"
         " prediction with one VM per region. How much this explains is not known."
     ),
     "RON's route, 4 VMs: price": (
@@ -190,9 +190,9 @@ _RON_REASONS = {
         " The text does not name the relay, so its price cannot be checked."
     ),
     "cost optimised, 4 VMs: speedup": (
-        "ours has the paper's rate as its goal and is the direct path with whole VMs. In the model N"
-        " VMs at each end give N times the rate at the same price per GB, so the next whole number"
-        " is the cheapest."
+        "ours has the paper's rate as its goal and is the direct path with whole VMs. In the model"
+        " N VMs at each end give N times the rate at the same price per GB, so the next whole"
+        " number is the cheapest."
     ),
     "cost optimised, 4 VMs: price": (
         "in the model more VMs on the direct path give that rate at the direct price. In a"

@@ -42,8 +42,8 @@ def figure_7(found: Ablation) -> str:
 
 Predicted throughput of all pairs by source and destination cloud, on the direct path and with
 relays. There is one instance per region, because the paper says that nothing out of AWS exceeds 5
-and nothing out of GCP 7. The paper states no price ceiling here, so the plans are the fastest at any
-price. Two columns add ceilings. Speedups are geometric means over the pairs.
+and nothing out of GCP 7. The paper states no price ceiling here, so the plans are the fastest at
+any price. Two columns add ceilings. Speedups are geometric means over the pairs.
 
 {table(header, rows)}
 
@@ -160,10 +160,10 @@ def figure_10(found: Instances) -> str:
     return f"""## Fig. 10: relays, or more instances on the direct path
 
 The text names neither route. "A limited number of VMs (4.3)" can mean as many instances in each
-region as the direct path has at each end, or as many in all. The table has both, over all pairs, with
-continents by country, at any price. We compare the first, because section 4.3 limits instances per
-region. In the model rates grow with instances without a loss, so one instance per region stands for
-any number.
+region as the direct path has at each end, or as many in all. The table has both, over all pairs,
+with continents by country, at any price. We compare the first, because section 4.3 limits instances
+per region. In the model rates grow with instances without a loss, so one instance per region stands
+for any number.
 
 {table(header, rows)}
 
@@ -181,9 +181,9 @@ def _distance_row(name: str, distance: Distance, paper: float) -> Compared:
         f"speedup {name}",
         distance.speedup,
         paper,
-        f"ours is the mean over {distance.pairs} pairs, the paper's the mean over several numbers of"
-        " VMs on one route. Its text does not name the route, nor say whether it was measured or"
+        f"ours is the mean over {distance.pairs} pairs, the paper's the mean over several numbers"
+        " of VMs on one route. Its text does not name the route, nor say whether it was measured or"
         f" predicted. A tenth of our pairs have {distance.low:.2f} times or less and a tenth"
-        f" {distance.high:.2f} or more, so the mean of a route can differ. Whether this explains all"
-        " of the difference is not known.",
+        f" {distance.high:.2f} or more, so the mean of a route can differ. Whether this explains"
+        " all of the difference is not known.",
     )
