@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.stores.checksums import crc32c_of
 from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_gateway.stores.memory import MemoryStore, create_bucket
-from skyplane_gateway.stores.s3.checksum_header import crc32c_of
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     PermissionDenied,

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from types import TracebackType
 from typing import Self
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
@@ -35,8 +34,8 @@ from skyplane_gateway.objects import (
     UploadInfo,
 )
 from skyplane_gateway.stores.base import ObjectStore, Wants
+from skyplane_gateway.stores.checksums import crc32c_of, verify
 from skyplane_gateway.stores.key_rules import check_key
-from skyplane_gateway.stores.s3.checksum_header import crc32c_of, verify
 
 _CAPABILITIES = StoreCapabilities(
     trusts_checksum=True,
@@ -288,12 +287,7 @@ class MemoryReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

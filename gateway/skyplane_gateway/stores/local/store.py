@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
@@ -41,11 +40,11 @@ from skyplane_gateway.objects import (
     UploadInfo,
 )
 from skyplane_gateway.stores.base import ObjectStore, Wants
+from skyplane_gateway.stores.checksums import crc32c_of_file, verify
 from skyplane_gateway.stores.content_types import GUESSED_TYPE, guessed_type
 from skyplane_gateway.stores.local.errors import mapped
 from skyplane_gateway.stores.local.paths import TEMPORARY, etag_of, info_of, path_of, root_of, walk
 from skyplane_gateway.stores.local.uploads import OpenUpload, find, write_all
-from skyplane_gateway.stores.s3.checksum_header import crc32c_of_file, verify
 
 _CAPABILITIES = StoreCapabilities(
     trusts_checksum=False,
@@ -257,12 +256,7 @@ class LocalReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _changed(self) -> PreconditionFailed:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from skyplane_gateway.errors import StoreError
 from skyplane_gateway.objects import ObjectInfo, PartInfo, UploadInfo
-from skyplane_gateway.stores.s3.checksum_header import from_header
 from skyplane_gateway.stores.s3.errors import mapped
-from skyplane_gateway.stores.s3.requests import etag_of, not_carried_of
+from skyplane_gateway.stores.s3.requests import etag_of, from_header, not_carried_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

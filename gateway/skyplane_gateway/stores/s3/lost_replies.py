@@ -14,7 +14,8 @@ from hashlib import md5
 from typing import Any
 
 from skyplane_gateway.objects import Body, PartInfo
-from skyplane_gateway.stores.s3.checksum_header import crc32c_of, to_header
+from skyplane_gateway.stores.checksums import crc32c_of
+from skyplane_gateway.stores.s3.requests import to_header
 
 
 @dataclass(frozen=True, slots=True)

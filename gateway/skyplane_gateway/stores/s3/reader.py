@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, Self
 
 from botocore.exceptions import IncompleteReadError
@@ -20,7 +20,7 @@ class S3Reader:
 
     def __init__(
         self,
-        body: StreamingBody,
+        body: StreamingBody | BytesIO,
         length: int,
         what: str,
         attributes: ObjectAttributes,
@@ -53,40 +53,10 @@ class S3Reader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _ended_early(self) -> StoreUnavailable:
         return StoreUnavailable(
             f"{self._what}: the body ended {self._left} bytes early; read the range again"
         )
-
-
-class EmptyReader:
-    """The reader of a range of no bytes, which HTTP cannot ask for."""
-
-    def __init__(self, attributes: ObjectAttributes, not_carried: tuple[str, ...] = ()) -> None:
-        self.attributes: ObjectAttributes | None = attributes
-        self.not_carried = not_carried
-
-    def readinto(self, buffer: memoryview) -> int:
-        return 0
-
-    def close(self) -> None:
-        """Nothing is held open."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -14,7 +16,6 @@ from skyplane_gateway.objects import (
     Precondition,
     time_pin,
 )
-from skyplane_gateway.stores.s3.checksum_header import from_header, to_header
 
 #: The storage class of an object that says nothing of one.
 _STANDARD = "STANDARD"
@@ -123,3 +124,19 @@ def answered_at(answer: Mapping[str, Any]) -> float:
     """Unix seconds of the store's own `Date` header; 0.0 when it sent none."""
     date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
     return 0.0 if date is None else parsedate_to_datetime(date).timestamp()
+
+
+def to_header(crc32c: int) -> str:
+    """`x-amz-checksum-crc32c`: base64 of four big-endian bytes."""
+    return b64encode(crc32c.to_bytes(4, "big")).decode()
+
+
+def from_header(text: str | None) -> int | None:
+    """The checksum of a whole body; None for none and for a checksum of checksums (`...-N`)."""
+    if text is None:
+        return None
+    try:
+        raw = b64decode(text, validate=True)
+    except Base64Error:
+        return None
+    return int.from_bytes(raw, "big") if len(raw) == 4 else None

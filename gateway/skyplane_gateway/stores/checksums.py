@@ -1,12 +1,10 @@
-"""CRC32C of a body, and its spelling in S3's headers.
+"""CRC32C of bodies and files.
 
-awscrt, a library of 12 MB, is imported when a checksum is computed: listing needs none.
+awscrt, a library of 12 MB, is imported with the first checksum: a listing needs none.
 """
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
 from pathlib import Path
 from typing import Final
 
@@ -41,19 +39,3 @@ def verify(what: str, data: Body, crc32c: int) -> None:
         raise ChecksumMismatch(
             f"{what} has CRC32C {found:08x} but was sent as {crc32c:08x}; it must be read again"
         )
-
-
-def to_header(crc32c: int) -> str:
-    """`x-amz-checksum-crc32c`: base64 of four big-endian bytes."""
-    return b64encode(crc32c.to_bytes(4, "big")).decode()
-
-
-def from_header(text: str | None) -> int | None:
-    """The checksum of a whole body; None for none and for a checksum of checksums (`...-N`)."""
-    if text is None:
-        return None
-    try:
-        raw = b64decode(text, validate=True)
-    except Base64Error:
-        return None
-    return int.from_bytes(raw, "big") if len(raw) == 4 else None

@@ -1,0 +1,133 @@
+"""One S3 bucket: its client, its checksum rules, and requests that several verbs share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from skyplane_gateway.errors import (
+    WAITED_FOR,
+    NotFound,
+    PreconditionFailed,
+    SkyplaneError,
+    StoreUnavailable,
+)
+from skyplane_gateway.objects import (
+    UNCONDITIONAL,
+    Credentials,
+    ObjectInfo,
+    Precondition,
+    StoreSpec,
+    is_time_pin,
+    time_pin,
+)
+from skyplane_gateway.stores.s3.client import open_client
+from skyplane_gateway.stores.s3.errors import code_of, mapped, translate
+from skyplane_gateway.stores.s3.lost_replies import Fingerprint
+from skyplane_gateway.stores.s3.requests import info_of_head
+
+
+class Bucket:
+    """A bucket at one endpoint.
+
+    Attributes:
+        trusts_checksum: the CRC32C that the store reports is that of the stored bytes.
+        sends_checksum: bodies are sent with their CRC32C.
+    """
+
+    def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
+        self.name = spec.bucket
+        self.client = open_client(spec, credentials)
+        self._at = f" at {spec.endpoint_url}" if spec.endpoint_url else ""
+        checksum = spec.option("checksum") or ("sent" if spec.endpoint_url else "trusted")
+        self.trusts_checksum = checksum == "trusted"
+        self.sends_checksum = checksum != "none"
+
+    def doing(self, verb: str, key: str) -> str:
+        """The beginning of an error message: which request, of which object."""
+        return f"{verb} s3://{self.name}/{key}{self._at}"
+
+    def info(self, key: str, answer: Mapping[str, Any]) -> ObjectInfo:
+        """The object that a HEAD answer shows."""
+        return info_of_head(key, answer, trusted=self.trusts_checksum)
+
+    def head(self, key: str, *, with_checksum: bool = False, **more: Any) -> dict[str, Any]:
+        """The answer to HEAD. Raises ClientError, BotoCoreError."""
+        if with_checksum:
+            more["ChecksumMode"] = "ENABLED"
+        try:
+            return dict(self.client.head_object(Bucket=self.name, Key=key, **more))
+        except ClientError as error:
+            if code_of(error) == "400":
+                # A HEAD answer has no body, and so no error code: a listing gives the reason.
+                self.client.list_objects_v2(Bucket=self.name, MaxKeys=1)
+            raise
+
+    def sendable_precondition(
+        self, key: str, precondition: Precondition, what: str
+    ) -> Precondition:
+        """The precondition in a form that S3 knows. 1 call for a `time_pin`, else none.
+
+        S3 has no write that is conditional on time and size, so HEAD checks a `time_pin`.
+
+        Raises:
+            PreconditionFailed: the object is another version.
+        """
+        if not is_time_pin(precondition.if_match):
+            return precondition
+        try:
+            with mapped(what):
+                head = self.head(key)
+        except NotFound as error:
+            raise PreconditionFailed(f"{what}: the object is gone; list it again") from error
+        require_version(head, head["ContentLength"], precondition.if_match, what)
+        return UNCONDITIONAL
+
+    def find_written(self, key: str, sent: Fingerprint) -> ObjectInfo | None:
+        """The object at `key` if it is the one that was sent; else None, also if it is hidden.
+
+        Raises:
+            Throttled, StoreUnavailable: unknown at the moment; ask again.
+        """
+        try:
+            head = self.head(key, with_checksum=self.sends_checksum)
+        except (ClientError, BotoCoreError) as error:
+            self.raise_temporary(error, key)
+            return None
+        return self.info(key, head) if sent.fits(head) else None
+
+    def raise_temporary(self, error: ClientError | BotoCoreError, key: str) -> None:
+        """Raise an error in transit: it does not tell what is at the store."""
+        failure = translate(error, self.doing("looking at", key))
+        if isinstance(failure, (*WAITED_FOR, StoreUnavailable)):
+            raise failure from error
+
+
+def require_version(
+    answer: Mapping[str, Any], size_bytes: int, if_match: str | None, what: str
+) -> None:
+    """Compare the version of an answer: some servers ignore If-Match on reads."""
+    if if_match is None:
+        return
+    if is_time_pin(if_match):
+        found = time_pin(answer["LastModified"].timestamp(), size_bytes)
+    else:
+        found = answer.get("ETag", "")
+    if found.strip('"') != if_match.strip('"'):
+        raise PreconditionFailed(f"{what}: it is no longer the version {if_match}; list it again")
+
+
+def write_failure(
+    error: ClientError | BotoCoreError, what: str, precondition: Precondition
+) -> SkyplaneError:
+    """This project's error for a write that failed."""
+    # If-Match on an object that is gone is answered 404, not 412.
+    if (
+        precondition.if_match is not None
+        and isinstance(error, ClientError)
+        and code_of(error) == "NoSuchKey"
+    ):
+        return PreconditionFailed(f"{what}: the object to be replaced is gone; list it again")
+    return translate(error, what)
