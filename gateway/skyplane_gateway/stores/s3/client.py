@@ -1,4 +1,4 @@
-"""Building boto3 clients, and what can be learnt from the credentials of a process."""
+"""Builds boto3 clients; reads the credentials of the process and the region of a bucket."""
 
 from __future__ import annotations
 
@@ -23,30 +23,29 @@ from skyplane_gateway.stores.s3.errors import mapped, status_of, translate
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-#: How S3 stores are told apart; each with its allowed values, the default first.
+#: Options of an S3 store with their values, the default first.
 _CHOICES = {
     "checksum": ("", "trusted", "sent", "none"),
     "addressing": ("", "path", "virtual"),
     "payload": ("unsigned", "signed"),
     "anonymous": ("false", "true"),
 }
-#: Options that are a number, from 1.
+#: Options that take a number from 1.
 _NUMBERS = ("connections", "attempts")
-#: The service's pool of store threads stays below this, so no thread waits for a socket.
+#: More than the gateway's threads for stores, so that no thread waits for a connection.
 DEFAULT_CONNECTIONS = 64
-#: For a connection to stand, and for a block of a body to be taken by the line.
 _CONNECT_TIMEOUT_S = 10
 _BLOCK_BYTES = 1 << 20
 _READ_TIMEOUT_S = 60
-#: One client at a time is built of the descriptions that all share.
+#: Clients are built one at a time, since botocore's loader is shared.
 _BUILDING = threading.Lock()
 
 
 def check_options(spec: StoreSpec) -> None:
-    """Refuse an option that S3 does not have, or a value it cannot take.
+    """Check the names and values of a store's options.
 
     Raises:
-        ConfigurationInvalid: with the names that there are.
+        ConfigurationInvalid: names the known options, or the values of this one.
     """
     for name, value in spec.options:
         if name in _NUMBERS:
@@ -64,7 +63,7 @@ def open_client(spec: StoreSpec, credentials: Credentials | None) -> S3Client:
     """A thread-safe client; makes no request.
 
     Raises:
-        ConfigurationInvalid: the endpoint or an option cannot be used.
+        ConfigurationInvalid: the endpoint or an option is not valid.
     """
     check_options(spec)
     if spec.endpoint_url is not None and not spec.endpoint_url.startswith(("http://", "https://")):
@@ -83,7 +82,7 @@ def open_client(spec: StoreSpec, credentials: Credentials | None) -> S3Client:
     except (BotoCoreError, ValueError) as error:
         raise ConfigurationInvalid(f"cannot open the S3 store {spec.bucket!r}: {error}") from error
     for operation in ("PutObject", "UploadPart"):
-        # As a file, a body would go in blocks of 16 KiB, after waiting for 100-continue.
+        # botocore would send a file-like body in blocks of 16 KiB, after 100-continue.
         client.meta.events.unregister(
             f"before-parameter-build.s3.{operation}", convert_body_to_file_like_object
         )
@@ -92,10 +91,10 @@ def open_client(spec: StoreSpec, credentials: Credentials | None) -> S3Client:
 
 
 class _Blocks:
-    """A body that is sent block by block, each under a time limit of its own.
+    """A body that is sent block by block.
 
-    The limit of a socket is for everything that one call sends; for a whole part it would
-    be a least rate, below which no part ever arrives.
+    The socket's timeout covers one call of `send`. For a whole part it would set a minimum
+    rate, below which no part ever arrives.
     """
 
     def __init__(self, body: bytes | bytearray) -> None:
@@ -106,24 +105,24 @@ class _Blocks:
             yield self._body[start : start + _BLOCK_BYTES]
 
     def seek(self, position: int) -> None:
-        """botocore rewinds a body that it sends again; every iteration starts anew."""
+        """Called by botocore before it sends the body again; each iteration starts at 0."""
 
 
 def _send_in_blocks(request: AWSPreparedRequest, **_: Any) -> None:
-    """Signed, and with its length in the headers, the body may become what it likes."""
+    """Replace the body after signing; its length is in the headers already."""
     if isinstance(request.body, bytes | bytearray) and len(request.body) > _BLOCK_BYTES:
-        blocks: Any = _Blocks(request.body)  # Any: their stubs know no iterables.
+        blocks: Any = _Blocks(request.body)  # Any: the stubs know no iterables.
         request.body = blocks
 
 
 @cache
 def _descriptions(data_path: str | None) -> Loader:
-    """What botocore knows of S3: read once, else it takes 0.15 s of a processor per client."""
+    """botocore's service descriptions, read once: each read takes 0.15 s of a processor."""
     return create_loader(data_path)
 
 
 def _session(credentials: Credentials | None) -> boto3.Session:
-    """One of its own for each client: what it learns from the environment, it keeps."""
+    """A session per client, since a session caches what it reads from the environment."""
     inner = botocore.session.get_session()
     data_path = inner.get_config_variable("data_path")
     inner.register_component("data_loader", _descriptions(data_path))
@@ -141,7 +140,7 @@ def _session(credentials: Credentials | None) -> boto3.Session:
 
 
 def _config(spec: StoreSpec) -> Config:
-    # Other people's servers seldom have a wildcard DNS name for their buckets.
+    # Compatible servers seldom have a wildcard DNS name for their buckets.
     chosen = spec.option("addressing") or ("path" if spec.endpoint_url else "auto")
     addressing: Literal["auto", "virtual", "path"] = (
         "path" if chosen == "path" else "virtual" if chosen == "virtual" else "auto"
@@ -153,13 +152,12 @@ def _config(spec: StoreSpec) -> Config:
         # `open_store` retries: the SDK knows neither the bucket's limiter nor Retry-After.
         retries={"total_max_attempts": 1, "mode": "standard"},
         tcp_keepalive=True,
-        # Bodies carry a CRC32C of ours; SHA-256 of them as well costs five times the CPU of
-        # sending them.
+        # Bodies carry a CRC32C; SHA-256 as well costs five times the CPU of sending them.
         s3={
             "addressing_style": addressing,
             "payload_signing_enabled": spec.option("payload", "unsigned") == "signed",
         },
-        # Our own checksums are sent and checked; botocore's would be a second pass.
+        # The store sends and checks its own checksums; botocore's would be a second pass.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
@@ -169,13 +167,13 @@ def _config(spec: StoreSpec) -> Config:
 
 
 def ambient_credentials(profile: str | None = None) -> Credentials | None:
-    """Freeze what boto3's default chain, or one profile, gives this process now.
+    """The credentials of boto3's default chain, or of one profile, frozen; None for none.
 
-    None where there is nothing. Temporary credentials carry `expires_at`.
+    Temporary credentials carry `expires_at`.
 
     Raises:
         ConfigurationInvalid: no such profile.
-        Unauthenticated: the chain found a source that gives nothing.
+        Unauthenticated: a source of the chain fails.
     """
     with mapped(f"reading the credentials of {profile or 'this process'}"):
         found = boto3.Session(profile_name=profile).get_credentials()
@@ -188,7 +186,7 @@ def ambient_credentials(profile: str | None = None) -> Credentials | None:
     }
     if frozen.token:
         values["session_token"] = frozen.token
-    # botocore publishes the expiry nowhere; static credentials have none.
+    # botocore has no public name for the expiry; static credentials have none.
     expiry = getattr(found, "_expiry_time", None)
     if expiry is not None:
         values["expires_at"] = str(int(expiry.timestamp()))
@@ -196,9 +194,9 @@ def ambient_credentials(profile: str | None = None) -> Credentials | None:
 
 
 def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> str | None:
-    """The bucket's own region, or None where the store does not say. 1 call.
+    """The region of the bucket, or None where the store names none. 1 call.
 
-    AWS names it also when it refuses (301, 403), so the caller needs no permission.
+    AWS names it in refusals too (301, 403), so the caller needs no permission.
 
     Raises:
         NotFound: no such bucket; other leaves of StoreError as usual.

@@ -1,4 +1,4 @@
-"""Paged listings of S3 that never end early in silence."""
+"""Paged listings of S3, checked to be complete."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _PAGE_KEYS = 1000
 def objects(
     client: S3Client, bucket: str, prefix: str, start_after: str | None, what: str
 ) -> Iterator[ObjectInfo]:
-    """Every object under `prefix`, checked to be ascending and complete.
+    """Every object under `prefix`, ascending.
 
     Raises:
-        StoreError: a token is missing or repeated, a page is shorter than it says, or
-            keys are out of order: the listing cannot be relied on.
+        StoreError: a token is missing or repeated, a page is shorter than its count, or keys
+            are out of order, so the listing may be incomplete.
     """
     arguments: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": _PAGE_KEYS}
     if start_after is not None:

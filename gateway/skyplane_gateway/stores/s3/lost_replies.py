@@ -1,8 +1,8 @@
-"""Was it written? What decides when the answer to a conditional write was lost.
+"""Decides whether a write succeeded when its response was lost.
 
-An attempt whose answer is lost may have succeeded; the next one then fails on its own
-precondition, or finds no upload. Only the object that is there can tell: it is the one
-that was sent when its size and one of the store's fingerprints agree.
+An attempt whose response is lost may have succeeded. The next attempt then fails on its own
+precondition, or finds no upload. The object at the store is the one that was sent if its size
+and its ETag or checksum agree.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from skyplane_gateway.stores.s3.requests import to_header
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What an object must look like if it is the one that was sent.
+    """Size, ETag and checksum of the object that was sent.
 
     Attributes:
-        etags: the ETags (bare) that S3's rules would give it; empty when unknown.
-        checksums: the values `x-amz-checksum-crc32c` could have.
+        etags: possible ETags by S3's rules, without quotes; empty when unknown.
+        checksums: possible values of `x-amz-checksum-crc32c`.
     """
 
     size_bytes: int
@@ -32,7 +32,7 @@ class Fingerprint:
     checksums: frozenset[str]
 
     def fits(self, head: Mapping[str, Any]) -> bool:
-        """Whether a HEAD answer (with its checksums) shows that object."""
+        """Whether a HEAD answer (with checksums) shows that object."""
         if head["ContentLength"] != self.size_bytes:
             return False
         same_etag = str(head.get("ETag", "")).strip('"') in self.etags
@@ -40,7 +40,7 @@ class Fingerprint:
 
 
 def of_body(data: Body) -> Fingerprint:
-    """Of one PUT: MD5 is its ETag unless the bucket encrypts with KMS keys."""
+    """For one PUT. Its ETag is MD5 unless the bucket encrypts with KMS keys."""
     return Fingerprint(
         size_bytes=len(data),
         etags=frozenset({md5(data, usedforsecurity=False).hexdigest()}),
@@ -49,7 +49,7 @@ def of_body(data: Body) -> Fingerprint:
 
 
 def of_parts(size_bytes: int, parts: Sequence[PartInfo], crc32c: int | None) -> Fingerprint:
-    """Of a completed upload: S3 derives ETag and composite checksum from the parts' own."""
+    """For a completed upload. S3 derives ETag and composite checksum from the parts."""
     checksums = set()
     if crc32c is not None:
         checksums.add(to_header(crc32c))

@@ -1,4 +1,4 @@
-"""The body of one ranged GET, held to its length."""
+"""The body of one ranged GET, checked for its length."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class S3Reader:
-    """See `Reader`. Holds one connection of the pool until it is read to its end or closed."""
+    """See `Reader`. Holds one connection of the pool until its end or `close`."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class S3Reader:
     def readinto(self, buffer: memoryview) -> int:
         if self._left == 0:
             return 0
-        # botocore's stubs ask for a file here, its code for a buffer.
+        # Any: botocore's stubs ask for a file, its code for a buffer.
         view: Any = buffer[: self._left]
         with mapped(self._what):
             try:

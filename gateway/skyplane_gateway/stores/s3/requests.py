@@ -1,4 +1,4 @@
-"""Our values as S3's request arguments, and S3's answers as our values."""
+"""Converts this project's values to S3's request arguments, and S3's answers back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from skyplane_gateway.objects import (
     time_pin,
 )
 
-#: The storage class of an object that says nothing of one.
+#: The storage class of an object that names none.
 _STANDARD = "STANDARD"
 
 _HEADERS = {
@@ -59,9 +59,9 @@ def part_arguments(parts: Sequence[PartInfo], *, with_checksums: bool) -> list[d
 
 
 def sendable(data: Body) -> Any:
-    """The body as botocore can send it, and send again; only part of a buffer costs a copy.
+    """The body in a form that botocore can send, and send again. Copies parts of a buffer only.
 
-    Any: botocore takes a bytearray, which its stubs do not know.
+    Any: botocore accepts a bytearray, which its stubs do not know.
     """
     if not isinstance(data, memoryview):
         return data
@@ -78,9 +78,10 @@ def attributes_of(answer: Mapping[str, Any]) -> ObjectAttributes:
 
 
 def etag_of(answer: Mapping[str, Any], size_bytes: int) -> str:
-    """The ETag of a listing's row or of an answer about one object.
+    """The ETag in a listing's row or in an answer about one object.
 
-    Some servers give none, for a file that was laid into their folder: then a `time_pin`.
+    Some servers give none, for files that another program put into their folder: then a
+    `time_pin`.
     """
     return answer.get("ETag") or time_pin(answer["LastModified"].timestamp(), size_bytes)
 
@@ -98,23 +99,22 @@ def info_of_head(key: str, answer: Mapping[str, Any], *, trusted: bool) -> Objec
 
 
 def not_carried_of(answer: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the answer to a GET or HEAD, or the row of a listing, tells of the object that no
-    write of ours repeats.
+    """Metadata that a copy will not have, from an answer to GET or HEAD or a listing's row.
 
-    S3 tells the number of tags only to those who may read them.
+    S3 gives the number of tags only to callers that may read them.
     """
     found = {
         "tags": int(answer.get("TagCount") or 0) > 0,
         "storage-class": (answer.get("StorageClass") or _STANDARD) != _STANDARD,
         "website-redirect": bool(answer.get("WebsiteRedirectLocation")),
-        # botocore leaves the header's own text beside the time that it reads from it.
+        # botocore keeps the header's text beside the time that it parses.
         "expires": bool(answer.get("ExpiresString") or answer.get("Expires")),
     }
     return tuple(name for name, is_there in found.items() if is_there)
 
 
 def full_checksum(answer: Mapping[str, Any]) -> int | None:
-    """CRC32C of the whole object; None when it is one of the parts' checksums."""
+    """CRC32C of the whole object; None for a checksum of the parts' checksums."""
     if answer.get("ChecksumType") == "COMPOSITE":
         return None
     return from_header(answer.get("ChecksumCRC32C"))
