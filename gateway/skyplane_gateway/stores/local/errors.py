@@ -1,4 +1,4 @@
-"""From an errno of the file system to this project's errors."""
+"""Maps errno of the file system to this project's errors."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def translate(error: OSError, what: str) -> StoreError:
     if number == errno.ENOENT:
         return NotFound(f"{said}; check the name, or it was deleted meanwhile")
     if number in _DENIED:
-        return PermissionDenied(f"{said}; let the gateway's user read or write there")
+        return PermissionDenied(f"{said}; allow the gateway's user to read or write there")
     if number in _FULL:
-        return StoreError(f"{said}; free some space, then go on")
+        return StoreError(f"{said}; free some space, then continue")
     if number in _IN_THE_WAY:
         return InvalidKey(
             f"{said}; a file cannot stand where a directory is needed, nor the other way round"

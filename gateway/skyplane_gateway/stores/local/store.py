@@ -1,31 +1,27 @@
 """Files below a root directory as objects (kind `file`).
 
-An object appears by a rename or a hard link of a finished, synced file. Content type,
-user metadata, modes and modification times are not kept; with the option `content_type=guessed`
-a file that is read has the content type that its name stands for. There is no stored checksum:
-whoever wants the bytes verified reads them again.
+An object appears by a rename or a hard link of a finished, synced file. Content type, user
+metadata, modes and modification times are not kept. With the option `content_type=guessed` a
+read guesses the content type from the name. There is no stored checksum: to verify the bytes,
+read them again.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
     InvalidKey,
     NotFound,
-    PreconditionFailed,
     StoreError,
-    StoreUnavailable,
 )
 from skyplane_gateway.objects import (
     UNCONDITIONAL,
@@ -43,8 +39,17 @@ from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_gateway.stores.checksums import crc32c_of_file, verify
 from skyplane_gateway.stores.content_types import GUESSED_TYPE, guessed_type
 from skyplane_gateway.stores.local.errors import mapped
-from skyplane_gateway.stores.local.paths import TEMPORARY, etag_of, info_of, path_of, root_of, walk
-from skyplane_gateway.stores.local.uploads import OpenUpload, find, write_all
+from skyplane_gateway.stores.local.listing import walk
+from skyplane_gateway.stores.local.paths import TEMPORARY, info_of, path_of, root_of
+from skyplane_gateway.stores.local.publish import (
+    locked,
+    publish,
+    require_version,
+    sync,
+    write_synced,
+)
+from skyplane_gateway.stores.local.reader import LocalReader
+from skyplane_gateway.stores.local.uploads import OpenUpload, find_uploads
 
 _CAPABILITIES = StoreCapabilities(
     trusts_checksum=False,
@@ -58,7 +63,7 @@ _CAPABILITIES = StoreCapabilities(
 
 
 def open_from_spec(spec: StoreSpec, credentials: Credentials | None) -> ObjectStore:
-    """What `open_store` calls; the process's own user is the identity."""
+    """Called by `open_without_retries`. The identity is the process's user."""
     return LocalStore(spec)
 
 
@@ -68,9 +73,9 @@ class LocalStore:
     def __init__(
         self, spec: StoreSpec, clock: Clock = SYSTEM_CLOCK, rng: random.Random | None = None
     ) -> None:
-        others = ", ".join(f"{row[0]}={row[1]}" for row in spec.options if row != GUESSED_TYPE)
-        if others:
-            raise ConfigurationInvalid(f"a file store has no options, but was given {others}")
+        unknown = ", ".join(f"{row[0]}={row[1]}" for row in spec.options if row != GUESSED_TYPE)
+        if unknown:
+            raise ConfigurationInvalid(f"a file store has no options, but was given {unknown}")
         self._guesses = GUESSED_TYPE in spec.options
         self.spec = spec
         self.capabilities = _CAPABILITIES
@@ -85,7 +90,7 @@ class LocalStore:
     def list(
         self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
     ) -> Iterator[ObjectInfo]:
-        return walk(self._root, prefix, start_after, wants or _everything)
+        return walk(self._root, prefix, start_after, wants or (lambda _: True))
 
     def head(self, key: str) -> ObjectInfo:
         path = path_of(self._root, key)
@@ -98,7 +103,7 @@ class LocalStore:
         what = f"reading {path}"
         with mapped(what):
             _status(path, key)
-            # Without O_NONBLOCK a pipe put in the file's place would hold the thread.
+            # Without O_NONBLOCK a pipe of that name would block the thread.
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         reader = LocalReader(file, offset, length, what, self._attributes_of(key))
         try:
@@ -126,8 +131,8 @@ class LocalStore:
         with mapped(f"writing {path}"):
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                _write_synced(draft, data)
-                return _publish(draft, key, path, precondition)
+                write_synced(draft, data)
+                return publish(draft, key, path, precondition)
             finally:
                 draft.unlink(missing_ok=True)
 
@@ -162,8 +167,8 @@ class LocalStore:
             if done is None:
                 upload.require(parts, size_bytes)
                 with upload.finished(self._rng) as file:
-                    _sync(file)
-                    done = _publish(file, key, upload.target, precondition)
+                    sync(file)
+                    done = publish(file, key, upload.target, precondition)
             upload.discard()
             return done
 
@@ -173,7 +178,7 @@ class LocalStore:
 
     def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
         with mapped(f"listing the open uploads of {prefix!r} below {self._root}"):
-            yield from find(self._root, prefix)
+            yield from find_uploads(self._root, prefix)
 
     def list_parts(self, key: str, upload_id: str) -> tuple[PartInfo, ...]:
         upload = self._upload(key, upload_id)
@@ -183,13 +188,13 @@ class LocalStore:
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
         path = path_of(self._root, key)
-        # No such object is fine; so is a directory that still has objects below it.
+        # No such object is fine, and a directory with objects below it stays.
         with suppress(NotFound, InvalidKey), mapped(f"deleting {path}"):
             if key.endswith("/"):
                 path.rmdir()
             elif if_match is not None and path.exists():
-                with _locked(path.parent):
-                    _require_version(path, if_match)
+                with locked(path.parent):
+                    require_version(path, if_match)
                     path.unlink()
             elif not path.is_dir():
                 path.unlink()
@@ -204,74 +209,11 @@ class LocalStore:
         return OpenUpload.named(key, upload_id, path_of(self._root, key))
 
 
-class LocalReader:
-    """See `Reader`. Sees at the end whether the file was changed while it was read."""
-
-    def __init__(
-        self,
-        file: int,
-        offset: int,
-        length: int,
-        what: str,
-        attributes: ObjectAttributes | None = None,
-    ) -> None:
-        self.attributes = attributes
-        self.not_carried: tuple[str, ...] = ()
-        self._file = file
-        self._offset = offset
-        self._left = length
-        self._what = what
-        self._etag = etag_of(os.fstat(file))
-
-    def require(self, key: str, if_match: str | None) -> None:
-        """See that the open file is the pinned version and holds the range."""
-        if if_match is not None and if_match != self._etag:
-            raise self._changed()
-        size = info_of(key, os.fstat(self._file)).size_bytes
-        if self._offset < 0 or self._left < 0 or self._offset + self._left > size:
-            raise StoreError(
-                f"{self._what}: bytes {self._offset}+{self._left} lie outside its {size} bytes",
-                is_permanent=True,
-            )
-
-    def readinto(self, buffer: memoryview) -> int:
-        if self._left == 0 or len(buffer) == 0:
-            return 0
-        with mapped(self._what):
-            count = os.preadv(self._file, [buffer[: self._left]], self._offset)
-        self._offset += count
-        self._left -= count
-        if self._left == 0 or count == 0:
-            if etag_of(os.fstat(self._file)) != self._etag:
-                raise self._changed()
-            if count == 0:
-                raise StoreUnavailable(f"{self._what}: the file ended {self._left} bytes early")
-        return count
-
-    def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _changed(self) -> PreconditionFailed:
-        return PreconditionFailed(f"{self._what}: the file was changed; list it again")
-
-
-def _everything(key: str) -> bool:
-    return True
-
-
 def _status(path: Path, key: str) -> os.stat_result:
-    """The object's status: a directory for `x/`, else a regular file.
+    """The status of a directory for `x/`, else of a regular file.
 
     Raises:
-        NotFound: something else is there, or nothing.
+        NotFound: there is nothing of that name, or something else.
     """
     try:
         status = path.stat()
@@ -292,23 +234,6 @@ def _make_directory(key: str, path: Path, data: Body) -> ObjectInfo:
         return info_of(key, path.stat())
 
 
-def _write_synced(draft: Path, data: Body) -> None:
-    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        write_all(file, data, 0)
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
 def _completed_before(upload: OpenUpload, size_bytes: int, crc32c: int | None) -> ObjectInfo | None:
     if upload.draft.exists():
         return None
@@ -316,61 +241,9 @@ def _completed_before(upload: OpenUpload, size_bytes: int, crc32c: int | None) -
         status = upload.target.stat()
     except FileNotFoundError as error:
         raise upload.gone() from error
-    if not upload.became(status, size_bytes):
+    if not upload.may_be(status, size_bytes):
         raise upload.gone()
-    # File systems give the inode of a file that is gone to another one.
+    # A file system reuses the inode of a deleted file.
     if crc32c is not None and crc32c_of_file(upload.target) != crc32c:
         raise upload.gone()
     return info_of(upload.key, status)
-
-
-def _publish(draft: Path, key: str, path: Path, precondition: Precondition) -> ObjectInfo:
-    """Give the finished file its name, whole and under the precondition."""
-    with _locked(path.parent) as folder:
-        if path.is_dir():
-            raise InvalidKey(f"cannot write {path}: a directory has that name")
-        if precondition.if_absent:
-            _link(draft, path)
-        else:
-            _require_version(path, precondition.if_match)
-            draft.rename(path)
-        os.fsync(folder)
-        return info_of(key, path.stat())
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[int]:
-    """Hold off other writers of ours while a version is compared and replaced.
-
-    A best effort: programs that take no lock, and some network file systems, are not
-    held off.
-    """
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield file
-    finally:
-        os.close(file)
-
-
-def _link(draft: Path, path: Path) -> None:
-    """A hard link never replaces what is there, which a rename would."""
-    try:
-        os.link(draft, path)
-    except FileExistsError as error:
-        # A crash after the link leaves both names; then it is ours already.
-        if not os.path.samestat(draft.stat(), path.lstat()):
-            raise PreconditionFailed(f"there is already a file {path}") from error
-    draft.unlink()
-
-
-def _require_version(path: Path, if_match: str | None) -> None:
-    if if_match is None:
-        return
-    try:
-        found = etag_of(path.stat())
-    except FileNotFoundError as error:
-        raise PreconditionFailed(f"{path}, which was to be replaced, is gone") from error
-    if found != if_match:
-        raise PreconditionFailed(f"{path} is no longer the version {if_match}; list it again")

@@ -1,16 +1,15 @@
 """Multipart uploads on a file system: one sparse file and one log of its parts.
 
-Both lie beside the destination, so that publishing is a rename within one directory.
-`.skyplane-upload-<id>` takes the bytes at their offsets, from any process; each part
-is on the disk before its line is appended to `.skyplane-upload-<id>.parts`, so a line
-is proof of the part. The upload id ends with the file's inode, which the finished
-object keeps: by that and the checksum of the whole a repeated completion knows its own
-object.
+Both are in the destination's directory, so that publishing is a rename. Any process writes
+parts to `.skyplane-upload-<id>` at their offsets. Each part is on the disk before its line is
+appended to `.skyplane-upload-<id>.parts`, so a line proves the part. The upload id ends with the
+file's inode, which the finished object keeps. A repeated completion recognises its object by
+the inode and by the checksum of the whole.
 
-Because it keeps the inode, whoever has the file open could still write to the finished
-object. So writers share a lock on it and look whether it still is the upload's; whoever
-completes has the lock alone, and publishes a copy if a writer does not let go of it, as
-one that sleeps does not. A best effort where a file system knows no locks.
+A late writer that has the file open could still write to the finished object. So writers hold a
+shared lock and check that the file is still the upload's. A completion holds the exclusive
+lock; if a writer does not release its lock, it publishes a copy. This is a best effort on
+file systems without locks.
 """
 
 from __future__ import annotations
@@ -32,22 +31,23 @@ from skyplane_gateway.clock import Clock
 from skyplane_gateway.errors import ChecksumMismatch, NotFound, StoreError, StoreUnavailable
 from skyplane_gateway.objects import Body, PartInfo, UploadInfo
 from skyplane_gateway.stores.local.errors import mapped
-from skyplane_gateway.stores.local.paths import TEMPORARY, leads_back, root_of
+from skyplane_gateway.stores.local.paths import TEMPORARY, links_to_parent, root_of
+from skyplane_gateway.stores.local.publish import write_all
 
 _LOG_SUFFIX = ".parts"
 _UPLOAD_ID = re.compile(r"[0-9a-f]{32}-[0-9]+")
-#: The folder that journals lie in, whatever is above it.
+#: The folder of journals, at any depth.
 _JOURNALS = ".skyplane"
 _TOKEN = re.compile(r"[0-9a-f]{32}")
-#: How often, and after which pause, a completion looks whether the last writer has let go:
-#: together longer than a part takes to reach a disk.
-_LOOKS: Final = 200
-_PAUSE_S: Final = 0.05
+#: How often, and with which pause, a completion tries to lock the file: together longer than
+#: writing a part to a disk takes.
+_LOCK_ATTEMPTS: Final = 200
+_LOCK_PAUSE_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One line of the log: where a part lies."""
+    """One line of the log: a part and its offset."""
 
     part: PartInfo
     offset: int
@@ -76,10 +76,10 @@ class OpenUpload:
 
     @classmethod
     def named(cls, key: str, upload_id: str, target: Path) -> OpenUpload:
-        """The upload that `create` called so; not yet seen to exist.
+        """The upload of that id; does not check that it exists.
 
         Raises:
-            NotFound: no upload was ever called that.
+            NotFound: it is not an id of `create`.
         """
         upload = cls(key, upload_id, target)
         if _UPLOAD_ID.fullmatch(upload_id) is None:
@@ -95,7 +95,7 @@ class OpenUpload:
         return self.draft.with_name(self.draft.name + _LOG_SUFFIX)
 
     def write(self, number: int, data: Body, offset: int, crc32c: int) -> PartInfo:
-        """Put one part on the disk, then say so in the log.
+        """Write one part to the disk, then append it to the log.
 
         Raises:
             NotFound: the upload is over. OSError: as the file system says.
@@ -115,13 +115,13 @@ class OpenUpload:
 
     def _open(self) -> int:
         try:
-            # To read as well: some network file systems give no shared lock without.
+            # Also for reading: some network file systems need that for a shared lock.
             return os.open(self.draft, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise self.gone() from error
 
     def _require_draft(self, file: int) -> None:
-        """See that the open file is the upload's, and has no other name by now."""
+        """Check that the open file is still the upload's, and has no other name."""
         status = os.fstat(file)
         try:
             is_draft = os.path.samestat(status, self.draft.stat())
@@ -138,21 +138,21 @@ class OpenUpload:
         except FileNotFoundError as error:
             raise self.gone() from error
         try:
-            # One short append is one line, whoever else appends.
+            # One short append is atomic: lines of other processes do not mix with it.
             os.write(log, line.encode())
         finally:
             os.close(log)
 
     @contextmanager
     def finished(self, rng: random.Random) -> Iterator[Path]:
-        """The file to publish: nobody writes to it, now or later.
+        """The file to publish. No process writes to it, now or later.
 
         Raises:
             NotFound: the upload is over. OSError: as the file system says.
         """
         file = self._open()
         try:
-            if _lock_soon(file):
+            if _lock_exclusively(file):
                 yield self.draft
                 return
         finally:
@@ -175,18 +175,18 @@ class OpenUpload:
             try:
                 number, offset, size, crc32c = json.loads(line)
             except ValueError:
-                # Empty, or cut short by a crash: then the part was never acknowledged.
+                # Empty, or cut short by a crash before the part was acknowledged.
                 continue
             part = PartInfo(number, f"{offset}-{size}-{crc32c:08x}", size, crc32c)
             found[number] = _Entry(part, offset)
         return found
 
     def require(self, parts: Sequence[PartInfo], size_bytes: int) -> None:
-        """See that the named parts are stored and cover the object without a gap.
+        """Check that these parts are stored and cover the object without a gap.
 
         Raises:
             ChecksumMismatch: names the part.
-            StoreError: the size is another one.
+            StoreError: the size differs.
         """
         stored = self.parts()
         end = 0
@@ -203,8 +203,8 @@ class OpenUpload:
                 f"the parts of {self.key!r} have {end} bytes, not the {size_bytes} expected"
             )
 
-    def became(self, status: os.stat_result, size_bytes: int) -> bool:
-        """Whether the object there may be this upload, completed before."""
+    def may_be(self, status: os.stat_result, size_bytes: int) -> bool:
+        """Whether a file may be the object of this upload, completed before."""
         inode = self.upload_id.rpartition("-")[2]
         return str(status.st_ino) == inode and status.st_size == size_bytes
 
@@ -213,10 +213,12 @@ class OpenUpload:
         self.log.unlink(missing_ok=True)
 
     def gone(self) -> NotFound:
-        return NotFound(f"there is no open upload {self.upload_id} of {self.key!r}; begin anew")
+        return NotFound(
+            f"there is no open upload {self.upload_id} of {self.key!r}; begin a new one"
+        )
 
 
-def find(root: Path, prefix: str) -> Iterator[UploadInfo]:
+def find_uploads(root: Path, prefix: str) -> Iterator[UploadInfo]:
     """Open uploads of keys that start with `prefix`. Raises OSError."""
     for path in _temporary_files(root, prefix):
         upload = _upload_of(path) if path.name.endswith(_LOG_SUFFIX) else None
@@ -271,7 +273,7 @@ def find_strays(bucket: str, folder: str) -> Iterator[Stray]:
 
 
 def _temporary_files(root: Path, prefix: str) -> Iterator[Path]:
-    """Our own unfinished files in the folder that `prefix` names a part of. Raises OSError."""
+    """Unfinished files below the folder of `prefix`. Raises OSError."""
 
     def refuse(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
@@ -279,14 +281,14 @@ def _temporary_files(root: Path, prefix: str) -> Iterator[Path]:
 
     folder = prefix.rpartition("/")[0]
     for directory, below, names in os.walk(root / folder, onerror=refuse, followlinks=True):
-        below[:] = [name for name in below if not leads_back(Path(directory, name))]
+        below[:] = [name for name in below if not links_to_parent(Path(directory, name))]
         for name in sorted(names):
             if name.startswith(TEMPORARY):
                 yield Path(directory) / name
 
 
 def _upload_of(log: Path) -> UploadInfo | None:
-    """What a log says of its upload; None where there is none, or its making was cut short."""
+    """The upload of a log; None where there is no log, or its first line is incomplete."""
     try:
         with log.open() as lines:
             header = json.loads(lines.readline())
@@ -296,7 +298,7 @@ def _upload_of(log: Path) -> UploadInfo | None:
 
 
 def _lock(file: int, how: int) -> bool:
-    """Whether the file could be locked so, or its file system has no locks."""
+    """Lock without waiting; True also on a file system without locks."""
     try:
         fcntl.flock(file, how | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -306,19 +308,10 @@ def _lock(file: int, how: int) -> bool:
     return True
 
 
-def _lock_soon(file: int) -> bool:
-    """Whether all writers let go of the file within a bounded time."""
-    for _ in range(_LOOKS):
+def _lock_exclusively(file: int) -> bool:
+    """Whether all writers release the file within a bounded time."""
+    for _ in range(_LOCK_ATTEMPTS):
         if _lock(file, fcntl.LOCK_EX):
             return True
-        time.sleep(_PAUSE_S)
+        time.sleep(_LOCK_PAUSE_S)
     return False
-
-
-def write_all(file: int, data: Body, offset: int) -> None:
-    """Write all of `data` at `offset`, however little the system takes at a time."""
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(file, view, offset)
-        view = view[written:]
-        offset += written

@@ -78,7 +78,7 @@ def test_a_writer_that_sleeps_in_the_middle_of_its_part(
     store: ObjectStore, root: Path, upload_id: str, part: PartInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It used to write to the finished object, whose version so changed under its reader."""
-    monkeypatch.setattr(uploads, "_LOOKS", 2)
+    monkeypatch.setattr(uploads, "_LOCK_ATTEMPTS", 2)
     etags: list[str] = []
 
     def elsewhere() -> None:
@@ -174,7 +174,7 @@ def test_a_completion_whose_answer_was_lost_is_known_again_by_its_bytes(
     store: ObjectStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was published was a copy, for a sleeper had the file."""
-    monkeypatch.setattr(uploads, "_LOOKS", 2)
+    monkeypatch.setattr(uploads, "_LOCK_ATTEMPTS", 2)
     sink = Destination(store, "stored")
     upload_id = sink.run("create", {"key": "k", "attributes": None})["upload_id"]
     part = sink.put_part("k", upload_id, 1, BODY, 0, crc32c(BODY))

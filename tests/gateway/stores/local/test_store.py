@@ -113,7 +113,7 @@ def test_links_in_a_circle_are_left_out_with_a_warning(
     (root / "back").symlink_to(root / "there")
     assert keys(store) == ["file"]
     for name in ("itself", "there", "back"):
-        assert f"circle: {root / name}" in caplog.text
+        assert f"circular link: {root / name}" in caplog.text
 
 
 def test_what_is_written_through_a_linked_folder_is_listed(

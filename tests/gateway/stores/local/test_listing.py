@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.stores import ObjectStore, StoreSpec
-from skyplane_gateway.stores.local import paths
+from skyplane_gateway.stores.local import listing
 from skyplane_gateway.stores.registry import open_without_retries
 
 FOLDERS, FILES = 20, 25
@@ -78,12 +78,12 @@ def test_a_page_looks_at_no_file_before_its_start(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
-    real = paths.info_of
+    real = listing.info_of
 
     def counting(key: str, status: os.stat_result) -> Any:
         looked.append(key)
         return real(key, status)
 
-    monkeypatch.setattr(paths, "info_of", counting)
+    monkeypatch.setattr(listing, "info_of", counting)
     assert page(store, "07/20", 3) == ["07/21", "07/22", "07/23"]
     assert looked == ["07/21", "07/22", "07/23"]

@@ -1,0 +1,90 @@
+"""Writes files so that they are on the disk, and gives finished files their names."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from skyplane_gateway.errors import InvalidKey, PreconditionFailed
+from skyplane_gateway.objects import Body, ObjectInfo, Precondition
+from skyplane_gateway.stores.local.paths import etag_of, info_of
+
+
+def write_all(file: int, data: Body, offset: int) -> None:
+    """Write all of `data` at `offset`, also if single writes are short."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(file, view, offset)
+        view = view[written:]
+        offset += written
+
+
+def write_synced(draft: Path, data: Body) -> None:
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        write_all(file, data, 0)
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def publish(draft: Path, key: str, path: Path, precondition: Precondition) -> ObjectInfo:
+    """Give the finished file its name, under the precondition."""
+    with locked(path.parent) as folder:
+        if path.is_dir():
+            raise InvalidKey(f"cannot write {path}: a directory has that name")
+        if precondition.if_absent:
+            _link(draft, path)
+        else:
+            require_version(path, precondition.if_match)
+            draft.rename(path)
+        os.fsync(folder)
+        return info_of(key, path.stat())
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[int]:
+    """Keep other gateways from replacing a version between its check and the rename.
+
+    A best effort: other programs take no lock, and some network file systems have none.
+    """
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+    finally:
+        os.close(file)
+
+
+def _link(draft: Path, path: Path) -> None:
+    """Name the file by a hard link, which never replaces another file as a rename does."""
+    try:
+        os.link(draft, path)
+    except FileExistsError as error:
+        # A crash after the link leaves both names of one file.
+        if not os.path.samestat(draft.stat(), path.lstat()):
+            raise PreconditionFailed(f"there is already a file {path}") from error
+    draft.unlink()
+
+
+def require_version(path: Path, if_match: str | None) -> None:
+    if if_match is None:
+        return
+    try:
+        found = etag_of(path.stat())
+    except FileNotFoundError as error:
+        raise PreconditionFailed(f"{path}, which was to be replaced, is gone") from error
+    if found != if_match:
+        raise PreconditionFailed(f"{path} is no longer the version {if_match}; list it again")
