@@ -38,7 +38,7 @@ def handle(tmp_path: Path) -> ResumeHandle:
 
 @pytest.fixture
 def interrupt(handle: ResumeHandle, monkeypatch: pytest.MonkeyPatch) -> Interrupt:
-    """Have the transfer interrupted once it has told of a fleet and of these states."""
+    """Interrupts the transfer after it has reported a fleet and the given states."""
     fleet = Fleet("ab" * 16, 0, "local", "local", handle.plan, (), (), "h/b", 0.5, 4e9)
 
     def arrange(*statuses: TransferStatus) -> None:

@@ -321,7 +321,7 @@ class ClientKit:
         return Client(**{**settings, **more})
 
     def plan(self, *paths: Sequence[str], count: int = 1) -> TransferPlan:
-        """A plan of these paths, with so many instances in every region."""
+        """A plan of the given paths, with `count` instances in every region."""
         regions = list(dict.fromkeys(region for path in paths for region in path))
         hops = dict.fromkeys(hop for path in paths for hop in pairwise(path))
         return TransferPlan(

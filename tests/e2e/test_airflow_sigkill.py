@@ -159,7 +159,7 @@ def test_a_retry_of_a_failed_transfer_goes_on_by_the_journal(lab: Lab) -> None:
     place = lab.places["failed_once"]
     run = lab.site.start("failed_once")
     place.wait_until_half_way()
-    # What is acknowledged half a second before a gateway dies may have to be done again.
+    # Writes of the last half second before a gateway dies may be repeated.
     wait_for(lambda: place.journalled() >= set(SMALL), "the journal")
     first = kill_all(lab)
     second = wait_for(lambda: gateways(lab) - first, "gateways in their place")

@@ -65,7 +65,7 @@ def test_the_next_try_of_a_failed_transfer_goes_on_by_its_journal(
     """All gateways die, and die again once they were brought up anew: the first try fails."""
     first = beside.start(execute)
     held.wait_until_half_way()
-    # What is acknowledged half a second before a gateway dies may have to be done again.
+    # Writes of the last half second before a gateway dies may be repeated.
     wait_for(lambda: held.journalled() >= set(SMALL), "the journal")
     kit.home.kill(kit.home.gateways())
     wait_for(kit.home.gateways, "gateways in their place")

@@ -81,7 +81,7 @@ def _built(folder: Path, build_s: float | None) -> Path:
         failed.write_text((error.stderr.strip().splitlines() or ["no reason given"])[-1])
         raise Unavailable(f"go cannot build versitygw: {failed.read_text()}") from error
     except subprocess.TimeoutExpired as error:
-        # What is compiled stays in go's own cache: the next attempt goes on from there.
+        # Go caches the compiled packages, so the next attempt continues from there.
         failed.write_text(f"it takes longer than {build_s:g} s; build it beforehand")
         raise Unavailable(f"go did not build versitygw: {failed.read_text()}") from error
     return target

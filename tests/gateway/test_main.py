@@ -119,7 +119,7 @@ def test_a_directory_that_somebody_works_on_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def wait(seconds: float) -> None:
-        raise AssertionError("whoever takes the fleet down waits for this gateway to end")
+        raise AssertionError("the teardown of the fleet waits for this gateway to end")
 
     monkeypatch.setattr("skyplane_gateway.main.time.sleep", wait)
     config = config_in(tmp_path / "fleet" / "a")

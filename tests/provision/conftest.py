@@ -52,7 +52,7 @@ def make_plan(
     counts: Mapping[str, int],
     connections: Mapping[tuple[str, str], int] | None = None,
 ) -> TransferPlan:
-    """A plan of these (regions, flow) paths and instance counts; 64 connections an edge."""
+    """A plan of the given (regions, flow) paths and instance counts; 64 connections an edge."""
     flows: dict[tuple[str, str], float] = {}
     for regions, flow_gbps in paths:
         for hop in itertools.pairwise(regions):

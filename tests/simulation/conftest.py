@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-#: The coroutines and generators of a process that was killed never end, and what is collected
-#: of them complains of that.
+#: The coroutines and generators of a killed process never end, and Python warns when it collects
+#: them.
 _OF_KILLED: Final = (
     "ignore:coroutine .* was never awaited:RuntimeWarning",
     "ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning",

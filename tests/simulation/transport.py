@@ -100,7 +100,7 @@ class Pipe:
         self._pump()
 
     def end(self) -> None:
-        """Send the end of the stream after what is buffered."""
+        """Send the end of the stream after the buffered bytes."""
         self._ends = True
         self._pump()
 

@@ -258,7 +258,7 @@ def test_the_join_finds_every_key_once_and_in_order(ours: set[str], theirs: set[
         name = pair.key.removeprefix("q/r/")
         assert (pair.source is not None) == (name in ours)
         assert (pair.destination is not None) == (name in theirs)
-    # What a copy would take, and to where, is exactly what is compared.
+    # The comparison covers exactly the objects of a copy.
     copied = [(row.source.key, row.destination_key) for row in select(rule, *ends)]
     assert copied == [(pair.source.key, pair.key) for pair in found if pair.source]
 

@@ -1,4 +1,4 @@
-"""`cp` and `transfer` when something goes wrong on the way: what is cleaned up, and by whom."""
+"""`cp` and `transfer` clean up after failures."""
 
 from __future__ import annotations
 

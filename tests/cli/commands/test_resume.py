@@ -1,4 +1,4 @@
-"""`skyplane-orch resume`: where the handle is found, and what is refused."""
+"""`skyplane-orch resume` finds its handle, and refuses bad ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`skyplane-orch verify`: exit codes and what is printed."""
+"""`skyplane-orch verify`: exit codes and output."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ HOST = "127.0.0.1"
 _PATIENCE_S = 0.001
 
 
-#: Every name that a gateway of these tests has.
+#: Every name of a gateway in the tests of this folder.
 _NAMES = ("a", "b", "c", "d", "r", "s", "nobody")
 
 

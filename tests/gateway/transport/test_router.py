@@ -61,7 +61,7 @@ def test_neighbours_that_dial_before_we_know_the_topology_are_claimed_later(
             wanted = topology(fleet, Route(0, ("a", "r", "b"), (2, 2), 1.0, (1,)))
             for node in order:
                 apply(fleet, wanted, node)
-                # Whoever dials has dialled, and its neighbour may not know what for.
+                # The dialling side has dialled before its neighbour knows the route.
                 for _ in range(50):
                     await asyncio.sleep(0)
             await connected(fleet)

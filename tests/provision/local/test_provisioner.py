@@ -140,7 +140,7 @@ def test_a_gateway_without_a_key_for_its_new_neighbour_is_started_anew(
 
 
 def test_a_gateway_that_is_started_later_ends_with_its_fleet(local: LocalHarness) -> None:
-    """The hard end is the fleet's: whoever replaces a gateway cannot put it off."""
+    """The hard end belongs to the fleet. A replaced gateway does not postpone it."""
     spec = local.spec(hard_end_s=5000.0)
     fleet = local.provisioner().ensure(spec, local.authority(spec))
     lost = fleet.gateway(f"{B}/0")
