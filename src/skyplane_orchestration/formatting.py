@@ -1,4 +1,4 @@
-"""Sizes, rates and durations as a person reads them."""
+"""Sizes, rates, amounts and durations as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skyplane_orchestration.units import (
 
 
 def size(count_bytes: float) -> str:
-    """Bytes in the largest binary unit that leaves at least one."""
+    """Bytes in the largest binary unit with a value of 1 or more."""
     for unit, factor in (("GiB", BYTES_PER_GIB), ("MiB", BYTES_PER_MIB), ("KiB", BYTES_PER_KIB)):
         if count_bytes >= factor:
             return f"{count_bytes / factor:.1f} {unit}"
@@ -21,7 +21,7 @@ def size(count_bytes: float) -> str:
 
 
 def volume(gb: float) -> str:
-    """GB (1e9 B) in the largest decimal unit that leaves at least one, four digits."""
+    """GB (1e9 B) in the largest decimal unit with a value of 1 or more, with 4 digits."""
     count = gb_to_bytes(gb)
     for unit, zeros in (("PB", 15), ("TB", 12), ("GB", 9), ("MB", 6), ("kB", 3)):
         if count >= 10**zeros:
@@ -30,12 +30,12 @@ def volume(gb: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A count and its noun, which gets an s unless there is one of it."""
+    """`1 object`, `2 objects`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def usd(amount: float | None) -> str:
-    """US dollars, four places below one; `?` for None."""
+    """US dollars, with 4 decimal places below 1; `?` for None."""
     if amount is None:
         return "?"
     if 0 < amount < 0.00005:
@@ -44,7 +44,7 @@ def usd(amount: float | None) -> str:
 
 
 def throughput(gbps: float) -> str:
-    """Gbit/s, and smaller units for what Gbit/s would show as nothing."""
+    """Gbit/s, or a smaller unit for low rates."""
     bits_per_s = gbps * BITS_PER_GBIT
     for unit, zeros in (("Gbit/s", 9), ("Mbit/s", 6), ("kbit/s", 3)):
         if bits_per_s >= 10 ** (zeros - 1):
@@ -53,12 +53,12 @@ def throughput(gbps: float) -> str:
 
 
 def rate(gbps: float) -> str:
-    """Gbit/s with two places, and two digits of what these would show as nothing."""
+    """Gbit/s with 2 decimal places, or with 2 digits for low rates."""
     return f"{gbps:.2f}" if gbps >= 0.1 else f"{gbps:.2g}"
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds, minutes or hours; `?` for None, and no time is shown as zero."""
+    """Seconds, minutes or hours; `?` for None, `<0.1 s` for very short times."""
     if seconds is None:
         return "?"
     if 0 < seconds < 0.05:

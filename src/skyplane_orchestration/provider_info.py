@@ -1,8 +1,8 @@
-"""What Airflow learns of this provider: its connection type, hook and operators.
+"""The description of this Airflow provider: connection type, hook and operators.
 
-Plain data. Airflow reads it before its own configuration is ready, so nothing here
-imports Airflow or a module that does; the connection form is data too (Airflow 3.2 and
-later read it from here, `SkyplaneHook` hands the same to older versions).
+Airflow reads this before its own configuration is ready, so nothing here imports Airflow.
+Airflow 3.2 and later read the connection form from here; `SkyplaneHook` gives it to older
+releases.
 """
 
 from __future__ import annotations
@@ -18,51 +18,51 @@ CONNECTION_TYPE: Final = "skyplane"
 CONNECTION_FIELDS: Final[dict[str, dict[str, Any]]] = {
     "deployment": {
         "label": "Deployment",
-        "description": "Name of this installation, such as prod-eu. Fleets are found, reused and "
-        "swept by it, so two installations must not share one.",
+        "description": "Name of this installation, such as prod-eu. It is part of every fleet's "
+        "key, so two installations must not share it.",
         "schema": {"type": ["string", "null"]},
     },
     "provisioner": {
         "label": "Provisioner",
-        "description": "Where gateways run.",
+        "description": "Where gateways run: local starts them as processes on the worker.",
         "schema": {"type": ["string", "null"], "default": "local"},
     },
     "grid": {
         "label": "Grid",
-        "description": "Name or directory of the grid to plan on; empty for the one shipped.",
+        "description": "Name or directory of the grid to plan on; empty for the shipped grid.",
         "schema": {"type": ["string", "null"]},
     },
     "run_root": {
         "label": "Run directory",
-        "description": "Where the local provisioner keeps its fleets on a worker; all tasks of a "
-        "fleet must see the same. Empty for a directory of the worker's user.",
+        "description": "Directory of local fleets on a worker; all tasks of a fleet must see the "
+        "same directory. Empty for a directory of the worker's user.",
         "schema": {"type": ["string", "null"]},
     },
     "gateway_settings": {
         "label": "Gateway settings",
-        "description": "JSON object of fields of every gateway's configuration, such as "
+        "description": "JSON object with fields of every gateway's configuration, such as "
         '{"ack_deadline_s": 60, "stall_deadline_s": 120}. Empty for the defaults.',
         "schema": {"type": ["object", "null"]},
     },
     "start_within_s": {
         "label": "Start within (s)",
-        "description": "Gateways wait so long for the transfer to start, time in the scheduler's "
-        "queue included.",
+        "description": "Longest time from provision to transfer, including the time in the "
+        "scheduler's queue.",
         "schema": {"type": ["number", "null"]},
     },
     "lease_s": {
         "label": "Lease (s)",
-        "description": "Gateways live so long after the last sign of life of the transfer.",
+        "description": "Gateways end after this time without contact to the transfer.",
         "schema": {"type": ["number", "null"]},
     },
     "hard_end_s": {
         "label": "Hard end (s)",
-        "description": "Gateways end after so long, whatever happens.",
+        "description": "Gateways end after this time in any case.",
         "schema": {"type": ["number", "null"]},
     },
 }
 
-#: How the connection form is laid out.
+#: Layout of the connection form.
 UI_FIELD_BEHAVIOUR: Final[dict[str, Any]] = {
     "hidden-fields": ["host", "port", "schema", "login"],
     "relabeling": {"password": "Fleet secret"},
@@ -77,7 +77,7 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "skyplane-orchestration",
         "name": _NAME,
-        "description": "Moves objects between clouds over a planned overlay of regions.",
+        "description": "Copies and moves objects between clouds over a planned overlay of regions.",
         "versions": [version("skyplane-orchestration")],
         "integrations": [
             {

@@ -1,4 +1,4 @@
-"""Where the seconds of a run go: one log line per stage, shown by `-v` and in task logs."""
+"""Log lines with the duration of each stage of a run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def timed(stage: str) -> Iterator[None]:
-    """Log how long the block took, whether or not it raises.
+    """Log the duration of the block, also if it raises.
 
     Args:
-        stage: what the block does, such as "teardown: ending the processes".
+        stage: name of the block, such as "teardown: ending the processes".
     """
     began_s = time.monotonic()
     try:

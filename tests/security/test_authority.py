@@ -291,7 +291,7 @@ def test_what_is_no_secret_file_is_refused(tmp_path: Path) -> None:
         FleetSecret.from_file(tmp_path)
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with pytest.raises(ConfigurationInvalid, match="cannot be read or made"):
+    with pytest.raises(ConfigurationInvalid, match="cannot be read or created"):
         FleetSecret.from_file(blocked / "secret")
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff" * 40)

@@ -2,7 +2,7 @@
 
     from skyplane_orchestration.dagster import SkyplaneResource, build_skyplane_transfer_asset
 
-Loads Dagster, but no cloud SDK and no solver: those wait for a run.
+This import loads Dagster. Cloud SDKs and the solver are loaded in a run.
 """
 
 from __future__ import annotations

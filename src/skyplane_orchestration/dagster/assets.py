@@ -1,15 +1,15 @@
-"""`build_skyplane_transfer_asset`: one transfer as an asset whose steps are visible."""
+"""`build_skyplane_transfer_asset`: one transfer as an asset with one op per step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 import dagster as dg
 
 from skyplane_gateway.config import ConflictRule, Verification
 from skyplane_orchestration.dagster.ops import (
-    TransferSteps,
+    AssetTransfer,
     cleanup_hook,
     finish_op,
     plan_op,
@@ -25,14 +25,16 @@ from skyplane_orchestration.model.job import (
 )
 from skyplane_orchestration.model.location import Location
 
-#: How Dagster stores the badges of an asset.
+#: Prefix of the tags in which Dagster stores the kinds of an asset.
 _KIND_TAG: Final = "dagster/kind/"
 
 _RESULT: Final = "result"
 
+T = TypeVar("T")
+
 
 class JobOptions(TypedDict, total=False):
-    """The fields of `TransferJob` beside its ends."""
+    """The fields of `TransferJob` other than source and destination."""
 
     objective: Objective | None
     recursive: bool
@@ -71,51 +73,52 @@ def build_skyplane_transfer_asset(
     resource_key: str = "skyplane",
     **job: Unpack[JobOptions],
 ) -> dg.AssetsDefinition:
-    """An asset that is materialized by copying `source` to `destination`.
+    """Make an asset whose materialization copies `source` to `destination`.
 
-    Its steps are plan, provision, transfer, teardown and finish. When one fails, a hook takes
-    the gateways down in place of `teardown`. When a run is terminated, the step that is
-    interrupted does. Where none can (a killed process, termination between two steps) the
-    sensor of `build_skyplane_cleanup_sensor` does; without it they end with their lease.
-    A re-execution of a run, from its failure or whole, goes on with its transfer.
+    Its ops are plan, provision, transfer, teardown and finish. If an op fails, a hook ends the
+    gateways. If a run is terminated, the interrupted op ends them. If no process can do this,
+    the sensor of `build_skyplane_cleanup_sensor` ends them; without it they end with their
+    lease. A re-execution of a run resumes its transfer.
 
     Args:
-        source, destination: URLs, or `Location`s with region, endpoint and credentials. A
-            `{partition_key}` in them becomes the key of the partition.
-        deps: assets that must be there before.
-        retry_policy: of every step. A retried transfer joins the one that runs.
-        manifest: path or URL where the list of all objects is written (Parquet).
-        resource_key: of the `SkyplaneResource`.
-        job: the other fields of `TransferJob`, `objective` first.
+        source, destination: URLs, or `Location`s with region, endpoint and credentials.
+            `{partition_key}` in a URL is replaced by the key of the partition.
+        deps: upstream assets.
+        retry_policy: of every op; a retry joins the running transfer.
+        manifest: path or URL for the list of all objects (Parquet).
+        resource_key: key of the `SkyplaneResource`.
+        job: the other fields of `TransferJob`, such as `objective`.
 
-    Raises ConfigurationInvalid for a job that cannot be meant.
+    Raises ConfigurationInvalid for an invalid job.
     """
     key = dg.AssetKey([*key_prefix, name])
-    steps = TransferSteps(
+    asset = AssetTransfer(
         key=key,
         job=TransferJob(source=_location(source), destination=_location(destination), **job),
         manifest=manifest,
         resource_key=resource_key,
         retry_policy=retry_policy,
     )
-    before = {f"dep_{number}": _key_of(dep) for number, dep in enumerate(deps)}
-    badges = {f"{_KIND_TAG}skyplane": "", f"{_KIND_TAG}{steps.job.destination.kind}": ""}
+    destination = asset.job.destination
+    kinds = {f"{_KIND_TAG}skyplane": "", f"{_KIND_TAG}{destination.kind}": ""}
+    upstream = {f"dep_{number}": _key_of(dep) for number, dep in enumerate(deps)}
     return dg.AssetsDefinition.from_graph(
-        _graph(steps, tuple(before), description),
-        keys_by_input_name=before,
+        _graph(asset, tuple(upstream), description),
+        keys_by_input_name=upstream,
         keys_by_output_name={_RESULT: key},
         partitions_def=partitions_def,
         group_name=group_name,
-        descriptions_by_output_name={_RESULT: description} if description else None,
-        metadata_by_output_name={
-            _RESULT: {"dagster/uri": steps.job.destination.url, **(metadata or {})}
-        },
-        tags_by_output_name={_RESULT: {**badges, **(tags or {})}},
-        owners_by_output_name={_RESULT: list(owners)} if owners else None,
-        automation_conditions_by_output_name=(
-            {_RESULT: automation_condition} if automation_condition else None
-        ),
+        descriptions_by_output_name=_of_result(description),
+        metadata_by_output_name=_of_result({"dagster/uri": destination.url, **(metadata or {})}),
+        tags_by_output_name=_of_result({**kinds, **(tags or {})}),
+        owners_by_output_name=_of_result(list(owners)),
+        automation_conditions_by_output_name=_of_result(automation_condition),
     )
+
+
+def _of_result(value: T | None) -> dict[str, T] | None:
+    """A value of the asset as a dict by output name; None for no value."""
+    return {_RESULT: value} if value else None
 
 
 def _location(place: Location | str) -> Location:
@@ -129,21 +132,21 @@ def _key_of(dep: dg.AssetKey | dg.AssetsDefinition | dg.AssetSpec | str) -> dg.A
 
 
 def _graph(
-    steps: TransferSteps, deps: tuple[str, ...], description: str | None
+    asset: AssetTransfer, deps: tuple[str, ...], description: str | None
 ) -> dg.GraphDefinition:
-    """The five ops and what each waits for; `plan` waits for the assets that come before."""
-    hooks = {cleanup_hook(steps)}
+    """The five ops and their dependencies; `plan` waits for the upstream assets."""
+    hooks = {cleanup_hook(asset)}
     ops = {
-        "plan": plan_op(steps, {dep: dg.In(dg.Nothing) for dep in deps}),
-        "provision": provision_op(steps),
-        "transfer": transfer_op(steps),
-        "teardown": teardown_op(steps),
-        "finish": finish_op(steps),
+        "plan": plan_op(asset, {dep: dg.In(dg.Nothing) for dep in deps}),
+        "provision": provision_op(asset),
+        "transfer": transfer_op(asset),
+        "teardown": teardown_op(asset),
+        "finish": finish_op(asset),
     }
     plan, fleet = dg.DependencyDefinition("plan"), dg.DependencyDefinition("provision")
     outcome = dg.DependencyDefinition("transfer")
     return dg.GraphDefinition(
-        name="__".join(steps.key.path).replace("-", "_"),
+        name="__".join(asset.key.path).replace("-", "_"),
         description=description,
         node_defs=list(ops.values()),
         dependencies={

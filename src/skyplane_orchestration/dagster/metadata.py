@@ -1,4 +1,4 @@
-"""What a materialization says about its transfer."""
+"""Metadata of the plan op and of a materialization."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Metadata = Mapping[str, dg.MetadataValue[Any]]
 
 
 def plan_metadata(plan: TransferPlan) -> Metadata:
-    """Of the plan step."""
+    """Metadata of the plan op."""
     return {
         "skyplane/planned_gbps": dg.MetadataValue.float(plan.throughput_gbps),
         "skyplane/planned_usd_per_gb": dg.MetadataValue.float(plan.cost.usd_per_gb),
@@ -29,7 +29,7 @@ def plan_metadata(plan: TransferPlan) -> Metadata:
 def materialization_metadata(
     job: TransferJob, plan: TransferPlan, result: TransferResult
 ) -> Metadata:
-    """Of the asset: where it is, how much was moved by what, how fast, at which planned cost."""
+    """Metadata of the asset: location, volume, rate and planned cost."""
     found: dict[str, dg.MetadataValue[Any]] = {
         "dagster/uri": dg.MetadataValue.text(job.destination.url),
         "skyplane/source": dg.MetadataValue.text(job.source.url),

@@ -1,7 +1,7 @@
-"""The steps of a transfer as ops: plan, provision, transfer, teardown, finish.
+"""The ops of a transfer asset: plan, provision, transfer, teardown, finish.
 
-What passes between them are small documents. Dagster skips what follows a failed op: the
-hook of `cleanup` takes the gateways down then.
+Small documents pass between the ops. Dagster skips the ops after a failed one; `cleanup_hook`
+then ends the gateways.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
-from skyplane_orchestration.dagster.cleanup import log_teardown, note_fleet
+from skyplane_orchestration.dagster.cleanup import tag_run
 from skyplane_orchestration.dagster.metadata import materialization_metadata, plan_metadata
 from skyplane_orchestration.errors import SkyplaneError, TransferFailed
-from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import Fleet, where_gateways_run
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
@@ -25,6 +24,13 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
+from skyplane_orchestration.transfer.task_log import (
+    log_failures,
+    log_fleet,
+    log_result,
+    log_submitted,
+    log_teardown,
+)
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -32,25 +38,23 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
-#: In a URL: replaced by the key of the partition that is materialized.
+#: In a URL: replaced by the key of the materialized partition.
 PARTITION_KEY: Final = "{partition_key}"
 
-#: Where Dagster notes the partition of a run.
+#: Dagster's tag for the partition of a run.
 _PARTITION_TAG: Final = "dagster/partition"
-
-_LOGGED_FAILURES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class TransferSteps:
-    """What the steps of one asset have in common.
+class AssetTransfer:
+    """The transfer of one asset, as its ops share it.
 
     Args:
-        key: the asset's; with the id of the first run it names the fleet.
-        job: what to move; its URLs may hold `PARTITION_KEY`.
-        manifest: path or URL for the list of all objects; may hold `PARTITION_KEY`.
-        resource_key: of the `SkyplaneResource`.
-        retry_policy: of every step; a retry finds the fleet and the transfer of the first try.
+        key: key of the asset; with the id of the first run it names the fleet.
+        job: its URLs may contain `PARTITION_KEY`.
+        manifest: path or URL for the list of all objects; may contain `PARTITION_KEY`.
+        resource_key: key of the `SkyplaneResource`.
+        retry_policy: of every op; a retry finds the fleet and the transfer of the first try.
     """
 
     key: dg.AssetKey
@@ -60,11 +64,11 @@ class TransferSteps:
     retry_policy: dg.RetryPolicy | None
 
     def op(
-        self, step: str, *, ins: Mapping[str, dg.In] | None = None, out: dg.Out | None = None
+        self, name: str, *, ins: Mapping[str, dg.In] | None = None, out: dg.Out | None = None
     ) -> Callable[[Callable[..., Any]], dg.OpDefinition]:
-        """The decorator of one step. Names of ops are unique in a code location."""
+        """The decorator of one op."""
         decorator: Callable[[Callable[..., Any]], dg.OpDefinition] = dg.op(
-            name=self.name_of(step),
+            name=self.name_of(name),
             ins=dict(ins or {}),
             out=out or dg.Out(dict),
             required_resource_keys={self.resource_key},
@@ -72,28 +76,28 @@ class TransferSteps:
         )
 
         def make(body: Callable[..., Any]) -> dg.OpDefinition:
-            # Dagster compares the annotation of `context` itself and knows no postponed ones;
-            # the types of inputs and outputs it has from `ins` and `out`.
+            # Dagster reads the annotation of `context` and cannot resolve a postponed one. It
+            # takes the types of inputs and outputs from `ins` and `out`.
             body.__annotations__ = {"context": dg.OpExecutionContext}
             return decorator(body)
 
         return make
 
     def name_of(self, part: str) -> str:
-        """Of a step, or of what belongs to the steps."""
+        """The name of an op or a hook, which is unique in a code location."""
         return "__".join([*self.key.path, part]).replace("-", "_")
 
     def client(self, resources: object, run: dg.DagsterRun) -> Client:
-        """Acts for this asset, run and partition: the same for every step and every try."""
+        """The client for this asset, run and partition."""
         resource = getattr(resources, self.resource_key)
-        client: Client = resource.client(self.identity(resource.deployment, run))
+        client: Client = resource.client(self._identity(resource.deployment, run))
         return client
 
     def client_of(self, context: dg.OpExecutionContext) -> Client:
         return self.client(context.resources, context.run)
 
-    def identity(self, deployment: str, run: dg.DagsterRun) -> RunIdentity:
-        """The same for a run and for those that execute it again: they go on with its transfer."""
+    def _identity(self, deployment: str, run: dg.DagsterRun) -> RunIdentity:
+        """The same for a run and its re-executions, which resume its transfer."""
         return RunIdentity(
             deployment=deployment,
             owner=self.key.to_user_string(),
@@ -126,8 +130,11 @@ def _in_partition(location: Location, partition: str) -> Location:
     return replace(location, url=location.url.replace(PARTITION_KEY, partition))
 
 
+# ---------------------------------------------------------------- errors
+
+
 def failure_of(error: SkyplaneError) -> dg.Failure:
-    """The failure of a step, which Dagster retries only where that can help."""
+    """The failure of an op; Dagster retries it only if a retry can help."""
     metadata: dict[str, dg.MetadataValue[Any]] = {
         "skyplane/error": dg.MetadataValue.json(error.to_dict())
     }
@@ -147,21 +154,21 @@ def _result_of(error: SkyplaneError) -> TransferResult | None:
 
 
 @contextmanager
-def _failures() -> Iterator[None]:
+def _as_failures() -> Iterator[None]:
     try:
         yield
     except SkyplaneError as error:
         raise failure_of(error) from error
 
 
-# ---------------------------------------------------------------- the ops
+# ---------------------------------------------------------------- ops
 
 
-def plan_op(steps: TransferSteps, deps: Mapping[str, dg.In]) -> dg.OpDefinition:
-    @steps.op("plan", ins=deps)
+def plan_op(asset: AssetTransfer, deps: Mapping[str, dg.In]) -> dg.OpDefinition:
+    @asset.op("plan", ins=deps)
     def plan(context: dg.OpExecutionContext) -> Document:
-        with _failures():
-            client, job = steps.client_of(context), steps.job_of(context)
+        with _as_failures():
+            client, job = asset.client_of(context), asset.job_of(context)
             context.log.info(heading(job))
             client.check_destination(job)
             client.check_move(job)
@@ -172,21 +179,18 @@ def plan_op(steps: TransferSteps, deps: Mapping[str, dg.In]) -> dg.OpDefinition:
     return plan
 
 
-def provision_op(steps: TransferSteps) -> dg.OpDefinition:
-    @steps.op("provision", ins={"plan": dg.In(dict)})
+def provision_op(asset: AssetTransfer) -> dg.OpDefinition:
+    @asset.op("provision", ins={"plan": dg.In(dict)})
     def provision(context: dg.OpExecutionContext, plan: Document) -> Document:
-        with _failures():
-            client = steps.client_of(context)
-            note_fleet(context, client)
-            # A failure undoes itself before it is raised, an interruption as well.
+        with _as_failures():
+            client = asset.client_of(context)
+            tag_run(context, client)
+            # After a failure or an interruption no started gateway is left.
             fleet = client.provision(TransferPlan.from_dict(plan))
+        log_fleet(context.log, fleet)
         context.log.info(
-            "fleet %s: %s up in %.1f s; %s. The sensor of build_skyplane_cleanup_sensor() "
-            "takes them down if this run is terminated; without it they end with their lease",
-            fleet.key,
-            counted(len(fleet.gateways), "gateway"),
-            fleet.provision_s,
-            where_gateways_run(fleet.provisioner),
+            "if this run is terminated, the sensor of build_skyplane_cleanup_sensor() ends the "
+            "gateways; without it they end with their lease"
         )
         context.add_output_metadata(
             {
@@ -201,60 +205,60 @@ def provision_op(steps: TransferSteps) -> dg.OpDefinition:
     return provision
 
 
-def transfer_op(steps: TransferSteps) -> dg.OpDefinition:
-    @steps.op("transfer", ins={"fleet": dg.In(dict)})
+def transfer_op(asset: AssetTransfer) -> dg.OpDefinition:
+    @asset.op("transfer", ins={"fleet": dg.In(dict)})
     def transfer(context: dg.OpExecutionContext, fleet: Document) -> Document:
-        client, built = steps.client_of(context), Fleet.from_dict(fleet)
-        note_fleet(context, client)
-        job = steps.job_of(context)
+        client, job = asset.client_of(context), asset.job_of(context)
+        tag_run(context, client)
         context.log.info(heading(job))
-        # It may be brought up again meanwhile, at other addresses.
-        fleets = [built]
+        # The client may replace the fleet during the transfer.
+        fleets = [Fleet.from_dict(fleet)]
 
         def on_submitted(fleet: Fleet, submitted: SubmittedTransfer) -> None:
             fleets.append(fleet)
-            _log_submitted(context, submitted)
+            log_submitted(context.log, submitted)
 
         try:
             result = client.transfer(
                 job,
-                built,
+                fleets[0],
                 on_submitted=on_submitted,
                 on_status=ProgressLog(context.log.info),
-                manifest=steps.manifest_of(context),
+                manifest=asset.manifest_of(context),
             )
         except SkyplaneError as error:
-            _log_failed(context, error)
+            _log_failure(context.log, _result_of(error))
             raise failure_of(error) from error
         except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt, SystemExit):
-            # The run is terminated: no later step and no hook would take it down.
+            # The run is terminated: Dagster runs no other op and no hook.
             client.teardown_after_error(fleets[-1])
             raise
+        log_result(context.log, result)
         return {"fleet": fleets[-1].to_dict(), "result": result.to_dict()}
 
     return transfer
 
 
-def teardown_op(steps: TransferSteps) -> dg.OpDefinition:
-    @steps.op("teardown", ins={"outcome": dg.In(dict)})
+def teardown_op(asset: AssetTransfer) -> dg.OpDefinition:
+    @asset.op("teardown", ins={"outcome": dg.In(dict)})
     def teardown(context: dg.OpExecutionContext, outcome: Document) -> Document:
-        with _failures():
-            report = steps.client_of(context).teardown(Fleet.from_dict(outcome["fleet"]))
+        with _as_failures():
+            report = asset.client_of(context).teardown(Fleet.from_dict(outcome["fleet"]))
         log_teardown(context.log, report, logging.DEBUG)
         return {"stopped": list(report.stopped)}
 
     return teardown
 
 
-def finish_op(steps: TransferSteps) -> dg.OpDefinition:
+def finish_op(asset: AssetTransfer) -> dg.OpDefinition:
     ins = {"plan": dg.In(dict), "outcome": dg.In(dict), "torn_down": dg.In(dict)}
 
-    @steps.op("finish", ins=ins, out=dg.Out(dg.Nothing))
+    @asset.op("finish", ins=ins, out=dg.Out(dg.Nothing))
     def finish(
         context: dg.OpExecutionContext, plan: Document, outcome: Document, torn_down: Document
     ) -> dg.Output[None]:
         metadata = materialization_metadata(
-            steps.job_of(context),
+            asset.job_of(context),
             TransferPlan.from_dict(plan),
             TransferResult.from_dict(outcome["result"]),
         )
@@ -263,42 +267,32 @@ def finish_op(steps: TransferSteps) -> dg.OpDefinition:
     return finish
 
 
-def cleanup_hook(steps: TransferSteps) -> dg.HookDefinition:
-    """Takes the gateways down when a step fails for good, since Dagster skips what follows.
+def cleanup_hook(asset: AssetTransfer) -> dg.HookDefinition:
+    """The hook that ends the gateways when an op fails, since Dagster skips the next ops.
 
-    By key, which needs no document: what a failed transfer has begun stays to go on by.
+    It needs only the fleet's key. The journal of the transfer stays for a resume.
     """
 
-    @dg.failure_hook(name=steps.name_of("cleanup"), required_resource_keys={steps.resource_key})
+    @dg.failure_hook(name=asset.name_of("cleanup"), required_resource_keys={asset.resource_key})
     def cleanup(context: dg.HookContext) -> None:
         run = context.instance.get_run_by_id(context.run_id)
         if run is None:
             context.log.error("run %s is gone; its gateways end with their lease", context.run_id)
             return
-        client = steps.client(context.resources, run)
+        client = asset.client(context.resources, run)
         log_teardown(context.log, client.teardown(client.identity.fleet_key()), logging.WARNING)
 
     return cleanup
 
 
-# ---------------------------------------------------------------- what they log
-
-
-def _log_submitted(context: dg.OpExecutionContext, submitted: SubmittedTransfer) -> None:
-    verb = "joined" if submitted.joined else "submitted"
-    context.log.info("%s transfer %s at %s", verb, submitted.transfer_key, submitted.lead)
-
-
-def _log_failed(context: dg.OpExecutionContext, error: SkyplaneError) -> None:
-    """Name the objects that failed, and how to go on."""
-    result = _result_of(error)
+def _log_failure(log: logging.Logger, result: TransferResult | None) -> None:
+    """Log the failed objects and how to resume."""
     if result is None:
         return
-    for failure in result.failures[:_LOGGED_FAILURES]:
-        context.log.error("%s: %s (%s)", failure.source, failure.reason, failure.code)
+    log_failures(log, result)
     if result.resume_handle:
-        context.log.info(
-            "to resume transfer %s within 24 h, re-execute this run from failure, or give "
-            "skyplane-orch resume the resume_handle of skyplane/result in this step's metadata",
+        log.info(
+            "to resume transfer %s within 24 h, re-execute this run from failure, or run "
+            "skyplane-orch resume with the resume_handle of skyplane/result in this op's metadata",
             result.transfer_key,
         )

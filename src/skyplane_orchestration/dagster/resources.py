@@ -15,47 +15,43 @@ if TYPE_CHECKING:
 
 
 class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """What all processes of one Dagster deployment share.
+    """Settings that all processes of one Dagster deployment share.
 
-    Steps of a run may execute in different processes; they find each other's gateways by
-    these settings, so every process must have the same.
+    The ops of a run may execute in different processes. They find the same gateways only with
+    the same settings.
     """
 
     deployment: str = Field(
         default="local",
-        description="Which installation this is, such as prod-eu; a sweep takes only its own.",
+        description="Name of the installation, such as prod-eu; a sweep removes only its fleets.",
     )
     fleet_secret: str | None = Field(
         default=None,
-        description="At least 32 bytes that only this deployment knows, as EnvVar. Without it a"
-        " file of this user, which serves one machine only.",
+        description="Secret of at least 32 bytes, as EnvVar. Without it, a file of this user,"
+        " for one machine only.",
     )
     grid: str = Field(default="shipped", description="Name or directory of the grid to plan on.")
     run_root: str | None = Field(
-        default=None, description="Directory of the gateways on this machine."
+        default=None, description="Directory of the gateways' files on this machine."
     )
     gateway_settings: dict[str, Any] = Field(
         default={},
-        description="Fields of every gateway's configuration, such as ack_deadline_s and"
+        description="More fields of every gateway's configuration, such as ack_deadline_s and"
         " stall_deadline_s.",
     )
     start_within_s: float = Field(
-        default=900.0, gt=0, description="Life of gateways from provision to transfer."
+        default=900.0, gt=0, description="Longest time from provision to transfer."
     )
     lease_s: float = Field(
-        default=120.0, gt=0, description="Life of gateways after the last sign of life."
+        default=120.0, gt=0, description="Gateways end after this time without contact."
     )
     hard_end_s: float = Field(
-        default=86400.0, gt=0, description="Life of gateways, whatever happens."
+        default=86400.0, gt=0, description="Gateways end after this time in any case."
     )
 
     def client(self, identity: RunIdentity) -> Client:
-        """A client that acts for a run.
-
-        Raises:
-            ConfigurationInvalid: a setting cannot be used.
-        """
-        # Here, so that loading definitions does not load the client and its planner.
+        """A client for a run. Raises ConfigurationInvalid."""
+        # Imported here: the client and its planner are not loaded with the definitions.
         from skyplane_orchestration.client import Client, FleetTimes
         from skyplane_orchestration.provision.local import (
             LocalOptions,
@@ -76,7 +72,7 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         )
 
     def credential_sources(self) -> CredentialSources:
-        """Resolves `credential_ref`s; override it to add schemes of your own."""
+        """The resolver of `credential_ref`s; override this to add schemes."""
         from skyplane_orchestration.security.credentials import CredentialSources
 
         return CredentialSources()

@@ -1,4 +1,4 @@
-"""`build_skyplane_sweep_sensor`: removes what interrupted runs left, now and then."""
+"""`build_skyplane_sweep_sensor`: removes abandoned fleets, journals and uploads."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import dagster as dg
 
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.transfer.task_log import log_sweep
 
-#: Fleets are looked for here; destinations are listed, which costs requests.
+#: Listing destinations costs requests.
 _FLEETS_EVERY_S: Final = 900
 _DESTINATIONS_EVERY_S: Final = 21_600
 
@@ -25,20 +26,18 @@ def build_skyplane_sweep_sensor(
     minimum_interval_seconds: int | None = None,
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING,
 ) -> dg.SensorDefinition:
-    """A sensor that sweeps the resource's deployment and launches nothing.
+    """Make a sensor that sweeps the resource's deployment; it launches no run.
 
-    Gateways end by themselves when nobody renews their lease; the sweep removes the records
-    that they leave. `build_skyplane_cleanup_sensor` does not wait for that. At `destinations`
-    it removes what failed transfers left, once nobody may go on with them any more. Its tick
-    fails when something is left.
+    Gateways end by themselves when their lease ends, and the sweep removes their records.
+    `build_skyplane_cleanup_sensor` ends them earlier. At `destinations` the sweep removes
+    expired journals and uploads of failed transfers. A tick fails if something is left.
 
     Args:
-        destinations: where transfers write to, or folders above.
-        orphaned_uploads: abort old uploads there that no journal names too.
-        recursive: look for journals in all folders below, which lists every object there:
-            a tick must be done within Dagster's time limit for sensors.
-        minimum_interval_seconds: a quarter of an hour when None, six hours with
-            destinations.
+        destinations: destinations of transfers, or folders above.
+        orphaned_uploads: also abort old uploads that no journal names.
+        recursive: sweep all folders below the destinations. This lists all their objects, and
+            a tick must end within Dagster's time limit for sensors.
+        minimum_interval_seconds: default: 15 minutes, or 6 hours with destinations.
     """
     default_s = _DESTINATIONS_EVERY_S if destinations else _FLEETS_EVERY_S
 
@@ -47,7 +46,7 @@ def build_skyplane_sweep_sensor(
         minimum_interval_seconds=minimum_interval_seconds or default_s,
         default_status=default_status,
         required_resource_keys={resource_key},
-        description="Removes abandoned fleets and unfinished transfers.",
+        description="Removes abandoned fleets, journals and uploads.",
     )
     def sweep(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         resource = getattr(context.resources, resource_key)
@@ -55,19 +54,7 @@ def build_skyplane_sweep_sensor(
         report = client.sweep(
             destinations=destinations, orphaned_uploads=orphaned_uploads, recursive=recursive
         )
-        for fleet in report.orphans:
-            context.log.info("fleet %s: %s", fleet.key, fleet.error or fleet.reason)
-        for place in report.places:
-            for row in place.transfers:
-                context.log.info(
-                    "%s: transfer %s in %s %s",
-                    row.outcome,
-                    row.transfer_key,
-                    row.folder,
-                    row.reason,
-                )
-        for line in report.left:
-            context.log.error("still there: %s", line)
+        log_sweep(context.log, report)
         if report.left:
             raise dg.Failure(report.failure)
         return dg.SkipReason(report.summary)

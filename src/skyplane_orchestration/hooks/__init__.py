@@ -1,4 +1,4 @@
-"""Airflow: the hook that opens clients for tasks."""
+"""The Airflow hook that opens clients for tasks."""
 
 from __future__ import annotations
 

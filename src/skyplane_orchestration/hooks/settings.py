@@ -1,4 +1,4 @@
-"""What a `skyplane` connection says; without one, what serves a single machine."""
+"""Settings from a `skyplane` connection; the defaults are for a single machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KNOWN: Final = frozenset(
 
 
 class ConnectionLike(Protocol):
-    """What is read of an Airflow connection."""
+    """The fields of an Airflow connection that are read."""
 
     @property
     def password(self) -> str | None: ...
@@ -34,15 +34,15 @@ class ConnectionLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How clients of one connection are set up.
+    """Settings of the clients of one connection.
 
     Args:
-        deployment: which installation this is; part of every fleet key.
-        provisioner: where gateways run: `local`, processes on the worker's own machine.
-        grid: name or directory of the grid to plan on.
-        run_root: directory of the local fleets; None for the provisioner's default.
-        gateway_settings: fields of every gateway's configuration, such as its deadlines.
-        secret: None for the file of the worker's user, which serves one machine only.
+        deployment: name of the installation; part of every fleet key.
+        provisioner: `local`: gateways are processes on the worker's machine.
+        grid: name or directory of the grid.
+        run_root: directory of the local fleets; None: the provisioner's default.
+        gateway_settings: fields of every gateway's configuration, such as timeouts.
+        secret: fleet secret; None: a file of the worker's user, for one machine only.
         times: leases of the fleets.
     """
 
@@ -62,17 +62,17 @@ class Settings:
 
     @classmethod
     def from_connection(cls, connection: ConnectionLike) -> Settings:
-        """Raises ConfigurationInvalid for a field that is not known or cannot be used.
+        """Raises ConfigurationInvalid for an unknown field or an invalid value.
 
-        Programs that gateways are started with cannot be given here: who may edit a
-        connection may not for that reason run commands on workers.
+        The program of gateways is not a field: permission to edit a connection must not be
+        permission to run commands on workers.
         """
         extra = {name: value for name, value in connection.extra_dejson.items() if value}
         unknown = sorted(set(extra) - _KNOWN)
         if unknown:
             raise ConfigurationInvalid(
                 f"the skyplane connection has unknown extra fields: {', '.join(unknown)}; "
-                f"it can have {', '.join(sorted(_KNOWN))}"
+                f"known fields: {', '.join(sorted(_KNOWN))}"
             )
         secret = connection.password or extra.get("fleet_secret")
         run_root = extra.get("run_root")
@@ -98,15 +98,15 @@ class Settings:
 
 
 def _gateway_settings(given: object) -> Mapping[str, Any]:
-    """An object, or its JSON as a form gives it."""
+    """An object, or its JSON from the connection's form."""
     try:
         settings = json.loads(given) if isinstance(given, str) else given
     except ValueError:
         settings = None
     if not isinstance(settings, dict):
         raise ConfigurationInvalid(
-            "gateway_settings of the skyplane connection is a JSON object, such as "
-            f'{{"ack_deadline_s": 60}}; not {given!r}'
+            "gateway_settings of the skyplane connection must be a JSON object, such as "
+            f'{{"ack_deadline_s": 60}}, not {given!r}'
         )
     return settings
 
@@ -116,5 +116,5 @@ def _times(extra: Mapping[str, Any]) -> FleetTimes:
         return FleetTimes(**{name: float(extra[name]) for name in _TIMES if name in extra})
     except (TypeError, ValueError) as error:
         raise ConfigurationInvalid(
-            f"{', '.join(_TIMES)} of the skyplane connection are seconds: {error}"
+            f"{', '.join(_TIMES)} of the skyplane connection must be seconds: {error}"
         ) from error

@@ -27,18 +27,18 @@ CREDENTIAL_SCHEME: Final = "airflow"
 
 
 def credential_ref(connection_id: str | None) -> str:
-    """How a location names an Airflow connection; empty for the worker's own credentials."""
+    """The `credential_ref` of an Airflow connection; empty for the worker's own credentials."""
     return f"{CREDENTIAL_SCHEME}:{connection_id}" if connection_id else ""
 
 
 class SkyplaneHook(BaseHook):
-    """Opens clients; the connection is optional.
+    """Opens clients.
 
     Args:
-        skyplane_conn_id: connection of type `skyplane`. Its password is the fleet secret,
-            its extra has `deployment`, `grid`, `run_root`, `gateway_settings`,
-            `start_within_s`, `lease_s` and `hard_end_s`. The default one may be missing: then
-            the secret is a file of the worker's user and the deployment is `local`.
+        skyplane_conn_id: connection of type `skyplane`. Its password is the fleet secret. Its
+            extra fields are `deployment`, `grid`, `run_root`, `gateway_settings`,
+            `start_within_s`, `lease_s` and `hard_end_s`. Without the default connection, the
+            secret is a file of the worker's user and the deployment is `local`.
     """
 
     conn_name_attr = "skyplane_conn_id"
@@ -59,13 +59,13 @@ class SkyplaneHook(BaseHook):
             if self.skyplane_conn_id == self.default_conn_name:
                 return Settings()
             raise ConfigurationInvalid(
-                f"there is no connection {self.skyplane_conn_id!r}; make one of type "
-                f"{CONNECTION_TYPE!r}, or leave skyplane_conn_id out"
+                f"there is no connection {self.skyplane_conn_id!r}; create one of type "
+                f"{CONNECTION_TYPE!r}, or omit skyplane_conn_id"
             ) from error
         return Settings.from_connection(connection)
 
     def identity(self, context: Context, fleet_name: str) -> RunIdentity:
-        """Whose run it is: the same for every task of one fleet and for every try."""
+        """The identity of the run: the same for all tasks of a fleet and all tries."""
         instance = context["ti"]
         index = instance.map_index
         return RunIdentity(
@@ -77,11 +77,7 @@ class SkyplaneHook(BaseHook):
         )
 
     def client(self, context: Context, fleet_name: str) -> Client:
-        """A client that acts for the run of `context`.
-
-        Raises:
-            ConfigurationInvalid: the connection cannot be used.
-        """
+        """A client for the run of `context`. Raises ConfigurationInvalid."""
         settings = self.settings
         return Client(
             identity=self.identity(context, fleet_name),
@@ -106,7 +102,7 @@ class SkyplaneHook(BaseHook):
         return self.settings
 
     def test_connection(self) -> tuple[bool, str]:
-        """Whether the connection's fields hold together and its grid can be read."""
+        """Check the connection's fields and read its grid."""
         try:
             grid = load_grid(self.settings.grid)
         except SkyplaneError as error:
@@ -115,5 +111,5 @@ class SkyplaneHook(BaseHook):
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """The form's layout for Airflow before 3.2; later ones read `provider_info`."""
+        """The layout of the form for Airflow before 3.2; later releases read `provider_info`."""
         return {name.replace("-", "_"): value for name, value in UI_FIELD_BEHAVIOUR.items()}

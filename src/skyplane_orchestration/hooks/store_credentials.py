@@ -1,6 +1,6 @@
-"""`airflow:CONN_ID`: store credentials from an Airflow connection.
+"""Store credentials from an Airflow connection (`airflow:CONN_ID`).
 
-Read without the provider of the cloud, so that a transfer needs none of them installed.
+No provider package of a cloud is needed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from skyplane_gateway.stores import Credentials, ambient_credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
 
-#: Kind of store -> the connection type that holds its credentials.
+#: Kind of store -> connection type with its credentials.
 _CONNECTION_TYPES: Final = {"s3": "aws"}
 
 #: Extra fields of an `aws` connection that ask for a call to AWS STS before use.
@@ -19,7 +19,7 @@ _ROLE_FIELDS: Final = ("role_arn", "assume_role_method")
 
 
 class StoreConnection(Protocol):
-    """What is read of an Airflow connection."""
+    """The fields of an Airflow connection that are read."""
 
     @property
     def conn_type(self) -> str | None: ...
@@ -37,20 +37,20 @@ class StoreConnection(Protocol):
 def credentials_from_connection(
     connection: StoreConnection, connection_id: str, location: Location
 ) -> Credentials | None:
-    """The credentials that a connection holds for a location.
+    """The credentials of a connection for a location.
 
-    An `aws` connection gives login and password, or `aws_access_key_id` and
-    `aws_secret_access_key` of its extra, with `aws_session_token`; or `profile_name`; or,
-    when it holds none of them, what the worker itself may use, as the amazon provider does.
+    An `aws` connection has login and password, or `aws_access_key_id`,
+    `aws_secret_access_key` and `aws_session_token` in its extra, or `profile_name`. Without
+    these the worker's own credentials are used, as in the amazon provider.
 
     Raises:
-        ConfigurationInvalid: it is of another type, holds half a key, or names a role.
+        ConfigurationInvalid: wrong type, half an access key, or a role.
     """
     wanted = _CONNECTION_TYPES.get(location.kind)
     if wanted is None:
         raise ConfigurationInvalid(
-            f"{location.url!r} takes no credentials from a connection; leave the connection "
-            f"id {connection_id!r} out"
+            f"{location.url!r} takes no credentials from a connection; omit the connection "
+            f"id {connection_id!r}"
         )
     if connection.conn_type != wanted:
         raise ConfigurationInvalid(
@@ -67,7 +67,7 @@ def credentials_from_connection(
     secret = connection.password or extra.get("aws_secret_access_key")
     if bool(key) != bool(secret):
         raise ConfigurationInvalid(
-            f"connection {connection_id!r} holds only half of an access key; give both the "
+            f"connection {connection_id!r} has only half of an access key; give both the "
             "login (access key id) and the password (secret access key)"
         )
     if not key:

@@ -1,1 +1,1 @@
-"""Lineage facts of a transfer, one builder for all orchestrators."""
+"""Lineage facts of a transfer, for all orchestrators."""

@@ -1,7 +1,7 @@
-"""What a transfer did, as plain data for asset events and metadata.
+"""Facts of a transfer as plain data, for asset events and metadata.
 
-Knows no orchestrator: Airflow and Dagster report the same facts. Dataset names follow the
-naming of OpenLineage (openlineage.io/docs/spec/naming, read 2026-11); no event is sent there.
+Airflow and Dagster report the same facts. Dataset names follow OpenLineage
+(openlineage.io/docs/spec/naming, read 2026-11); no OpenLineage event is sent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Dataset:
     Args:
         namespace: the bucket, such as `s3://bucket`.
         name: the key or prefix, without slashes at its ends; `/` for all of it.
-        uri: where it is, as the job says it.
+        uri: URL from the job.
         region: region tag.
     """
 
@@ -38,7 +38,7 @@ class Dataset:
 
 
 def dataset_of(location: Location, region: str = "") -> Dataset:
-    """The dataset at a location; `region` where the location does not say it."""
+    """The dataset at a location; `region` is used if the location has none."""
     return Dataset(
         namespace=_namespace(location),
         name=location.key.strip("/") or _WHOLE_BUCKET,
@@ -59,13 +59,12 @@ def _namespace(location: Location) -> str:
 def transfer_facts(
     job: TransferJob, plan: TransferPlan | None, result: TransferResult
 ) -> dict[str, Any]:
-    """Inputs, outputs, volumes, planned cost, and the plan against what came of it.
+    """Inputs, outputs, volumes, planned cost, and rates planned and achieved.
 
-    Plain JSON data of a few kilobytes, whatever the number of objects: bytes are counts,
-    rates Gbit/s, prices USD.
+    The facts are JSON data of a few kilobytes for any number of objects.
 
     Args:
-        plan: None where there was nothing to do, so that none was made.
+        plan: None if there was nothing to do.
     """
     src, dst = (plan.src, plan.dst) if plan else ("", "")
     return {
@@ -101,7 +100,7 @@ def transfer_facts(
 
 
 def this_try_facts(result: TransferResult) -> dict[str, Any]:
-    """What this try did of the whole; the cost is named as that of the whole is."""
+    """The part of the transfer that this try has done."""
     own = asdict(result.this_try)
     planned_cost = {**own.pop("cost"), "total_usd": result.this_try.cost.total_usd}
     return {**own, "planned_cost": planned_cost}

@@ -1,4 +1,4 @@
-"""Airflow: operators for planning, provisioning, transferring and tearing down.
+"""Airflow operators that plan, provision, transfer, tear down and sweep.
 
 from skyplane_orchestration.operators import skyplane_transfer_group
 """

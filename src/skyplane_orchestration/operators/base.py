@@ -1,9 +1,8 @@
-"""What all operators share: the client of their run, errors, and being killed."""
+"""`SkyplaneOperator`: the base of all operators."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,11 +13,11 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from skyplane_orchestration.errors import SkyplaneError, TransferFailed
-from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.operators.templates import refuse_unrendered
+from skyplane_orchestration.transfer.task_log import log_failures
 
 if TYPE_CHECKING:
     import jinja2
@@ -29,21 +28,15 @@ if TYPE_CHECKING:
 
 DEFAULT_CONNECTION: Final = "skyplane_default"
 
-#: Failed objects that are named in a task's log; the manifest has all.
-_LOGGED_FAILURES: Final = 20
-
-#: Lines of a gateway's log that are put into a task's log.
-_LOGGED_LINES: Final = 40
-
 
 class SkyplaneOperator(BaseOperator):
-    """Base of the operators.
+    """Base of the operators: opens the client, renders templates, maps errors.
 
     Args:
-        skyplane_conn_id: see `SkyplaneHook`; the default one may be missing.
-        fleet_name: which fleet of the run this task belongs to. Provision, transfer and
-            teardown find each other by it, across workers and tries; the id of the task
-            group when None, `default` outside of any.
+        skyplane_conn_id: see `SkyplaneHook`; the default connection may be missing.
+        fleet_name: name of the fleet in the run. Provision, transfer and teardown find the
+            same fleet by it, across workers and tries. None: the id of the task group, or
+            `default` outside a group.
     """
 
     template_fields: Sequence[str] = ("skyplane_conn_id", "fleet_name")
@@ -63,7 +56,7 @@ class SkyplaneOperator(BaseOperator):
 
     @cached_property
     def hook(self) -> SkyplaneHook:
-        # Here, so that parsing a DAG file does not load the client and its planner.
+        # Imported here: the client and its planner are not loaded when a DAG is parsed.
         from skyplane_orchestration.hooks.skyplane import SkyplaneHook
 
         return SkyplaneHook(skyplane_conn_id=self.skyplane_conn_id)
@@ -83,20 +76,21 @@ class SkyplaneOperator(BaseOperator):
         jinja_env: jinja2.Environment | None = None,
         seen_oids: set[int] | None = None,
     ) -> Any:
-        """As Airflow does, and every text of a job or a location too.
+        """Render templates, also in the texts of jobs and locations.
 
-        Airflow renders documents, not dataclasses. `work` takes both.
+        Airflow renders dicts, but not dataclasses; `work` accepts both.
         """
         if isinstance(content, TransferJob | Location):
-            # The document is new: ids of what was rendered before say nothing about it.
+            # The dict is a new object, so the ids of rendered objects do not apply.
             content, seen_oids = content.to_dict(), set()
         return super().render_template(content, context, jinja_env, seen_oids)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Do the task's work.
+        """Run the task.
 
         Raises:
-            AirflowFailException: a retry cannot help. AirflowException: it can.
+            AirflowFailException: a retry cannot help.
+            AirflowException: a retry can help.
         """
         self._is_executing = True
         try:
@@ -104,32 +98,27 @@ class SkyplaneOperator(BaseOperator):
                 refuse_unrendered(name, getattr(self, name))
             return self.work(context, self.client(context))
         except SkyplaneError as error:
-            self.report_failures(context, error)
-            is_final = error.is_permanent and not _was_cancelled(error)
+            result = _result_of(error)
+            if result is not None:
+                self._report_failure(context, result)
+            # A try that Airflow took for dead may cancel the transfer when it wakes up. The
+            # try that has joined the transfer may run again.
+            was_cancelled = result is not None and result.state == "cancelled"
+            is_final = error.is_permanent and not was_cancelled
             kind = AirflowFailException if is_final else AirflowException
             raise kind(f"{error.code}: {error}") from error
         finally:
             self._is_executing = False
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
-        """The task's work; what it returns goes to XCom. Raises SkyplaneError."""
+        """The task's work; the return value goes to XCom. Raises SkyplaneError."""
         raise NotImplementedError
 
-    def report_failures(self, context: Context, error: SkyplaneError) -> None:
-        """Name the objects that failed, and leave the result for callbacks."""
-        result = error.result if isinstance(error, TransferFailed) else None
-        if not isinstance(result, TransferResult):
-            return
-        for failure in result.failures[:_LOGGED_FAILURES]:
-            self.log.error("%s: %s (%s)", failure.source, failure.reason, failure.code)
-        if result.failed > _LOGGED_FAILURES:
-            self.log.error("and %d more", result.failed - _LOGGED_FAILURES)
-        if result.unfinished:
-            self.log.error(
-                "the transfer ended before it reached %s", counted(result.unfinished, "object")
-            )
+    def _report_failure(self, context: Context, result: TransferResult) -> None:
+        """Log the failed objects, and push the result to XCom for callbacks."""
+        log_failures(self.log, result)
         if result.resume_handle:
-            # The handle is long, and stands in the XCom; a try needs none.
+            # The handle has 1,400 characters. A retry does not need it.
             self.log.info(
                 "the next try of this task resumes transfer %s; if no try is left, clear the "
                 "task within 24 h",
@@ -137,18 +126,12 @@ class SkyplaneOperator(BaseOperator):
             )
         context["ti"].xcom_push(key="failed_transfer", value=result.to_dict())
 
-    def log_tails(self, tails: Mapping[str, str], level: int = logging.INFO) -> None:
-        """The ends of the gateways' logs into the task's log."""
-        for node, tail in sorted(tails.items()):
-            lines = tail.splitlines()[-_LOGGED_LINES:]
-            self.log.log(level, "end of the log of %s:\n%s", node, "\n".join(lines))
-
     def on_kill(self) -> None:
-        """Stop what this task has begun, then leave `execute`.
+        """Cancel remote work, then leave `execute`.
 
-        Airflow 3 only calls this from its SIGTERM handler and lets `execute` go on, Airflow 2
-        raises afterwards. Raising here unwinds `execute` in both, and the client takes down
-        what it has brought up on the way.
+        Airflow 3 calls this from its SIGTERM handler and continues `execute`; Airflow 2 raises
+        afterwards. The exception ends `execute` in both, and the client then tears down the
+        gateways that it has started.
         """
         if not self._is_executing:
             return
@@ -157,14 +140,9 @@ class SkyplaneOperator(BaseOperator):
         raise AirflowException("the task was told to end")
 
     def cancel_work(self) -> None:
-        """Stop remote work that unwinding `execute` would leave running; best effort."""
+        """Cancel remote work that would continue after `execute`; best effort."""
 
 
-def _was_cancelled(error: SkyplaneError) -> bool:
-    """Whether somebody else has cancelled the transfer that a task waited for.
-
-    A try that Airflow took for dead does so when it wakes and is told to end; the try that
-    has joined its transfer in the meantime did not ask for it, and may run again.
-    """
+def _result_of(error: SkyplaneError) -> TransferResult | None:
     result = error.result if isinstance(error, TransferFailed) else None
-    return isinstance(result, TransferResult) and result.state == "cancelled"
+    return result if isinstance(result, TransferResult) else None

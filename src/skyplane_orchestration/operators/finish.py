@@ -1,4 +1,4 @@
-"""`SkyplaneFinishOperator`: the last task of a group, which does nothing."""
+"""`SkyplaneFinishOperator`: the last task of a group; it does nothing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class SkyplaneFinishOperator(BaseOperator):
-    """Stands for "the transfer succeeded" at the end of a group.
+    """Succeeds after the transfer, since Airflow judges a run by its last tasks.
 
-    Airflow judges a run by its last tasks. The scheduler marks it without starting a
-    worker, as it does with an `EmptyOperator` (whose module differs between Airflow 2 and 3).
+    The scheduler sets its state without a worker, as for an `EmptyOperator`, whose module
+    differs between Airflow 2 and 3.
     """
 
     inherits_from_empty_operator = True

@@ -1,4 +1,4 @@
-"""`skyplane_transfer_group`: plan, provision, transfer and teardown, wired."""
+"""`skyplane_transfer_group`: a task group that plans, provisions, transfers and tears down."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def skyplane_transfer_group(
     task_arguments: dict[str, Any] | None = None,
     **job: Unpack[JobArguments],
 ) -> TaskGroup:
-    """Tasks `plan`, `provision`, `transfer`, `teardown` and `finish` in a group.
+    """Make the tasks `plan`, `provision`, `transfer`, `teardown` and `finish` in a group.
 
-    The gateways are taken down whether the transfer succeeds or fails, and also when
-    provision failed. A failed transfer and a failed teardown both fail the run. Tasks that
-    follow the group start when the transfer has succeeded.
+    Teardown always runs, also after a failed transfer or provision. A failed transfer and a
+    failed teardown both fail the run. Tasks after the group start when the transfer has
+    succeeded.
+
+    Call this inside a DAG.
 
     Args:
-        fleet_name: name of the fleet in the run; the group's id when None.
-        manifest: path or URL where the list of all objects is written (Parquet).
+        fleet_name: name of the fleet in the run; None: the group's id.
+        manifest: path or URL for the list of all objects (Parquet).
         outlets: assets that the transfer updates.
         cancel_on_kill: see `SkyplaneTransferOperator`.
-        task_arguments: for every task of the group, such as `{"retries": 2}`.
-        job: what to move and with what objective: see `SkyplaneJobOperator`.
-
-    Needs to be called where a DAG is current.
+        task_arguments: arguments of every task of the group, such as `{"retries": 2}`.
+        job: source, destination and objective; see `SkyplaneJobOperator`.
     """
     with TaskGroup(group_id=group_id) as group:
         shared: dict[str, Any] = {
@@ -65,10 +65,10 @@ def skyplane_transfer_group(
         teardown = SkyplaneTeardownOperator(task_id="teardown", fleet=provision.output, **shared)
         plan >> provision >> transfer >> teardown
         teardown.as_teardown(setups=provision, on_failure_fail_dagrun=True)
-        # The rule of a teardown asks for a setup that succeeded; one that failed may have
-        # left something nevertheless (its worker may have died).
+        # The default rule of a teardown needs a successful setup. A failed setup may have
+        # left gateways, for example if its worker died.
         teardown.trigger_rule = TriggerRule.ALL_DONE
-        # A teardown that can fail the run hides the transfer's own state from it: the run
-        # looks at the last tasks only. This one is last as well, and follows the transfer.
+        # Only the last tasks decide about a run. Without `finish`, a successful teardown
+        # would hide a failed transfer.
         transfer >> SkyplaneFinishOperator(task_id="finish", **(task_arguments or {}))
     return group

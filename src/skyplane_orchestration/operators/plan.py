@@ -1,4 +1,4 @@
-"""`SkyplanePlanOperator`: which regions, instances and paths, and at what price."""
+"""`SkyplanePlanOperator`: plans a job."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 class SkyplanePlanOperator(SkyplaneJobOperator):
-    """Plans a job; lists the source to know how much there is to move.
+    """Plans a job: regions, instances, paths and price.
 
-    Before that it sees that the destination is there and that a move may delete.
+    The task first checks that the destination exists and that a move may delete at the
+    source. It lists the source to get the volume.
 
     Returns the plan, `TransferPlan.to_dict()`.
     """

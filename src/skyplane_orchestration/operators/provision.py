@@ -1,14 +1,13 @@
-"""`SkyplaneProvisionOperator`: the gateways of a plan, as a setup task."""
+"""`SkyplaneProvisionOperator`: starts the gateways of a plan, as a setup task."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.model.fleet import where_gateways_run
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.operators.base import SkyplaneOperator
+from skyplane_orchestration.transfer.task_log import log_fleet
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -17,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class SkyplaneProvisionOperator(SkyplaneOperator):
-    """Finds or creates the fleet of its `fleet_name` in this run.
+    """Finds or creates the fleet of `fleet_name` in this run.
 
-    A failure takes down what had come up before the task ends.
+    If the task fails, it first ends the gateways that it has started.
 
     Args:
-        plan: what `SkyplanePlanOperator` returned (its `.output`).
+        plan: `.output` of `SkyplanePlanOperator`.
 
-    Returns the fleet, `Fleet.to_dict()`: addresses and fingerprints, never a secret.
+    Returns the fleet, `Fleet.to_dict()`: addresses and fingerprints, but no secret.
     """
 
     template_fields: Sequence[str] = (*SkyplaneOperator.template_fields, "plan")
@@ -36,11 +35,5 @@ class SkyplaneProvisionOperator(SkyplaneOperator):
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         fleet = client.provision(TransferPlan.from_dict(self.plan))
-        self.log.info(
-            "fleet %s: %s up in %.1f s; %s",
-            fleet.key,
-            counted(len(fleet.gateways), "gateway"),
-            fleet.provision_s,
-            where_gateways_run(fleet.provisioner),
-        )
+        log_fleet(self.log, fleet)
         return fleet.to_dict()

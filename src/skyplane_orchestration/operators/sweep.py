@@ -1,42 +1,45 @@
-"""`SkyplaneSweepOperator`: the last net, for what nobody will come back for."""
+"""`SkyplaneSweepOperator`: removes abandoned fleets, journals and uploads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid, TeardownIncomplete
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.operators.base import SkyplaneOperator
+from skyplane_orchestration.transfer.task_log import log_sweep
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from skyplane_orchestration.client import Client
 
-#: A place to sweep: a URL, a location, or its `to_dict()`.
+#: A URL, a location, or its `to_dict()`.
 Destination = str | Location | Mapping[str, Any]
 
-#: Rows of each list that go to XCom.
-_MOST_ROWS: Final = 100
+#: Rows of each list in XCom.
+_MAX_XCOM_ROWS: Final = 100
 
 
 class SkyplaneSweepOperator(SkyplaneOperator):
-    """Removes fleets that are past their end or have lost their gateways, and what failed
-    transfers left at destinations once nobody may go on with them any more.
+    """Removes abandoned fleets, and expired journals and uploads of failed transfers.
 
-    Fails when something that should be gone is left; the log has a line for each.
+    A fleet is abandoned if it is past its hard end or has no running gateway. The task fails
+    if something could not be removed; the log has a line for each.
 
     Args:
-        report_only: only say what would be removed.
-        older_than_s: also living fleets of the deployment made longer ago than this.
-        destinations: where transfers write to, or folders above; each a URL, a `Location`
-            or its `to_dict()`.
-        destination_conn_id: Airflow connection with the credentials of those that name none
-            themselves; the worker's own when None.
-        destination_endpoint: address of the S3-compatible service of those that are URLs.
-        orphaned_uploads: abort old uploads there that no journal names too.
-        recursive: look for journals in all folders below, which lists every object there.
+        report_only: report what would be removed; remove nothing.
+        older_than_s: also remove running fleets that are older.
+        destinations: destinations of transfers, or folders above; each a URL, a `Location` or
+            its `to_dict()`.
+        destination_conn_id: Airflow connection for destinations without credentials; None:
+            the worker's own credentials.
+        destination_endpoint: address of the S3-compatible service, for destinations that are
+            URLs.
+        orphaned_uploads: also abort old uploads that no journal names.
+        recursive: sweep all folders below the destinations; this lists all their objects.
 
     Returns `SweepReport.to_dict()` with the first 100 rows of each list.
     """
@@ -72,52 +75,34 @@ class SkyplaneSweepOperator(SkyplaneOperator):
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         report = client.sweep(
-            destinations=self._places(),
+            destinations=self._locations(),
             orphaned_uploads=self.orphaned_uploads,
             recursive=self.recursive,
             dry_run=self.report_only,
             older_than_s=self.older_than_s,
         )
-        for fleet in report.orphans:
-            self.log.info("fleet %s: %s", fleet.key, fleet.reason)
-        for place in report.places:
-            for transfer in place.transfers:
-                self.log.info(
-                    "%s: journals of transfer %s in %s, %d uploads %s",
-                    transfer.outcome,
-                    transfer.transfer_key,
-                    transfer.folder,
-                    len(transfer.uploads),
-                    transfer.reason,
-                )
-            for upload in place.uploads[:_MOST_ROWS]:
-                self.log.info("%s: upload of %s %s", upload.outcome, upload.url, upload.reason)
-        self.log.info("%s", report.summary)
-        for line in report.left:
-            self.log.error("still there: %s", line)
+        log_sweep(self.log, report)
         if report.left:
             raise TeardownIncomplete(report.failure)
-        return report.to_dict(_MOST_ROWS)
+        return report.to_dict(_MAX_XCOM_ROWS)
 
-    def _places(self) -> list[Location]:
+    def _locations(self) -> list[Location]:
         from skyplane_orchestration.hooks.skyplane import credential_ref
 
-        # A template that renders to one URL is one destination, not its letters.
+        # A template may render to one URL.
         given = [self.destinations] if isinstance(self.destinations, str) else self.destinations
-        made = []
-        for each in given:
-            if isinstance(each, Mapping):
-                place = Location.from_dict(each)
-            elif isinstance(each, str):
-                place = Location(each, endpoint_url=self.destination_endpoint)
-            elif isinstance(each, Location):
-                place = each
-            else:
-                raise ConfigurationInvalid(f"a destination is a URL or a Location, not {each!r}")
-            if not place.credential_ref:
-                reference = credential_ref(self.destination_conn_id)
-                place = Location(
-                    place.url, place.region, place.endpoint_url, reference, place.options
-                )
-            made.append(place)
-        return made
+        reference = credential_ref(self.destination_conn_id)
+        locations = [self._location(destination) for destination in given]
+        return [
+            place if place.credential_ref else replace(place, credential_ref=reference)
+            for place in locations
+        ]
+
+    def _location(self, destination: Destination) -> Location:
+        if isinstance(destination, Mapping):
+            return Location.from_dict(destination)
+        if isinstance(destination, str):
+            return Location(destination, endpoint_url=self.destination_endpoint)
+        if isinstance(destination, Location):
+            return destination
+        raise ConfigurationInvalid(f"a destination is a URL or a Location, not {destination!r}")

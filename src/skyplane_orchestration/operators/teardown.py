@@ -1,4 +1,4 @@
-"""`SkyplaneTeardownOperator`: takes a fleet down, as a teardown task."""
+"""`SkyplaneTeardownOperator`: ends the gateways of a fleet, as a teardown task."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.operators.base import SkyplaneOperator
+from skyplane_orchestration.transfer.task_log import log_teardown
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class SkyplaneTeardownOperator(SkyplaneOperator):
-    """Cancels what runs on a fleet, logs the ends of the gateways' logs, deletes by tag.
+    """Cancels the transfers of a fleet, logs the ends of the gateways' logs, ends the gateways.
 
-    Needs no fleet document: when provision left none, the fleet is found by its key, which
-    follows from the run and `fleet_name`. Fails when something of the fleet is left.
+    Without a fleet document, the task finds the fleet by its key, which is made from the run
+    and `fleet_name`. It fails if a gateway is left.
 
     Args:
-        fleet: what `SkyplaneProvisionOperator` returned, or None.
+        fleet: `.output` of `SkyplaneProvisionOperator`, or None.
 
     Returns the nodes that still ran.
     """
@@ -37,12 +37,11 @@ class SkyplaneTeardownOperator(SkyplaneOperator):
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         report = client.teardown(self._fleet() or client.identity.fleet_key())
-        self.log_tails(report.log_tails)
-        self.log.info("%s ended", counted(len(report.stopped), "gateway"))
+        log_teardown(self.log, report)
         return {"stopped": list(report.stopped)}
 
     def on_kill(self) -> None:
-        """Go on: whoever ends this task wants the gateways gone too, and it takes seconds."""
+        """Continue: the teardown takes seconds, and no other task would do it."""
 
     def _fleet(self) -> Fleet | None:
         if not self.fleet:
@@ -50,5 +49,5 @@ class SkyplaneTeardownOperator(SkyplaneOperator):
         try:
             return Fleet.from_dict(self.fleet)
         except ConfigurationInvalid as error:
-            self.log.warning("%s; the fleet is looked for by its key", error)
+            self.log.warning("%s; the fleet is found by its key", error)
             return None

@@ -1,4 +1,4 @@
-"""What Airflow should have rendered before a task runs."""
+"""The check that Airflow has rendered all templates of a task's arguments."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from skyplane_orchestration.model.location import Location, holds_template
 
 
 def refuse_unrendered(name: str, value: Any) -> None:
-    """Look at every text of an argument; `name` is how the user calls it.
+    """Check every text of an argument.
+
+    Args:
+        name: of the argument, for the message.
 
     Raises:
-        ConfigurationInvalid: a text still holds a template. As a URL or a key it would name
-            a place that nobody means.
+        ConfigurationInvalid: a text still holds a template. It would be used as a URL or key.
     """
     if isinstance(value, TransferJob | Location):
         value = value.to_dict()
@@ -27,6 +29,6 @@ def refuse_unrendered(name: str, value: Any) -> None:
             refuse_unrendered(f"{name}[{index}]", inner)
     elif isinstance(value, str) and holds_template(value):
         raise ConfigurationInvalid(
-            f"{name} is {value!r}, and its template was not rendered; Airflow renders the "
-            "arguments of a task, not what another task returns: render it there"
+            f"{name} is {value!r}, and its template was not rendered; Airflow renders the"
+            " arguments of a task, but not the return value of another task: render it there"
         )

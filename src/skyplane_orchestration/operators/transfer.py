@@ -1,4 +1,4 @@
-"""`SkyplaneTransferOperator`: moves the objects, on a fleet or all in one task."""
+"""`SkyplaneTransferOperator`: copies the objects, on a fleet or all in one task."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
-from skyplane_orchestration.formatting import counted, duration, size, throughput, usd
 from skyplane_orchestration.lineage.facts import transfer_facts
-from skyplane_orchestration.model.fleet import Fleet, where_gateways_run
+from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.operators.job import SkyplaneJobOperator
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
+from skyplane_orchestration.transfer.task_log import log_result, log_submitted
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -22,26 +22,25 @@ if TYPE_CHECKING:
 
 
 class SkyplaneTransferOperator(SkyplaneJobOperator):
-    """Runs a job on a fleet; a retry joins the transfer that runs already.
+    """Runs a job on a fleet, or plans, provisions, transfers and tears down in one task.
 
-    One that has failed is gone on with, by its journal, in a newer epoch; one that succeeded
-    after its task had been killed is not run again.
+    A retry joins the running transfer. It resumes a failed transfer from its journal, in a
+    new epoch. A transfer that succeeded after its task was killed does not run again.
 
-    Without a fleet the one task plans, provisions, moves and tears down: for local fleets
-    whose tasks would run on different workers, and for jobs that need no tasks of their own.
-    It brings up no gateways when both listings show that there is nothing to do.
-    The task fails when an object failed, unless `allow_failed` says otherwise.
+    The form with one task is for local fleets whose tasks would run on different workers, and
+    for small jobs. If both listings show that there is nothing to do, it starts no gateways.
+    The task fails if an object failed, unless `allow_failed` is set.
 
     Args:
-        fleet: what `SkyplaneProvisionOperator` returned (its `.output`); None for one task.
-        manifest: path or URL where the list of all objects is written (Parquet).
-        cancel_on_kill: a task that is told to end cancels its transfer. With False the
-            fleet goes on, and a retry joins it: for workers that come and go.
-        outlets: assets; each one's event gets the facts of `lineage.transfer_facts`.
+        fleet: `.output` of `SkyplaneProvisionOperator`; None for one task.
+        manifest: path or URL for the list of all objects (Parquet).
+        cancel_on_kill: a killed task cancels its transfer. With False the transfer
+            continues and a retry joins it, for workers that are often replaced.
+        outlets: assets; their events get the facts of `lineage.transfer_facts`.
 
-    Returns the result, `TransferResult.to_dict()`: counts, bytes, seconds, planned cost,
-    planned against achieved. When objects failed it is left in XCom under `failed_transfer`, with a
-    resume handle where going on can help.
+    Returns the result, `TransferResult.to_dict()`: counts, bytes, seconds, planned cost, and
+    rates planned and achieved. After a failure the result is in XCom under
+    `failed_transfer`, with a resume handle if a resume can help.
     """
 
     template_fields: Sequence[str] = (*SkyplaneJobOperator.template_fields, "fleet", "manifest")
@@ -64,20 +63,23 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
 
     @property
     def default_fleet_name(self) -> str:
-        # Two tasks that each bring up their own gateways must not find each other's.
+        # Two one-task transfers of a run must not share a fleet.
         return self.task_id if self._is_one_task else super().default_fleet_name
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         job = self.transfer_job()
         self.log.info("%s", heading(job))
-        fleet, result = self._run(client, job) if self._is_one_task else self._move(client, job)
+        do = self._run_in_one_task if self._is_one_task else self._transfer_on_fleet
+        fleet, result = do(client, job)
         facts = transfer_facts(job, fleet.plan if fleet else None, result)
         for outlet in self.outlets:
             context["outlet_events"][outlet].extra = facts
-        self._log_result(result)
+        log_result(self.log, result)
         return result.to_dict()
 
-    def _run(self, client: Client, job: TransferJob) -> tuple[Fleet | None, TransferResult]:
+    def _run_in_one_task(
+        self, client: Client, job: TransferJob
+    ) -> tuple[Fleet | None, TransferResult]:
         fleets: list[Fleet] = []
         client.check_move(job)
         result = client.run(
@@ -88,21 +90,22 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         )
         return fleets[0] if fleets else None, result
 
-    def _move(self, client: Client, job: TransferJob) -> tuple[Fleet, TransferResult]:
+    def _transfer_on_fleet(
+        self, client: Client, job: TransferJob
+    ) -> tuple[Fleet | None, TransferResult]:
         if not self.fleet:
             raise ConfigurationInvalid("the provision task left no fleet; run it again")
         fleet = Fleet.from_dict(self.fleet)
 
-        def keep(fleet: Fleet, submitted: SubmittedTransfer) -> None:
+        def on_submitted(fleet: Fleet, submitted: SubmittedTransfer) -> None:
             self._running = (client, fleet, submitted)
-            verb = "joined" if submitted.joined else "submitted"
-            self.log.info("%s transfer %s at %s", verb, submitted.transfer_key, submitted.lead)
+            log_submitted(self.log, submitted)
 
         try:
             result = client.transfer(
                 job,
                 fleet,
-                on_submitted=keep,
+                on_submitted=on_submitted,
                 on_status=ProgressLog(self.log.info),
                 manifest=self.manifest,
             )
@@ -118,34 +121,3 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
             client.cancel(fleet, submitted)
         except SkyplaneError as error:
             self.log.warning("transfer %s may go on: %s", submitted.transfer_key, error)
-
-    def _log_result(self, result: TransferResult) -> None:
-        if not result.used_gateways:
-            self.log.info("nothing to do; unchanged: %s", counted(result.objects, "object"))
-            return
-        self.log.info(
-            "%s copied (%s%s), %d skipped, %d failed; %s, %s (planned %s), planned cost %s; %s",
-            counted(result.copied, "object"),
-            size(result.copied_bytes),
-            f", {result.copied_earlier} copied earlier" if result.copied_earlier else "",
-            result.skipped,
-            result.failed,
-            duration(result.seconds),
-            throughput(result.goodput_gbps),
-            throughput(result.planned_gbps),
-            usd(result.cost.total_usd),
-            where_gateways_run(result.gateways),
-        )
-        own = result.this_try
-        if own.seconds < result.seconds:
-            self.log.info(
-                "this try: %s (%s) in %s, planned cost %s",
-                counted(own.copied, "object"),
-                size(own.copied_bytes),
-                duration(own.seconds),
-                usd(own.cost.total_usd),
-            )
-        if result.moved:
-            self.log.info("%s deleted at the source", counted(result.moved, "object"))
-        for warning in result.warnings:
-            self.log.warning("%s", warning)

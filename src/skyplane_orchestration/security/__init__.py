@@ -1,1 +1,1 @@
-"""The authority of a fleet and the credentials of its stores."""
+"""The certificate authority of a fleet, and credentials of stores."""

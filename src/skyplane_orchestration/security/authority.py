@@ -1,12 +1,11 @@
-"""The certificate authority of a fleet, derived and therefore carried by nobody.
+"""The certificate authority and the keys of a fleet, derived from the fleet secret.
 
-Provision, transfer, trigger and teardown run on different workers, and nothing secret
-may pass between them. Every worker has the fleet secret; from it and the fleet key each
-derives the same authority key, hello keys and sealing keys with HKDF-SHA256 (RFC 5869,
-the fleet key as salt, one info label per purpose). Certificates are minted where they
-are needed and checked against that authority.
+Provision, transfer, trigger and teardown run on different workers, and no secret passes
+between them. Every worker has the fleet secret. From it and the fleet key, each worker derives
+the same authority key, hello keys and sealing keys with HKDF-SHA256 (RFC 5869; the fleet key is
+the salt, with one info label per purpose).
 
-This module imports `cryptography`; nothing imports it before a fleet is needed.
+This module imports `cryptography`, so it is imported only when a fleet is needed.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from skyplane_gateway.identifiers import gateway_uri, orchestrator_uri
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.units import SECONDS_PER_HOUR
 
-#: Shortest fleet secret: 256 bits, the strength of everything derived from it.
+#: Shortest fleet secret: 256 bits, as strong as the derived keys.
 MINIMUM_SECRET_BYTES: Final = 32
 
-#: Certificates begin this much in the past, because clocks of machines differ.
+#: Certificates are valid from this long ago, because clocks of machines differ.
 BACKDATE_S: Final = SECONDS_PER_HOUR
 
-#: Life of an orchestrator's own certificate: longer than a fleet's default hard end.
+#: Validity of an orchestrator's own certificate: longer than a fleet's default hard end.
 CLIENT_VALIDITY_S: Final = 48.0 * SECONDS_PER_HOUR
 
 _KEY_BYTES: Final = 32
@@ -51,18 +50,18 @@ _GROUP_AND_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def default_secret_path() -> Path:
-    """`$XDG_CONFIG_HOME/skyplane-orch/secret`, or the same below `~/.config`."""
+    """`$XDG_CONFIG_HOME/skyplane-orch/secret`, by default in `~/.config`."""
     configured = os.environ.get("XDG_CONFIG_HOME", "")
-    # The XDG base directory specification says that a relative value is to be ignored.
+    # The XDG base directory specification: a relative value is ignored.
     base = Path(configured) if Path(configured).is_absolute() else Path.home() / ".config"
     return base / "skyplane-orch" / "secret"
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSecret:
-    """What all workers of a deployment know and nobody else: at least 32 bytes.
+    """The secret that all workers of a deployment share: at least 32 bytes.
 
-    Raises ConfigurationInvalid when it is shorter.
+    Raises ConfigurationInvalid for a shorter secret.
     """
 
     value: bytes = field(repr=False)
@@ -76,18 +75,18 @@ class FleetSecret:
 
     @classmethod
     def from_text(cls, text: str) -> FleetSecret:
-        """The secret that a connection or a resource holds; surrounding blanks do not count."""
+        """The secret of a connection or a resource, without surrounding blanks."""
         return cls(text.strip().encode())
 
     @classmethod
     def from_file(cls, path: Path | None = None) -> FleetSecret:
-        """The secret in a file of this user, made on first use.
+        """The secret in a file of this user; the file is created on first use.
 
         Args:
             path: default `default_secret_path()`.
 
-        Raises ConfigurationInvalid when others can read the file, when it belongs to
-        another user, or when it cannot be read or made.
+        Raises ConfigurationInvalid if others can read the file, if it belongs to another
+        user, or if it cannot be read or created.
         """
         place = default_secret_path() if path is None else path
         try:
@@ -98,13 +97,13 @@ class FleetSecret:
                 return cls.from_text(_read_private(place))
         except OSError as error:
             raise ConfigurationInvalid(
-                f"the fleet secret {place} cannot be read or made: {error.strerror};"
+                f"the fleet secret {place} cannot be read or created: {error.strerror};"
                 " give the secret in the connection instead, or make its directory writable"
             ) from error
 
 
 def _read_private(path: Path) -> str:
-    # Without O_NONBLOCK a named pipe would keep us waiting for its writer.
+    # Without O_NONBLOCK, opening a named pipe would block.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
@@ -113,9 +112,9 @@ def _read_private(path: Path) -> str:
     with os.fdopen(descriptor, encoding="utf-8") as file:
         if status.st_mode & _GROUP_AND_OTHERS:
             raise ConfigurationInvalid(
-                f"the fleet secret {path} has mode {stat.S_IMODE(status.st_mode):04o}, so that"
-                f" others can use it; run `chmod 600 {path}`, and make a new secret if"
-                " anybody may have read it"
+                f"the fleet secret {path} has mode {stat.S_IMODE(status.st_mode):04o}, so"
+                f" other users can read it; run `chmod 600 {path}`, and create a new secret if"
+                " another user may have read it"
             )
         if status.st_uid not in (os.geteuid(), 0):
             raise ConfigurationInvalid(
@@ -139,8 +138,8 @@ def _create_secret(path: Path) -> None:
             file.write(secrets.token_hex(_KEY_BYTES) + "\n")
             file.flush()
             os.fsync(descriptor)
-        # A link appears whole or not at all and, unlike a rename, never replaces the
-        # secret that another process made in between: the first one counts for both.
+        # A hard link is atomic and, unlike a rename, never replaces a secret that another
+        # process has created in between.
         with contextlib.suppress(FileExistsError):
             path.hardlink_to(draft)
     finally:
@@ -167,11 +166,11 @@ def fingerprint_of(certificate_pem: str) -> str:
 
 
 class Authority:
-    """Who may take part in one fleet.
+    """The certificate authority and the keys of one fleet.
 
     Args:
         secret: the deployment's fleet secret.
-        fleet_key: the fleet's identity; another key gives an unrelated authority.
+        fleet_key: another key gives an unrelated authority.
         wall_clock: seconds since the epoch.
     """
 
@@ -195,30 +194,27 @@ class Authority:
         return f"Authority(fleet_key={self.fleet_key!r})"
 
     def hello_key(self, one: str, other: str) -> bytes:
-        """32 bytes with which two neighbours prove to each other which gateways they are.
-
-        The same in either order, and of use to no third gateway.
-        """
+        """The 32-byte key by which two neighbours authenticate each other, in either order."""
         return self._derive("hello", json.dumps(sorted((one, other))))
 
     def sealing_key(self, transfer_key: str) -> bytes:
-        """32 bytes from which the senders of one transfer derive their sealing subkeys."""
+        """The 32-byte key from which senders of a transfer derive their sealing subkeys."""
         return self._derive("sealing", transfer_key)
 
     @property
     def orchestrator_uri(self) -> str:
-        """The name in the certificate of whoever steers the fleet."""
+        """The URI name in the orchestrator's certificate."""
         return orchestrator_uri(self.fleet_key)
 
     def expected_uri(self, node: str) -> str:
-        """The name that the certificate of gateway `node` must carry."""
+        """The URI name in the certificate of gateway `node`."""
         return gateway_uri(self.fleet_key, node)
 
     def ca_certificate_pem(self, hard_end_unix_s: float) -> str:
-        """The authority's own certificate, good until `hard_end_unix_s`.
+        """The authority's own certificate, valid until `hard_end_unix_s`.
 
-        Two workers make different certificates of the same name and key; either
-        verifies what the other has issued.
+        Two workers make different certificates with the same name and key. Each verifies the
+        certificates that the other has issued.
         """
         public_key = self._ca_key.public_key()
         builder = (
@@ -229,7 +225,7 @@ class Authority:
         return _certificate_pem(builder.sign(self._ca_key, algorithm=None))
 
     def issue(self, name_uri: str, validity_s: float) -> IssuedCertificate:
-        """A certificate with a fresh key for `name_uri`, for server and client alike.
+        """A certificate with a new key for `name_uri`, for servers and clients.
 
         Args:
             name_uri: `expected_uri(node)` or `orchestrator_uri`; the only subject
@@ -260,13 +256,13 @@ class Authority:
         )
 
     def client_context(self, validity_s: float = CLIENT_VALIDITY_S) -> ssl.SSLContext:
-        """How the orchestrator talks to this fleet: TLS 1.3 with a fresh certificate.
+        """The orchestrator's TLS context: TLS 1.3 with a new certificate.
 
-        Names are not checked here, since gateways are reached by address: the caller
-        compares the peer's name with `expected_uri(node)`.
+        Gateways are reached by address, so the context checks no host name. The caller
+        compares the peer's URI name with `expected_uri(node)`.
 
         Args:
-            validity_s: seconds for which new connections can be made with it.
+            validity_s: seconds until the certificate expires.
         """
         own = self.issue(self.orchestrator_uri, validity_s)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -307,8 +303,8 @@ class Authority:
 
 
 def _load_from_memory(context: ssl.SSLContext, own: IssuedCertificate) -> None:
-    # The ssl module reads certificates from named files only. An anonymous one has a name
-    # under /proc and leaves nothing behind, not even on a crash.
+    # The ssl module reads certificates from named files only. An anonymous file has a name
+    # under /proc, and a crash leaves no file.
     with _anonymous_file() as file:
         file.write(own.certificate_pem + own.private_key_pem)
         file.flush()
@@ -316,9 +312,9 @@ def _load_from_memory(context: ssl.SSLContext, own: IssuedCertificate) -> None:
 
 
 def _anonymous_file() -> IO[str]:
-    """An empty file without a name: in memory where Python can, else private on the disk.
+    """An empty file without a name, in memory if possible, else on the disk.
 
-    A Python that was built for a glibc before 2.27, such as conda's, has no `memfd_create`.
+    A Python built for a glibc before 2.27, such as conda's, has no `memfd_create`.
     """
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("skyplane-client", os.MFD_CLOEXEC), "w", encoding="ascii")

@@ -1,8 +1,7 @@
-"""From a location's `credential_ref` to the credentials that gateways are handed.
+"""Resolves a location's `credential_ref` to credentials.
 
-A reference names a place, never a secret: `profile:NAME` (AWS profile),
-`env:PREFIX` (variables PREFIX_ACCESS_KEY_ID, ...), or a scheme that an
-orchestrator's hook adds, such as `airflow:CONN_ID`.
+A reference is never a secret: `profile:NAME` (AWS profile), `env:PREFIX` (variables
+PREFIX_ACCESS_KEY_ID, ...), or a scheme of an orchestrator's hook, such as `airflow:CONN_ID`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from skyplane_gateway.stores import ambient_credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
 
-#: What follows the colon, and the place it is for -> credentials.
+#: (text after the colon, location) -> credentials.
 Resolver = Callable[[str, Location], Credentials | None]
 
 _ENVIRONMENT_NAMES: Final = ("access_key_id", "secret_access_key", "session_token")
@@ -42,12 +41,12 @@ def _from_environment(prefix: str, location: Location) -> Credentials | None:
 
 
 class CredentialSources:
-    """Resolves references; orchestrators add schemes of their own.
+    """Resolves references.
 
     Args:
-        more: scheme -> resolver, beside `profile` and `env`.
-        is_ambient_allowed: an empty reference means the credentials of this process;
-            False where gateways have an identity of their own.
+        more: scheme -> resolver, in addition to `profile` and `env`.
+        is_ambient_allowed: an empty reference means the credentials of this process. False
+            if gateways have their own identity.
     """
 
     def __init__(
@@ -57,10 +56,10 @@ class CredentialSources:
         self._is_ambient_allowed = is_ambient_allowed
 
     def resolve(self, location: Location) -> Credentials | None:
-        """The credentials for a location; None where the store needs or has none.
+        """The credentials for a location; None if there are none.
 
         Raises:
-            ConfigurationInvalid: the reference is of no known form or names nothing.
+            ConfigurationInvalid: unknown scheme, or nothing with that name.
         """
         reference = location.credential_ref
         if not reference:
@@ -69,5 +68,7 @@ class CredentialSources:
         resolver = self._resolvers.get(scheme)
         if not colon or not rest or resolver is None:
             known = ", ".join(f"{name}:..." for name in sorted(self._resolvers))
-            raise ConfigurationInvalid(f"credentials {reference!r} are of no known form: {known}")
+            raise ConfigurationInvalid(
+                f"credentials {reference!r} have an unknown form; known forms: {known}"
+            )
         return resolver(rest, location)

@@ -1,0 +1,121 @@
+"""Log lines of orchestrator tasks: fleets, transfers, failed objects, teardowns, sweeps."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from skyplane_orchestration.formatting import counted, duration, size, throughput, usd
+from skyplane_orchestration.model.fleet import where_gateways_run
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.model.fleet import Fleet
+    from skyplane_orchestration.model.result import TransferResult
+    from skyplane_orchestration.model.sweep_report import SweepReport
+    from skyplane_orchestration.provision.base import TeardownReport
+    from skyplane_orchestration.transfer.control import SubmittedTransfer
+
+#: Failed objects and swept uploads in a log; the manifest and the report have all.
+_MAX_ROWS: Final = 20
+
+#: Lines of each gateway's log.
+_MAX_LOG_LINES: Final = 40
+
+
+class TaskLogger(Protocol):
+    """A logger of Airflow or Dagster."""
+
+    def info(self, message: str, /, *args: Any) -> Any: ...
+
+    def warning(self, message: str, /, *args: Any) -> Any: ...
+
+    def error(self, message: str, /, *args: Any) -> Any: ...
+
+    def log(self, level: int, message: str, /, *args: Any) -> Any: ...
+
+
+def log_fleet(log: TaskLogger, fleet: Fleet) -> None:
+    log.info(
+        "fleet %s: %s up in %.1f s; %s",
+        fleet.key,
+        counted(len(fleet.gateways), "gateway"),
+        fleet.provision_s,
+        where_gateways_run(fleet.provisioner),
+    )
+
+
+def log_submitted(log: TaskLogger, submitted: SubmittedTransfer) -> None:
+    verb = "joined" if submitted.joined else "submitted"
+    log.info("%s transfer %s at %s", verb, submitted.transfer_key, submitted.lead)
+
+
+def log_result(log: TaskLogger, result: TransferResult) -> None:
+    """The result of a transfer without failures, and its warnings."""
+    if not result.used_gateways:
+        log.info("nothing to do; unchanged: %s", counted(result.objects, "object"))
+        return
+    log.info(
+        "%s copied (%s%s), %d skipped, %d failed; %s, %s (planned %s), planned cost %s; %s",
+        counted(result.copied, "object"),
+        size(result.copied_bytes),
+        f", {result.copied_earlier} copied earlier" if result.copied_earlier else "",
+        result.skipped,
+        result.failed,
+        duration(result.seconds),
+        throughput(result.goodput_gbps),
+        throughput(result.planned_gbps),
+        usd(result.cost.total_usd),
+        where_gateways_run(result.gateways),
+    )
+    own = result.this_try
+    if own.seconds < result.seconds:
+        log.info(
+            "this try: %s (%s) in %s, planned cost %s",
+            counted(own.copied, "object"),
+            size(own.copied_bytes),
+            duration(own.seconds),
+            usd(own.cost.total_usd),
+        )
+    if result.moved:
+        log.info("%s deleted at the source", counted(result.moved, "object"))
+    for warning in result.warnings:
+        log.warning("%s", warning)
+
+
+def log_failures(log: TaskLogger, result: TransferResult) -> None:
+    """The first failed objects, and the number of others."""
+    for failure in result.failures[:_MAX_ROWS]:
+        log.error("%s: %s (%s)", failure.source, failure.reason, failure.code)
+    if result.failed > _MAX_ROWS:
+        log.error("and %d more", result.failed - _MAX_ROWS)
+    if result.unfinished:
+        log.error("the transfer ended before it copied %s", counted(result.unfinished, "object"))
+
+
+def log_teardown(log: TaskLogger, report: TeardownReport, level: int = logging.INFO) -> None:
+    """The number of ended gateways, and the ends of their logs at `level`."""
+    for node, tail in sorted(report.log_tails.items()):
+        lines = tail.splitlines()[-_MAX_LOG_LINES:]
+        log.log(level, "end of the log of %s:\n%s", node, "\n".join(lines))
+    log.info("%s ended", counted(len(report.stopped), "gateway"))
+
+
+def log_sweep(log: TaskLogger, report: SweepReport) -> None:
+    """The removed fleets, journals and uploads, and an error for each that is left."""
+    for fleet in report.orphans:
+        log.info("fleet %s: %s", fleet.key, fleet.error or fleet.reason)
+    for place in report.places:
+        for row in place.transfers:
+            log.info(
+                "%s: journals of transfer %s in %s, %s %s",
+                row.outcome,
+                row.transfer_key,
+                row.folder,
+                counted(len(row.uploads), "upload"),
+                row.reason,
+            )
+        for upload in place.uploads[:_MAX_ROWS]:
+            log.info("%s: upload of %s %s", upload.outcome, upload.url, upload.reason)
+    log.info("%s", report.summary)
+    for line in report.left:
+        log.error("still there: %s", line)
