@@ -33,7 +33,7 @@ from skyplane_gateway.lead.peers import (
 )
 from skyplane_gateway.lead.transfer import Crew, LeadTransfer
 from skyplane_gateway.objects import StoreCapabilities
-from skyplane_gateway.transport.router import Routes
+from skyplane_gateway.transport.router import Router
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class LedTransfers:
     Args:
         config: how the gateway runs.
         endpoints: the source and sink sides at this gateway.
-        routes: the data path.
+        router: the data path.
         threads: where blocking calls run.
         connect: opens a control client of another gateway.
         renew_fleet: renews the leases of all gateways.
@@ -73,7 +73,7 @@ class LedTransfers:
         config: GatewayConfig,
         *,
         endpoints: Endpoints,
-        routes: Routes,
+        router: Router,
         threads: Executor,
         connect: Callable[[str], ControlClient],
         renew_fleet: Callable[[], Awaitable[None]],
@@ -82,7 +82,7 @@ class LedTransfers:
     ) -> None:
         self._config = config
         self._endpoints = endpoints
-        self._routes = routes
+        self._router = router
         self._threads = threads
         self._connect = connect
         self._renew_fleet = renew_fleet
@@ -157,10 +157,10 @@ class LedTransfers:
             raise GatewayDraining(f"{self._config.node} is draining and takes no new transfer")
 
     def _usable_topology(self) -> Topology:
-        topology = self._routes.topology
+        topology = self._router.topology
         if topology is None or self._config.node not in topology.sources:
             raise ConfigurationInvalid(f"{self._config.node} is no source gateway; submit to one")
-        reasons = [str(row["down"]) for row in self._routes.statistics() if row["role"] == "source"]
+        reasons = [str(row["down"]) for row in self._router.statistics() if row["role"] == "source"]
         if len(topology.sources) == 1 and all(reasons):
             raise GatewayLost("no path is up: " + "; ".join(reasons))
         return topology
@@ -173,7 +173,7 @@ class LedTransfers:
         for node in topology.sources:
             if node == self._config.node:
                 source = self._endpoints.sources[key]
-                sources.append(LocalSource(node, source, self._routes.statistics))
+                sources.append(LocalSource(node, source, self._router.statistics))
             else:
                 sources.append(RemoteSource(node, self._connect(node), key, epoch))
         for node in topology.sinks:
@@ -242,8 +242,8 @@ class LedTransfers:
             clock=self._clock,
             rng=self._rng,
         )
-        for row in self._routes.statistics():
-            loss = self._routes.loss(int(row["number"]))
+        for row in self._router.statistics():
+            loss = self._router.loss(int(row["number"]))
             if loss is not None and row["role"] == "source":
                 transfer.route_is_down(int(row["number"]), loss)
         return transfer

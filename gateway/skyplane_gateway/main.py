@@ -27,7 +27,11 @@ from skyplane_gateway.control.server import ControlServer
 from skyplane_gateway.control.tls import client_context, server_context
 from skyplane_gateway.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_gateway.identifiers import wire_fleet_id
-from skyplane_gateway.pending_connections import MOST_ON_CONTROL_PORT, MOST_ON_DATA_PORT, affordable
+from skyplane_gateway.pending_connections import (
+    CONTROL_PORT_LIMIT,
+    DATA_PORT_LIMIT,
+    within_open_files,
+)
 from skyplane_gateway.service import GatewayService
 
 log = logging.getLogger("skyplane_gateway")
@@ -149,9 +153,9 @@ async def listen(config: GatewayConfig) -> Listening:
     service = GatewayService(config, client_context(config))
     # As many may be accepted at once before the oldest is closed; with fewer a peer that
     # comes in a burst of strangers would wait a second.
-    backlog = affordable(MOST_ON_DATA_PORT)
+    backlog = within_open_files(DATA_PORT_LIMIT)
     data = await loop.create_server(
-        service.routes.accept, config.data_host, config.data_port, backlog=backlog
+        service.router.accept, config.data_host, config.data_port, backlog=backlog
     )
     runner = web.AppRunner(
         ControlServer(service).application(), access_log=None, shutdown_timeout=_ANSWER_WITHIN_S
@@ -163,7 +167,7 @@ async def listen(config: GatewayConfig) -> Listening:
         config.control_port,
         server_context(config),
         runner.server,
-        affordable(MOST_ON_CONTROL_PORT),
+        within_open_files(CONTROL_PORT_LIMIT),
     )
     return Listening(
         service,

@@ -1,8 +1,8 @@
-"""Connections that have not proven themselves yet: a bounded number, the oldest makes room.
+"""Connections without proof of their peer: a limited number, of which the oldest is closed.
 
-All peers of a machine share one address there, so nothing is counted by address. A peer
-of the fleet begins to speak within a round trip and proves itself within a few more; the
-oldest is therefore most likely none, and a peer that had to go dials again.
+All peers behind one machine share an address, so nothing counts by address. A peer of the
+fleet speaks within a round trip and proves itself within a few more. So the oldest pending
+connection most likely belongs to nobody, and a peer that was closed dials again.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from __future__ import annotations
 import resource
 from typing import Final, Generic, TypeVar
 
-#: On the data port: more than the 64 connections that an instance has, many times over.
-MOST_ON_DATA_PORT: Final = 256
+#: On the data port: four times the 64 connections of an instance.
+DATA_PORT_LIMIT: Final = 256
 
-#: On the control port, where one that has begun to speak costs 300 KiB for TLS.
-MOST_ON_CONTROL_PORT: Final = 64
+#: On the control port, where TLS costs 300 KiB for a connection that has begun to speak.
+CONTROL_PORT_LIMIT: Final = 64
 
-#: What is not enough for the peers of a small fleet is no limit but a defect.
-_FEWEST: Final = 16
+#: A lower limit would not let in the peers of a small fleet.
+_LOWEST_LIMIT: Final = 16
 
-#: Two kinds at two ports together take half of the open files at the most.
-_PART_OF_FILES: Final = 8
+#: Silent and speaking connections at two ports take half of the open files at most.
+_SHARE_OF_FILES: Final = 8
 
 K = TypeVar("K")
 
 
 class PendingConnections(Generic[K]):
-    """Who is there without proof: up to `limit` silent ones, and as many that speak.
+    """Up to `limit` silent connections, and as many that speak.
 
-    Each kind makes room only for its own: a crowd that says nothing does not push out those
-    who are about to prove themselves, and a crowd that speaks not those who just came.
+    Each kind makes room only for its own. So silent connections cannot push out peers that
+    are proving themselves, and speaking ones cannot push out peers that just connected.
     """
 
     def __init__(self, limit: int) -> None:
@@ -40,35 +40,35 @@ class PendingConnections(Generic[K]):
     def __len__(self) -> int:
         return len(self._silent) + len(self._speaking)
 
-    def came(self, who: K) -> K | None:
-        """Someone has connected; returns who has to go for it, who counts no longer."""
-        self._silent[who] = None
-        return self._oldest_of(self._silent)
+    def connected(self, connection: K) -> K | None:
+        """Add a connection; returns the one to close, which is removed."""
+        self._silent[connection] = None
+        return self._evict(self._silent)
 
-    def spoke(self, who: K) -> K | None:
-        """One of them has begun to prove itself; returns who has to go for it."""
-        if who not in self._silent:
+    def speaks(self, connection: K) -> K | None:
+        """A silent connection has begun its handshake; returns the one to close."""
+        if connection not in self._silent:
             return None
-        del self._silent[who]
-        self._speaking[who] = None
-        return self._oldest_of(self._speaking)
+        del self._silent[connection]
+        self._speaking[connection] = None
+        return self._evict(self._speaking)
 
-    def left(self, who: K) -> None:
-        """It has proven itself, or is gone. Harmless for one that is not here."""
-        self._silent.pop(who, None)
-        self._speaking.pop(who, None)
+    def remove(self, connection: K) -> None:
+        """The peer has proven itself, or is gone. Idempotent."""
+        self._silent.pop(connection, None)
+        self._speaking.pop(connection, None)
 
-    def _oldest_of(self, crowd: dict[K, None]) -> K | None:
-        if len(crowd) <= self.limit:
+    def _evict(self, group: dict[K, None]) -> K | None:
+        if len(group) <= self.limit:
             return None
-        oldest = next(iter(crowd))
-        del crowd[oldest]
+        oldest = next(iter(group))
+        del group[oldest]
         return oldest
 
 
-def affordable(most: int) -> int:
-    """`most`, or fewer where this process may open few files."""
+def within_open_files(limit: int) -> int:
+    """`limit`, or less where this process may open few files."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
-        return most
-    return max(_FEWEST, min(most, files // _PART_OF_FILES))
+        return limit
+    return max(_LOWEST_LIMIT, min(limit, files // _SHARE_OF_FILES))

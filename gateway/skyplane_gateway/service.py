@@ -22,11 +22,11 @@ from skyplane_gateway.identifiers import gateway_uri, wire_fleet_id
 from skyplane_gateway.lead.transfer import LeadTransfer
 from skyplane_gateway.lease import Lease, LeaseRenewer
 from skyplane_gateway.led_transfers import LedTransfers
-from skyplane_gateway.pending_connections import MOST_ON_DATA_PORT, affordable
+from skyplane_gateway.pending_connections import DATA_PORT_LIMIT, within_open_files
 from skyplane_gateway.pollers import Pollers
 from skyplane_gateway.protocol import WIRE_VERSION, FrameHeader, Identity, ReceiptHeader
 from skyplane_gateway.sink.receiver import Sink
-from skyplane_gateway.transport.router import Routes
+from skyplane_gateway.transport.router import Router
 
 _LOG_TAIL_LIMIT: Final = 1 << 20
 
@@ -65,20 +65,20 @@ class GatewayService:
         )
         self.pollers = Pollers(clock)
         self._threads = ThreadPoolExecutor(config.store_threads, thread_name_prefix="store")
-        self.routes = self._make_routes(clock, rng)
+        self.router = self._make_router(clock, rng)
         self.sink = Sink(
             capacity_bytes=config.assembly_mib * MIB,
-            send_receipt=self.routes.send_receipt,
+            send_receipt=self.router.send_receipt,
             threads=self._threads,
             node=config.node,
         )
         self.endpoints = Endpoints(
             config,
             sink=self.sink,
-            send_frame=self.routes.send_frame,
+            send_frame=self.router.send_frame,
             threads=self._threads,
             is_led=lambda key: self.leads.is_running(key),
-            loss_of=self.routes.loss,
+            loss_of=self.router.loss,
         )
         self._renewer = LeaseRenewer(
             self.lease,
@@ -92,7 +92,7 @@ class GatewayService:
         self.leads = LedTransfers(
             config,
             endpoints=self.endpoints,
-            routes=self.routes,
+            router=self.router,
             threads=self._threads,
             connect=self._client,
             renew_fleet=self._renewer.renew_fleet,
@@ -104,38 +104,33 @@ class GatewayService:
         self.shutdown_reason = ""
         self.shutdown_requested = asyncio.Event()
 
-    def _make_routes(self, clock: Clock, rng: random.Random) -> Routes:
+    def _make_router(self, clock: Clock, rng: random.Random) -> Router:
         config = self.config
         keys = {peer: bytes.fromhex(key) for peer, key in config.hello_keys_hex.items()}
-        return Routes(
-            config.node,
+        return Router(
             Identity(wire_fleet_id(config.fleet_key), config.node, keys),
-            self._on_frame,
-            self._on_receipt,
-            self._on_route_down,
-            on_up=self._on_route_up,
+            self,
             write_timeout_s=config.write_timeout_s,
-            strangers=affordable(MOST_ON_DATA_PORT),
+            pending_limit=within_open_files(DATA_PORT_LIMIT),
             clock=clock,
             rng=rng,
         )
 
     # -- the data path
 
-    def _on_frame(self, header: FrameHeader, sealed: memoryview) -> None:
+    def on_frame(self, header: FrameHeader, sealed: memoryview) -> None:
         self.sink.on_frame(header, sealed)
 
-    def _on_receipt(self, header: ReceiptHeader, sealed: memoryview) -> None:
+    def on_receipt(self, header: ReceiptHeader, sealed: memoryview) -> None:
         self.endpoints.on_receipt(header, sealed)
 
-    def _on_route_down(self, number: int, reason: str) -> None:
-        loss = self.routes.loss(number, reason) or GatewayLost(reason)
+    def route_is_down(self, number: int, loss: GatewayLost) -> None:
         self.endpoints.route_is_down(number, loss)
         self.sink.route_is_down(number)
         for transfer in self._leads_using(number):
             transfer.route_is_down(number, loss)
 
-    def _on_route_up(self, number: int) -> None:
+    def route_is_up(self, number: int) -> None:
         for transfer in self._leads_using(number):
             transfer.route_is_up(number)
 
@@ -144,25 +139,25 @@ class GatewayService:
 
         The source of any other route reports its state to the lead.
         """
-        topology = self.routes.topology
+        topology = self.router.topology
         routes = topology.routes if topology is not None else ()
         if not any(row.number == number and row.nodes[0] == self.config.node for row in routes):
             return []
         return [transfer for transfer in self.leads.running() if transfer.uses(number)]
 
     def apply_topology(self, topology: Topology) -> None:
-        """Connect the routes; see `Routes.apply`."""
-        self.routes.apply(topology, self.config.data_host)
+        """Connect the routes; see `Router.apply`."""
+        self.router.apply(topology, self.config.data_host)
 
     def may_lead(self, node: str) -> bool:
         """Whether the node is a source of the fleet, and so may call the verbs of a lead."""
-        topology = self.routes.topology
+        topology = self.router.topology
         return topology is not None and node in topology.sources
 
     # -- other gateways
 
     def _client(self, node: str) -> ControlClient:
-        topology = self.routes.topology
+        topology = self.router.topology
         if topology is None:
             raise ConfigurationInvalid(f"{self.config.node} has no topology yet")
         host, port = topology.control_addresses[node]
@@ -171,7 +166,7 @@ class GatewayService:
         return ControlClient(host, port, self._client_context, uri, if_stranger=AddressTaken)
 
     def _others(self) -> list[str]:
-        topology = self.routes.topology
+        topology = self.router.topology
         nodes = topology.control_addresses if topology is not None else {}
         return [node for node in nodes if node != self.config.node]
 
@@ -236,7 +231,7 @@ class GatewayService:
         """
         self._is_ending = True
         self.sink.hand_back(self._draining())
-        for row in self.routes.statistics():
+        for row in self.router.statistics():
             if row["role"] == "source":
                 self.endpoints.route_is_down(row["number"], GatewayLost(self._draining().message))
         finishing = [
@@ -250,7 +245,7 @@ class GatewayService:
         _, unfinished = await asyncio.wait(finishing, timeout=within_s)
         for task in unfinished:
             task.cancel()
-        await self.routes.leave()
+        await self.router.leave()
         self.endpoints.verb_threads.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -262,7 +257,7 @@ class GatewayService:
         self.endpoints.end_waits()
         await self.sink.drain()
         await self.endpoints.close()
-        self.routes.close()
+        self.router.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     # -- status
@@ -277,10 +272,10 @@ class GatewayService:
             "node": self.config.node,
             "fleet": self.config.fleet_key,
             "state": "draining" if self.leads.is_draining else "running",
-            "connected": self.routes.is_connected,
+            "connected": self.router.is_connected,
             "lease_remaining_s": self.lease.remaining_s,
             "held_bytes": self.sink.held_bytes,
-            "routes": self.routes.statistics(),
+            "routes": self.router.statistics(),
             "leading": self.leads.status(),
             "attached": attached,
             "needs_credentials": {key: sides for key, sides in needs_credentials.items() if sides},

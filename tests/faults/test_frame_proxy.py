@@ -75,8 +75,8 @@ async def pair_over(
         through = Topology(
             (route,), {**plain.data_addresses, "b": proxy.address}, plain.control_addresses
         )
-        fleet["b"].routes.apply(plain, HOST)
-        fleet["a"].routes.apply(through, HOST)
+        fleet["b"].router.apply(plain, HOST)
+        fleet["a"].router.apply(through, HOST)
         await connected(fleet)
         yield Pair(fleet, proxy)
 
@@ -103,7 +103,7 @@ async def send(pair: Pair, count: int = 3) -> list[int]:
     """Send chunks of one frame; their numbers."""
     frames = [frame() for _ in range(count)]
     for made in frames:
-        await pair.a.routes.send_frame(made)
+        await pair.a.router.send_frame(made)
     return [made.header.chunk for made in frames]
 
 
@@ -157,7 +157,7 @@ def test_a_direction_that_stalls_is_noticed_by_its_sender() -> None:
 
             async def flood() -> None:
                 while True:
-                    await pair.a.routes.send_frame(big)
+                    await pair.a.router.send_frame(big)
 
             with pytest.raises(GatewayLost, match="took nothing for 20 s"):
                 await flood()

@@ -24,7 +24,7 @@ from skyplane_gateway.source.transfer import SourceTransfer
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.memory import create_bucket
-from skyplane_gateway.transport.router import Routes
+from skyplane_gateway.transport.router import Router
 
 FLEET, TRANSFER, KEY = b"fleet-01", b"T" * 16, b"h" * 32
 MIB = 1 << 20
@@ -53,8 +53,8 @@ class Ends:
 
     def __post_init__(self) -> None:
         self.receipts: Counter[tuple[int, int]] = Counter()
-        self.a = Routes("a", Identity(FLEET, "a", {"b": KEY}), _nothing, self._receipt, self._lost)
-        self.b = Routes("b", Identity(FLEET, "b", {"a": KEY}), self._frame, _nothing, self._broken)
+        self.a = Router(Identity(FLEET, "a", {"b": KEY}), _SourceOwner(self))
+        self.b = Router(Identity(FLEET, "b", {"a": KEY}), _SinkOwner(self))
         self.source = SourceTransfer(
             fleet=FLEET,
             transfer=TRANSFER,
@@ -69,19 +69,6 @@ class Ends:
             capacity_bytes=64 * MIB, send_receipt=self.b.send_receipt, threads=self.threads
         )
         self.sink.attach(TRANSFER, SinkTransfer(1, Destination(self.sink_store, "stored")))
-
-    def _frame(self, header: FrameHeader, sealed: memoryview) -> None:
-        self.sink.on_frame(header, sealed)
-
-    def _receipt(self, header: ReceiptHeader, sealed: memoryview) -> None:
-        self.receipts[header.chunk, header.attempt] += 1
-        self.source.on_receipt(header, sealed)
-
-    def _lost(self, number: int, reason: str) -> None:
-        self.source.route_is_down(number, GatewayLost(reason))
-
-    def _broken(self, number: int, reason: str) -> None:
-        self.sink.route_is_down(number)
 
     async def transfer(self, orders: dict[int, RangeOrder]) -> Counter[int]:
         """Send every order until it is durable; how often each one was told to be."""
@@ -106,8 +93,36 @@ class Ends:
         return successes
 
 
-def _nothing(header: object, sealed: memoryview) -> None:
-    raise AssertionError("nothing comes this way")
+class _Owner:
+    """Owner of a router at one end; the other end gets what does not belong there."""
+
+    def __init__(self, ends: Ends) -> None:
+        self.ends = ends
+
+    def on_frame(self, header: FrameHeader, sealed: memoryview) -> None:
+        raise AssertionError("no frame comes to the source")
+
+    def on_receipt(self, header: ReceiptHeader, sealed: memoryview) -> None:
+        raise AssertionError("no receipt comes to the sink")
+
+    def route_is_up(self, number: int) -> None: ...
+
+    def route_is_down(self, number: int, loss: GatewayLost) -> None:
+        self.ends.source.route_is_down(number, loss)
+
+
+class _SourceOwner(_Owner):
+    def on_receipt(self, header: ReceiptHeader, sealed: memoryview) -> None:
+        self.ends.receipts[header.chunk, header.attempt] += 1
+        self.ends.source.on_receipt(header, sealed)
+
+
+class _SinkOwner(_Owner):
+    def on_frame(self, header: FrameHeader, sealed: memoryview) -> None:
+        self.ends.sink.on_frame(header, sealed)
+
+    def route_is_down(self, number: int, loss: GatewayLost) -> None:
+        self.ends.sink.route_is_down(number)
 
 
 async def reset_every(seconds: float, proxy: FrameProxy) -> None:

@@ -6,35 +6,35 @@ import resource
 
 import pytest
 
-from skyplane_gateway.pending_connections import PendingConnections, affordable
+from skyplane_gateway.pending_connections import PendingConnections, within_open_files
 
 
 def test_the_oldest_makes_room() -> None:
-    strangers: PendingConnections[str] = PendingConnections(2)
-    assert [strangers.came(who) for who in "abcd"] == [None, None, "a", "b"]
-    assert len(strangers) == 2
+    pending: PendingConnections[str] = PendingConnections(2)
+    assert [pending.connected(who) for who in "abcd"] == [None, None, "a", "b"]
+    assert len(pending) == 2
 
 
 def test_a_silent_crowd_does_not_push_out_who_speaks_nor_the_other_way_round() -> None:
-    strangers: PendingConnections[str] = PendingConnections(2)
-    strangers.came("peer")
-    assert strangers.spoke("peer") is None
-    assert [strangers.came(who) for who in "abcd"] == [None, None, "a", "b"]
+    pending: PendingConnections[str] = PendingConnections(2)
+    pending.connected("peer")
+    assert pending.speaks("peer") is None
+    assert [pending.connected(who) for who in "abcd"] == [None, None, "a", "b"]
     # "peer" was not among those who went; it goes only for others that speak.
-    assert strangers.spoke("c") is None
-    assert strangers.spoke("d") == "peer"
-    assert strangers.came("late") is None
+    assert pending.speaks("c") is None
+    assert pending.speaks("d") == "peer"
+    assert pending.connected("late") is None
 
 
 def test_who_has_proven_itself_or_is_gone_counts_no_more() -> None:
-    strangers: PendingConnections[str] = PendingConnections(1)
-    strangers.came("peer")
-    strangers.spoke("peer")
-    strangers.left("peer")
-    strangers.left("peer")
-    assert strangers.spoke("peer") is None
-    assert strangers.came("other") is None
-    assert len(strangers) == 1
+    pending: PendingConnections[str] = PendingConnections(1)
+    pending.connected("peer")
+    pending.speaks("peer")
+    pending.remove("peer")
+    pending.remove("peer")
+    assert pending.speaks("peer") is None
+    assert pending.connected("other") is None
+    assert len(pending) == 1
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_few_files_mean_few_strangers(
     files: int, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
-    assert affordable(256) == limit
+    assert within_open_files(256) == limit

@@ -119,7 +119,7 @@ class SimFleet:
         gateway = Gateway(process, service, control, data)
         _watch_epochs(gateway)
         self.gateways[node] = gateway
-        self.network.listen(process, service.routes.accept, data)
+        self.network.listen(process, service.router.accept, data)
         self.plane.serve(process, service, control)
         self.world.after(0.0, lambda: self._live(gateway), process)
         self.world.note(f"{node} starts")
@@ -152,7 +152,7 @@ class SimFleet:
         """How much is held, now."""
         if not gateway.has_ended:
             self.most_held_bytes = max(self.most_held_bytes, gateway.service.sink.held_bytes)
-            waiting = [row["waiting_frames"] for row in gateway.service.routes.statistics()]
+            waiting = [row["waiting_frames"] for row in gateway.service.router.statistics()]
             self.most_waiting_frames = max([self.most_waiting_frames, *waiting])
 
     def kill(self, node: str) -> None:
@@ -280,7 +280,7 @@ class SimProvisioner:
     def _await_connected(self) -> None:
         world = self.fleet.world
         deadline = world.now + _CONNECT_WITHIN_S
-        while not all(gateway.service.routes.is_connected for gateway in self.fleet.alive):
+        while not all(gateway.service.router.is_connected for gateway in self.fleet.alive):
             if world.now > deadline:
                 raise ProvisionFailed("the gateways do not reach each other")
             world.sleep(_LOOK_S)

@@ -1,8 +1,8 @@
-"""Accepts connections to the control API and hands on those that prove who they are.
+"""The listener of the control API: accepts connections, and limits those without proof.
 
-asyncio's TLS takes 300 KiB for a connection from the moment it is accepted. Here a caller
-is a bare socket until it speaks, has a deadline for its handshake, and makes room for
-others where too many are at it (see `strangers`).
+asyncio's TLS takes 300 KiB for a connection as soon as it is accepted. Here a connection is
+a bare socket until its caller speaks, and the handshake has a deadline. The number of
+connections without proof is limited (see `pending_connections`).
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from skyplane_gateway.pending_connections import PendingConnections
 
 log = logging.getLogger(__name__)
 
-#: A caller that has not shown its certificate by then is none of ours.
-PROVEN_WITHIN_S: Final = 20.0
+#: Longest handshake of a caller that belongs to the fleet.
+HANDSHAKE_TIMEOUT_S: Final = 20.0
 
-#: The kernel keeps as many until they are accepted; a burst is not to cost a peer a second.
+#: Connections that the kernel keeps until they are accepted. A full queue costs a peer 1 s.
 _BACKLOG: Final = 1024
 
-#: Pause after an accept that failed for want of files or memory.
-_ACCEPT_AGAIN_S: Final = 0.5
+#: Pause after an accept that failed because files or memory ran out.
+_ACCEPT_RETRY_S: Final = 0.5
 
 
 class Listener:
-    """Listens for callers.
+    """Listens on the control port.
 
     Args:
-        context: demands a certificate, so that a finished handshake is a proof.
-        make_protocol: for a caller that has proven itself.
-        limit: of callers that have not; see `PendingConnections`.
+        context: demands a certificate, so a finished handshake proves the caller.
+        make_protocol: makes the protocol of a proven connection.
+        limit: most connections without proof; see `PendingConnections`.
 
-    Raises OSError when the address cannot be listened on.
+    Raises:
+        OSError: the address cannot be listened on.
     """
 
     def __init__(
@@ -53,9 +54,9 @@ class Listener:
         self._listener.setblocking(False)
         self._context = context
         self._make_protocol = make_protocol
-        self._strangers: PendingConnections[socket.socket] = PendingConnections(limit)
-        #: Until they have proven themselves or are gone.
-        self._callers: dict[socket.socket, asyncio.Task[None]] = {}
+        self._pending: PendingConnections[socket.socket] = PendingConnections(limit)
+        #: The tasks of handshakes that are not finished.
+        self._handshakes: dict[socket.socket, asyncio.Task[None]] = {}
         self._accepting = asyncio.create_task(self._accept())
 
     @property
@@ -64,8 +65,8 @@ class Listener:
         return port
 
     async def close(self) -> None:
-        """Let nobody in any more; those who are in stay."""
-        tasks = {self._accepting, *self._callers.values()}
+        """Accept no more connections; proven ones stay open."""
+        tasks = {self._accepting, *self._handshakes.values()}
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
@@ -79,47 +80,47 @@ class Listener:
             except ConnectionAbortedError:
                 continue
             except OSError as error:
-                log.warning("no caller can be let in for now: %s", error)
-                await asyncio.sleep(_ACCEPT_AGAIN_S)
+                log.warning("cannot accept a connection: %s", error)
+                await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
-            self._callers[handle] = loop.create_task(self._let_in(handle))
-            self._send_away(self._strangers.came(handle))
-            # An accept that need not wait does not let others run.
+            self._handshakes[handle] = loop.create_task(self._handshake(handle))
+            self._evict(self._pending.connected(handle))
+            # An accept that finds a connection at once does not yield to other tasks.
             await asyncio.sleep(0)
 
-    async def _let_in(self, handle: socket.socket) -> None:
+    async def _handshake(self, handle: socket.socket) -> None:
         try:
-            async with asyncio.timeout(PROVEN_WITHIN_S):
-                with contextlib.ExitStack() as ours:
-                    ours.callback(handle.close)
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                with contextlib.ExitStack() as stack:
+                    stack.callback(handle.close)
                     await _is_readable(handle)
-                    ours.pop_all()
-                self._send_away(self._strangers.spoke(handle))
+                    stack.pop_all()
+                self._evict(self._pending.speaks(handle))
                 await asyncio.get_running_loop().connect_accepted_socket(
                     self._make_protocol, handle, ssl=self._context
                 )
         except OSError as error:
-            log.debug("a caller was not let in: %r", error)
+            log.debug("a handshake failed: %r", error)
         finally:
-            self._strangers.left(handle)
-            self._callers.pop(handle, None)
+            self._pending.remove(handle)
+            self._handshakes.pop(handle, None)
 
-    def _send_away(self, handle: socket.socket | None) -> None:
-        if handle is not None and handle in self._callers:
-            self._callers[handle].cancel()
+    def _evict(self, handle: socket.socket | None) -> None:
+        if handle is not None and handle in self._handshakes:
+            self._handshakes[handle].cancel()
 
 
 async def _is_readable(handle: socket.socket) -> None:
     """Wait until the peer has sent something, or is gone."""
     loop = asyncio.get_running_loop()
-    heard = loop.create_future()
-    loop.add_reader(handle, _settle, heard)
+    readable = loop.create_future()
+    loop.add_reader(handle, _settle, readable)
     try:
-        await heard
+        await readable
     finally:
         loop.remove_reader(handle)
 
 
-def _settle(heard: asyncio.Future[None]) -> None:
-    if not heard.done():
-        heard.set_result(None)
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

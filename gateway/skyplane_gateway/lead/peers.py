@@ -111,7 +111,7 @@ class RemoteSink:
 
 
 def reasons_down(statistics: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-    """What `Routes.statistics` says of the routes that begin at a gateway."""
+    """What `Router.statistics` says of the routes that begin at a gateway."""
     return {
         int(row["number"]): str(row["down"]) or ("" if row["connected"] else "it is not connected")
         for row in statistics

@@ -1,5 +1,5 @@
-"""Data connections over asyncio: one `Link` per TCP connection, `Routes` over all of them.
+"""Data connections over asyncio: a `Link` per TCP connection, a `Router` per gateway.
 
-Thin on purpose: what travels, and in which order it may, is decided by the sans-io
-protocol package; here are sockets, readiness and the bookkeeping of who is connected.
+The sans-io `protocol` package decides which messages may come in which order. This
+package handles sockets, timers and the set of connected neighbours.
 """

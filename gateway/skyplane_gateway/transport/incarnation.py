@@ -1,20 +1,20 @@
-"""Which connections belong together: the incarnation of a hop, as its dialer counts it.
+"""The incarnation of a hop: tells which connections were dialed together.
 
-When a connection breaks, the whole lane is built again, and its acceptor may hear of
-the new connections before it hears that the old ones are gone: they are different TCP
-connections, nothing orders them. So the dialer says which incarnation each one is of.
-It stands in the HELLO's nonce, which both sides prove to have seen:
+When one connection breaks, the dialer builds all connections of the hop again. The
+acceptor may see a new connection before it sees that an old one is closed, because TCP
+does not order them. So the dialer writes its incarnation into the HELLO's nonce, which
+both proofs cover:
 
     started u48 | count u24 | random, 7 bytes
 
-`started` is when the dialing process began (1/65536 s since 1970), `count` how many
-incarnations it has begun since. Seven random bytes are enough: a nonce must not be
-foreseen, and nobody asks a gateway for 2**56 proofs.
+`started` is the start of the dialing process, in 1/65536 s since 1970. `count` is the
+number of incarnations that the process has begun. Seven random bytes make the nonce
+unpredictable; an attacker cannot collect 2**56 proofs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,22 +29,22 @@ _RANDOM_BYTES: Final = NONCE_BYTES - _STARTED_BYTES - _COUNT_BYTES
 
 @dataclass(frozen=True, slots=True, order=True)
 class Incarnation:
-    """One building of a hop's connections; of two, the later one is greater."""
+    """One set of connections of a hop; a later incarnation compares greater."""
 
     started: int
     count: int
 
-    def nonce(self, random: Callable[[int], bytes]) -> bytes:
-        """A fresh nonce for one connection of this incarnation; `random` gives random bytes."""
+    def nonce(self, rng: random.Random) -> bytes:
+        """A fresh nonce for one connection of this incarnation."""
         return (
             self.started.to_bytes(_STARTED_BYTES, "big")
             + self.count.to_bytes(_COUNT_BYTES, "big")
-            + random(_RANDOM_BYTES)
+            + rng.randbytes(_RANDOM_BYTES)
         )
 
     @classmethod
     def of(cls, nonce: bytes) -> Incarnation:
-        """What the nonce of a HELLO says."""
+        """The incarnation in the nonce of a HELLO."""
         end = _STARTED_BYTES + _COUNT_BYTES
         return cls(
             int.from_bytes(nonce[:_STARTED_BYTES], "big"),
@@ -53,10 +53,10 @@ class Incarnation:
 
 
 class Incarnations:
-    """Counts those of one process.
+    """Counts the incarnations of one process.
 
     Args:
-        clock: its wall time, so that a process is later than the one before it.
+        clock: its wall time makes a restarted process later than the one before.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""One route as one gateway sees it: its two hops, and what is on its way through."""
+"""One route as one gateway sees it: its two hops, and the frames that wait to be forwarded."""
 
 from __future__ import annotations
 
@@ -21,49 +21,50 @@ class Hop:
     """The connections with one neighbour.
 
     Attributes:
-        side: our own.
-        wanted: how many connections there are to be.
-        is_dialled: by us; the neighbour dials otherwise.
-        incarnation: that of `links`; None while there is none.
+        side: this gateway's side of the connections.
+        connections: how many connections the hop has when it is complete.
+        is_dialed: this gateway dials; otherwise the neighbour does.
+        incarnation: incarnation of `links`; None while there are none.
     """
 
     peer: str
     address: Address
     side: Side
-    wanted: int
-    is_dialled: bool
+    connections: int
+    is_dialed: bool
     incarnation: Incarnation | None = None
     links: list[Link] = field(default_factory=list)
 
     @property
-    def stands(self) -> bool:
-        return len(self.links) >= self.wanted
+    def is_complete(self) -> bool:
+        return len(self.links) >= self.connections
 
     @property
-    def where(self) -> str:
+    def label(self) -> str:
         return f"{self.peer} at {self.address[0]}:{self.address[1]}"
 
 
-class Lane:
-    """A route at one gateway, from its first connection to the last repair.
+class LocalRoute:
+    """A route at one gateway, from its first connection to its last repair.
 
-    It is built up from the sink: `above` (the hop to the upstream neighbour) is let in
-    once `below` stands, so at the source a lane that stands stands as a whole. When one
-    connection breaks all are ended; `generation` counts these endings.
+    A route is built from the sink: a gateway accepts its upstream neighbour only when its
+    downstream hop is complete. So a route that is complete at its source is complete
+    everywhere. When one connection breaks, all are closed; `generation` counts that.
 
     Attributes:
-        down: why it is down; empty while it stands, and before it first did.
-        is_ended: it is not to be built again: the fleet is ending, or has another topology.
-        trouble, is_logged: bound the log, and say whether it has the last trouble.
+        config: the route in the topology.
+        down: why the route is down; empty while it is up, or is built the first time.
+        is_ended: do not build it again: the fleet ends, or the topology has changed.
+        failures: failures in a row, for the pause before the next attempt.
+        log_throttle, is_logged: limit the log, and say whether the last failure is in it.
     """
 
-    def __init__(self, node: str, route: Route, addresses: Mapping[str, Address]) -> None:
-        self.route = route
-        self.place = route.nodes.index(node)
-        self.above = self._hop(self.place - 1, addresses) if self.place > 0 else None
-        self.below = (
-            self._hop(self.place, addresses) if self.place < len(route.connections) else None
-        )
+    def __init__(self, node: str, config: Route, addresses: Mapping[str, Address]) -> None:
+        self.config = config
+        self._index = config.nodes.index(node)
+        is_source, is_sink = self._index == 0, self._index == len(config.connections)
+        self.upstream_hop = None if is_source else self._hop(self._index - 1, addresses)
+        self.downstream_hop = None if is_sink else self._hop(self._index, addresses)
         self.waiting: deque[tuple[FrameHeader, memoryview, Link]] = deque()
         self.writable = asyncio.Event()
         self.dials: set[asyncio.Task[None]] = set()
@@ -71,84 +72,88 @@ class Lane:
         self.is_ended = False
         self.is_up = not self.hops
         self.generation = 0
-        self.setbacks = 0
-        #: When it last came up, or was begun; of the event loop's clock.
+        self.failures = 0
+        #: When it last came up, or was begun, on the event loop's clock.
         self.since_s = 0.0
-        self.trouble = LogThrottle()
+        self.log_throttle = LogThrottle()
         self.is_logged = False
         self.frames = 0
         self.frame_bytes = 0
-        self._turn = 0
+        self._next_link = 0
 
     def _hop(self, index: int, addresses: Mapping[str, Address]) -> Hop:
-        """The route's hop of that index, from the one of its two ends that we are."""
-        route = self.route
-        is_upstream = index == self.place
-        peer = route.nodes[index + 1 if is_upstream else index]
+        is_upstream = index == self._index
+        peer = self.config.nodes[index + 1 if is_upstream else index]
         return Hop(
             peer=peer,
             address=addresses[peer],
             side=Side.UPSTREAM if is_upstream else Side.DOWNSTREAM,
-            wanted=route.connections[index],
-            is_dialled=is_upstream != (index in route.dialed_by_downstream),
+            connections=self.config.connections[index],
+            is_dialed=is_upstream != (index in self.config.dialed_by_downstream),
         )
-
-    # -- what it is
 
     @property
     def number(self) -> int:
-        return self.route.number
+        return self.config.number
 
     @property
     def path(self) -> str:
-        return " -> ".join(self.route.nodes)
+        return " -> ".join(self.config.nodes)
 
     @property
     def hops(self) -> tuple[Hop, ...]:
         """Upstream first."""
-        return tuple(hop for hop in (self.above, self.below) if hop is not None)
+        return tuple(hop for hop in (self.upstream_hop, self.downstream_hop) if hop is not None)
+
+    @property
+    def is_source(self) -> bool:
+        return self.upstream_hop is None
+
+    @property
+    def is_sink(self) -> bool:
+        return self.downstream_hop is None
 
     @property
     def role(self) -> str:
-        if self.above is None:
+        if self.is_source:
             return "source"
-        return "sink" if self.is_at_sink else "relay"
+        return "sink" if self.is_sink else "relay"
 
     @property
-    def is_at_sink(self) -> bool:
-        return self.below is None
+    def upstream_links(self) -> list[Link]:
+        return self.upstream_hop.links if self.upstream_hop is not None else []
 
     @property
-    def upstream(self) -> list[Link]:
-        return self.above.links if self.above is not None else []
+    def downstream_links(self) -> list[Link]:
+        return self.downstream_hop.links if self.downstream_hop is not None else []
 
     @property
-    def downstream(self) -> list[Link]:
-        return self.below.links if self.below is not None else []
+    def links(self) -> list[Link]:
+        return [*self.upstream_links, *self.downstream_links]
 
-    def is_for(self, other: Lane) -> bool:
-        """The same route with its neighbours at the same addresses."""
-        mine, theirs = ([(hop.peer, hop.address) for hop in lane.hops] for lane in (self, other))
-        return self.route == other.route and mine == theirs
-
-    # -- how it stands
+    def is_same(self, other: LocalRoute) -> bool:
+        """Whether it is the same route with its neighbours at the same addresses."""
+        mine, theirs = ([(hop.peer, hop.address) for hop in route.hops] for route in (self, other))
+        return self.config == other.config and mine == theirs
 
     @property
-    def stands(self) -> bool:
-        return all(hop.stands for hop in self.hops)
+    def is_complete(self) -> bool:
+        return all(hop.is_complete for hop in self.hops)
 
     @property
     def is_connected(self) -> bool:
-        return not self.down and self.stands
+        return not self.down and self.is_complete
 
     @property
-    def takes_upstream(self) -> bool:
-        """Whether the upstream neighbour may be let in."""
-        return not self.is_ended and (self.below is None or self.below.stands)
+    def accepts_upstream(self) -> bool:
+        """Whether the upstream neighbour may connect."""
+        return not self.is_ended and (
+            self.downstream_hop is None or self.downstream_hop.is_complete
+        )
 
     def tear_down(self) -> list[Link]:
-        """Forget what is connected and on its way; the links, which are to be closed."""
-        links = [*self.upstream, *self.downstream]
+        """Drop all connections and waiting frames; returns the links, to be closed."""
+        links = self.links
         for hop in self.hops:
             hop.links.clear()
             hop.incarnation = None
@@ -161,30 +166,28 @@ class Lane:
         self.writable.set()
         return links
 
-    # -- what goes over it
-
     def ready_link(self) -> Link | None:
-        """A downstream connection that takes a frame now; they take turns."""
-        links = self.downstream
+        """A downstream connection that takes a frame now, round robin."""
+        links = self.downstream_links
         count = len(links)
         for step in range(count):
-            link = links[(self._turn + step) % count]
+            link = links[(self._next_link + step) % count]
             if link.is_ready:
-                self._turn = (self._turn + step + 1) % count
+                self._next_link = (self._next_link + step + 1) % count
                 return link
         return None
 
-    def count(self, size: int) -> None:
+    def count_frame(self, size_bytes: int) -> None:
         self.frames += 1
-        self.frame_bytes += size
+        self.frame_bytes += size_bytes
 
     def forward(self) -> None:
-        """Pass on what waits, and read on from those it came from."""
+        """Send waiting frames downstream, and read again from the links they came by."""
         while self.waiting:
             link = self.ready_link()
             if link is None:
                 return
             header, sealed, origin = self.waiting.popleft()
-            self.count(len(sealed))
+            self.count_frame(len(sealed))
             link.send_frame(header, sealed)
             origin.resume_reading()

@@ -1,8 +1,8 @@
-"""How a gateway's lanes are built, break, and are built again.
+"""Builds the routes of a gateway, closes them when a connection breaks, and rebuilds them.
 
-A lane breaks as a whole: one missing connection has lost frames nobody knows of, so all
-the others are closed, which tells the neighbours, and so the source. Then it is built
-again, by whoever dials, until it stands or the topology has no use for it any more.
+A route breaks as a whole. A broken connection has lost frames that nobody can name, so the
+gateway closes all connections of the route. That tells its neighbours, and finally the
+source. Then the dialers build the route again until the topology drops it.
 """
 
 from __future__ import annotations
@@ -10,312 +10,327 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from skyplane_gateway.clock import Clock
 from skyplane_gateway.config import Topology
+from skyplane_gateway.errors import GatewayLost, PathEnded
 from skyplane_gateway.pending_connections import PendingConnections
 from skyplane_gateway.protocol import Connection, Established, GoodbyeReason, Identity, Side
-from skyplane_gateway.transport.dialer import STABLE_S, Dialler, DialOwner
+from skyplane_gateway.transport.dialer import STABLE_S, Dial, Dialer
 from skyplane_gateway.transport.incarnation import Incarnation
-from skyplane_gateway.transport.link import Link, LinkOwner
+from skyplane_gateway.transport.link import Link, LinkTraffic
 from skyplane_gateway.transport.log_throttle import LogThrottle
-from skyplane_gateway.transport.route import Hop, Lane
+from skyplane_gateway.transport.route import Hop, LocalRoute
 
 log = logging.getLogger(__name__)
 
-#: A lane that does not stand by then counts as down; the dialling goes on. Long enough
-#: for a gateway that is still being told its topology.
-_STANDS_WITHIN_S: Final = 60.0
-
-OnDown = Callable[[int, str], None]
-OnUp = Callable[[int], None]
+#: A new route counts as down after this time; dialing continues. It gives all gateways
+#: time to receive the topology.
+_CONNECT_TIMEOUT_S: Final = 60.0
 
 
-class Lanes:
-    """The lanes of one gateway.
+class RouteOwner(Protocol):
+    """Learns which routes are up. All methods run on the event loop."""
+
+    def route_is_up(self, number: int) -> None:
+        """All connections of the route stand, for the first time or after a loss."""
+
+    def route_is_down(self, number: int, loss: GatewayLost) -> None:
+        """Called once for every loss of a route."""
+
+
+class RouteManager:
+    """The routes through one gateway; owner of all links.
 
     Args:
-        identity: who this gateway is, and what it proves in the hello.
-        owner: of all links; hands on to this what it is told of their coming and going.
-        on_down, on_up: see `Routes`.
+        identity: this gateway; proven in the handshake.
+        owner: learns which routes are up.
+        traffic: takes what arrives on links.
         write_timeout_s: of every link.
-        clock: its wall time tells incarnations apart; see `incarnation`.
+        clock: its wall time orders incarnations; see `incarnation`.
         rng: nonces, and jitter of the pauses.
-        strangers: most connections without proof of either kind, see `PendingConnections`; never
-            fewer than the topology has.
+        pending_limit: most connections without proof; never fewer than the topology has.
 
     Attributes:
-        by_number: route number -> lane.
+        by_number: the routes.
     """
 
     def __init__(
         self,
         identity: Identity,
-        owner: DialOwner,
+        owner: RouteOwner,
+        traffic: LinkTraffic,
         *,
-        on_down: OnDown,
-        on_up: OnUp | None,
         write_timeout_s: float,
         clock: Clock,
         rng: random.Random,
-        strangers: int,
+        pending_limit: int,
     ) -> None:
         self._node = identity.node
         self._identity = identity
         self._owner = owner
-        self._on_down = on_down
-        self._on_up = on_up
+        self._traffic = traffic
         self._write_timeout_s = write_timeout_s
         self._rng = rng
-        self._dialler = Dialler(identity, owner, self._make_link, clock, rng)
-        #: Links whose HELLO is not answered yet: their route is unknown here, or not ready.
-        self._held: list[Link] = []
-        #: (route, neighbour) -> the newest incarnation that it has dialled.
+        self._dialer = Dialer(identity, self._make_link, self._dial_failed, clock, rng)
+        #: Links whose HELLO waits for an answer: their route is unknown, or not ready.
+        self._unanswered: list[Link] = []
+        #: (route, neighbour) -> the newest incarnation that it has dialed.
         self._newest: dict[tuple[int, str], Incarnation] = {}
-        self._refusals = LogThrottle()
-        self._fewest_strangers = strangers
-        self._strangers: PendingConnections[Link] = PendingConnections(strangers)
-        self._crowds = LogThrottle()
+        self._refusal_log = LogThrottle()
+        self._pending_limit = pending_limit
+        self._pending: PendingConnections[Link] = PendingConnections(pending_limit)
+        self._pending_log = LogThrottle()
         self._local_host = ""
-        self.by_number: dict[int, Lane] = {}
+        self.by_number: dict[int, LocalRoute] = {}
 
-    def _make_link(self, connection: Connection, owner: LinkOwner) -> Link:
-        return Link(connection, owner, self._write_timeout_s)
+    def _make_link(self, connection: Connection) -> Link:
+        return Link(connection, self, self._traffic, self._write_timeout_s)
 
     # -- topology
 
     def apply(self, topology: Topology, local_host: str) -> None:
-        """See `Routes.apply`."""
+        """See `Router.apply`."""
         self._local_host = local_host
-        ours = {route.number: route for route in topology.routes if self._node in route.nodes}
+        ours = {config.number: config for config in topology.routes if self._node in config.nodes}
         for number in set(self.by_number) - set(ours):
-            self._end(number, "it is no route of the fleet any more")
-        for route in ours.values():
-            fresh = Lane(self._node, route, topology.data_addresses)
-            lane = self.by_number.get(route.number)
-            if lane is not None and lane.is_for(fresh):
-                if lane.down and not any(hop.links for hop in lane.hops):
-                    self._hurry(lane)
+            self._end(number, "the fleet does not have this route any more")
+        for config in ours.values():
+            fresh = LocalRoute(self._node, config, topology.data_addresses)
+            route = self.by_number.get(config.number)
+            if route is not None and route.is_same(fresh):
+                if route.down and not route.links:
+                    self._rebuild_now(route)
                 continue
-            if lane is not None:
-                self._end(route.number, "the fleet has changed")
-            self.by_number[route.number] = fresh
+            if route is not None:
+                self._end(config.number, "the fleet has changed")
+            self.by_number[config.number] = fresh
             fresh.since_s = asyncio.get_running_loop().time()
             self._build(fresh, 0.0)
-        hops = [hop for lane in self.by_number.values() for hop in lane.hops]
-        expected = sum(hop.wanted for hop in hops if not hop.is_dialled)
-        self._strangers.limit = max(self._fewest_strangers, expected)
+        hops = [hop for route in self.by_number.values() for hop in route.hops]
+        expected = sum(hop.connections for hop in hops if not hop.is_dialed)
+        self._pending.limit = max(self._pending_limit, expected)
 
     def _end(self, number: int, reason: str) -> None:
-        lane = self.by_number.pop(number)
-        if not lane.is_ended:
-            lane.is_ended = True
-            self._break(lane, reason)
+        route = self.by_number.pop(number)
+        if not route.is_ended:
+            route.is_ended = True
+            self._break(route, reason)
 
-    def _hurry(self, lane: Lane) -> None:
-        lane.is_ended = False
-        lane.setbacks = 0
-        lane.tear_down()
-        self._build(lane, 0.0)
+    def _rebuild_now(self, route: LocalRoute) -> None:
+        route.is_ended = False
+        route.failures = 0
+        route.tear_down()
+        self._build(route, 0.0)
 
-    def _build(self, lane: Lane, delay_s: float) -> None:
-        """Begin with the hop at the sink's side; the other follows when that one stands."""
-        hop = lane.below or lane.above
-        if hop is not None and hop.is_dialled:
-            self._dialler.begin(lane, hop, self._local_host, delay_s)
-        self._answer_held()
+    def _build(self, route: LocalRoute, delay_s: float) -> None:
+        """Start with the downstream hop; the upstream hop follows when that is complete."""
+        hop = route.downstream_hop or route.upstream_hop
+        if hop is not None and hop.is_dialed:
+            self._dialer.start(route, hop, self._local_host, delay_s)
+        self._answer_hellos()
 
     def close(self) -> tuple[Link, ...]:
-        """Close every connection politely and stop dialling; returns those that close now."""
+        """Close every connection with GOODBYE and stop dialing; returns the closing links."""
         text = f"{self._node} is ending"
-        links, self._held = self._held, []
-        for lane in self.by_number.values():
-            lane.is_ended = True
-            lane.down = lane.down or text
-            links += lane.tear_down()
+        links, self._unanswered = self._unanswered, []
+        for route in self.by_number.values():
+            route.is_ended = True
+            route.down = route.down or text
+            links += route.tear_down()
         for link in links:
             link.close(GoodbyeReason.DONE, text)
         return tuple(links)
 
-    # -- what becomes of links
+    # -- links
 
     def accept(self) -> Link:
-        """The protocol for a connection that a neighbour opened."""
+        """The protocol of a connection that a neighbour opened."""
         connection = Connection.accept(self._identity, nonce=self._rng.randbytes(16))
-        link = self._make_link(connection, self._owner)
-        self._send_away(self._strangers.came(link))
+        link = self._make_link(connection)
+        self._evict(self._pending.connected(link))
         return link
 
-    def _send_away(self, link: Link | None) -> None:
+    def _evict(self, link: Link | None) -> None:
         if link is None:
             return
-        more = self._crowds.ask(asyncio.get_running_loop().time())
-        if more is not None:
+        suffix = self._pending_log.suffix(asyncio.get_running_loop().time())
+        if suffix is not None:
             log.warning(
-                "%d connections have proven nothing: the oldest is closed%s",
-                len(self._strangers),
-                more,
+                "%d connections without proof: the oldest is closed%s", len(self._pending), suffix
             )
-        link.abort("others had to be let in, and it has proven nothing")
+        link.abort("closed to make room for others, without proof so far")
 
-    def greeted(self, link: Link) -> bool:
-        """Whether the link's HELLO is answered now."""
-        self._send_away(self._strangers.spoke(link))
+    def hello_received(self, link: Link) -> bool:
+        self._evict(self._pending.speaks(link))
         if self._may_answer(link):
             return True
-        # It waits, unanswered, until its route is ready or its dialer tries anew: a
-        # neighbour that is let in may rely on everything further down.
-        self._held.append(link)
+        # The link waits until its route is ready or its dialer gives up. An accepted
+        # neighbour may rely on everything further downstream.
+        self._unanswered.append(link)
         return False
 
     def _may_answer(self, link: Link) -> bool:
-        lane = self.by_number.get(link.hello.route)
-        if lane is None or lane.is_ended:
+        route = self.by_number.get(link.hello.route)
+        if route is None or route.is_ended:
             return False
-        return lane.takes_upstream or link.hello.side is Side.DOWNSTREAM
+        return route.accepts_upstream or link.hello.side is Side.DOWNSTREAM
 
-    def _answer_held(self) -> None:
-        held, self._held = self._held, []
-        for link in held:
+    def _answer_hellos(self) -> None:
+        unanswered, self._unanswered = self._unanswered, []
+        for link in unanswered:
             if self._may_answer(link):
-                link.answer()
+                link.answer_hello()
             else:
-                self._held.append(link)
+                self._unanswered.append(link)
 
-    def established(self, link: Link, event: Established) -> None:
-        """A neighbour that dialled has proven itself."""
-        self._strangers.left(link)
-        lane = self.by_number.get(event.route)
-        hop = self._hop_of(lane, event) if lane is not None else None
-        if lane is None or hop is None:
+    def link_established(self, link: Link, event: Established) -> None:
+        self._pending.remove(link)
+        dial = self._dialer.pending.pop(link, None)
+        if dial is not None:
+            self._dialed(link, dial)
+        else:
+            self._accepted(link, event)
+
+    def _dialed(self, link: Link, dial: Dial) -> None:
+        if dial.hop.incarnation == dial.incarnation:
+            self._join(dial.route, dial.hop, link)
+        else:
+            link.close(GoodbyeReason.ROUTE_LOST, "it was dialed for connections that are gone")
+
+    def _accepted(self, link: Link, event: Established) -> None:
+        route = self.by_number.get(event.route)
+        hop = self._hop_of(route, event) if route is not None else None
+        if route is None or hop is None:
             link.close(GoodbyeReason.UNKNOWN_ROUTE, f"{self._node} does not expect this route")
             return
         incarnation = Incarnation.of(link.hello.nonce)
-        if self._is_stale(lane, hop, incarnation):
+        if self._is_stale(route, hop, incarnation):
             link.close(GoodbyeReason.ROUTE_LOST, "it belongs to connections that are gone")
             return
-        self._newest[lane.number, hop.peer] = incarnation
+        self._newest[route.number, hop.peer] = incarnation
         if hop.incarnation is not None and hop.incarnation != incarnation:
-            self._break(lane, f"{hop.peer} builds its connections anew")
-        if lane.is_ended or (hop is lane.above and not lane.takes_upstream) or hop.stands:
+            self._break(route, f"{hop.peer} builds its connections anew")
+        is_early = hop is route.upstream_hop and not route.accepts_upstream
+        if route.is_ended or is_early or hop.is_complete:
             link.close(GoodbyeReason.ROUTE_LOST, f"{self._node} is not ready for this route")
             return
         hop.incarnation = incarnation
-        self._join(lane, hop, link)
-
-    def dialled(self, link: Link, lane: Lane, hop: Hop, incarnation: Incarnation) -> None:
-        """A connection that we dialled is established."""
-        if hop.incarnation == incarnation:
-            self._join(lane, hop, link)
-        else:
-            link.close(GoodbyeReason.ROUTE_LOST, "it was dialled for connections that are gone")
-
-    def dial_failed(self, lane: Lane, hop: Hop, reason: str) -> None:
-        now_s = asyncio.get_running_loop().time()
-        text = f"cannot connect to {hop.where}: {reason}"
-        if lane.down:
-            more = lane.trouble.ask(now_s)
-            if more is not None:
-                log.warning("the path %s is still down: %s%s", lane.path, text, more)
-        elif now_s - lane.since_s >= _STANDS_WITHIN_S:
-            self._mark_down(lane, text, logging.WARNING)
-
-    def lost(self, link: Link, reason: str) -> None:
-        """A link is gone; with it, if it was part of one, its lane."""
-        self._strangers.left(link)
-        if link in self._held:
-            self._held.remove(link)
-        if link.was_refused:
-            more = self._refusals.ask(asyncio.get_running_loop().time())
-            if more is not None:
-                log.warning("connection refused: %s%s", reason, more)
-        event = link.established
-        lane = self.by_number.get(event.route) if event is not None else None
-        if event is None or lane is None or link not in (*lane.upstream, *lane.downstream):
-            return
-        if link.was_left_in_order:
-            self._break(
-                lane, f"{event.peer_node} closed the connection: {reason}", GoodbyeReason.DONE
-            )
-        else:
-            self._break(lane, f"the connection to {event.peer_node} broke: {reason}")
-
-    # -- how lanes come and go
+        self._join(route, hop, link)
 
     @staticmethod
-    def _hop_of(lane: Lane, event: Established) -> Hop | None:
+    def _hop_of(route: LocalRoute, event: Established) -> Hop | None:
         """The hop that this neighbour has to dial, if there is one."""
-        hop = lane.above if event.peer_is_upstream else lane.below
-        if hop is None or hop.is_dialled or hop.peer != event.peer_node:
+        hop = route.upstream_hop if event.peer_is_upstream else route.downstream_hop
+        if hop is None or hop.is_dialed or hop.peer != event.peer_node:
             return None
         return hop
 
-    def _is_stale(self, lane: Lane, hop: Hop, incarnation: Incarnation) -> bool:
-        """Whether a connection is of connections that were given up.
+    def _is_stale(self, route: LocalRoute, hop: Hop, incarnation: Incarnation) -> bool:
+        """Whether a connection belongs to an older incarnation.
 
-        Of two processes of one name the later one counts while it is connected: a gateway
-        that was replaced and wakes up must not push its successor out. Where neither is,
-        the other one is let in, since a machine's clock may have been set back.
+        While a process is connected, an older process of the same name cannot replace it: a
+        gateway that was replaced may wake up. While none is connected, either is accepted,
+        because a machine's clock may have been set back.
         """
         if hop.incarnation is not None:
             return incarnation < hop.incarnation
-        newest = self._newest.get((lane.number, hop.peer))
+        newest = self._newest.get((route.number, hop.peer))
         if newest is None or newest.started != incarnation.started:
             return False
         return incarnation <= newest
 
-    def _join(self, lane: Lane, hop: Hop, link: Link) -> None:
+    def _join(self, route: LocalRoute, hop: Hop, link: Link) -> None:
         hop.links.append(link)
-        lane.writable.set()
-        if hop is lane.below and hop.stands:
-            if lane.above is not None and lane.above.is_dialled and not lane.above.links:
-                self._dialler.begin(lane, lane.above, self._local_host, 0.0)
-            self._answer_held()
-        lane.forward()
-        if lane.stands and not lane.is_up:
-            self._come_up(lane)
+        route.writable.set()
+        if hop is route.downstream_hop and hop.is_complete:
+            above = route.upstream_hop
+            if above is not None and above.is_dialed and not above.links:
+                self._dialer.start(route, above, self._local_host, 0.0)
+            self._answer_hellos()
+        route.forward()
+        if route.is_complete and not route.is_up:
+            self._mark_up(route)
 
-    def _come_up(self, lane: Lane) -> None:
-        lane.is_up = True
-        lane.since_s = asyncio.get_running_loop().time()
-        was_down, lane.down = lane.down, ""
-        if was_down and lane.is_logged:
-            log.info("%s: the path %s stands again", self._node, lane.path)
-        if self._on_up is not None:
-            self._on_up(lane.number)
+    def link_lost(self, link: Link, reason: str) -> None:
+        """Break the route of a link that was part of one."""
+        self._pending.remove(link)
+        if link in self._unanswered:
+            self._unanswered.remove(link)
+        if link.peer_broke_protocol:
+            suffix = self._refusal_log.suffix(asyncio.get_running_loop().time())
+            if suffix is not None:
+                log.warning("connection refused: %s%s", reason, suffix)
+        event = link.established
+        route = self.by_number.get(event.route) if event is not None else None
+        if event is None or route is None or link not in route.links:
+            return
+        if link.peer_is_done:
+            text = f"{event.peer_node} closed the connection: {reason}"
+            self._break(route, text, GoodbyeReason.DONE)
+        else:
+            self._break(route, f"the connection to {event.peer_node} broke: {reason}")
+
+    def _dial_failed(self, route: LocalRoute, hop: Hop, reason: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        text = f"cannot connect to {hop.label}: {reason}"
+        if route.down:
+            suffix = route.log_throttle.suffix(now_s)
+            if suffix is not None:
+                log.warning("the path %s is still down: %s%s", route.path, text, suffix)
+        elif now_s - route.since_s >= _CONNECT_TIMEOUT_S:
+            self._mark_down(route, text, logging.WARNING)
+
+    # -- routes go up and down
 
     def _break(
-        self, lane: Lane, reason: str, goodbye: GoodbyeReason = GoodbyeReason.ROUTE_LOST
+        self, route: LocalRoute, reason: str, goodbye: GoodbyeReason = GoodbyeReason.ROUTE_LOST
     ) -> None:
-        """End all connections of a lane, and begin to build it again.
+        """Close all connections of a route, and start to build it again.
 
-        With `goodbye` DONE it is the fleet that is ending, which is nobody's trouble, and
-        nothing is built again.
+        With `goodbye` DONE the fleet is ending: that is no failure, and nothing is rebuilt.
         """
-        if lane.is_up and asyncio.get_running_loop().time() - lane.since_s >= STABLE_S:
-            lane.setbacks = 0
-        is_trouble = goodbye is not GoodbyeReason.DONE
-        lane.is_ended = lane.is_ended or not is_trouble
-        links = lane.tear_down()
-        text = f"{self._node} lost its part of the path {lane.path}: {reason}"
-        for link in links:
-            if is_trouble:
+        if route.is_up and asyncio.get_running_loop().time() - route.since_s >= STABLE_S:
+            route.failures = 0
+        is_failure = goodbye is not GoodbyeReason.DONE
+        route.is_ended = route.is_ended or not is_failure
+        text = f"{self._node} lost its part of the path {route.path}: {reason}"
+        for link in route.tear_down():
+            if is_failure:
                 link.drop(goodbye, text)
             else:
                 link.close(goodbye, text)
-        self._mark_down(lane, text, logging.WARNING if is_trouble else logging.INFO)
-        if not lane.is_ended:
-            self._build(lane, self._dialler.pause_s(lane.setbacks))
-            lane.setbacks += 1
+        self._mark_down(route, text, logging.WARNING if is_failure else logging.INFO)
+        if not route.is_ended:
+            self._build(route, self._dialer.pause_s(route.failures))
+            route.failures += 1
 
-    def _mark_down(self, lane: Lane, text: str, level: int) -> None:
-        was_down, lane.down = lane.down, text
-        more = lane.trouble.ask(asyncio.get_running_loop().time())
-        lane.is_logged = more is not None
-        if more is not None:
-            log.log(level, "%s%s", text, more)
-        lane.writable.set()
+    def _mark_up(self, route: LocalRoute) -> None:
+        route.is_up = True
+        route.since_s = asyncio.get_running_loop().time()
+        was_down, route.down = route.down, ""
+        if was_down and route.is_logged:
+            log.info("%s: the path %s is up again", self._node, route.path)
+        self._owner.route_is_up(route.number)
+
+    def _mark_down(self, route: LocalRoute, text: str, level: int) -> None:
+        was_down, route.down = route.down, text
+        suffix = route.log_throttle.suffix(asyncio.get_running_loop().time())
+        route.is_logged = suffix is not None
+        if suffix is not None:
+            log.log(level, "%s%s", text, suffix)
+        route.writable.set()
         if not was_down:
-            self._on_down(lane.number, text)
+            # A route that the topology dropped was not ended by a neighbour.
+            loss = self.loss(route.number) if route.number in self.by_number else None
+            self._owner.route_is_down(route.number, loss or GatewayLost(text))
+
+    def loss(self, number: int) -> GatewayLost | None:
+        """Why a route is down; None while it is up, or is built the first time."""
+        route = self.by_number.get(number)
+        if route is None:
+            return GatewayLost(f"{self._node} knows no route {number}")
+        if not route.down:
+            return None
+        return PathEnded(route.down) if route.is_ended else GatewayLost(route.down)

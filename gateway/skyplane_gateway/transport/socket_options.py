@@ -1,8 +1,8 @@
 """Options of a data connection's socket.
 
-A neighbour that vanishes without a word (its machine, or one direction of the network)
-is noticed by the kernel alone where nothing is being sent, and else after 15 minutes;
-the two options below bring that down to about the write timeout.
+Without them the kernel takes 15 minutes to notice a neighbour that vanished (its machine,
+or one direction of the network), and never notices it while nothing is sent. With them it
+takes about the write timeout.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import socket
 from typing import Final
 
-#: Silence after which the kernel asks whether the peer is still there, and how often.
+#: Silence before the first keepalive probe, and the interval between probes.
 _KEEPALIVE_AFTER_S: Final = 20
 _KEEPALIVE_EVERY_S: Final = 10
 _KEEPALIVE_TRIES: Final = 4
 
 
-def tune(handle: socket.socket, write_timeout_s: float) -> None:
-    """Set what a data connection needs.
+def set_options(handle: socket.socket, write_timeout_s: float) -> None:
+    """Set the options of a data connection.
 
     Args:
         write_timeout_s: longest time that sent bytes may go unacknowledged (RFC 5482).
@@ -25,7 +25,7 @@ def tune(handle: socket.socket, write_timeout_s: float) -> None:
     tcp = socket.IPPROTO_TCP
     handle.setsockopt(tcp, socket.TCP_NODELAY, 1)
     handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Not every system has them: the write timeout of the link itself holds everywhere.
+    # Not every system has these options; the link's own write timeout works everywhere.
     for name, value in (
         ("TCP_KEEPIDLE", _KEEPALIVE_AFTER_S),
         ("TCP_KEEPINTVL", _KEEPALIVE_EVERY_S),

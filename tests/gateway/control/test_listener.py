@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.gateway.transport.lab import on_loop
 
 from skyplane_gateway.config import GatewayConfig
-from skyplane_gateway.control import listener
+from skyplane_gateway.control import listener as listener_module
 from skyplane_gateway.control.listener import Listener
 from skyplane_gateway.control.tls import server_context
 from skyplane_orchestration.security.authority import Authority, FleetSecret
@@ -75,83 +76,71 @@ async def ended(reader: asyncio.StreamReader) -> bool:
 
 
 @pytest.mark.parametrize("say", [b"", b"\x16"])
-def test_a_crowd_is_bounded_and_a_caller_of_the_fleet_is_let_in(
+@on_loop
+async def test_a_crowd_is_bounded_and_a_caller_of_the_fleet_is_let_in(
     say: bytes, context: ssl.SSLContext
 ) -> None:
-    async def scenario() -> None:
-        async with open_door(context) as listener:
-            crowd = [await call(listener, say) for _ in range(5 * LIMIT)]
-            for reader, _ in crowd[: -LIMIT - 1]:
-                assert await ended(reader)
-            assert len(listener._strangers) <= 2 * LIMIT
-            assert await is_welcome(listener)
-            for _, writer in crowd:
-                writer.close()
-
-    asyncio.run(scenario())
+    async with open_door(context) as listener:
+        crowd = [await call(listener, say) for _ in range(5 * LIMIT)]
+        for reader, _ in crowd[: -LIMIT - 1]:
+            assert await ended(reader)
+        assert len(listener._pending) <= 2 * LIMIT
+        assert await is_welcome(listener)
+        for _, writer in crowd:
+            writer.close()
 
 
-def test_a_silent_caller_has_no_tls_yet(
+@on_loop
+async def test_a_silent_caller_has_no_tls_yet(
     context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is what would cost 300 KiB."""
+    async with open_door(context) as listener:
+        begun: list[object] = []
 
-    async def scenario() -> None:
-        async with open_door(context) as listener:
-            begun: list[object] = []
+        async def count(*_: object, **__: object) -> None:
+            begun.append(None)
 
-            async def count(*_: object, **__: object) -> None:
-                begun.append(None)
-
-            loop = asyncio.get_running_loop()
-            monkeypatch.setattr(loop, "connect_accepted_socket", count)
-            _, silent = await call(listener)
-            _, speaking = await call(listener, b"\x16")
-            while not begun:  # noqa: ASYNC110 - nobody tells us
-                await asyncio.sleep(0.001)
-            assert len(begun) == 1
-            assert len(listener._strangers) == 1
-            silent.close()
-            speaking.close()
-
-    asyncio.run(scenario())
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "connect_accepted_socket", count)
+        _, silent = await call(listener)
+        _, speaking = await call(listener, b"\x16")
+        while not begun:  # noqa: ASYNC110 - nobody tells us
+            await asyncio.sleep(0.001)
+        assert len(begun) == 1
+        assert len(listener._pending) == 1
+        silent.close()
+        speaking.close()
 
 
 @pytest.mark.parametrize("say", [b"", b"\x16", b"GET / HTTP/1.1\r\n\r\n"])
-def test_who_does_not_prove_itself_in_time_is_sent_away(
+@on_loop
+async def test_who_does_not_prove_itself_in_time_is_sent_away(
     say: bytes, context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "PROVEN_WITHIN_S", 0.05)
-
-    async def scenario() -> None:
-        async with open_door(context) as listener:
-            reader, writer = await call(listener, say)
-            # A refusal of TLS may come before the end.
-            await asyncio.wait_for(reader.read(), 60)
-            writer.close()
-            while listener._callers:  # noqa: ASYNC110 - nobody tells us
-                await asyncio.sleep(0.001)
-            assert len(listener._strangers) == 0
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(listener_module, "HANDSHAKE_TIMEOUT_S", 0.05)
+    async with open_door(context) as listener:
+        reader, writer = await call(listener, say)
+        # A refusal of TLS may come before the end.
+        await asyncio.wait_for(reader.read(), 60)
+        writer.close()
+        while listener._handshakes:  # noqa: ASYNC110 - nobody tells us
+            await asyncio.sleep(0.001)
+        assert len(listener._pending) == 0
 
 
-def test_a_closed_door_lets_nobody_in_and_nobody_out(context: ssl.SSLContext) -> None:
-    async def scenario() -> None:
-        async with open_door(context) as listener:
-            inside = await asyncio.open_connection(
-                HOST, listener.port, ssl=AUTHORITY.client_context()
-            )
-            assert await inside[0].readexactly(7) == b"welcome"
-            waiting = await call(listener)
-            await asyncio.sleep(0)
-            await listener.close()
-            assert await ended(waiting[0])
-            with pytest.raises(OSError):
-                await call(listener)
-            inside[1].write(b"still here")
-            await inside[1].drain()
-            inside[1].close()
-            waiting[1].close()
-
-    asyncio.run(scenario())
+@on_loop
+async def test_a_closed_door_lets_nobody_in_and_nobody_out(context: ssl.SSLContext) -> None:
+    async with open_door(context) as listener:
+        inside = await asyncio.open_connection(HOST, listener.port, ssl=AUTHORITY.client_context())
+        assert await inside[0].readexactly(7) == b"welcome"
+        waiting = await call(listener)
+        await asyncio.sleep(0)
+        await listener.close()
+        assert await ended(waiting[0])
+        with pytest.raises(OSError):
+            await call(listener)
+        inside[1].write(b"still here")
+        await inside[1].drain()
+        inside[1].close()
+        waiting[1].close()

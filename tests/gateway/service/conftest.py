@@ -93,7 +93,7 @@ class InProcessFleet:
         topology = self.topology()
         for node in self.nodes:
             await asyncio.to_thread(self.client(node).put_topology, topology)
-        await self.until(lambda: all(g.service.routes.is_connected for g in self.gateways.values()))
+        await self.until(lambda: all(g.service.router.is_connected for g in self.gateways.values()))
 
     def topology(self) -> Topology:
         return Topology(

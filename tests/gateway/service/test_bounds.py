@@ -51,7 +51,7 @@ def test_a_chunk_beyond_the_sinks_memory_is_refused_and_counted_out(
         transfer = bytes.fromhex("cd" * 16)
         async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
             await fleet.attach(transfer.hex(), source, destination)
-            sender, sink = fleet.service("a").routes, fleet.service("b").sink
+            sender, sink = fleet.service("a").router, fleet.service("b").sink
             fleet_id = wire_fleet_id(fleet.key)
             for number in range(12):
                 chunk = ChunkId(fleet_id, transfer, 1, 0, 1, number)
@@ -75,10 +75,10 @@ def test_a_relay_passes_a_frame_on_before_the_chunk_is_whole(fleet_of: Any, kit:
             chunk = ChunkId(wire_fleet_id(fleet.key), transfer, 1, 0, 1, 1)
             framer = ChunkFramer(chunk, ChunkManifest(8 * MIB, PartEntry("k", "u", 1, 0)))
             first = next(iter(framer.feed(bytes(2 * MIB))))
-            await fleet.service("a").routes.send_frame(first)
+            await fleet.service("a").router.send_frame(first)
             sink = fleet.service("b").sink
             await fleet.until(lambda: sink.held_bytes > 0)
-            (statistics,) = fleet.service("r").routes.statistics()
+            (statistics,) = fleet.service("r").router.statistics()
             assert statistics["frames"] == 1
             assert statistics["waiting_frames"] == 0
 
@@ -91,9 +91,9 @@ def test_a_relay_stops_reading_while_the_next_hop_takes_nothing(
     async def scenario() -> None:
         transfer = bytes.fromhex("0f" * 16)
         async with fleet_of(kit.route(0, "a", "r", "b", connections=1), assembly_mib=64) as fleet:
-            relay, sender = fleet.service("r").routes, fleet.service("a").routes
-            (lane,) = relay._lanes.values()
-            (downstream,) = lane.downstream
+            relay, sender = fleet.service("r").router, fleet.service("a").router
+            (route,) = relay._routes.values()
+            (downstream,) = route.downstream_links
             downstream.is_ready = False  # As if its peer had stopped reading.
             chunk = ChunkId(wire_fleet_id(fleet.key), transfer, 1, 0, 1, 1)
             framer = ChunkFramer(chunk, ChunkManifest(64 * MIB, PartEntry("k", "u", 1, 0)))
@@ -103,11 +103,11 @@ def test_a_relay_stops_reading_while_the_next_hop_takes_nothing(
                     await sender.send_frame(frame)
 
             sending = asyncio.create_task(send())
-            await fleet.until(lambda: not next(iter(sender._lanes.values())).ready_link())
+            await fleet.until(lambda: not next(iter(sender._routes.values())).ready_link())
             for _ in range(200):
                 await asyncio.sleep(0)
             assert not sending.done()
-            assert len(lane.waiting) == 1
+            assert len(route.waiting) == 1
             downstream.is_ready = True
             relay.link_writable(downstream)
             await sending

@@ -58,11 +58,11 @@ async def vanish(fleet: Any, node: str) -> None:
     gateway = fleet.gateways[node]
     gateway._keeper.cancel()
     gateway._data.close()
-    gateway.service.routes._on_down = lambda number, reason: None
-    for lane in gateway.service.routes._lanes.values():
-        for link in (*lane.upstream, *lane.downstream):
+    gateway.service.route_is_down = lambda number, loss: None
+    for route in gateway.service.router._routes.values():
+        for link in route.links:
             link._transport.abort()
-    gateway.service.routes.close()
+    gateway.service.router.close()
     await gateway._runner.cleanup()
 
 
@@ -186,8 +186,8 @@ def test_a_connection_lost_in_mid_transfer_is_made_again(
             await fleet.attach(transfer, source, destination)
             await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
             await fleet.until(lambda: held.waiting > 0)
-            for lane in fleet.service("r").routes._lanes.values():
-                for link in (*lane.upstream, *lane.downstream):
+            for route in fleet.service("r").router._routes.values():
+                for link in route.links:
                     link._transport.abort()
             held.open()
             status = await fleet.ended(transfer)
@@ -242,7 +242,7 @@ def test_a_submit_is_taken_while_one_path_is_up(fleet_of: Any, kit: Any) -> None
             await fleet.attach(transfer, source, destination)
             for lost in ("r", "b"):
                 await vanish(fleet, lost)
-            await fleet.until(lambda: bool(fleet.service("a").routes.reason_down(0)))
+            await fleet.until(lambda: fleet.service("a").router.loss(0))
             await fleet.submit(transfer, kit.copy_spec(source, destination))
             status = await fleet.ended(transfer)
             assert status["error"] is None
@@ -468,8 +468,8 @@ def test_a_fleet_that_ends_in_good_order_warns_of_nothing(
     async def scenario() -> None:
         async with fleet_of(kit.route(0, "a", "r", "b")) as fleet:
             await fleet.gateways["a"].close()
-            await fleet.until(lambda: bool(fleet.service("b").routes.reason_down(0)))
-            assert "a is ending" in fleet.service("b").routes.reason_down(0)
+            await fleet.until(lambda: fleet.service("b").router.loss(0))
+            assert "a is ending" in str(fleet.service("b").router.loss(0))
 
     asyncio.run(scenario())
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
@@ -480,10 +480,10 @@ def test_a_gateway_that_is_lost_is_warned_of(
 ) -> None:
     async def scenario() -> None:
         async with fleet_of(kit.route(0, "a", "r", "b")) as fleet:
-            (lane,) = fleet.service("r").routes._lanes.values()
-            for link in lane.upstream:
+            (route,) = fleet.service("r").router._routes.values()
+            for link in route.upstream_links:
                 link._transport.abort()
-            await fleet.until(lambda: bool(fleet.service("b").routes.reason_down(0)))
+            await fleet.until(lambda: fleet.service("b").router.loss(0))
 
     asyncio.run(scenario())
     warned = [record.message for record in caplog.records if record.levelname == "WARNING"]

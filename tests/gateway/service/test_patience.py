@@ -266,8 +266,8 @@ def test_the_deadlines_of_the_configuration_hold(fleet_of: Any, kit: Any) -> Non
         kit.fill(source, {"a": b"1"})
         settings = {"ack_deadline_s": 30.0, "stall_deadline_s": 77.0, "write_timeout_s": 7.0}
         async with fleet_of(kit.route(0, "a", "b"), **settings) as fleet:
-            (lane,) = fleet.service("a").routes._lanes.values()
-            assert {link._write_timeout_s for link in lane.downstream} == {7.0}
+            (route,) = fleet.service("a").router._routes.values()
+            assert {link._write_timeout_s for link in route.downstream_links} == {7.0}
             await submitted(fleet, kit, source, destination)
             lead = fleet.service("a").leads.transfer(KEY)
             assert lead._courier._stall_deadline_s == lead._sinks._stall_deadline_s == 77.0

@@ -116,7 +116,7 @@ def test_a_hello_without_the_fleets_key_is_refused(fleet_of: Any, kit: Any) -> N
             port = fleet.gateways["b"].data_port
             rest = await asyncio.to_thread(knock, port, os.urandom(32), fleet.key)
             assert b"hello refused" in rest
-            assert fleet.service("b").routes.is_connected
+            assert fleet.service("b").router.is_connected
 
     asyncio.run(scenario())
 

@@ -86,7 +86,7 @@ def test_a_relay_carries_what_its_route_carries(fleet_of: Any, kit: Any) -> None
         kit.fill(source, {f"o{i}": bytes(MIB) for i in range(4)})
         async with fleet_of(kit.route(0, "a", "r", "b"), **SMALL) as fleet:
             await fleet.run(kit.copy_spec(source, destination, chunk_bytes=CHUNK))
-            (statistics,) = fleet.service("r").routes.statistics()
+            (statistics,) = fleet.service("r").router.statistics()
             assert statistics["role"] == "relay"
             assert statistics["frame_bytes"] > 4 * MIB
 

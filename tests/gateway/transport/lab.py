@@ -1,16 +1,18 @@
-"""Gateways that have links and nothing else, over real sockets: for the tests of links."""
+"""Gateways that have a router and nothing else, over real sockets."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import itertools
 import selectors
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ParamSpec
 
 from skyplane_gateway.config import Route, Topology
+from skyplane_gateway.errors import GatewayLost
 from skyplane_gateway.protocol import (
     ChunkFramer,
     ChunkId,
@@ -28,7 +30,8 @@ from skyplane_gateway.protocol import (
     seal_receipt,
 )
 from skyplane_gateway.transport.link import Link
-from skyplane_gateway.transport.router import Routes
+from skyplane_gateway.transport.route import LocalRoute
+from skyplane_gateway.transport.router import Router
 
 FLEET, TRANSFER = bytes(8), bytes(16)
 HOST = "127.0.0.1"
@@ -79,6 +82,29 @@ def run_jumping(scenario: Coroutine[Any, Any, None]) -> None:
         runner.run(scenario)
 
 
+P = ParamSpec("P")
+
+
+def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an async test with `asyncio.run`."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+def on_jumping_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an async test on a `JumpingLoop`."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_jumping(test(*args, **kwargs))
+
+    return run
+
+
 async def until(condition: Callable[[], object]) -> None:
     """Let the event loop run until it holds; a hang ends with pytest's own guard."""
     is_jumping = isinstance(asyncio.get_running_loop(), JumpingLoop)
@@ -87,7 +113,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 class Gateway:
-    """One end of links: its routes, a listener, and what it was told."""
+    """A router with its listener; owner of the router, records what it receives."""
 
     def __init__(self, node: str, secret: str = "ours", **settings: Any) -> None:
         self.node = node
@@ -97,22 +123,21 @@ class Gateway:
         self.up: list[int] = []
         #: "up" and "down", in the order in which they were told.
         self.news: list[str] = []
-        self.routes = Routes(
-            node,
-            Identity(FLEET, node, {peer: hello_key(node, peer, secret) for peer in _NAMES}),
-            lambda header, _: self.frames.append(header),
-            lambda header, _: self.receipts.append(header),
-            self._went_down,
-            on_up=self._came_up,
-            **settings,
-        )
+        keys = {peer: hello_key(node, peer, secret) for peer in _NAMES}
+        self.router = Router(Identity(FLEET, node, keys), self, **settings)
         self.server: asyncio.Server | None = None
 
-    def _went_down(self, number: int, reason: str) -> None:
-        self.down.append((number, reason))
+    def on_frame(self, header: FrameHeader, sealed: memoryview) -> None:
+        self.frames.append(header)
+
+    def on_receipt(self, header: ReceiptHeader, sealed: memoryview) -> None:
+        self.receipts.append(header)
+
+    def route_is_down(self, number: int, loss: GatewayLost) -> None:
+        self.down.append((number, loss.message))
         self.news.append("down")
 
-    def _came_up(self, number: int) -> None:
+    def route_is_up(self, number: int) -> None:
         self.up.append(number)
         self.news.append("up")
 
@@ -122,12 +147,20 @@ class Gateway:
         port: int = self.server.sockets[0].getsockname()[1]
         return HOST, port
 
+    @property
+    def unanswered(self) -> list[Link]:
+        """Links whose HELLO waits for an answer."""
+        return self.router._manager._unanswered
+
+    def route(self, number: int = 0) -> LocalRoute:
+        return self.router._routes[number]
+
     async def listen(self, port: int = 0) -> None:
         loop = asyncio.get_running_loop()
-        self.server = await loop.create_server(self.routes.accept, HOST, port)
+        self.server = await loop.create_server(self.router.accept, HOST, port)
 
     def end(self) -> None:
-        self.routes.close()
+        self.router.close()
         if self.server is not None:
             self.server.close()
 
@@ -135,15 +168,25 @@ class Gateway:
         """As the kernel ends a process: every connection breaks, without a word."""
         assert self.server is not None
         self.server.close()
-        held = self.routes._builder._held
-        for lane in self.routes._lanes.values():
-            lane.is_ended = True
-            held += lane.tear_down()
-        for link in (*held,):
+        links = [*self.unanswered]
+        for route in self.router._routes.values():
+            route.is_ended = True
+            links += route.tear_down()
+        for link in links:
             link.abort("killed")
 
 
 Fleet = dict[str, Gateway]
+
+
+@asynccontextmanager
+async def connected_fleet(*routes: Route, **settings: Any) -> AsyncIterator[Fleet]:
+    """All gateways of the routes, connected."""
+    nodes = dict.fromkeys(node for route in routes for node in route.nodes)
+    async with fleet_of(*nodes, **settings) as fleet:
+        apply(fleet, topology(fleet, *routes))
+        await connected(fleet)
+        yield fleet
 
 
 @asynccontextmanager
@@ -166,7 +209,7 @@ def topology(fleet: Fleet, *routes: Route) -> Topology:
 
 def apply(fleet: Fleet, wanted: Topology, *nodes: str) -> None:
     for node in nodes or fleet:
-        fleet[node].routes.apply(wanted, HOST)
+        fleet[node].router.apply(wanted, HOST)
 
 
 async def revive(fleet: Fleet, node: str, wanted: Topology) -> None:
@@ -179,12 +222,11 @@ async def revive(fleet: Fleet, node: str, wanted: Topology) -> None:
 
 def cut(gateway: Gateway, route: int = 0, index: int = 0) -> None:
     """Break one connection of a route there, as the network does."""
-    lane = gateway.routes._lanes[route]
-    (*lane.upstream, *lane.downstream)[index].abort("cut by the test")
+    gateway.route(route).links[index].abort("cut by the test")
 
 
 async def connected(fleet: Fleet) -> None:
-    await until(lambda: all(gateway.routes.is_connected for gateway in fleet.values()))
+    await until(lambda: all(gateway.router.is_connected for gateway in fleet.values()))
 
 
 _numbers = itertools.count(1)
@@ -204,9 +246,9 @@ def receipt_for(header: FrameHeader) -> RawReceipt:
 
 async def there_and_back(source: Gateway, sink: Gateway, route: int = 0) -> None:
     before, answered = len(sink.frames), len(source.receipts)
-    await source.routes.send_frame(frame(route))
+    await source.router.send_frame(frame(route))
     await until(lambda: len(sink.frames) > before)
-    sink.routes.send_receipt(receipt_for(sink.frames[-1]))
+    sink.router.send_receipt(receipt_for(sink.frames[-1]))
     await until(lambda: len(source.receipts) > answered)
 
 
@@ -226,20 +268,21 @@ async def dial(
     ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     class Owner:
-        def link_greeted(self, _: Link) -> bool:
+        def hello_received(self, _: Link) -> bool:
             return True
 
         def link_established(self, *_: Any) -> None: ...
 
-        def link_frame(self, *_: Any) -> None: ...
+        def frame_received(self, *_: Any) -> None: ...
 
-        def link_receipt(self, *_: Any) -> None: ...
+        def receipt_received(self, *_: Any) -> None: ...
 
         def link_writable(self, *_: Any) -> None: ...
 
         def link_lost(self, _: Link, reason: str) -> None:
             ended.set_result(reason)
 
+    owner = Owner()
     connection = Connection.dial(
         Identity(FLEET, node, {target.node: key or hello_key(node, target.node)}),
         route=route,
@@ -248,5 +291,5 @@ async def dial(
         expected_peer=target.node,
     )
     loop = asyncio.get_running_loop()
-    await loop.create_connection(lambda: Link(connection, Owner()), *target.address)
+    await loop.create_connection(lambda: Link(connection, owner, owner), *target.address)
     return await ended
