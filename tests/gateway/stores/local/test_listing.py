@@ -11,6 +11,7 @@ import pytest
 
 from skyplane_gateway.stores import ObjectStore, StoreSpec
 from skyplane_gateway.stores.local import listing
+from skyplane_gateway.stores.local.paths import info_of
 from skyplane_gateway.stores.registry import open_without_retries
 
 FOLDERS, FILES = 20, 25
@@ -78,11 +79,10 @@ def test_a_page_looks_at_no_file_before_its_start(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
-    real = listing.info_of
 
     def counting(key: str, status: os.stat_result) -> Any:
         looked.append(key)
-        return real(key, status)
+        return info_of(key, status)
 
     monkeypatch.setattr(listing, "info_of", counting)
     assert page(store, "07/20", 3) == ["07/21", "07/22", "07/23"]
