@@ -334,7 +334,6 @@ class Buckets:
         return RetryingStore(
             FaultyStore(self.world, self.by_name[spec.bucket]),
             limiter,
-            spec=spec,
             policy=policy,
             clock=self.world.clock,
             pause=self._pause,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.stores.registry import open_without_retries
-from skyplane_gateway.stores.wrappers.credential_renewal import Renewal
+from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
 from skyplane_gateway.stores.wrappers.rate_limiter import limiter_of
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
@@ -27,9 +27,9 @@ def open_store(
         ConfigurationInvalid: there is no such kind of store, or an option is not valid.
         MissingExtra: the store's SDK is not installed.
     """
-    renewal = Renewal(lambda fresh: open_without_retries(spec, fresh), credentials)
+    renewal = CredentialRenewal(lambda fresh: open_without_retries(spec, fresh), credentials)
     policy = policy or RetryPolicy()
     attempts = spec.option("attempts")
     if attempts:
         policy = replace(policy, attempts=int(attempts))
-    return RetryingStore(renewal.store, limiter_of(spec), spec=spec, renewal=renewal, policy=policy)
+    return RetryingStore(renewal.store, limiter_of(spec), renewal=renewal, policy=policy)

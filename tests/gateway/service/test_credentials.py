@@ -174,7 +174,7 @@ def test_without_fresh_ones_it_fails_and_can_be_gone_on_with(
 ) -> None:
     monkeypatch.setattr(
         "skyplane_gateway.stores.wrappers.retrying.RetryingStore.wait_for_credentials",
-        lambda store: store._renewal.begin_to_wait(0.5),
+        lambda store: store._renewal.enable_waiting(0.5),
     )
     monkeypatch.setattr("skyplane_gateway.lead.retry.THROTTLED_WITHIN_S", 0.5)
 

@@ -82,7 +82,7 @@ def storm_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Storm]:
         storm = Storm(set(methods))
         # The rate is not what these tests are about.
         limiter = RateLimiter(Limits(ceiling=math.inf, floor=1e9))
-        monkeypatch.setattr("skyplane_gateway.stores.wrappers.rate_limiter._ECHO_S", 1e9)
+        monkeypatch.setattr("skyplane_gateway.stores.wrappers.rate_limiter._THROTTLING_S", 1e9)
 
         def opened(spec: StoreSpec, credentials: Any = None) -> RetryingStore:
             store: Any = open_store(spec, credentials)

@@ -1,8 +1,8 @@
-"""A store whose credentials end: opened anew with fresh ones while it is in use.
+"""A store that is opened again with fresh credentials while it is in use.
 
-The orchestrator renews the credentials that it handed over. It is asked to do so at three
-quarters of their life, before anything fails. The platform's own identity renews
-itself: a store that is opened anew asks for it again.
+The orchestrator renews credentials that it sent. It is asked to at three quarters of their life,
+before requests fail. The platform's own identity renews itself: a store that is opened again
+reads it again.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ from skyplane_gateway.errors import Cancelled, CredentialsExpired, SkyplaneError
 from skyplane_gateway.objects import Credentials
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.wrappers.rate_limiter import Pause
+from skyplane_gateway.stores.wrappers.store_call import StoreCall
 
 log = logging.getLogger(__name__)
 
-#: How long requests wait for fresh credentials, from the first that was refused.
-WAITS_S: Final = 300.0
+#: How long requests wait for fresh credentials, from the first refusal.
+TIMEOUT_S: Final = 300.0
 
-#: The part of their life after which credentials are renewed.
+#: Credentials are renewed after this part of their life.
 _RENEWED_AT: Final = 0.75
 
-#: Pause between two looks whether there are fresh ones.
-_LOOK_S: Final = 0.25
-#: Pause between two requests to the platform for its own identity.
-_AGAIN_S: Final = 5.0
+#: Pause between two checks for fresh credentials.
+_POLL_S: Final = 0.25
+#: Pause between two requests for the platform's own identity.
+_PLATFORM_PAUSE_S: Final = 5.0
 
 #: Opens the store with these credentials, or None for the platform's own identity.
 Opener = Callable[[Credentials | None], ObjectStore]
 
 
-class Renewal:
-    """Holds the store that is open now. Thread-safe.
+class CredentialRenewal:
+    """Holds the store that is open. Thread-safe.
 
     Args:
         open_with: opens the store.
@@ -47,7 +48,7 @@ class Renewal:
 
     Attributes:
         store: opened with the newest credentials.
-        generation: how often they were renewed.
+        generation: how often credentials were renewed.
     """
 
     def __init__(
@@ -66,10 +67,10 @@ class Renewal:
         self._pause = pause
         self._lock = threading.Lock()
         self._retired: list[ObjectStore] = []
-        self._waits_s = 0.0
+        self._timeout_s = 0.0
         self._refused_since_s = math.inf
         self._refused_generation = -1
-        self._asked_s = -math.inf
+        self._platform_asked_s = -math.inf
         self._due_unix_s = self._due_from(credentials)
 
     def _due_from(self, credentials: Credentials | None) -> float:
@@ -78,28 +79,24 @@ class Renewal:
         now = self._clock.wall()
         return now + _RENEWED_AT * (float(credentials["expires_at"]) - now)
 
-    # -- what others may know
-
     @property
-    def is_refused(self) -> bool:
+    def is_waiting(self) -> bool:
         """Requests may be waiting for fresh credentials."""
-        return self._waits_s > 0 and self._refused_since_s < math.inf
+        return self._timeout_s > 0 and self._refused_since_s < math.inf
 
     @property
     def is_needed(self) -> bool:
-        """The orchestrator should hand over fresh credentials."""
+        """The orchestrator should send fresh credentials."""
         if self._credentials is None:
             return False
         return self._refused_since_s < math.inf or self._clock.wall() >= self._due_unix_s
 
-    # -- renewing
-
-    def begin_to_wait(self, within_s: float = WAITS_S) -> None:
-        """From now on somebody hears when fresh credentials are needed: `wait` waits."""
-        self._waits_s = within_s
+    def enable_waiting(self, timeout_s: float = TIMEOUT_S) -> None:
+        """From now on the orchestrator reads `is_needed`, so `wait` waits."""
+        self._timeout_s = timeout_s
 
     def replace(self, credentials: Credentials) -> None:
-        """Ask with these from now on; the same ones as before are asked with once more.
+        """Use these from now on. The same credentials as before are tried once more.
 
         Raises:
             ConfigurationInvalid: the store cannot be opened with them.
@@ -109,61 +106,54 @@ class Renewal:
                 self._reopen(credentials)
                 self._due_unix_s = self._due_from(credentials)
             elif self._refused_since_s < math.inf:
-                # A clock that was wrong makes good ones look expired.
+                # A wrong clock makes good credentials look expired.
                 self.generation += 1
 
     def _reopen(self, credentials: Credentials | None) -> None:
         fresh = self._open_with(credentials)
-        # Requests that are under way still use the connections of the old one.
+        # Requests in flight still use the connections of the old store.
         self._retired.append(self.store)
         self.store, self._credentials = fresh, credentials
         self.generation += 1
 
-    def accepted(self) -> None:
-        """The store has answered a request: perhaps one from before a refusal."""
+    def succeeded(self) -> None:
+        """The store accepted a request, which may be older than a refusal."""
         if self.generation > self._refused_generation:
             self._refused_since_s = math.inf
 
-    def wait(
-        self,
-        generation: int,
-        error: CredentialsExpired,
-        ended: threading.Event,
-        until_s: float = math.inf,
-    ) -> None:
+    def wait(self, generation: int, error: CredentialsExpired, call: StoreCall) -> None:
         """Wait until there are fresh credentials.
 
         Args:
-            generation: of those that were refused.
-            ended: set when nobody wants the answer any more.
-            until_s: by then it ends.
+            generation: of the credentials that were refused.
 
         Raises:
-            CredentialsExpired: the error again; none have come.
-            Cancelled: `ended` was set.
+            CredentialsExpired: the error again; none have come in time.
+            Cancelled: the call was cancelled.
         """
         with self._lock:
             if generation == self.generation:
                 self._refused_generation = generation
                 if self._refused_since_s == math.inf:
                     self._refused_since_s = self._clock.monotonic()
-                    log.warning("the credentials are not good any more: %s", error)
-            until_s = min(until_s, self._refused_since_s + self._waits_s)
+                    log.warning("the credentials have expired: %s", error)
+            deadline_s = min(call.budget.deadline_s, self._refused_since_s + self._timeout_s)
         while generation == self.generation:
-            if self._clock.monotonic() >= until_s:
+            left_s = deadline_s - self._clock.monotonic()
+            if left_s <= 0:
                 raise error
             if not self._ask_platform():
-                self._pause(ended, min(_LOOK_S, until_s - self._clock.monotonic()))
-            if ended.is_set():
+                self._pause(call.cancelled, min(_POLL_S, left_s))
+            if call.cancelled.is_set():
                 raise Cancelled("the transfer ended while it waited for credentials") from error
 
     def _ask_platform(self) -> bool:
-        """Whether the store was opened with the platform's identity of now."""
+        """Open the store with the platform's current identity; False if it could not."""
         with self._lock:
             now_s = self._clock.monotonic()
-            if self._credentials is not None or now_s < self._asked_s + _AGAIN_S:
+            if self._credentials is not None or now_s < self._platform_asked_s + _PLATFORM_PAUSE_S:
                 return False
-            self._asked_s = now_s
+            self._platform_asked_s = now_s
             try:
                 self._reopen(None)
             except SkyplaneError as error:

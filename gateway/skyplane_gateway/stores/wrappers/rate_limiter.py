@@ -1,8 +1,8 @@
-"""How fast a bucket may be asked: one adaptive rate per bucket, for all transfers here.
+"""One adaptive limit of requests per bucket, shared by all transfers of the process.
 
-Additive increase, multiplicative decrease, as TCP does it (Chiu and Jain 1989): a store
-that throttles halves the rate at which this process asks it, once per burst; success lets
-the rate grow steadily. The rate starts at the ceiling, where it costs nothing.
+Additive increase, multiplicative decrease, as in TCP (Chiu and Jain 1989): throttling halves the
+rate once per burst, success lets it grow steadily. The rate starts at the ceiling, where it
+costs nothing.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Pause = Callable[[threading.Event, float], bool]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How a bucket is asked. Rates are requests per second.
+    """Limits of one bucket. Rates are requests per second.
 
     Attributes:
-        ceiling: S3 takes 3,500 writes and 5,500 reads per second and prefix.
-        floor: what is always tried, so that recovery is noticed.
-        growth_per_s: by how much the rate grows in each second without throttling.
-        concurrent: requests under way at once; bodies being read count.
+        ceiling: S3 accepts 3,500 writes and 5,500 reads per second and prefix.
+        floor: the lowest rate, so that recovery is noticed.
+        growth_per_s: growth of the rate in each second without throttling.
+        concurrent: requests in flight at once, bodies that are read included.
     """
 
     ceiling: float = 3500.0
@@ -40,27 +40,27 @@ class Limits:
 
 
 _SHRINK: Final = 0.5
-#: Over how long the rate in use is measured, and for how long one success lets it grow.
+#: Window of the measured rate, and the longest time that one success adds growth for.
 _WINDOW_S: Final = 1.0
 
-#: For how long after its last refusal a store counts as throttling: longer than anybody
-#: pauses between two attempts, with the time that a request takes.
-_ECHO_S: Final = 60.0
+#: How long a store counts as throttling after its last refusal: longer than the longest pause
+#: between two attempts and a request together.
+_THROTTLING_S: Final = 60.0
 
-#: Kinds of stores that ask for fewer requests; a file system never does.
+#: Kinds of stores that throttle; a file system never does.
 _METERED: Final = frozenset({"s3"})
 _UNMETERED: Final = Limits(ceiling=math.inf)
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """One request let through; `burst` is which decrease of the rate came before it."""
+    """One request that was let through, after so many decreases of the rate."""
 
     burst: int
 
 
 class RateLimiter:
-    """Shared by threads. Every `acquire` ends in one `release`."""
+    """Thread-safe. Call `release` once for each `acquire`."""
 
     def __init__(
         self,
@@ -72,13 +72,13 @@ class RateLimiter:
         self._limits = limits or Limits()
         self._clock = clock
         self._pause = pause
-        self._room = threading.Condition()
-        self._under_way = 0
+        self._condition = threading.Condition()
+        self._in_flight = 0
         self._rate = self._limits.ceiling
         self._next_slot_s = 0.0
         self._closed_until_s = 0.0
         self._throttling_until_s = -math.inf
-        self._refusing_since_s = math.inf
+        self._throttled_since_s = math.inf
         self._burst = 0
         self._grown_at_s = clock.monotonic()
         self._window_began_s = clock.monotonic()
@@ -87,107 +87,106 @@ class RateLimiter:
 
     @property
     def rate_per_s(self) -> float:
-        """Requests per second that are let through now."""
-        with self._room:
+        """The current rate."""
+        with self._condition:
             return self._rate
 
     @property
-    def under_way(self) -> int:
-        """Requests that were let through and are not over."""
-        with self._room:
-            return self._under_way
+    def in_flight(self) -> int:
+        """Requests between `acquire` and `release`."""
+        with self._condition:
+            return self._in_flight
 
     @property
     def is_throttling(self) -> bool:
-        """The store has refused so shortly ago that requests may still wait for that."""
-        with self._room:
+        """The store throttled recently, so that requests may still wait."""
+        with self._condition:
             return self._clock.monotonic() < self._throttling_until_s
 
     @property
-    def refusing_since_s(self) -> float:
-        """Since when the store has done nothing but refuse; infinity where it has not."""
-        with self._room:
+    def throttled_since_s(self) -> float:
+        """When the store began to throttle every request; infinity if it does not."""
+        with self._condition:
             is_over = self._clock.monotonic() >= self._throttling_until_s
-            return math.inf if is_over else self._refusing_since_s
+            return math.inf if is_over else self._throttled_since_s
 
-    def acquire(self, ended: threading.Event, within_s: float = math.inf) -> Permit:
-        """Wait for room, then for the rate and for what the store asked to wait.
+    def acquire(self, cancelled: threading.Event, timeout_s: float = math.inf) -> Permit:
+        """Wait for a free place, then for the rate and for the store's `Retry-After`.
 
         Raises:
-            Cancelled: `ended` was set meanwhile; `wake` makes waiters look.
-            Throttled: its turn does not come within so many seconds.
+            Cancelled: `cancelled` was set; call `wake` after setting it.
+            Throttled: the wait would take longer than the timeout.
         """
-        until_s = self._clock.monotonic() + within_s
-        with self._room:
-            while self._under_way >= self._limits.concurrent and not ended.is_set():
-                self._room.wait()
-            _require_running(ended)
-            self._under_way += 1
+        until_s = self._clock.monotonic() + timeout_s
+        with self._condition:
+            while self._in_flight >= self._limits.concurrent and not cancelled.is_set():
+                self._condition.wait()
+            _require_running(cancelled)
+            self._in_flight += 1
         try:
             while (left_s := self._until_slot()) > 0:
                 if self._clock.monotonic() + left_s > until_s:
                     raise Throttled(
-                        "the store throttles for longer than this request is waited for; try again "
+                        "the store throttles for longer than this request may wait; try again "
                         "later, or with fewer gateways",
                         retry_after_s=left_s,
                     )
-                self._pause(ended, left_s)
-                _require_running(ended)
+                self._pause(cancelled, left_s)
+                _require_running(cancelled)
         except BaseException:
             self.release()
             raise
-        with self._room:
+        with self._condition:
             return Permit(self._burst)
 
     def release(self) -> None:
-        """The request is over, and its body if it has one."""
-        with self._room:
-            self._under_way -= 1
-            self._room.notify()
+        """The request and its body are finished."""
+        with self._condition:
+            self._in_flight -= 1
+            self._condition.notify()
 
     def wake(self) -> None:
-        """Let waiters see that their transfer ended."""
-        with self._room:
-            self._room.notify_all()
+        """Make waiting threads check whether they are cancelled."""
+        with self._condition:
+            self._condition.notify_all()
 
     def succeeded(self) -> None:
-        """The store answered: the rate grows by the time since it last changed.
+        """The store answered: the rate grows by the time since its last change, at most 1 s.
 
-        At most by that of a second: a long silence proves nothing about the store.
+        A long silence proves nothing about the store.
         """
-        with self._room:
-            self._refusing_since_s = math.inf
+        with self._condition:
+            self._throttled_since_s = math.inf
             now_s = self._clock.monotonic()
             since_s = min(now_s - self._grown_at_s, _WINDOW_S)
             self._rate = min(self._limits.ceiling, self._rate + self._limits.growth_per_s * since_s)
             self._grown_at_s = now_s
 
     def throttled(self, permit: Permit, retry_after_s: float | None) -> None:
-        """The store asked to slow down; nobody asks it again before `retry_after_s`.
+        """The store throttled this request; no request is sent before `retry_after_s`.
 
-        What was under way when the rate was last decreased says nothing about the rate
-        since, so it does not decrease it again.
+        A request from before the last decrease does not decrease the rate again.
         """
-        with self._room:
+        with self._condition:
             now_s = self._clock.monotonic()
             is_new = now_s >= self._throttling_until_s
-            self._refusing_since_s = now_s if is_new else min(self._refusing_since_s, now_s)
+            self._throttled_since_s = now_s if is_new else min(self._throttled_since_s, now_s)
             if retry_after_s is not None:
                 self._closed_until_s = max(self._closed_until_s, now_s + retry_after_s)
-            self._throttling_until_s = max(self._closed_until_s, now_s + _ECHO_S)
+            self._throttling_until_s = max(self._closed_until_s, now_s + _THROTTLING_S)
             if permit.burst == self._burst:
                 self._burst += 1
                 used = min(self._rate, self._rate_in_use(now_s))
                 self._rate = max(self._limits.floor, used * _SHRINK)
-                # Nothing was gained while the store refused.
+                # The rate does not grow for the time of throttling.
                 self._grown_at_s = now_s
 
     def _until_slot(self) -> float:
-        """Take the next slot, if it has come: 0; else the seconds until it comes.
+        """Take the next slot if it is due, and return 0; else return the seconds until then.
 
-        Slots are not given away ahead, so a rate that grows again helps all who wait.
+        Slots are not reserved ahead, so that all waiting requests gain from a higher rate.
         """
-        with self._room:
+        with self._condition:
             now_s = self._clock.monotonic()
             slot_s = max(self._next_slot_s, self._closed_until_s)
             if slot_s > now_s:
@@ -209,9 +208,9 @@ class RateLimiter:
         return max(self._in_window, self._in_last_window) / _WINDOW_S
 
 
-def _require_running(ended: threading.Event) -> None:
-    if ended.is_set():
-        raise Cancelled("the transfer ended while it waited for its turn at the store")
+def _require_running(cancelled: threading.Event) -> None:
+    if cancelled.is_set():
+        raise Cancelled("the transfer ended while it waited for the store")
 
 
 _limiters: WeakValueDictionary[tuple[str, str, str], RateLimiter] = WeakValueDictionary()
@@ -219,7 +218,7 @@ _limiters_lock = threading.Lock()
 
 
 def limiter_of(spec: StoreSpec) -> RateLimiter:
-    """The limiter of that bucket, the same for everybody in this process who holds one."""
+    """The limiter of a bucket; all transfers of the process share it."""
     name = (spec.kind, spec.endpoint_url or "", spec.bucket)
     with _limiters_lock:
         found = _limiters.get(name)

@@ -1,8 +1,6 @@
-"""A store that is asked with patience: limited, tried again, never in vain.
+"""A store that retries its requests, under the rate limit of its bucket.
 
-Wraps any `ObjectStore`. Throttling is waited out for minutes under the bucket's adaptive
-rate; other failures in transit have a small budget of their own; what cannot succeed fails
-at once.
+Throttling is retried for minutes, other errors in transit a few times, permanent errors never.
 """
 
 from __future__ import annotations
@@ -40,43 +38,36 @@ from skyplane_gateway.objects import (
 )
 from skyplane_gateway.retry import RetryBudget, RetryPolicy
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, read_object
-from skyplane_gateway.stores.wrappers.credential_renewal import Renewal
-from skyplane_gateway.stores.wrappers.rate_limiter import (
-    Pause,
-    Permit,
-    RateLimiter,
-)
+from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
+from skyplane_gateway.stores.wrappers.rate_limiter import Pause, Permit, RateLimiter
 from skyplane_gateway.stores.wrappers.retrying_reader import PermitReader, RetryingReader
 from skyplane_gateway.stores.wrappers.store_call import StoreCall
 
 _T = TypeVar("_T")
 
-#: Rows that one request of a listing gives.
+#: Rows of one page of a listing.
 _PAGE_KEYS: Final = 1000
 
-#: By when what this thread asks of its store has to end; see `RetryingStore.within`.
-_UNTIL_S: ContextVar[float] = ContextVar("until_s", default=math.inf)
+#: Deadline of the calls of this thread; see `RetryingStore.within`.
+_DEADLINE_S: ContextVar[float] = ContextVar("deadline_s", default=math.inf)
 
 
 def is_throttling(store: ObjectStore) -> bool:
-    """Whether requests to that store may be waiting because it asked for fewer, or for
-    credentials that have expired."""
+    """Whether requests may be waiting because the store throttles or credentials expired."""
     return isinstance(store, RetryingStore) and store.is_throttling
 
 
 class RetryingStore:
     """See `ObjectStore` and the module.
 
-    Beginning an upload is tried again only where the store has surely not done it (it
-    throttled); else a second upload could stay open unseen.
+    `create_upload` is retried only after throttling: after a lost response, a second upload
+    could stay open unnoticed.
 
     Args:
-        store: what is asked.
-        limiter: the bucket's.
-        spec: what to show as one's own; the store's where not given.
-        renewal: holds the store and opens it anew with fresh credentials; where not given,
-            it has none that could end.
-        clock: measures the time.
+        store: sends each request once.
+        limiter: of the bucket.
+        renewal: holds the store and opens it again with fresh credentials; by default the
+            credentials never expire.
         pause: waits.
         rng: jitter of the pauses.
     """
@@ -86,26 +77,21 @@ class RetryingStore:
         store: ObjectStore,
         limiter: RateLimiter,
         *,
-        spec: StoreSpec | None = None,
-        renewal: Renewal | None = None,
+        renewal: CredentialRenewal | None = None,
         policy: RetryPolicy | None = None,
         clock: Clock = SYSTEM_CLOCK,
         pause: Pause = threading.Event.wait,
         rng: random.Random | None = None,
     ) -> None:
-        self._renewal = renewal or Renewal(lambda _: store, None)
+        self.spec: StoreSpec = store.spec
+        self._renewal = renewal or CredentialRenewal(lambda _: store, None)
         self._limiter = limiter
-        self._spec = spec or store.spec
-        self._ended = threading.Event()
-        self._until_s = math.inf
+        self._cancelled = threading.Event()
+        self._deadline_s = math.inf
         self._policy = policy or RetryPolicy()
         self._clock = clock
         self._pause = pause
         self._rng = rng or random.SystemRandom()
-
-    @property
-    def spec(self) -> StoreSpec:
-        return self._spec
 
     @property
     def capabilities(self) -> StoreCapabilities:
@@ -117,55 +103,57 @@ class RetryingStore:
 
     @property
     def is_throttling(self) -> bool:
-        """Requests may be waiting because the bucket asked for fewer, or for credentials."""
-        return self._limiter.is_throttling or self._renewal.is_refused
+        """Requests may be waiting because the bucket throttles or credentials expired."""
+        return self._limiter.is_throttling or self._renewal.is_waiting
 
     # -- fresh credentials
 
     @property
     def needs_credentials(self) -> bool:
-        """Those that were handed over have expired, or soon will."""
+        """The credentials have expired, or will soon."""
         return self._renewal.is_needed
 
     def wait_for_credentials(self) -> None:
-        """From now on a request whose credentials have expired waits for fresh ones."""
-        self._renewal.begin_to_wait()
+        """From now on, requests with expired credentials wait for fresh ones."""
+        self._renewal.enable_waiting()
 
     def renew_credentials(self, credentials: Credentials) -> None:
-        """Ask with these from now on, what waits included.
+        """Use these from now on, also for requests that wait.
 
         Raises:
             ConfigurationInvalid: the store cannot be opened with them.
         """
         self._renewal.replace(credentials)
 
-    # -- an end to patience
+    # -- limits of waiting
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """What this thread asks meanwhile waits for a store that throttles, or for
-        credentials, no longer than that altogether; then it raises `Throttled` or
-        `CredentialsExpired`."""
-        token = _UNTIL_S.set(self._clock.monotonic() + seconds)
+        """Limit the waits of this thread's calls in the block to so many seconds altogether.
+
+        Then they raise `Throttled` or `CredentialsExpired`.
+        """
+        token = _DEADLINE_S.set(self._clock.monotonic() + seconds)
         try:
             yield
         finally:
-            _UNTIL_S.reset(token)
+            _DEADLINE_S.reset(token)
 
     def cancel(self) -> None:
-        """End every wait of this store now: those who wait get `Cancelled`, and so does
-        whoever asks it from now on. What the store is doing already it does."""
-        self._ended.set()
+        """Raise `Cancelled` in calls that wait, and in later calls.
+
+        A request that was sent already is not interrupted.
+        """
+        self._cancelled.set()
         self._limiter.wake()
 
     def reopen(self, within_s: float) -> None:
-        """After `cancel`, answer again for so long: for what is left to be cleared up."""
-        self._until_s = self._clock.monotonic() + within_s
-        self._ended = threading.Event()
+        """After `cancel`, accept calls for so many seconds, to clean up."""
+        self._deadline_s = self._clock.monotonic() + within_s
+        self._cancelled = threading.Event()
 
     def close(self) -> None:
-        """Those who wait get `Cancelled`; what is still asked is asked once, and in no case
-        waits."""
+        """Cancel calls that wait; send later calls once, without a wait."""
         self.cancel()
         self.reopen(0.0)
         self._renewal.close()
@@ -173,40 +161,34 @@ class RetryingStore:
     # -- `ObjectStore`
 
     def check(self, prefix: str = "") -> None:
-        self._patiently(lambda: self._store.check(prefix))
+        self._call(lambda: self._store.check(prefix))
 
     def list(
         self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
     ) -> Iterator[ObjectInfo]:
-        """As `ObjectStore.list`; what fails in transit goes on after the last key."""
-        call = self._begin()
+        """As `ObjectStore.list`; a retry continues after the last key."""
         last = start_after
-        while True:
-            generation = self._renewal.generation
-            rows = self._store.list(prefix, start_after=last, wants=wants)
-            try:
-                for row in self._paged(rows, call):
-                    last = row.key
-                    yield row
-            except CredentialsExpired as error:
-                self._renew(generation, error, call)
-            except (Throttled, StoreUnavailable) as error:
-                call.wait_after(error)
-            else:
-                return
+
+        def rest() -> Iterator[ObjectInfo]:
+            return self._store.list(prefix, start_after=last, wants=wants)
+
+        for row in self._rows(rest):
+            last = row.key
+            yield row
 
     def head(self, key: str) -> ObjectInfo:
-        return self._patiently(lambda: self._store.head(key))
+        return self._call(lambda: self._store.head(key))
 
     def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Reader:
-        """As `ObjectStore.read`; a body under a pin that breaks is taken up where it broke."""
-
+        """As `ObjectStore.read`; with `if_match`, a retry continues where the body broke."""
         call = self._begin()
 
-        def opened(done: int) -> Reader:
-            return self._open(call, key, offset + done, length - done, if_match)
+        def open_rest(done: int) -> Reader:
+            return self._retry(
+                call, lambda: self._open(call, key, offset + done, length - done, if_match)
+            )
 
-        return RetryingReader(opened, can_resume=if_match is not None, call=call)
+        return RetryingReader(open_rest, can_resume=if_match is not None, call=call)
 
     def put(
         self,
@@ -217,35 +199,33 @@ class RetryingStore:
         precondition: Precondition = UNCONDITIONAL,
         crc32c: int | None = None,
     ) -> ObjectInfo:
-        """As `ObjectStore.put`; an attempt is not refused for what an earlier one wrote."""
-        may_have_landed = False
+        """As `ObjectStore.put`; the precondition does not fail because of an earlier attempt."""
+        may_be_written = False
 
         def once() -> ObjectInfo:
-            nonlocal may_have_landed
+            nonlocal may_be_written
             try:
                 return self._store.put(
                     key, data, attributes=attributes, precondition=precondition, crc32c=crc32c
                 )
             except (Throttled, StoreUnavailable):
-                may_have_landed = True
+                may_be_written = True
                 raise
             except PreconditionFailed:
-                landed = _find(self._store, key, data) if may_have_landed else None
-                if landed is None:
+                written = _find_written(self._store, key, data) if may_be_written else None
+                if written is None:
                     raise
-                return landed
+                return written
 
-        return self._patiently(once)
+        return self._call(once)
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
-        return self._patiently(
-            lambda: self._store.create_upload(key, attributes), may_repeat=(Throttled,)
-        )
+        return self._call(lambda: self._store.create_upload(key, attributes), retry_on=(Throttled,))
 
     def put_part(
         self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
     ) -> PartInfo:
-        return self._patiently(
+        return self._call(
             lambda: self._store.put_part(key, upload_id, number, data, offset=offset, crc32c=crc32c)
         )
 
@@ -259,7 +239,7 @@ class RetryingStore:
         size_bytes: int,
         crc32c: int | None = None,
     ) -> ObjectInfo:
-        return self._patiently(
+        return self._call(
             lambda: self._store.complete_upload(
                 key,
                 upload_id,
@@ -271,66 +251,80 @@ class RetryingStore:
         )
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        self._patiently(lambda: self._store.abort_upload(key, upload_id))
+        self._call(lambda: self._store.abort_upload(key, upload_id))
 
     def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
-        """As `ObjectStore.list_uploads`; what fails in transit begins again, telling none twice."""
-        call = self._begin()
-        told: set[UploadInfo] = set()
-        while True:
-            generation = self._renewal.generation
-            try:
-                for row in self._paged(self._store.list_uploads(prefix), call):
-                    if row not in told:
-                        told.add(row)
-                        yield row
-            except CredentialsExpired as error:
-                self._renew(generation, error, call)
-            except (Throttled, StoreUnavailable) as error:
-                call.wait_after(error)
-            else:
-                return
+        """As `ObjectStore.list_uploads`; a retry begins again and yields no upload twice."""
+        seen: set[UploadInfo] = set()
+        for row in self._rows(lambda: self._store.list_uploads(prefix)):
+            if row not in seen:
+                seen.add(row)
+                yield row
 
     def list_parts(self, key: str, upload_id: str) -> tuple[PartInfo, ...]:
-        return self._patiently(lambda: self._store.list_parts(key, upload_id))
+        return self._call(lambda: self._store.list_parts(key, upload_id))
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
-        self._patiently(lambda: self._store.delete(key, if_match=if_match))
+        self._call(lambda: self._store.delete(key, if_match=if_match))
+
+    # -- attempts
 
     def _begin(self) -> StoreCall:
         budget = RetryBudget(
             self._policy,
             monotonic=self._clock.monotonic,
             rng=self._rng,
-            deadline_s=min(self._until_s, _UNTIL_S.get()),
-            throttled_since_s=lambda: self._limiter.refusing_since_s,
+            deadline_s=min(self._deadline_s, _DEADLINE_S.get()),
+            throttled_since_s=lambda: self._limiter.throttled_since_s,
         )
-        return StoreCall(budget, self._ended, self._pause)
+        return StoreCall(budget, self._cancelled, self._pause)
 
-    def _patiently(
+    def _call(
         self,
         request: Callable[[], _T],
-        may_repeat: tuple[type[StoreError], ...] = (Throttled, StoreUnavailable),
+        retry_on: tuple[type[StoreError], ...] = (Throttled, StoreUnavailable),
     ) -> _T:
+        call = self._begin()
+
+        def once() -> _T:
+            with self._permit(call):
+                return request()
+
+        return self._retry(call, once, retry_on)
+
+    def _retry(
+        self,
+        call: StoreCall,
+        attempt: Callable[[], _T],
+        retry_on: tuple[type[StoreError], ...] = (Throttled, StoreUnavailable),
+    ) -> _T:
+        while True:
+            generation = self._renewal.generation
+            try:
+                return attempt()
+            except CredentialsExpired as error:
+                self._renewal.wait(generation, error, call)
+            except retry_on as error:
+                call.wait_after(error)
+
+    def _rows(self, listed: Callable[[], Iterator[_T]]) -> Iterator[_T]:
+        """The rows of a listing, which is opened again after an error."""
         call = self._begin()
         while True:
             generation = self._renewal.generation
             try:
-                with self._place(call):
-                    return request()
+                yield from self._pages(listed(), call)
             except CredentialsExpired as error:
-                self._renew(generation, error, call)
-            except may_repeat as error:
+                self._renewal.wait(generation, error, call)
+            except (Throttled, StoreUnavailable) as error:
                 call.wait_after(error)
+            else:
+                return
 
-    def _renew(self, generation: int, error: CredentialsExpired, call: StoreCall) -> None:
-        """Wait until there are newer credentials than those of that generation."""
-        self._renewal.wait(generation, error, call.cancelled, call.budget.deadline_s)
-
-    def _paged(self, rows: Iterator[_T], call: StoreCall) -> Iterator[_T]:
-        """The rows, fetched a page at a time, each page in its place."""
+    def _pages(self, rows: Iterator[_T], call: StoreCall) -> Iterator[_T]:
+        """The rows, fetched page by page, each under a permit."""
         while True:
-            with self._place(call):
+            with self._permit(call):
                 page = tuple(islice(rows, _PAGE_KEYS))
             call.budget.reset()
             yield from page
@@ -340,38 +334,29 @@ class RetryingStore:
     def _open(
         self, call: StoreCall, key: str, offset: int, length: int, if_match: str | None
     ) -> Reader:
-        """One attempt with good credentials; it keeps its place until the reader is closed."""
-        while True:
-            generation = self._renewal.generation
-            try:
-                return self._open_once(call, key, offset, length, if_match)
-            except CredentialsExpired as error:
-                self._renew(generation, error, call)
-
-    def _open_once(
-        self, call: StoreCall, key: str, offset: int, length: int, if_match: str | None
-    ) -> Reader:
+        """One attempt. The reader holds its permit until it is closed."""
         permit = self._limiter.acquire(call.cancelled, call.budget.throttle_left_s)
         try:
-            with self._judged(permit):
-                found = self._store.read(key, offset=offset, length=length, if_match=if_match)
+            with self._reported(permit):
+                reader = self._store.read(key, offset=offset, length=length, if_match=if_match)
         except BaseException:
             self._limiter.release()
             raise
-        return PermitReader(found, self._limiter.release)
+        return PermitReader(reader, self._limiter.release)
 
     @contextmanager
-    def _place(self, call: StoreCall) -> Iterator[None]:
-        """One request: wait for its turn, then tell the limiter how it went."""
+    def _permit(self, call: StoreCall) -> Iterator[None]:
+        """Wait until the limiter lets a request through."""
         permit = self._limiter.acquire(call.cancelled, call.budget.throttle_left_s)
         try:
-            with self._judged(permit):
+            with self._reported(permit):
                 yield
         finally:
             self._limiter.release()
 
     @contextmanager
-    def _judged(self, permit: Permit) -> Iterator[None]:
+    def _reported(self, permit: Permit) -> Iterator[None]:
+        """Report the result of a request to the limiter."""
         try:
             yield
         except Throttled as error:
@@ -379,14 +364,14 @@ class RetryingStore:
             raise
         except StoreError as error:
             if error.is_permanent:
-                self._limiter.succeeded()  # It has answered.
+                self._limiter.succeeded()  # The store has answered.
             raise
         self._limiter.succeeded()
-        self._renewal.accepted()
+        self._renewal.succeeded()
 
 
-def _find(store: ObjectStore, key: str, data: Body) -> ObjectInfo | None:
-    """The object at `key` if it holds these bytes. Raises StoreError when it cannot be told."""
+def _find_written(store: ObjectStore, key: str, data: Body) -> ObjectInfo | None:
+    """The object at `key` if it holds these bytes. Raises StoreError when that is unknown."""
     try:
         info, body = read_object(store, key, max_bytes=len(data))
     except (NotFound, PreconditionFailed):
@@ -394,6 +379,6 @@ def _find(store: ObjectStore, key: str, data: Body) -> ObjectInfo | None:
     except (*WAITED_FOR, StoreUnavailable):
         raise
     except StoreError:
-        # Longer than what was sent, or not ours to read.
+        # It is longer, or these credentials may not read it.
         return None
     return info if body == data else None

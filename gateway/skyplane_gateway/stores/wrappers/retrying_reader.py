@@ -1,4 +1,4 @@
-"""The body of a ranged read that is taken up again where it broke."""
+"""The body of a ranged read that continues where it broke."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class RetryingReader:
     """See `Reader`.
 
     Args:
-        opened: opens what is left of the range once so many bytes are read; one attempt.
+        open_rest: opens the range after so many bytes; retries by itself.
         can_resume: every attempt reads the same version.
         call: the budget of the whole read.
     """
 
     def __init__(
-        self, opened: Callable[[int], Reader], *, can_resume: bool, call: StoreCall
+        self, open_rest: Callable[[int], Reader], *, can_resume: bool, call: StoreCall
     ) -> None:
-        self._opened = opened
+        self._open_rest = open_rest
         self._can_resume = can_resume
         self._call = call
-        self._done = 0
-        self._reader = self._reopened()
+        self._done_bytes = 0
+        self._reader = open_rest(0)
 
     @property
     def attributes(self) -> ObjectAttributes | None:
@@ -46,9 +46,9 @@ class RetryingReader:
                 if not self._can_resume:
                     raise
                 self._call.wait_after(error)
-                self._reader = self._reopened()
+                self._reader = self._open_rest(self._done_bytes)
             else:
-                self._done += count
+                self._done_bytes += count
                 return count
 
     def close(self) -> None:
@@ -60,20 +60,13 @@ class RetryingReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _reopened(self) -> Reader:
-        while True:
-            try:
-                return self._opened(self._done)
-            except (Throttled, StoreUnavailable) as error:
-                self._call.wait_after(error)
-
 
 class PermitReader:
-    """A reader that gives its place at the store back when it is closed."""
+    """A reader that releases its permit when it is closed."""
 
-    def __init__(self, reader: Reader, give_back: Callable[[], None]) -> None:
+    def __init__(self, reader: Reader, release: Callable[[], None]) -> None:
         self._reader = reader
-        self._give_back: Callable[[], None] | None = give_back
+        self._release: Callable[[], None] | None = release
 
     @property
     def attributes(self) -> ObjectAttributes | None:
@@ -87,12 +80,12 @@ class PermitReader:
         return self._reader.readinto(buffer)
 
     def close(self) -> None:
-        give_back, self._give_back = self._give_back, None
+        release, self._release = self._release, None
         try:
             self._reader.close()
         finally:
-            if give_back is not None:
-                give_back()
+            if release is not None:
+                release()
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ import pytest
 from skyplane_gateway.clock import Clock
 from skyplane_gateway.errors import Cancelled, CredentialsExpired
 from skyplane_gateway.objects import Credentials
-from skyplane_gateway.stores.wrappers.credential_renewal import WAITS_S, Renewal
+from skyplane_gateway.stores.wrappers.credential_renewal import TIMEOUT_S, CredentialRenewal
 from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
@@ -61,15 +61,15 @@ class World:
 
         return SimpleNamespace(create_upload=ask, spec=None, close=close)
 
-    def renewal(self, given: Credentials | None) -> Renewal:
-        return Renewal(
+    def renewal(self, given: Credentials | None) -> CredentialRenewal:
+        return CredentialRenewal(
             self.open,
             given,
             clock=self.clock,
             pause=self.pause,
         )
 
-    def store(self, given: Credentials | None) -> RetryingStore:
+    def store(self, given: Credentials | None, *, waits: bool = True) -> RetryingStore:
         made = RetryingStore(
             SimpleNamespace(spec=None),
             RateLimiter(clock=self.clock, pause=self.pause),
@@ -77,7 +77,8 @@ class World:
             clock=self.clock,
             pause=self.pause,
         )
-        made.wait_for_credentials()
+        if waits:
+            made.wait_for_credentials()
         return made
 
 
@@ -140,7 +141,7 @@ def test_an_answer_from_before_the_refusal_does_not_hide_it() -> None:
     seen: list[bool] = []
 
     def answer_late() -> None:
-        store._renewal.accepted()
+        store._renewal.succeeded()
         seen.append(store.needs_credentials)
         store.renew_credentials(credentials("new"))
 
@@ -188,11 +189,11 @@ def test_the_wait_has_an_end(given: Credentials | None) -> None:
     with pytest.raises(CredentialsExpired) as caught:
         store.create_upload("k")
     assert not caught.value.is_permanent
-    assert world.now_s == pytest.approx(WAITS_S)
+    assert world.now_s == pytest.approx(TIMEOUT_S)
     # Who asks later has no wait of his own.
     with pytest.raises(CredentialsExpired):
         store.create_upload("k")
-    assert world.now_s == pytest.approx(WAITS_S)
+    assert world.now_s == pytest.approx(TIMEOUT_S)
 
 
 def test_a_call_with_a_limit_waits_no_longer() -> None:
@@ -205,9 +206,9 @@ def test_a_call_with_a_limit_waits_no_longer() -> None:
 
 def test_nobody_waits_where_nobody_hears_that_they_are_needed() -> None:
     world = World()
-    renewal = world.renewal(credentials("old"))
+    store = world.store(credentials("old"), waits=False)
     with pytest.raises(CredentialsExpired):
-        renewal.wait(0, EXPIRED, threading.Event())
+        store.create_upload("k")
     assert world.now_s == 0.0
 
 

@@ -463,16 +463,16 @@ def test_a_body_keeps_its_place_until_it_is_closed(
     store = world.limited(Limits(concurrent=2))
     limiter = store._limiter
     reader = store.read("k", offset=0, length=10, if_match=info.etag)
-    assert limiter.under_way == 1
+    assert limiter.in_flight == 1
     while reader.readinto(memoryview(bytearray(10))):
-        assert limiter.under_way == 1
+        assert limiter.in_flight == 1
     reader.close()
     reader.close()
-    assert limiter.under_way == 0
+    assert limiter.in_flight == 0
     world.before["read"] = [lambda: errors.NotFound("gone")]
     with pytest.raises(errors.NotFound):
         store.read("k", offset=0, length=10, if_match=None)
-    assert limiter.under_way == 0
+    assert limiter.in_flight == 0
 
 
 def test_a_listing_goes_on_after_the_last_key(
