@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, get_args
 
 from skyplane_gateway.config import GatewayConfig, Verification
-from skyplane_gateway.control.client import verb_limit_s
+from skyplane_gateway.control.client import verb_timeout_s
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
     GatewayLost,
@@ -337,7 +337,7 @@ class Endpoints:
         return await self.verb_threads.run(
             partial(self._run_verb, key, epoch, verb, arguments),
             store_timeout_s=math.inf if reads else _THROTTLE_TIMEOUT_S,
-            limit_s=verb_limit_s(verb, arguments) - _RESPONSE_MARGIN_S,
+            limit_s=verb_timeout_s(verb, arguments) - _RESPONSE_MARGIN_S,
             what=f"{destination.store.spec.place} to {verb!r}",
             is_slow=reads,
         )

@@ -163,7 +163,7 @@ class GatewayService:
         host, port = topology.control_addresses[node]
         uri = gateway_uri(self.config.fleet_key, node)
         # The address was made for this fleet: a server of another fleet took it over.
-        return ControlClient(host, port, self._client_context, uri, if_stranger=AddressTaken)
+        return ControlClient(host, port, self._client_context, uri, wrong_peer_error=AddressTaken)
 
     def _others(self) -> list[str]:
         topology = self.router.topology

@@ -7,7 +7,6 @@ an answer that is lost after the effect, a slow answer.
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from tests.simulation.network import Address
 from tests.simulation.world import Process, World
 
 from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.control.connection_pool import ConnectionPool
 from skyplane_gateway.control.server import ControlServer, _as_json
 from skyplane_gateway.identifiers import orchestrator_uri
 from skyplane_gateway.service import GatewayService
@@ -173,25 +173,27 @@ class _Exchange:
             self.wake()
 
 
-class SimControlClient(ControlClient):
-    """The real client with the wire taken out."""
+class _SimConnections(ConnectionPool):
+    """Connections over the simulated network."""
 
-    def _call(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        timeout_s: float | None = None,
-    ) -> dict[str, Any]:
-        identity = cast(CallerIdentity, self._context)
-        payload = b"" if body is None else json.dumps(body).encode()
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
-        call = _Call(identity, (self.host, self.port), method, path, payload, limit_s)
-        try:
-            status, text = call.run()
-        except (http.client.HTTPException, OSError) as error:
-            raise self._unreachable(error) from error
-        return self._answer(status, text)
+    def __init__(self, identity: CallerIdentity, address: Address) -> None:
+        self._identity = identity
+        self._address = address
+
+    def exchange(
+        self, method: str, path: str, payload: bytes | None, timeout_s: float
+    ) -> tuple[int, bytes]:
+        return _Call(self._identity, self._address, method, path, payload or b"", timeout_s).run()
+
+    def close(self) -> None: ...
+
+
+class SimControlClient(ControlClient):
+    """The real client over the simulated network."""
+
+    def __init__(self, host: str, port: int, context: Any, *args: Any, **options: Any) -> None:
+        super().__init__(host, port, context, *args, **options)
+        self._pool = _SimConnections(context, (host, port))
 
 
 @dataclass(slots=True)

@@ -54,7 +54,7 @@ class FleetSessions:
                 self._context,
                 self._authority.expected_uri(handle.node),
                 self._timeout_s,
-                if_stranger=AddressTaken,
+                wrong_peer_error=AddressTaken,
                 session=self._name,
             )
             self._clients[handle.node] = client

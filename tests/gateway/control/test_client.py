@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.control import client as client_module
+from skyplane_gateway.control import connection_pool
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.errors import (
     AddressTaken,
@@ -185,7 +185,7 @@ def test_whoever_has_taken_the_address_of_a_gateway_that_was_known(serve: Serve,
         server.port,
         OURS.client_context(),
         OURS.expected_uri(node),
-        if_stranger=AddressTaken,
+        wrong_peer_error=AddressTaken,
     )
     with client, pytest.raises(GatewayUnreachable, match="address") as caught:
         client.status()
@@ -252,7 +252,7 @@ def test_a_line_that_is_no_http(serve: Serve) -> None:
 
 
 def test_an_answer_that_is_too_long(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "MAX_ANSWER_BYTES", 1000)
+    monkeypatch.setattr(connection_pool, "MAX_RESPONSE_BYTES", 1000)
     long = answer(json.dumps({"text": "x" * 5000}).encode())
     server = serve(says(long, OK), says(OK))
     with client_for(server.port) as client:

@@ -14,7 +14,7 @@ import pytest
 
 from skyplane_gateway.config import MIB
 from skyplane_gateway.control import client as client_module
-from skyplane_gateway.control.client import verb_limit_s
+from skyplane_gateway.control.client import verb_timeout_s
 from skyplane_gateway.errors import StoreUnavailable
 from skyplane_gateway.stores import open_store
 
@@ -62,7 +62,7 @@ def test_a_destination_that_hangs_is_what_is_named(
         return Hanging(store, verbs, over) if spec == destination else store
 
     monkeypatch.setattr("skyplane_gateway.endpoints.open_store", open_hanging)
-    monkeypatch.setattr(client_module, "_VERB_S", 5.2)
+    monkeypatch.setattr(client_module, "_VERB_TIMEOUT_S", 5.2)
 
     async def scenario() -> None:
         # What hangs is not waited for in earnest.
@@ -110,6 +110,6 @@ def test_a_store_that_hangs_from_the_start_is_named_by_attach(
 
 
 def test_the_lead_waits_longer_than_a_sink_needs_to_say_so() -> None:
-    assert verb_limit_s("create", {"key": "k"}) == 30.0
-    assert verb_limit_s("complete", {"size_bytes": 1}) == 900.0
-    assert verb_limit_s("head", {"key": "k", "checksum": True, "size_bytes": 10**11}) == 10**4
+    assert verb_timeout_s("create", {"key": "k"}) == 30.0
+    assert verb_timeout_s("complete", {"size_bytes": 1}) == 900.0
+    assert verb_timeout_s("head", {"key": "k", "checksum": True, "size_bytes": 10**11}) == 10**4
