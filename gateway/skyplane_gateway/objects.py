@@ -1,8 +1,7 @@
-"""What goes into an object store and what comes out: plain frozen values.
+"""Values that object stores take and return.
 
-Standard library only, so that the planner, the control API and the command can
-use them where no SDK is installed. Each value that travels by the control API
-has `to_dict` and `from_dict`.
+Standard library only, so that they can be used where no SDK is installed. Values of the control
+API have `to_dict` and `from_dict`.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from typing import Any, Self
 
 from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey
 
-#: What the stores take as a body. One contiguous buffer, never an iterator: a
-#: retry must be able to send the same bytes again.
+#: A body to write: one buffer, never an iterator, since a retry sends the same bytes again.
 Body = bytes | bytearray | memoryview
 
 MIB = 1 << 20
@@ -22,7 +20,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ObjectAttributes:
-    """The HTTP headers and user metadata that travel with an object.
+    """The HTTP headers and user metadata of an object.
 
     `metadata` is sorted pairs of lower-case names (as S3 returns them) and values.
     """
@@ -55,7 +53,7 @@ _HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class Precondition:
-    """The fence of a write: nothing, "must not exist", or "must still be this version"."""
+    """The condition of a write: none, "must not exist", or "must still be this version"."""
 
     if_absent: bool = False
     if_match: str | None = None
@@ -72,7 +70,7 @@ class Precondition:
         return cls(if_absent=bool(data.get("if_absent")), if_match=data.get("if_match"))
 
 
-#: Writes whatever is there. Only for objects that nobody else can be writing.
+#: Replaces any object. Only for objects without other writers.
 UNCONDITIONAL = Precondition()
 IF_ABSENT = Precondition(if_absent=True)
 
@@ -81,35 +79,35 @@ _TIME_PIN = "time-and-size:"
 
 
 def time_pin(last_modified: float, size_bytes: int) -> str:
-    """What takes the place of an ETag where a store gives none for an object.
+    """Takes the place of an ETag where a store gives none.
 
-    In whole seconds, since answers about a single object say no more. A change within the
-    same second that keeps the size goes unseen.
+    In whole seconds, as HEAD answers are. A change within the same second that keeps the size
+    goes unnoticed.
     """
     return f"{_TIME_PIN}{int(last_modified)}-{size_bytes}"
 
 
 def is_time_pin(etag: str | None) -> bool:
-    """Whether a version is told by its time and size alone."""
+    """Whether a version is known by its time and size only."""
     return etag is not None and etag.startswith(_TIME_PIN)
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One object as a listing, `head` or a finished write shows it.
+    """One object, as a listing, `head` or a finished write returns it.
 
     Attributes:
         key: the object's name in its bucket.
         size_bytes: length of the body.
-        etag: pins the version, exactly as the store spells it (S3: with its quotes;
-            file: `mtime_ns-size-inode`), or a `time_pin` where it gives none. Opaque:
-            compare it only with the same store's own, never across stores.
+        etag: the version, exactly as the store writes it (S3: with quotes; file:
+            `mtime_ns-size-inode`), or a `time_pin` where it gives none. Compare it only
+            with ETags of the same store.
         last_modified: unix seconds.
-        crc32c: checksum of the whole body, or None where the store does not give one
-            that can be trusted. Listings of S3 never carry it; `head` does.
+        crc32c: checksum of the whole body; None where the store gives none that can be
+            trusted. Listings of S3 never have it.
         attributes: None in listings of stores that do not list them.
-        not_carried: names of what the object has beside and a copy will not have, as far as
-            this answer tells: `tags`, `storage-class`, `website-redirect`, `expires`.
+        not_carried: metadata that a copy will not have, as far as this answer tells: `tags`,
+            `storage-class`, `website-redirect`, `expires`.
     """
 
     key: str
@@ -150,7 +148,7 @@ class ObjectInfo:
 class PartInfo:
     """One stored part of an open upload; `number` counts from 1.
 
-    `crc32c` is what the part was stored with; None where the store does not say.
+    `crc32c` is that of the stored part; None where the store does not report it.
     """
 
     number: int
@@ -177,14 +175,14 @@ class UploadInfo:
 
 @dataclass(frozen=True, slots=True)
 class StoreCapabilities:
-    """What a store promises, so that nobody upstream asks for its kind.
+    """What a store can do, so that no caller asks for its kind.
 
     Attributes:
-        trusts_checksum: the CRC32C that `head` and finished writes return is that of
-            the stored bytes, checked by the store itself. Where False, read again.
+        trusts_checksum: the CRC32C that `head` and finished writes return is that of the
+            stored bytes. Where False, read the object to verify it.
         ordered_listing: `list` yields keys in ascending order of their UTF-8 bytes.
-        supports_metadata: attributes survive a round trip.
-        min_part_bytes: smallest part, save the last one.
+        supports_metadata: the store keeps attributes.
+        min_part_bytes: of all parts but the last.
         max_parts: parts in one upload.
     """
 
@@ -197,9 +195,9 @@ class StoreCapabilities:
     max_object_bytes: int
 
     def part_bytes(self, object_bytes: int, wanted_bytes: int) -> int:
-        """The size of every part but the last, as near to the wanted one as is allowed.
+        """The size of all parts but the last: the allowed one nearest to the wanted one.
 
-        Rounded up to whole MiB where the wish has to grow.
+        Rounded up to whole MiB where the wanted size is too small.
 
         Raises:
             InvalidKey: the object is larger than this store can hold.
@@ -217,14 +215,14 @@ class StoreCapabilities:
 
 @dataclass(frozen=True, slots=True)
 class StoreSpec:
-    """Which store, with nothing secret in it: travels in plans, fleets and logs.
+    """Which store. Contains no secret, so it may appear in plans, fleets and logs.
 
     Attributes:
         kind: `s3`, `file` or `memory`.
         bucket: the bucket's name; for `file` the absolute root directory (`/` for all).
         endpoint_url: where an S3-compatible store answers; None for AWS itself.
         region: the store's own region name, where it is known.
-        options: further settings of that kind, sorted pairs of strings.
+        options: settings of that kind, sorted pairs of strings.
     """
 
     kind: str
@@ -266,10 +264,10 @@ class StoreSpec:
 
 
 class Credentials(Mapping[str, str]):
-    """An opaque mapping of secret strings whose repr and str never show a value.
+    """A mapping of secret strings; repr and str never show a value.
 
-    For S3 the names are `access_key_id`, `secret_access_key` and, where they are short
-    lived, `session_token` and `expires_at` (unix seconds as decimal text).
+    For S3 the names are `access_key_id`, `secret_access_key` and, for temporary ones,
+    `session_token` and `expires_at` (unix seconds as decimal text).
     `to_dict` is for the authenticated control API only.
     """
 

@@ -1,7 +1,6 @@
-"""Which objects are copied, to which keys, in which order, and under which fence.
+"""Which objects are copied, to which keys, in which order, under which precondition.
 
-Free of stores, clouds and frameworks: the lead runs it over its listings, and the
-command's dry run over the same listings at plan time.
+Uses no store: the lead and dry runs apply it to their listings.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The key rule of `cp`: where an object of the source goes at the destination.
+"""The key rule of `cp`: maps keys of the source to keys of the destination.
 
-Skyplane's own rule, kept so that its users find their keys where they expect them.
-A prefix is a folder: `foo` and `foo/` both mean what lies below `foo/`, never
-`foobar`. A lone `/` means the whole bucket.
+It is Skyplane's rule, so that its users find their keys where they expect them. A prefix is a
+folder: `foo` and `foo/` both mean the keys below `foo/`, never `foobar`. A single `/` means the
+whole bucket.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from skyplane_gateway.errors import NotFound
 
 
 def folder_of(prefix: str) -> str:
-    """The prefix as listings need it: empty, or ending in a slash."""
+    """The prefix of a listing: empty, or with a slash at its end."""
     prefix = _plain(prefix)
     return prefix if not prefix or prefix.endswith("/") else prefix + "/"
 
@@ -21,13 +21,13 @@ def map_key(
 ) -> str:
     """The destination key of one source object.
 
-    Without `recursive` the prefix is the object's whole key; it goes to the destination
-    prefix itself, or below it under its own last segment where that is empty or ends in
-    a slash. With `recursive` the part of the key below the source folder goes below the
-    destination folder. The mapping of one recursive call keeps the order of keys.
+    Without `recursive` the prefix is the object's whole key. The destination prefix is the new
+    key; if it is empty or ends in a slash, the key's last segment is appended. With
+    `recursive` the part of the key below the source folder goes below the destination
+    folder, which keeps the order of keys.
 
     Raises:
-        NotFound: the object is not what the prefix means.
+        NotFound: the prefix does not select the object.
     """
     destination = _plain(destination_prefix)
     if recursive:

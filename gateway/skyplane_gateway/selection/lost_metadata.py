@@ -1,4 +1,4 @@
-"""What an object has at its source and its copy does not."""
+"""Metadata that a copy of an object cannot keep."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from skyplane_gateway.errors import MetadataNotCarried
 
 
 def not_carried(key: str, names: Iterable[str]) -> MetadataNotCarried:
-    """Why an object is not copied whose copy would lack what `names` says."""
+    """The error for an object whose copy would lack the metadata of these names."""
     return MetadataNotCarried(
         f"{key!r} has metadata that this copy cannot keep: {', '.join(sorted(names))}; "
         "copy it with another tool, or leave out strict_metadata (--strict-metadata)"

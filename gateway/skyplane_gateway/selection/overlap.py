@@ -1,4 +1,4 @@
-"""A copy must not write into what it reads."""
+"""Refuses copies whose destination overlaps their source."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def require_apart(
 ) -> None:
     """Refuse a copy onto itself or into its own source.
 
-    Into its own source the listing would find what the copy wrote. The other way round,
-    from a folder into one above it, is allowed: listings are ascending and reads are
-    pinned, so a key that happens to be both fails there instead of spoiling anything.
+    In its own source the listing would find new copies. A copy from a folder into one above it
+    is allowed: listings are ascending and reads name a version, so a key that is read and
+    written fails and damages nothing.
 
-    File stores are compared by their real paths on this machine, links followed.
+    File stores are compared by their real paths on this machine, with links followed.
 
     Raises:
         ConfigurationInvalid: the destination is the source or lies in it.
@@ -53,7 +53,7 @@ def require_apart(
 
 
 def _name(spec: StoreSpec, prefix: str) -> str:
-    """A place as its user writes it."""
+    """The URL of a location."""
     if spec.kind == "file":
         return f"{spec.bucket.rstrip('/')}/{prefix}"
     scheme = {"gcs": "gs", "azure": "az"}.get(spec.kind, spec.kind)
@@ -62,7 +62,7 @@ def _name(spec: StoreSpec, prefix: str) -> str:
 
 def _same_store(one: StoreSpec, other: StoreSpec) -> bool:
     if one.kind == "file":
-        # Roots may lie in one another; the real paths decide.
+        # One root may contain the other; the real paths decide.
         return other.kind == "file"
     return (one.kind, one.bucket, _endpoint(one)) == (other.kind, other.bucket, _endpoint(other))
 

@@ -1,13 +1,12 @@
-"""Objects that announce others, and so are written after everything else."""
+"""Objects that are published last, since readers take them as a sign that all others exist."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-#: Readers take the presence of these as "all else is here". Of Iceberg's `metadata/`
-#: only what readers start from: manifests announce nothing until a metadata file names
-#: them, and holding them back would hold millions of rows in memory.
+#: Iceberg's readers start from metadata files. Its manifests are not held back, since that
+#: would hold millions of rows in memory.
 PUBLISHED_LAST = (
     "_SUCCESS",
     "_delta_log/*",
@@ -18,12 +17,12 @@ PUBLISHED_LAST = (
 
 
 def is_published_last(key: str, patterns: Iterable[str] = ()) -> bool:
-    """Whether `key` waits for the others.
+    """Whether `key` is published after the others.
 
     Args:
         key: the key at the destination.
-        patterns: globs beside `PUBLISHED_LAST`, matched against the whole key or its
-            end from any slash; `*` also crosses slashes.
+        patterns: globs in addition to `PUBLISHED_LAST`, matched against the whole key or its
+            end after any slash; `*` also matches slashes.
     """
     return any(
         fnmatchcase(key, pattern) or fnmatchcase(key, f"*/{pattern}")

@@ -1,4 +1,4 @@
-"""The merge join of two listings: what to do with each object of the source."""
+"""Decides for each object of the source, by a merge join of two listings."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ Action = Literal["copy", "skip", "refuse"]
 
 CONFLICT_RULES: tuple[ConflictRule, ...] = get_args(ConflictRule)
 
-#: Those under which an object that is there may stay without a failure.
+#: Rules under which an object of the destination may stay without a failure.
 KEEPING_RULES = ("skip", "replace-if-newer", "replace-if-different")
 
-#: Where this project keeps its own journals; never part of anybody's data.
+#: The folder of this project's journals, which is never copied.
 JOURNAL_FOLDER = ".skyplane/jobs/"
 
 #: A listing of the keys that start with a prefix, ascending (`ObjectStore.list`).
 Lister = Callable[[str], Iterator[ObjectInfo]]
-#: Raises InvalidKey where the destination cannot hold a key of that many bytes.
+#: Takes a key and the object's size; raises InvalidKey if the destination cannot hold it.
 KeyCheck = Callable[[str, int], None]
 
 
 def is_reserved(key: str) -> bool:
-    """Whether a key is kept for journals of this project, at whatever depth."""
+    """Whether a key is reserved for journals of this project, at any depth."""
     return f"/{JOURNAL_FOLDER}" in f"/{key}"
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionRule:
-    """Which objects, to where, and what if they are there.
+    """Which objects are copied, to which keys, and the conflict rule.
 
     Attributes:
         recursive: the source prefix is a folder; without it, one object.
-        include, exclude: globs on the key below the source folder (of a single object:
-            on its last segment), as in the AWS CLI: `*` also crosses slashes. Nothing
-            in `include` means all; `exclude` wins.
+        include, exclude: globs on the key below the source folder (for a single object, on its
+            last segment), as in the AWS CLI: `*` also matches slashes. An empty `include`
+            means all; `exclude` has priority.
         conflict: one of `CONFLICT_RULES`. `replace-if-newer` compares the stores' times;
             `replace-if-different` size, then checksums where both are known, then times.
 
@@ -63,18 +63,20 @@ class SelectionRule:
             )
 
     def wants(self, key: str) -> bool:
-        """Whether the filters let the object of that source key through; where the key ends in
-        a slash, any object that begins with it. For `ObjectStore.list`."""
+        """Whether the filters select a source key; for one that ends in a slash, any key below.
+
+        For `ObjectStore.list`.
+        """
         if not self.recursive:
             return True
         name = key.removeprefix(folder_of(self.source_prefix))
         if not key.endswith("/"):
             return self.takes(name)
-        # What `a/*` matches at `a/` it matches at all that lies below.
+        # A glob that ends in `*` and matches `a/` matches all keys below.
         return not any(glob.endswith("*") and fnmatchcase(name, glob) for glob in self.exclude)
 
     def takes(self, name: str) -> bool:
-        """Whether the filters let an object of this name (below the source folder) through."""
+        """Whether the filters select an object of this name below the source folder."""
         if self.include and not any(fnmatchcase(name, glob) for glob in self.include):
             return False
         return not any(fnmatchcase(name, glob) for glob in self.exclude)
@@ -82,10 +84,9 @@ class SelectionRule:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What becomes of one source object.
+    """The decision for one source object.
 
-    `precondition` is the fence of its write: the destination must still be as it was
-    listed. It is empty where nothing is to be written.
+    Under `precondition` the destination is as it was listed; empty where nothing is written.
     """
 
     source: ObjectInfo
@@ -103,19 +104,18 @@ def select(
     *,
     check_key: KeyCheck | None = None,
 ) -> Iterator[Selection]:
-    """One row for every source object that the filters let through, in key order.
+    """One row for every source object that the filters select, in key order.
 
-    Both listings are read once, in step, and never held: memory does not grow with the
-    number of objects. They are opened when the first row is asked for.
+    Both listings are read once, in step, so memory does not grow with the number of objects.
 
     Args:
-        check_key: what the destination says of keys it cannot hold; such rows are refused.
+        check_key: rows whose key it refuses are refused.
 
     Raises:
         NotFound: without `recursive`, the object does not exist.
-        StoreError: a listing failed; the rows so far are right, the rest is unknown.
+        StoreError: a listing failed; the rows so far are correct, the rest is unknown.
     """
-    # Opened late: an empty source never asks the destination.
+    # Opened late, so that an empty source sends no request to the destination.
     there: _Cursor | None = None
     for source, key in candidates(rule, list_source):
         if there is None:
@@ -124,7 +124,7 @@ def select(
 
 
 def candidates(rule: SelectionRule, list_source: Lister) -> Iterator[tuple[ObjectInfo, str]]:
-    """What the filters let through, each with its key at the destination, in key order.
+    """The selected objects with their keys at the destination, in key order.
 
     Raises:
         NotFound: without `recursive`, the object does not exist.
@@ -143,15 +143,15 @@ def candidates(rule: SelectionRule, list_source: Lister) -> Iterator[tuple[Objec
 
 
 def listed_at(rule: SelectionRule, key: str) -> str:
-    """The prefix to list at the destination; of a single object, its `key` there."""
+    """The prefix to list at the destination; for a single object, its `key` there."""
     return folder_of(rule.destination_prefix) if rule.recursive else key
 
 
 def _single(rule: SelectionRule, list_source: Lister) -> Iterator[tuple[ObjectInfo, str]]:
-    """One object is the first that a listing by its whole key can give."""
+    """The object of that key: the first row of a listing by its whole key."""
     wanted = rule.source_prefix
     if wanted in ("", "/"):
-        raise NotFound("no object is named; to copy the whole bucket, copy recursively (-r)")
+        raise NotFound("no object is given; to copy the whole bucket, copy recursively (-r)")
     source = next(list_source(wanted), None)
     if source is None or source.key != wanted:
         folder = folder_of(wanted)
@@ -166,14 +166,14 @@ def _single(rule: SelectionRule, list_source: Lister) -> Iterator[tuple[ObjectIn
 
 
 class _Cursor:
-    """A place in an ascending listing that only moves forward."""
+    """A position in an ascending listing."""
 
     def __init__(self, rows: Iterator[ObjectInfo]) -> None:
         self._rows = rows
         self._row = next(rows, None)
 
     def at(self, key: str) -> ObjectInfo | None:
-        """The object of that key. Keys must be asked for in ascending order."""
+        """The object of that key, or None. Keys of later calls must be greater."""
         while self._row is not None and self._row.key < key:
             self._row = next(self._rows, None)
         return self._row if self._row is not None and self._row.key == key else None
@@ -186,15 +186,15 @@ def decide(
     destination: ObjectInfo | None,
     check_key: KeyCheck | None,
 ) -> Selection:
-    """What becomes of one candidate, given what is at its place at the destination."""
+    """The decision for one candidate, given the object at the destination."""
 
     def outcome(action: Action, reason: str, fence: Precondition = UNCONDITIONAL) -> Selection:
         return Selection(source, key, destination, action, reason, fence)
 
     if key == "":
-        return outcome("skip", "it marks the source folder itself, which has no name over there")
+        return outcome("skip", "it is the source folder itself: it has no name at the destination")
     if is_reserved(key):
-        reason = f"keys with {JOURNAL_FOLDER} are kept for journals; choose another destination"
+        reason = f"keys with {JOURNAL_FOLDER} are reserved for journals; choose another destination"
         return Selection(source, key, None, "refuse", reason, UNCONDITIONAL)
     if check_key is not None:
         try:
@@ -214,12 +214,12 @@ def decide(
 
 
 def _by_rule(reason: str, rule: SelectionRule) -> str:
-    """Why nothing is written, with the rule that says so."""
+    """The reason of a skip or a refusal, with the rule."""
     return f"{reason} (conflict rule: {rule.conflict})"
 
 
 def _compare(conflict: str, source: ObjectInfo, destination: ObjectInfo) -> tuple[bool, str]:
-    """Whether a rule that may replace does, and why."""
+    """Whether the rule replaces the object, and why."""
     if conflict == "replace":
         return True, "it replaces the object at the destination"
     newer = source.last_modified > destination.last_modified

@@ -1,20 +1,18 @@
-"""The whole contract of an object store: one Protocol, synchronous and thread-safe.
+"""The contract of an object store: one Protocol, synchronous and thread-safe.
 
-The service calls a store from a bounded pool of threads; every method may be called
-from several at once, and several processes may work on one upload. Everything goes
-through this Protocol, so a wrapper (retry, limit, fault) is an object that holds one
-and has its methods.
+Several threads may call any method at once, and several processes may work on one upload. A
+wrapper (retry, limit, fault) holds a store and has its methods.
 
 Common to all methods:
 
-* Errors are leaves of `skyplane_gateway.errors.StoreError`, decided by the store's own
-  error codes; `is_permanent` says whether the same call may be made again.
+* Errors are leaves of `skyplane_gateway.errors.StoreError`, decided by the store's own error
+  codes. The same call may be made again unless `is_permanent`.
 * A store sends each request once, and raises `Throttled` or `StoreUnavailable` when it
   fails in transit. `wrappers.retrying.RetryingStore` retries and limits the rate.
-* No method waits for ever: connecting and each read or write of the socket is bounded.
-* Keys are `str` of UTF-8 text, taken verbatim: nothing is normalised. A key that the
-  store cannot hold raises `InvalidKey` before anything is sent.
-* "Calls" below counts requests that a store bills, without retries.
+* Connecting and each read or write of a socket has a timeout.
+* Keys are UTF-8 text and not normalised. A key that the store cannot hold raises `InvalidKey`
+  before a request is sent.
+* "Calls" below are requests that a store bills, without retries.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from skyplane_gateway.objects import (
     UploadInfo,
 )
 
-#: Whether a caller wants a key; of one that ends in a slash, anything that begins with it.
+#: Whether a caller wants a key; for one that ends in a slash, any key below it.
 Wants = Callable[[str], bool]
 
 
@@ -45,7 +43,7 @@ class Reader(Protocol):
 
     @property
     def attributes(self) -> ObjectAttributes | None:
-        """What came with the answer, at no extra call; None from stores that have none."""
+        """The attributes in the answer, without an extra call; None from stores without any."""
 
     @property
     def not_carried(self) -> tuple[str, ...]:
@@ -54,14 +52,14 @@ class Reader(Protocol):
     def readinto(self, buffer: memoryview) -> int:
         """Fill the front of `buffer`; return how many bytes, 0 only at the range's end.
 
-        May return fewer than asked for while more are to come.
+        May return fewer bytes than fit while more follow.
 
         Raises:
             StoreUnavailable: the body ended before the range did, or the connection broke.
         """
 
     def close(self) -> None:
-        """Give the connection back; harmless when called again."""
+        """Release the connection; may be called again."""
 
     def __enter__(self) -> Self: ...
 
@@ -83,10 +81,11 @@ class ObjectStore(Protocol):
     def capabilities(self) -> StoreCapabilities: ...
 
     def check(self, prefix: str = "") -> None:
-        """See that the bucket exists and may be listed under `prefix`. 1 call, idempotent.
+        """Check that the bucket exists and may be listed under `prefix`. 1 call, idempotent.
 
         Raises:
-            NotFound: no such bucket. PermissionDenied, Unauthenticated: as they say.
+            NotFound: no such bucket.
+            PermissionDenied, Unauthenticated: the credentials do not suffice.
             StoreUnavailable: the endpoint does not answer.
         """
 
@@ -95,16 +94,20 @@ class ObjectStore(Protocol):
     ) -> Iterator[ObjectInfo]:
         """Every object whose key starts with `prefix`, ascending by the key's UTF-8 bytes.
 
-        `prefix` is text, not a folder: `a` finds `a`, `a/b` and `ab`. `start_after` skips
-        keys up to and including it; with it a broken listing can be taken up again. One
-        call per 1000 keys (S3), made lazily while the iterator is consumed, so an error
-        can come after some keys. What a file store cannot read or name is an error too, unless
-        `wants` says that the caller would leave it out. It never ends early in silence: a
-        repeated or missing continuation token and keys out of order raise `StoreError`.
+        `prefix` is text, not a folder: `a` finds `a`, `a/b` and `ab`. One call per 1000 keys
+        (S3), made while the iterator is consumed, so an error can come after some keys.
+
+        Args:
+            start_after: skips keys up to and including this one, to continue a listing.
+            wants: errors of a file store about keys that it does not want are left out.
+
+        Raises:
+            StoreError: also when the listing may be incomplete: a continuation token is
+                missing or repeated, or keys are out of order.
         """
 
     def head(self, key: str) -> ObjectInfo:
-        """The object with its attributes, and its checksum where it can be trusted. 1 call.
+        """The object with its attributes, and its checksum if that can be trusted. 1 call.
 
         Raises:
             NotFound: there is no such object.
@@ -113,14 +116,13 @@ class ObjectStore(Protocol):
     def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Reader:
         """Open `length` bytes from `offset` of the version `if_match`. 1 call, idempotent.
 
-        The range must lie inside the object. `length` 0 asks the store too, so that the
-        pin is checked. A retry reads the range again from its start.
+        The range must lie inside the object. `length` 0 sends a request too, to check the
+        version.
 
         Raises:
             PreconditionFailed: the object is no longer that version.
             NotFound: it is gone.
-            StoreUnavailable: the answer is not that range (200 instead of 206, another
-                length).
+            StoreUnavailable: the answer is another range (200 instead of 206, another length).
         """
 
     def put(
@@ -134,21 +136,20 @@ class ObjectStore(Protocol):
     ) -> ObjectInfo:
         """Write one whole object, which appears at once or not at all. 1 call.
 
-        Idempotent without a precondition. With one, a repetition after an answer that
-        was lost is refused by the store; the store then looks (1 more call) whether what
-        is there is what was sent and, if so, returns it as written. `crc32c` is checked
-        against the bytes by the store where it can.
+        Idempotent without a precondition. With one, a lost response leaves open whether the
+        object was written; then 1 more call compares the object at the store with this one.
+        The store compares `crc32c` with the bytes if it can.
 
         Raises:
-            PreconditionFailed: somebody else's object is there, or the version changed.
-                `is_permanent` is False when it lost a race that may be run again.
+            PreconditionFailed: there is another object, or another version. `is_permanent` is
+                False after a conflict with a write at the same time.
             ChecksumMismatch: the bytes do not have that checksum.
         """
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
         """Begin a multipart upload and return its id. 1 call; NOT idempotent.
 
-        A lost answer leaves an open upload that only `list_uploads` finds. Nothing is
+        A lost response leaves an open upload that only `list_uploads` finds. Nothing is
         visible under the key before `complete_upload`.
         """
 
@@ -157,8 +158,8 @@ class ObjectStore(Protocol):
     ) -> PartInfo:
         """Store part `number` (from 1), which starts at `offset` of the object. 1 call.
 
-        Idempotent: the same number again replaces the part. Parts come in any order and
-        from any process. On return the part is durable.
+        Idempotent: the same number again replaces the part. Any process may send parts, in
+        any order. On return the part is durable.
 
         Raises:
             NotFound: the upload was completed or aborted.
@@ -175,20 +176,17 @@ class ObjectStore(Protocol):
         size_bytes: int,
         crc32c: int | None = None,
     ) -> ObjectInfo:
-        """Make the parts, ascending by number, the object. 1 call (S3: 2, it looks after).
+        """Make an object of the parts, ascending by number. 1 call (S3: 2, with a HEAD).
 
-        `size_bytes` and `crc32c` are those of the whole; the store compares them where
-        it can, before the object appears. What it says of the object that did appear is in
-        the answer, to be compared there. A repetition after a lost answer finds no upload;
-        the store then looks whether the object there is this one and returns it as
-        completed. A 200 answer with an error inside is an error.
+        The store compares `size_bytes` and `crc32c` of the whole before the object appears, if
+        it can. The caller compares the returned checksum. After a lost response the next
+        attempt finds no upload; then the object at the store is compared with this one and
+        returned. A response 200 with an error inside is an error.
 
         Raises:
-            NotFound: no such upload, and the object there is not this one.
-            PreconditionFailed: as for `put`; the upload is still open unless the store
-                dropped it, so abort it.
-            ChecksumMismatch: the whole has another checksum, or a part is not there any more
-                as it was acknowledged.
+            NotFound: no such upload, and the object at the store is another one.
+            PreconditionFailed: as for `put`. Abort the upload, since it may still be open.
+            ChecksumMismatch: the whole has another checksum, or the store lost a part.
             StoreError: a part is too small.
         """
 
@@ -209,16 +207,16 @@ class ObjectStore(Protocol):
         """Remove an object. 1 call, idempotent: no such object is fine.
 
         Args:
-            if_match: only that version. A service that knows no conditional deletes deletes
-                what is there: look first.
+            if_match: only that version. A service without conditional deletes deletes any
+                version, so call `head` first.
 
         Raises:
             PreconditionFailed: it is another version.
-            NotFound: with `if_match`, some stores say so of what is gone.
+            NotFound: with `if_match`, from some stores, when the object is gone.
         """
 
     def close(self) -> None:
-        """Drop the connections; harmless when called again."""
+        """Close the connections; may be called again."""
 
 
 def read_object(
@@ -233,7 +231,7 @@ def read_object(
     info = store.head(key)
     if info.size_bytes > max_bytes:
         raise ObjectTooLarge(
-            f"{key!r} has {info.size_bytes} bytes, more than the {max_bytes} that are read whole"
+            f"{key!r} has {info.size_bytes} bytes, more than the limit of {max_bytes}"
         )
     body = bytearray(info.size_bytes)
     view = memoryview(body)

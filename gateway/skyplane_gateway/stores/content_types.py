@@ -1,8 +1,8 @@
-"""The content type that a file's name stands for, as `aws s3 cp` guesses it.
+"""Guesses the content type from a file's name, as `aws s3 cp` does.
 
-Python's own table alone: the system's files, which differ between machines, would give one
-name two types at two gateways. As in the AWS CLI a compressed file has the type of what is
-in it (`a.csv.gz` is `text/csv`), and no content encoding, so that readers do not unpack it.
+Only Python's own table is used: the system's tables differ between machines. As in the AWS CLI a
+compressed file has the type of its content (`a.csv.gz` is `text/csv`) and no content encoding, so
+that readers do not decompress it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import mimetypes
 from typing import Final
 
-#: The option of a file store that is read with guessed content types.
+#: The option of a file store for guessed content types.
 GUESSED_TYPE: Final = ("content_type", "guessed")
 
 _TYPES: Final = mimetypes.MimeTypes()
 
 
 def guessed_type(key: str) -> str | None:
-    """None where the name says nothing."""
-    # With a slash before it no key is taken for a URL with a scheme of its own.
+    """None where the name does not tell."""
+    # The slash keeps a key with a colon from being parsed as a URL.
     return _TYPES.guess_type(f"/{key}")[0]

@@ -1,4 +1,4 @@
-"""Which names a store takes, checked before a request is made."""
+"""Checks whether a store can hold a key, before a request is sent."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ MAX_KEY_BYTES = 1024
 def check_key(key: str) -> str:
     """Return `key` when S3 can hold it.
 
-    S3-compatible servers differ in whether they refuse a long key or cut it short, so
-    nobody is asked.
+    Some compatible servers refuse a long key, others cut it, so no server is asked.
 
     Raises:
         InvalidKey: empty, longer than 1,024 bytes, or not UTF-8 text.
@@ -35,9 +34,9 @@ def check_key(key: str) -> str:
 
 
 def check_destination_key(kind: str, key: str, size_bytes: int) -> None:
-    """See that a store of that kind can hold an object of that name and size.
+    """Check that a store of that kind can hold an object of that name and size.
 
-    Needs no store, so that a plan or a dry run can refuse it before anything moves.
+    Sends no request, so that a plan or a dry run can call it.
 
     Raises:
         InvalidKey: with the reason.

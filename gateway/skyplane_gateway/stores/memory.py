@@ -1,7 +1,6 @@
-"""A store in this process's memory, with the full semantics: for tests and dry runs.
+"""A store in the memory of this process, with the full semantics, for tests.
 
-Buckets live in one process-wide table, so two stores opened with the same name see
-the same objects. Its stored checksums can be trusted.
+All stores of one bucket name share their objects. Stored checksums can be trusted.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class _Upload:
 class _Bucket:
     objects: dict[str, _Object] = field(default_factory=dict)
     uploads: dict[str, _Upload] = field(default_factory=dict)
-    #: Uploads that became objects: what a repeated completion is answered from.
+    #: Upload id -> ETag of completed uploads, to answer a repeated completion.
     completed: dict[str, str] = field(default_factory=dict)
     versions: Iterator[int] = field(default_factory=lambda: count(1))
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -76,17 +75,17 @@ _buckets: dict[str, _Bucket] = {}
 
 
 def create_bucket(name: str) -> None:
-    """Make an empty bucket; one of that name is replaced."""
+    """Make an empty bucket, also in place of one of that name."""
     _buckets[name] = _Bucket()
 
 
 def delete_bucket(name: str) -> None:
-    """Forget a bucket and all it holds; harmless when there is none."""
+    """Delete a bucket with its objects, if there is one."""
     _buckets.pop(name, None)
 
 
 def open_from_spec(spec: StoreSpec, credentials: Credentials | None) -> ObjectStore:
-    """What `open_store` calls; memory needs no credentials."""
+    """Called by `open_without_retries`."""
     return MemoryStore(spec)
 
 

@@ -1,4 +1,4 @@
-"""Reads an object of a store to learn its checksum."""
+"""Computes checksums of stored objects by reading them; compares objects with writes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _STEP_BYTES: Final = 1 << 20
 
 
 def read_crc32c(store: ObjectStore, info: ObjectInfo, size_bytes: int) -> int | None:
-    """CRC32C of what the store holds as that version; None when it ends before `size_bytes`.
+    """CRC32C of that version of the object; None when it ends before `size_bytes`.
 
     Raises:
         PreconditionFailed: the object is no longer that version.
-        StoreError: as the store says.
+        StoreError: of the store.
     """
     buffer = memoryview(bytearray(min(size_bytes, _STEP_BYTES) or 1))
     found, left = 0, size_bytes
@@ -33,17 +33,16 @@ def read_crc32c(store: ObjectStore, info: ObjectInfo, size_bytes: int) -> int | 
 
 
 def known_crc32c(store: ObjectStore, key: str, *, believes: bool = True) -> tuple[ObjectInfo, int]:
-    """The object of that key and its CRC32C: the store's own word where that can be
-    trusted, by reading it where not.
+    """The object of that key and its CRC32C, as the store reports it or by reading it.
 
     Args:
-        believes: False to read it in any case.
+        believes: False to read it even if the store's checksum can be trusted.
 
     Raises:
         NotFound: there is no such object.
         PreconditionFailed: it changed between the calls.
-        StoreUnavailable: its body ended early; not to be taken for other bytes.
-        StoreError: as the store says.
+        StoreUnavailable: its body ended early.
+        StoreError: of the store.
     """
     info = store.head(key)
     if believes and store.capabilities.trusts_checksum and info.crc32c is not None:
@@ -63,16 +62,15 @@ def find_landed(
     *,
     believes: bool = True,
 ) -> ObjectInfo | None:
-    """The object of that key if it is what was to be written there, bytes and attributes.
+    """The object of that key if it has the bytes and attributes of a write.
 
-    What decides when a write is refused that may have been carried out before, by this
-    process or another: whoever wrote it, it is as it should be.
+    Decides after a refused write whether an earlier attempt, of any process, wrote the object.
 
     Args:
         believes: see `known_crc32c`.
 
     Raises:
-        StoreError: as the store says.
+        StoreError: of the store.
     """
     try:
         info = store.head(key)
@@ -80,7 +78,7 @@ def find_landed(
             return None
         if not has_attributes(info, attributes):
             return None
-        # A folder's mark has no bytes, and a file store cannot read it.
+        # A file store cannot read a directory, whose object has no bytes.
         info, found = known_crc32c(store, key, believes=believes) if size_bytes else (info, 0)
     except (NotFound, PreconditionFailed):
         return None
@@ -88,9 +86,9 @@ def find_landed(
 
 
 def has_attributes(info: ObjectInfo, wanted: ObjectAttributes | None) -> bool:
-    """Whether an object has the attributes that it was to be given, as far as that is known.
+    """Whether an object has these attributes, as far as that is known.
 
-    A store without attributes tells none. One that is given no content type makes one up.
+    Some stores keep no attributes. Stores choose a content type for a write without one.
     """
     there = info.attributes
     if there is None or wanted is None:
