@@ -8,20 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bench.fit_throughput_model import fit
 from bench.report import Case
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.grids.geography import Floats
+from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.grids.loader import pair_caps
 from skyplane_orchestration.grids.throughput_model import modelled_rtt_ms, modelled_throughput_gbps
 
 SEED = 20220129
 FOLDS = 10
 FLOOR_PERCENT, GOAL_PERCENT = 10.0, 9.0
-
-Mask = NDArray[np.bool_]
 
 
 def held_out_groups(regions: int, folds: int) -> list[Mask]:

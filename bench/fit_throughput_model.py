@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skyplane_orchestration.grids import Grid, load_grid
-from skyplane_orchestration.grids.geography import Floats, GridRegion, pairwise_distance_km
+from skyplane_orchestration.grids.arrays import Floats, Mask
+from skyplane_orchestration.grids.geography import GridRegion, pairwise_distance_km
 from skyplane_orchestration.grids.loader import MODEL_FILE, read_json
 from skyplane_orchestration.grids.tables import shipped_files
 from skyplane_orchestration.grids.throughput_model import (
@@ -67,8 +67,6 @@ SOFT_RTT_ERROR, SOFT_RATE_ERROR = 0.15, 0.05
 WEIGHT_OF_LOW = 0.4
 ROUNDS = 8
 KM_PER_UNIT = 1000.0
-
-Mask = NDArray[np.bool_]
 
 
 def solve_softly(

@@ -18,7 +18,7 @@ import yaml
 
 from bench.report import Case
 from skyplane_orchestration.grids import FROM_TABLE, Grid, load_grid
-from skyplane_orchestration.grids.price_rules import billed_price
+from skyplane_orchestration.grids.price_rules import billed_by
 
 #: Beside the repository; it is no part of it.
 MEASURED_DIR = Path(__file__).resolve().parents[2] / "shared" / "grids" / "skyplane-2022-01"
@@ -91,7 +91,7 @@ def priced_pairs(shipped: Grid, measured: Grid) -> Iterator[PricedPair]:
         if row == column:
             continue
         src, dst = (shipped.region(measured.tags[end]) for end in (row, column))
-        billed = billed_price(clouds[src.cloud], src, dst)
+        billed = billed_by(clouds[src.cloud], src, dst).usd
         yield PricedPair(src.tag, dst.tag, float(measured.usd_per_gb[row, column]), billed)
 
 

@@ -25,12 +25,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bench.cross_validation import Mask, modelled_grid, unseen
+from bench.cross_validation import modelled_grid, unseen
 from bench.fit_throughput_model import fit
 from bench.report import Case
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.grids.geography import Floats
+from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.model.job import Limits
 from skyplane_orchestration.planner.formulation import (
     columns_of,

@@ -12,7 +12,7 @@ from skyplane_orchestration.planner.formulation import (
     RowBlock,
     columns_of,
     cost_ceiling,
-    one_row,
+    inequality_row,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.solve import HOP_WEIGHT, relax
@@ -58,4 +58,4 @@ def _total_instances(problem: PlanProblem, most: int) -> RowBlock:
     columns = columns_of(problem)
     counted = np.zeros(columns.count)
     counted[columns.instances] = 1.0
-    return one_row("total_instances", counted, float(most))
+    return inequality_row("total_instances", counted, float(most))

@@ -13,7 +13,7 @@ import pytest
 from skyplane_orchestration.errors import GridInvalid, UnknownRegion
 from skyplane_orchestration.grids import Grid, load_grid, pairwise_distance_km
 from skyplane_orchestration.grids.geography import GridRegion
-from skyplane_orchestration.grids.price_rules import billed_price
+from skyplane_orchestration.grids.price_rules import billed_by
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
 SMALL = {
@@ -91,7 +91,7 @@ def test_published_prices_come_out_as_billed(
 ) -> None:
     regions = (shipped.regions[shipped.index_of(src)], shipped.regions[shipped.index_of(dst)])
     rules = shipped.price_document["clouds"][src.partition(":")[0]]
-    assert billed_price(rules, *regions) == per_gib
+    assert billed_by(rules, *regions).usd == per_gib
     assert shipped.egress_price(src, dst) == pytest.approx(usd_per_gib_to_usd_per_gb(per_gib))
 
 
@@ -142,11 +142,11 @@ def test_the_rules_reproduce_every_published_price_of_aws(shipped: Grid, measure
         row
         for row in published
         if not math.isclose(
-            billed_price(
+            billed_by(
                 shipped.price_document["clouds"]["aws"],
                 shipped.regions[shipped.index_of(row["src"])],
                 shipped.regions[shipped.index_of(row["dst"])],
-            ),
+            ).usd,
             float(row["usd_per_gb"]),
         )
     ]

@@ -11,7 +11,7 @@ import yaml
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids import load_grid
 from skyplane_orchestration.grids.geography import GridRegion
-from skyplane_orchestration.grids.price_rules import applied_rule, edge_price
+from skyplane_orchestration.grids.price_rules import applied_rule
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
 
@@ -60,7 +60,7 @@ def test_pricing_by_groups_is_pricing_edge_by_edge() -> None:
     grid = load_grid()
     one_by_one = [
         [
-            0.0 if src is dst else edge_price(grid.price_document, src, dst).usd_per_gb
+            0.0 if src is dst else applied_rule(grid.price_document, src, dst).usd_per_gb
             for dst in grid.regions
         ]
         for src in grid.regions
@@ -95,18 +95,18 @@ def test_inside_a_region_and_out_of_this_machine_nothing_is_billed() -> None:
     document = load_grid().price_document
     here = GridRegion("aws:us-east-1", price_class="A")
     assert applied_rule(document, here, here).rule == "same region"
-    assert edge_price(document, here, here).usd_per_gb == 0
-    assert edge_price(document, GridRegion("local:here"), here).usd_per_gb == 0
+    assert applied_rule(document, here, here).usd_per_gb == 0
+    assert applied_rule(document, GridRegion("local:here"), here).usd_per_gb == 0
 
 
 def test_rules_that_do_not_cover_an_edge_are_refused_with_what_is_missing() -> None:
     document = load_grid().price_document
     here, there = GridRegion("aws:a", price_class="A"), GridRegion("aws:b", price_class="Z")
-    assert edge_price(document, here, there).usd_per_gb > 0
+    assert applied_rule(document, here, there).usd_per_gb > 0
     with pytest.raises(GridInvalid, match=r"no entry 'Z' needed for aws:b -> aws:a"):
-        edge_price(document, there, here)
+        applied_rule(document, there, here)
     with pytest.raises(GridInvalid, match="no rules for 'oracle'"):
-        edge_price(document, GridRegion("oracle:x"), here)
+        applied_rule(document, GridRegion("oracle:x"), here)
     barrels = {"clouds": {"aws": {**document["clouds"]["aws"], "unit": "barrel"}}}
     with pytest.raises(GridInvalid, match="unit of aws is 'barrel'"):
-        edge_price(barrels, here, there)
+        applied_rule(barrels, here, there)

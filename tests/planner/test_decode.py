@@ -9,7 +9,7 @@ import pytest
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.planner.decode import decode
 from skyplane_orchestration.planner.problem import build_problem
-from skyplane_orchestration.planner.solution import Integers
+from skyplane_orchestration.planner.solution import IntegerSolution
 
 S, T, A, B = "aws:s", "gcp:t", "azure:a", "azure:b"
 
@@ -20,12 +20,12 @@ def square(small_grid: Callable[..., Grid]) -> Grid:
     return small_grid({(u, v): (4.0, 0.1) for u in tags for v in tags if u != v})
 
 
-def solution(grid: Grid, flows: Mapping[tuple[str, str], float], gbps: float) -> Integers:
+def solution(grid: Grid, flows: Mapping[tuple[str, str], float], gbps: float) -> IntegerSolution:
     problem = build_problem(grid, S, T, goal_gbps=gbps)
     edges = [
         (problem.tags[u], problem.tags[v]) for u, v in zip(problem.tail, problem.head, strict=True)
     ]
-    return Integers(
+    return IntegerSolution(
         problem=problem,
         flow_gbps=np.array([flows.get(edge, 0.0) for edge in edges]),
         instances=np.full(problem.region_count, 8.0),

@@ -19,8 +19,8 @@ from skyplane_orchestration.model.job import (
 )
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner import direct, explain_plan, plan
-from skyplane_orchestration.planner.explain import Explanation, money_of
-from skyplane_orchestration.planner.infeasibility import in_words
+from skyplane_orchestration.planner.explain import Explanation, price_of
+from skyplane_orchestration.planner.infeasibility import describe_limit
 
 if TYPE_CHECKING:
     from tests.planner.conftest import GridOf
@@ -62,10 +62,10 @@ def for_money(answer: TransferPlan, money: float) -> MaximizeThroughput:
 
 def confirm(grid: Grid, why: Explanation, limits: Limits) -> None:
     """Parse every sentence, and plan again for every number in it."""
-    answer, money = why.plan, money_of(why.plan)
+    answer, money = why.plan, price_of(why.plan)
     rate = answer.throughput_gbps
     said = list(why.sentences)
-    assert said.pop(0).startswith("What binds" if answer.binding else "No limit binds")
+    assert said.pop(0).startswith("Binding limits" if answer.binding else "No limit binds")
     alone = direct(grid, answer.src, answer.dst, 1, limits=limits)
     there, price = alone.throughput_gbps, alone.cost.usd_per_gb
     now = answer.cost.usd_per_gb
@@ -87,7 +87,7 @@ def confirm(grid: Grid, why: Explanation, limits: Limits) -> None:
         assert carried[2] == pytest.approx(alone.edges[0].usd_per_gb, abs=6e-5)
         assert gbps == pytest.approx(fastest.throughput_gbps, rel=1e-3, abs=6e-3)
         assert fewer == pytest.approx(abs(rate - gbps), abs=1.1e-2)
-        assert dearer == pytest.approx(money_of(cheapest), rel=1e-3)
+        assert dearer == pytest.approx(price_of(cheapest), rel=1e-3)
         assert more == pytest.approx(abs(dearer - money), abs=1.1e-2)
         assert gbps <= rate + 6e-3
         assert dearer >= money - 6e-3
@@ -119,9 +119,9 @@ def confirm_one_more(grid: Grid, why: Explanation, sentence: str) -> None:
         assert change == pytest.approx(value - why.plan.throughput_gbps, abs=1.1e-2)
         assert value > why.plan.throughput_gbps
     else:
-        assert value == pytest.approx(money_of(better), rel=1e-3)
-        assert change == pytest.approx(money_of(why.plan) - value, abs=1.1e-2)
-        assert value < money_of(why.plan)
+        assert value == pytest.approx(price_of(better), rel=1e-3)
+        assert change == pytest.approx(price_of(why.plan) - value, abs=1.1e-2)
+        assert value < price_of(why.plan)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_requests_are_part_of_the_money(triangle: Grid) -> None:
 def test_inside_one_region_nothing_was_chosen(triangle: Grid) -> None:
     inside = plan(triangle, "aws:s", "aws:s", MinimizeCost(1))
     assert explain_plan(triangle, inside).sentences == (
-        "No bytes travel between regions, so there is nothing to choose.",
+        "No bytes travel between regions, so the plan has no alternatives.",
     )
 
 
@@ -241,4 +241,4 @@ def test_a_relay_without_which_nothing_goes(small_grid: GridOf) -> None:
     ],
 )
 def test_limits_have_words(name: str, words: str) -> None:
-    assert in_words(name) == words
+    assert describe_limit(name) == words

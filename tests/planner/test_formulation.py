@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.grids.arrays import Floats
 from skyplane_orchestration.planner import formulation
 from skyplane_orchestration.planner.formulation import RowBlock, columns_of
-from skyplane_orchestration.planner.problem import Floats, PlanProblem, build_problem
+from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def rows(block: RowBlock, x: Floats) -> list[float]:
     return [round(float(value), 9) for value in block.matrix @ x if abs(value) > 1e-12]
 
 
-def counted(problem: PlanProblem) -> np.ndarray:
+def integer_edges(problem: PlanProblem) -> np.ndarray:
     return np.ones(problem.edge_count, dtype=bool)
 
 
@@ -54,7 +55,7 @@ def test_no_edge_enters_the_source_or_leaves_the_sink(problem: PlanProblem) -> N
 
 
 def test_edge_capacity(problem: PlanProblem) -> None:
-    block = formulation.edge_capacity(problem, counted(problem))
+    block = formulation.edge_capacity(problem, integer_edges(problem))
     assert rows(block, point(problem, F_st=2.5, M_st=32)) == [1.25]
     assert rows(block, point(problem, F_st=2.5, M_st=64)) == []
     assert (block.upper == 0).all()
@@ -90,14 +91,14 @@ def test_egress_limit(problem: PlanProblem) -> None:
 
 def test_connection_limits(problem: PlanProblem) -> None:
     x = point(problem, M_st=10, M_sr=60, M_rt=5, N_s=1, N_t=1)
-    out = formulation.connection_limit_out(problem, counted(problem))
-    into = formulation.connection_limit_in(problem, counted(problem))
+    out = formulation.connection_limit_out(problem, integer_edges(problem))
+    into = formulation.connection_limit_in(problem, integer_edges(problem))
     assert sorted(rows(out, x)) == [-64, 5, 10 + 60 - 64]
     assert sorted(rows(into, x)) == [-64, 10 + 5 - 64, 60]
 
 
 def test_connections_that_are_not_counted_are_what_the_flow_needs(problem: PlanProblem) -> None:
-    none = ~counted(problem)
+    none = ~integer_edges(problem)
     x = point(problem, F_st=1.25, F_sr=5, F_rt=5)
     assert len(formulation.edge_capacity(problem, none).upper) == 0
     assert sorted(rows(formulation.connection_limit_out(problem, none), x)) == [64.0, 32.0 + 64.0]
@@ -122,7 +123,7 @@ def test_relays_are_counted_and_limited(problem: PlanProblem) -> None:
 
 
 def test_every_equation_of_the_paper_has_a_name(problem: PlanProblem) -> None:
-    names = [block.name for block in formulation.model_rows(problem, counted(problem))]
+    names = [block.name for block in formulation.model_rows(problem, integer_edges(problem))]
     assert names == [
         "edge_capacity",
         "source_outflow",

@@ -85,7 +85,7 @@ def test_a_deadline_counts_the_time_to_provision(triangle: Grid) -> None:
     assert answer.transfer_s is not None
     assert answer.provision_s == 75
     assert answer.provision_s + answer.transfer_s <= 475
-    with pytest.raises(PlanInfeasible, match="gateways take to come up") as refused:
+    with pytest.raises(PlanInfeasible, match="gateways take to start") as refused:
         plan(triangle, S, T, Deadline(60), volume_gb=100)
     assert refused.value.binding[0] == "deadline"
 

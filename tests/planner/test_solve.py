@@ -116,7 +116,7 @@ def test_a_python_that_was_built_for_an_old_c_library_has_plans(
 ) -> None:
     """Such a one, as of uv or conda, has no `os.memfd_create`."""
     monkeypatch.delattr(os, "memfd_create")
-    highs._aside.cache_clear()
+    highs._replacement.cache_clear()
     problem = at(triangle, 1.0)
     assert solve_integers(problem, cost_per_second(problem)) is not None
 
@@ -130,7 +130,7 @@ def test_a_process_that_is_forked_meanwhile_can_plan_and_print(
     is_solving, may_end = threading.Event(), threading.Event()
 
     def solve_slowly() -> None:
-        with highs._one_at_a_time, highs._noise_set_aside():
+        with highs._one_at_a_time, highs._debug_lines_suppressed():
             is_solving.set()
             may_end.wait()
 
@@ -143,10 +143,10 @@ def test_a_process_that_is_forked_meanwhile_can_plan_and_print(
             library.fflush(None)
             os._exit(0 if highs._one_at_a_time.acquire(blocking=False) else 1)
         _, status = os.waitpid(child, 0)
-        said = capfd.readouterr().out
+        printed = capfd.readouterr().out
         may_end.set()
         solving.result()
-    assert (status, said) == (0, "from the child\n")
+    assert (status, printed) == (0, "from the child\n")
     library.puts(b"after")
     library.fflush(None)
     assert capfd.readouterr().out == "after\n"
@@ -156,7 +156,7 @@ def test_only_some_connections_may_be_counted(triangle: Grid) -> None:
     problem = at(triangle, 2.51, instance_limit=1)
     cost = cost_per_second(problem) * 1000
     full = solve_integers(problem, cost)
-    real = solve_integers(problem, cost, counted=np.zeros(problem.edge_count, dtype=bool))
+    real = solve_integers(problem, cost, integer_edges=np.zeros(problem.edge_count, dtype=bool))
     assert full is not None
     assert real is not None
     assert real.usd_per_s < full.usd_per_s

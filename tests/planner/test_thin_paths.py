@@ -11,9 +11,9 @@ from skyplane_orchestration.model.job import Limits, MaximizeThroughput, Minimiz
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner import plan
 from skyplane_orchestration.planner.check import violations
-from skyplane_orchestration.planner.decode import Overlay
+from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.problem import build_problem
-from skyplane_orchestration.planner.thin_paths import LEAST_SHARE, _filled, _fits
+from skyplane_orchestration.planner.thin_paths import LEAST_SHARE, _fill_thin_paths, _fits
 
 if TYPE_CHECKING:
     from tests.planner.conftest import GridOf
@@ -76,7 +76,7 @@ def test_a_path_gives_no_more_than_it_has(grid: Grid) -> None:
         dict.fromkeys(ends, kind),
     )
     problem = build_problem(grid, S, T, goal_gbps=0.05, limits=ONE_EACH)
-    assert not _fits(_filled(problem, overlay, whole=True))
+    assert not _fits(_fill_thin_paths(problem, overlay, whole_connections=True))
 
 
 def test_a_relay_that_is_worth_its_price_stays(grid: Grid) -> None:

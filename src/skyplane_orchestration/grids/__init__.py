@@ -1,7 +1,7 @@
-"""What the planner knows about the world: rates, round trips, prices, limits, by region.
+"""Grids: throughput, round trips, prices and limits by region.
 
-`load_grid` reads a grid directory (docs/reference/grids.md has the format), or the one that ships,
-and completes what is missing; every value of a `Grid` knows where it comes from.
+`load_grid` reads a grid directory (docs/reference/grids.md has the format) or the shipped grid, and
+completes missing values. Every value of a `Grid` has its provenance.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The regions of a grid and how far they lie apart: plain data, pure functions."""
+"""The regions of a grid and the distances between them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from skyplane_orchestration.grids.arrays import Floats
 
 EARTH_RADIUS_KM = 6371.0
 
@@ -36,7 +35,7 @@ class GridRegion:
 
 
 def pairwise_distance_km(regions: Sequence[GridRegion]) -> Floats:
-    """Great-circle distance between all regions, shape (V, V), haversine formula."""
+    """Great-circle distance between all regions, shape (V, V), by the haversine formula."""
     latitude = np.radians([region.latitude for region in regions])
     longitude = np.radians([region.longitude for region in regions])
     half_chord = (

@@ -1,35 +1,33 @@
-"""A loaded grid: immutable, complete, and each value with its provenance."""
+"""A loaded grid: immutable, complete, with the provenance of each value."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Final
 
 from skyplane_orchestration.errors import GridInvalid, UnknownRegion
-from skyplane_orchestration.grids.geography import Floats, GridRegion
+from skyplane_orchestration.grids.arrays import Floats, Ints, Mask, Names
+from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.grids.price_overrides import PriceOverride, first_match
-from skyplane_orchestration.grids.price_rules import FROM_OVERRIDE, FROM_RULES, edge_price
+from skyplane_orchestration.grids.price_rules import applied_rule
 from skyplane_orchestration.model.location import nearest_names
 
-__all__ = ["FROM_OVERRIDE", "FROM_RULES", "FROM_TABLE"]
-
-FROM_TABLE = "table"
-
-Mask = NDArray[np.bool_]
-Names = NDArray[np.str_]
+#: Provenance of a price: a row of price.csv, a price rule, or an agreed price.
+FROM_TABLE, FROM_RULES, FROM_OVERRIDE = "table", "rules", "override"
+#: Provenance of an instance type that completes a grid.
+FROM_SHIPPED: Final = "shipped"
+#: Provenance of a rate or round trip; `mixed` is for several edges together.
+MEASURED, MODELLED, MIXED, UNKNOWN = "measured", "modelled", "mixed", "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """One row of limits.csv. Rates are per instance, across the region's border.
+    """One row of limits.csv. Rates are per instance, for traffic that leaves or enters the region.
 
-    `provenance` is `table` for a row of the grid's own file, `shipped` for one that
-    completes it; `as_of` and `source` are what the row says of itself.
+    `provenance` is `table` for a row of the grid's own file, `shipped` for a row of the shipped
+    grid; `as_of` and `source` are those of the row.
     """
 
     cloud: str
@@ -47,7 +45,7 @@ class InstanceType:
 
 @dataclass(frozen=True, slots=True)
 class StorageLimit:
-    """One row of storage.csv: what the buckets of matching regions can do; None = no limit."""
+    """One row of storage.csv: limits of the buckets in matching regions; None = no limit."""
 
     region_glob: str
     read_gbps: float | None
@@ -71,8 +69,8 @@ class VcpuQuota:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Dates:
-    """What a table says of its single values, arrays (V, V); "" and 0 where it says nothing.
+class ValueDates:
+    """ValueDates and sample counts of single values, arrays (V, V); "" and 0 where unknown.
 
     Attributes:
         rate, rtt, price: the `as_of` columns of throughput.csv, latency.csv, price.csv.
@@ -82,7 +80,7 @@ class Dates:
     rate: Names
     rtt: Names
     price: Names
-    samples: NDArray[np.int64]
+    samples: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,15 +90,16 @@ class Grid:
     Attributes:
         throughput_gbps: rate of one instance pair over 64 connections; 0 = no such edge.
         measured: True where the rate was measured, False where a model supplied it.
-        rtt_ms, rtt_measured: the same for round trips (nan where nothing is known).
+        rtt_ms, rtt_measured: the same for round trips (nan where unknown).
         usd_per_gb: egress price per 1e9 bytes.
         price_source: `table`, `rules` or `override` per edge.
-        types: instance types, a cloud's first one is its default.
-        price_document: the rules behind prices, with the prices of requests.
-        dates: what the grid's tables say of single values; None: they say nothing.
+        types: instance types; the first one of a cloud is its default.
+        price_document: the price rules, with the prices of requests.
+        dates: dates of single values; None if the tables have none.
         model_as_of: date of the measurements behind modelled rates and round trips.
         overrides: the user's own prices, first match wins.
         storage, quotas: rows of storage.csv and quotas.csv, first match wins.
+        input: name and digest of the file or folder that an imported grid came from.
     """
 
     name: str
@@ -118,7 +117,7 @@ class Grid:
     types: tuple[InstanceType, ...]
     price_document: Mapping[str, Any]
     index: Mapping[str, int]
-    dates: Dates | None = None
+    dates: ValueDates | None = None
     model_as_of: str = ""
     overrides: tuple[PriceOverride, ...] = ()
     storage: tuple[StorageLimit, ...] = ()
@@ -130,7 +129,7 @@ class Grid:
         return tuple(region.tag for region in self.regions)
 
     def index_of(self, tag: str) -> int:
-        """Row and column of a region. Raises UnknownRegion, offering the nearest names."""
+        """Row and column of a region. Raises UnknownRegion, which suggests similar names."""
         found = self.index.get(tag)
         if found is None:
             near = nearest_names(tag, self.index)
@@ -139,7 +138,7 @@ class Grid:
         return found
 
     def instance_type(self, cloud: str, name: str | None = None) -> InstanceType:
-        """A cloud's default type, or the one of that name. Raises GridInvalid if unknown."""
+        """A cloud's default type, or the type of that name. Raises GridInvalid if unknown."""
         of_cloud = [kind for kind in self.types if kind.cloud == cloud]
         for kind in of_cloud:
             if name is None or kind.name == name:
@@ -151,14 +150,14 @@ class Grid:
         )
 
     def storage_limits(self, tag: str) -> tuple[float | None, float | None]:
-        """What a bucket in that region reads and writes, Gbit/s; None = not limited here."""
+        """Read and write limit of a bucket in that region, Gbit/s; None = no limit."""
         for row in self.storage:
             if row.matches(tag):
                 return row.read_gbps, row.write_gbps
         return None, None
 
     def vcpu_quota(self, tag: str) -> int | None:
-        """vCPUs that the account may run in that region; None = nothing is said of it."""
+        """vCPUs that the account may run in that region; None if unknown."""
         return next((row.vcpus for row in self.quotas if row.matches(tag)), None)
 
     def request_prices(self, cloud: str) -> Mapping[str, float]:
@@ -173,10 +172,10 @@ class Grid:
         override = first_match(self.overrides, src_tag, dst_tag)
         if override is not None and src_tag != dst_tag:
             return override.usd_per_gb
-        return edge_price(
+        return applied_rule(
             self.price_document, self.region(src_tag), self.region(dst_tag)
         ).usd_per_gb
 
     def region(self, tag: str) -> GridRegion:
-        """The region of that tag; a bare one for a place off the grid."""
+        """The region of that tag; one without facts for a place off the grid."""
         return self.regions[self.index[tag]] if tag in self.index else GridRegion(tag)

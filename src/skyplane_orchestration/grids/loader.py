@@ -1,8 +1,8 @@
 """Loads a grid directory and completes it; docs/reference/grids.md states the format.
 
-Any file may be missing: prices come from the rules, rates and round trips from the model,
-the rest from the shipped grid, and every value remembers which. A bad row is refused with
-file and row.
+Any file may be missing. Prices then come from the rules, rates and round trips from the model, the
+rest from the shipped grid, and every value records its provenance. A bad row is refused with file
+and row.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from typing import Any
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grids.geography import Floats, GridRegion
+from skyplane_orchestration.grids.arrays import Floats, Mask, Names
+from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.grids.grid import (
     FROM_OVERRIDE,
     FROM_RULES,
     FROM_TABLE,
-    Dates,
     Grid,
     InstanceType,
-    Mask,
+    ValueDates,
 )
 from skyplane_orchestration.grids.price_overrides import (
     OVERRIDE_FILES,
@@ -59,7 +58,7 @@ SHIPPED = "shipped"
 MODEL_FILE = "throughput_model.json"
 PRICE_FILE = "price_rules.yaml"
 
-#: The same in C is ten times as fast; not every installation has it.
+#: The C loader is ten times as fast, but not every installation has it.
 _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Overrides = str | Path | Sequence[PriceOverride]
@@ -68,14 +67,15 @@ Overrides = str | Path | Sequence[PriceOverride]
 def load_grid(
     name_or_dir: str | Path = SHIPPED, *, price_overrides: Overrides | None = None
 ) -> Grid:
-    """The grid of that name or directory, complete and checked.
+    """The grid of that name or directory, complete and validated.
 
     Args:
-        price_overrides: a file of agreed prices, or what `read_overrides` made of one; they
-            go before those of the grid itself.
+        price_overrides: a file of agreed prices, or the result of `read_overrides`; they take
+            precedence
+        over those of the grid.
 
-    Raises GridInvalid for an unknown name, a missing directory, a bad row, or an override
-    that fits no edge.
+    Raises GridInvalid for an unknown name, a missing directory, a bad row, or an override that
+    matches no edge.
     """
     if str(name_or_dir) == SHIPPED:
         grid = _shipped_grid()
@@ -99,13 +99,13 @@ def _shipped_grid() -> Grid:
 
 
 def with_overrides(grid: Grid, overrides: Sequence[PriceOverride]) -> Grid:
-    """The same grid with agreed prices before all it had. Raises GridInvalid."""
+    """The same grid with agreed prices on top. Raises GridInvalid."""
     require_edges(overrides, grid.tags)
     price, source = grid.usd_per_gb.copy(), grid.price_source.copy()
-    # Backwards, so that the first entry of the file has the last word.
+    # In reverse order, so that the first entry of the file wins.
     for one in reversed(overrides):
         src_glob, dst_glob = one.ends
-        chosen = _fitting(grid.tags, src_glob)[:, None] & _fitting(grid.tags, dst_glob)[None, :]
+        chosen = _matching(grid.tags, src_glob)[:, None] & _matching(grid.tags, dst_glob)[None, :]
         np.fill_diagonal(chosen, False)
         price[chosen] = one.usd_per_gb
         source[chosen] = FROM_OVERRIDE
@@ -119,12 +119,12 @@ def with_overrides(grid: Grid, overrides: Sequence[PriceOverride]) -> Grid:
     )
 
 
-def _fitting(tags: Sequence[str], glob: str) -> Mask:
+def _matching(tags: Sequence[str], glob: str) -> Mask:
     return np.array([fnmatchcase(tag, glob) for tag in tags], dtype=bool)
 
 
 def read_grid(directory: Traversable, findings: Findings) -> Grid:
-    """The grid in a directory; bad rows go to `findings`, what is worse is raised.
+    """The grid in a directory; bad rows go to `findings`, other faults are raised.
 
     Raises GridInvalid.
     """
@@ -159,14 +159,14 @@ def read_grid(directory: Traversable, findings: Findings) -> Grid:
         types=types,
         price_document=document,
         index=index,
-        dates=Dates(rate.as_of, rtt.as_of, listed.as_of, rate.samples),
+        dates=ValueDates(rate.as_of, rtt.as_of, listed.as_of, rate.samples),
         model_as_of=str(model.get("as_of", "")),
         storage=read_storage(directory, findings),
         quotas=read_quotas(directory, findings),
         input=about.get("input") or {},
     )
-    told = (rate.known, rtt.known, rate.as_of, rtt.as_of, listed.as_of, rate.samples)
-    for array in (grid.throughput_gbps, grid.rtt_ms, price, source, *told):
+    tables = (rate.known, rtt.known, rate.as_of, rtt.as_of, listed.as_of, rate.samples)
+    for array in (grid.throughput_gbps, grid.rtt_ms, price, source, *tables):
         array.setflags(write=False)
     agreed: tuple[PriceOverride, ...] = ()
     with findings.catching():
@@ -177,7 +177,7 @@ def read_grid(directory: Traversable, findings: Findings) -> Grid:
 def _own_overrides(
     directory: Traversable, document: Mapping[str, Any], tags: Sequence[str]
 ) -> tuple[PriceOverride, ...]:
-    """What the grid itself says of agreed prices. Raises GridInvalid."""
+    """The agreed prices in the grid's own files. Raises GridInvalid."""
     found: list[PriceOverride] = []
     for name in OVERRIDE_FILES:
         if (directory / name).is_file():
@@ -207,7 +207,7 @@ def _complete_rates(
 
 
 def pair_caps(regions: Sequence[GridRegion], types: Sequence[InstanceType]) -> Floats:
-    """What a pair of default instances can do at most, so that a modelled rate is honest."""
+    """The limit of a pair of default instances, which bounds modelled rates."""
     egress: dict[str, float] = {}
     ingress: dict[str, float] = {}
     for kind in types:
@@ -221,8 +221,8 @@ def pair_caps(regions: Sequence[GridRegion], types: Sequence[InstanceType]) -> F
 
 def _complete_prices(
     listed: Matrix, regions: Sequence[GridRegion], document: Mapping[str, Any]
-) -> tuple[Floats, NDArray[np.str_]]:
-    """Prices by table, else by rule; raises GridInvalid where there is neither."""
+) -> tuple[Floats, Names]:
+    """Prices by table, else by rule; raises GridInvalid if there is neither."""
     source = np.where(listed.known, FROM_TABLE, FROM_RULES).astype("<U8")
     missing = ~listed.known
     np.fill_diagonal(missing, False)
@@ -235,7 +235,7 @@ def _complete_prices(
 
 
 def read_json(directory: Traversable, name: str) -> Mapping[str, Any] | None:
-    """A JSON object of the directory; None when there is no such file. Raises GridInvalid."""
+    """A JSON object of the directory; None without that file. Raises GridInvalid."""
     file = directory / name
     if not file.is_file():
         return None

@@ -1,8 +1,8 @@
-"""Prices that a user has agreed with a cloud: they go before every table and rule.
+"""Prices that a user has agreed with a cloud; they take precedence over tables and rules.
 
-A file is CSV (`edge,usd_per_gb` or `edge,usd_per_gib`, and `reason`, `as_of` if wanted) or
-YAML (a list of mappings with those keys, or the same under `overrides`). `edge` is
-`SRC>DST`, two globs of region tags. The first entry that matches an edge wins.
+A file is CSV (`edge,usd_per_gb` or `edge,usd_per_gib`, optionally `reason` and `as_of`) or YAML (a
+list of mappings with those keys, or the same under `overrides`). `edge` is `SRC>DST`, two globs of
+region tags. The first entry that matches an edge wins.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from skyplane_orchestration.grids.rows import Findings, is_day, read_text, rows_
 from skyplane_orchestration.model.location import LOCAL_CLOUD, nearest_names
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
-#: Files of a grid directory that may hold overrides, in the order in which they are read.
+#: Files of a grid directory that may hold overrides, in reading order.
 OVERRIDE_FILES = ("overrides.csv", "overrides.yaml")
 
 _PRICE_KEYS = {"usd_per_gb": "GB", "usd_per_gib": "GiB"}
@@ -35,9 +35,9 @@ class PriceOverride:
     Attributes:
         edge: `SRC>DST`, globs of region tags.
         usd_per_gb: USD per GB (1e9 bytes).
-        billed_usd, unit: as it was written: per GB or per GiB.
-        reason, as_of: what the user says of it.
-        origin: the file and row or entry that says so.
+        billed_usd, unit: the price as written, per GB or per GiB.
+        reason, as_of: as the user wrote them.
+        origin: the file and row or entry.
     """
 
     edge: str
@@ -67,7 +67,7 @@ def first_match(
 def read_overrides(file: str | Path | Traversable) -> tuple[PriceOverride, ...]:
     """The overrides of a .csv, .yaml or .yml file, in its order.
 
-    Raises GridInvalid: the file is missing, or an entry of it cannot be used.
+    Raises GridInvalid for a missing file or a bad entry.
     """
     where = Path(file) if isinstance(file, str) else file
     if not where.is_file():
@@ -143,9 +143,9 @@ def _price(origin: str, key: str, value: object) -> float:
 
 
 def require_edges(overrides: Iterable[PriceOverride], tags: Sequence[str]) -> None:
-    """Raises GridInvalid for an override that fits no edge: nobody would find out.
+    """Raises GridInvalid for an override that matches no edge, which is likely a typing error.
 
-    A place without a cloud (`local:...`) counts as one, though no grid lists it.
+    A `local:` place counts as a region, though no grid lists it.
     """
     for one in overrides:
         src_glob, dst_glob = one.ends

@@ -1,7 +1,7 @@
-"""Egress prices by rule: as billed first, converted to USD per GB only after that.
+"""Egress prices by rule, as billed first, then converted to USD per GB.
 
-`applied_rule` says which entry of price_rules.yaml an edge falls under, so that prices can
-be compared with a published table digit by digit, and explained edge by edge.
+`applied_rule` names the entry of price_rules.yaml for an edge, so that prices can be compared with
+a published table and explained edge by edge.
 """
 
 from __future__ import annotations
@@ -11,30 +11,20 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skyplane_orchestration.errors import GridInvalid
+from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
-
-FROM_RULES = "rules"
-FROM_OVERRIDE = "override"
 
 Rules = Mapping[str, Any]
 
 
-class EdgePrice(NamedTuple):
-    """USD per GB (1e9 bytes), and who said so."""
-
-    usd_per_gb: float
-    source: str
-
-
 class Billed(NamedTuple):
-    """USD per billed unit, and the entry that says so.
+    """USD per billed unit, and the entry behind it.
 
-    `is_verified` is False where the class or price of an end that decides is a guess;
-    `is_internet` is True for a price to anywhere outside of the cloud.
+    `is_verified` is False where the price class or the price of a relevant end is an assumption;
+    `is_internet` is True for a price to any place outside of the cloud.
     """
 
     usd: float
@@ -52,7 +42,7 @@ class AppliedRule:
         billed_usd, unit: as the cloud bills it, per GiB (2**30 bytes) or GB.
         rule: the entry of price_rules.yaml, in words.
         as_of, source: of the price list behind it.
-        is_verified: False where it rests on a guess.
+        is_verified: False if it rests on an assumption.
     """
 
     usd_per_gb: float
@@ -98,7 +88,7 @@ def _internet_by_class(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed
 
 
 def _internet_by_both_ends(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
-    """The dearer of what the destination's country and the source's country say."""
+    """The larger of the prices for the destination's country and for the source's country."""
     by_destination = rules["internet_by_destination"]
     country = dst.country if dst.country in by_destination else "default"
     to = "any other country" if country == "default" else country
@@ -112,33 +102,35 @@ def _internet_by_both_ends(rules: Rules, src: GridRegion, dst: GridRegion) -> Bi
     return Billed(float(tiers[0]), rule, is_verified, is_internet=True)
 
 
-class Kind(NamedTuple):
-    """One way to price an edge, and what it looks at: edges alike in that cost the same."""
+class PricingRule(NamedTuple):
+    """One pricing rule, and the key that determines its price: edges of equal key cost the same."""
 
     price: PricedBy
-    looks_at: Callable[[GridRegion, GridRegion], tuple[str, ...]]
+    key: Callable[[GridRegion, GridRegion], tuple[str, ...]]
 
 
-_INTER_REGION: Mapping[str, Kind] = {
-    "by_source_class": Kind(_by_source_class, lambda src, _: (src.price_class,)),
-    "max_of_class_rates": Kind(
+_INTER_REGION: Mapping[str, PricingRule] = {
+    "by_source_class": PricingRule(_by_source_class, lambda src, _: (src.price_class,)),
+    "max_of_class_rates": PricingRule(
         _max_of_class_rates, lambda src, dst: (src.price_class, dst.price_class)
     ),
-    "intra_inter_by_source": Kind(
+    "intra_inter_by_source": PricingRule(
         _intra_inter_by_source, lambda src, dst: (src.price_class, dst.price_class)
     ),
 }
-_INTERNET: Mapping[str, Kind] = {
-    "by_source_class": Kind(_internet_by_class, lambda src, _: (src.price_class,)),
-    "by_both_ends": Kind(_internet_by_both_ends, lambda src, dst: (src.country, dst.country)),
+_INTERNET: Mapping[str, PricingRule] = {
+    "by_source_class": PricingRule(_internet_by_class, lambda src, _: (src.price_class,)),
+    "by_both_ends": PricingRule(
+        _internet_by_both_ends, lambda src, dst: (src.country, dst.country)
+    ),
 }
 
 
 def billed_by(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
-    """What one cloud bills for bytes that leave `src` for `dst`, and by which entry.
+    """What one cloud bills for bytes from `src` to `dst`, and by which entry.
 
-    Order: same region (0), pairs, the cloud's inter-region rule, internet (first tier).
-    `dst` may lie in another cloud or outside of every cloud.
+    Order: same region (0), pairs, the cloud's inter-region rule, internet (first tier). `dst` may
+    be in another cloud or outside of every cloud.
     """
     if src.tag == dst.tag:
         return Billed(0.0, "same region")
@@ -150,16 +142,11 @@ def billed_by(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
     return _INTERNET[rules["internet"]].price(rules, src, dst)
 
 
-def billed_price(rules: Rules, src: GridRegion, dst: GridRegion) -> float:
-    """USD per billed unit of one cloud's rules (`billed_by` without the rule's name)."""
-    return billed_by(rules, src, dst).usd
-
-
 def applied_rule(document: Rules, src: GridRegion, dst: GridRegion) -> AppliedRule:
-    """The rule of one edge by the whole document.
+    """The rule of one edge.
 
-    Traffic out of a place without a cloud is free (it is not this document's to price).
-    Raises GridInvalid when the document has no rule for the source's cloud or class.
+    Traffic out of a `local:` place is free. Raises GridInvalid when the document has no rule for
+    the source's cloud or class.
     """
     rules = document["clouds"].get(src.cloud)
     if rules is None:
@@ -188,33 +175,26 @@ def applied_rule(document: Rules, src: GridRegion, dst: GridRegion) -> AppliedRu
     )
 
 
-def edge_price(document: Rules, src: GridRegion, dst: GridRegion) -> EdgePrice:
-    """Price of one edge by rule, in USD per GB. Raises as `applied_rule`."""
-    return EdgePrice(applied_rule(document, src, dst).usd_per_gb, FROM_RULES)
-
-
-def prices_by_rule(
-    document: Rules, regions: Sequence[GridRegion], wanted: NDArray[np.bool_]
-) -> NDArray[np.float64]:
+def prices_by_rule(document: Rules, regions: Sequence[GridRegion], wanted: Mask) -> Floats:
     """USD per GB of the wanted edges (V, V), nan elsewhere. Raises as `applied_rule`."""
     prices = np.full(wanted.shape, np.nan)
     known: dict[tuple[str, ...], float] = {}
     for row, column in np.argwhere(wanted).tolist():
         src, dst = regions[row], regions[column]
-        alike = _alike(document, src, dst)
-        if alike not in known:
-            known[alike] = edge_price(document, src, dst).usd_per_gb
-        prices[row, column] = known[alike]
+        key = _price_key(document, src, dst)
+        if key not in known:
+            known[key] = applied_rule(document, src, dst).usd_per_gb
+        prices[row, column] = known[key]
     return prices
 
 
-def _alike(document: Rules, src: GridRegion, dst: GridRegion) -> tuple[str, ...]:
-    """What decides the price of an edge."""
+def _price_key(document: Rules, src: GridRegion, dst: GridRegion) -> tuple[str, ...]:
+    """The key that determines the price of an edge."""
     rules = document["clouds"].get(src.cloud)
     if rules is None:
         return (src.cloud,)
     if src.cloud != dst.cloud:
-        return (src.cloud, "internet", *_INTERNET[rules["internet"]].looks_at(src, dst))
+        return (src.cloud, "internet", *_INTERNET[rules["internet"]].key(src, dst))
     if f"{src.name}>{dst.name}" in rules["pairs"]:
         return src.tag, dst.tag
-    return (src.cloud, *_INTER_REGION[rules["inter_region"]].looks_at(src, dst))
+    return (src.cloud, *_INTER_REGION[rules["inter_region"]].key(src, dst))

@@ -1,4 +1,4 @@
-"""Where the values of a grid come from: counted for all, and told in full for one edge."""
+"""The provenance of a grid's values: counts over all values, and details of one edge."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ from typing import Any
 import numpy as np
 
 from skyplane_orchestration.grids.geography import pairwise_distance_km
-from skyplane_orchestration.grids.grid import FROM_TABLE, Grid, InstanceType
+from skyplane_orchestration.grids.grid import (
+    FROM_OVERRIDE,
+    FROM_RULES,
+    FROM_TABLE,
+    MEASURED,
+    MODELLED,
+    UNKNOWN,
+    Grid,
+    InstanceType,
+)
 from skyplane_orchestration.grids.price_overrides import first_match
-from skyplane_orchestration.grids.price_rules import FROM_OVERRIDE, FROM_RULES, applied_rule
-
-MEASURED, MODELLED, UNKNOWN = "measured", "modelled", "unknown"
+from skyplane_orchestration.grids.price_rules import applied_rule
 
 
 def rate_provenance(grid: Grid, place: tuple[int, int]) -> tuple[str, str]:
@@ -23,7 +30,7 @@ def rate_provenance(grid: Grid, place: tuple[int, int]) -> tuple[str, str]:
 
 
 def rtt_provenance(grid: Grid, place: tuple[int, int]) -> tuple[str, str]:
-    """`measured`, `modelled`, or `unknown` where nobody says where the regions are."""
+    """`measured`, `modelled`, or `unknown` where a region has no coordinates; and the date."""
     if grid.rtt_measured[place]:
         return MEASURED, (str(grid.dates.rtt[place]) if grid.dates else "") or grid.as_of
     if np.isnan(grid.rtt_ms[place]):
@@ -44,7 +51,7 @@ def price_provenance(grid: Grid, place: tuple[int, int]) -> tuple[str, str]:
 
 
 def provenance_counts(grid: Grid) -> list[dict[str, Any]]:
-    """How many values of each kind come from where: value, provenance, as_of, count."""
+    """How many values of each kind have which provenance: value, provenance, as_of, count."""
     kinds = {
         "rate": rate_provenance,
         "round trip": rtt_provenance,
@@ -69,7 +76,7 @@ def provenance_counts(grid: Grid) -> list[dict[str, Any]]:
 
 
 def edge_facts(grid: Grid, src_tag: str, dst_tag: str) -> dict[str, Any]:
-    """All that a grid says of one edge, with provenance and date, as plain data.
+    """All values of one edge, with provenance and date, as plain data.
 
     Raises UnknownRegion.
     """

@@ -1,7 +1,6 @@
-"""Rows of a grid's CSV files, checked cell by cell; a bad one is blamed by file and row.
+"""Rows of a grid's CSV files, validated cell by cell; errors name file and row.
 
-Readers work strictly (the first bad row is raised) or collect every bad row, by the
-`Findings` they are given.
+With strict `Findings` a reader raises the first bad row, otherwise it collects all bad rows.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from skyplane_orchestration.model.location import parse_region_tag
 
 
 class BadRow(GridInvalid):
-    """A row that cannot be used; `file`, `row` (1 = the header) and `text` say why."""
+    """An invalid row; `file`, `row` (1 = the header) and `text` give the reason."""
 
     code = "grid-row-invalid"
-    # For an error that came as plain data from another process.
+    # Defaults for an error that was decoded from another process.
     file: str = ""
     row: int = 0
     text: str = ""
@@ -40,21 +39,21 @@ def bad_row(file: str, row: int, text: str) -> BadRow:
 
 
 class Findings:
-    """Bad rows met while reading: raised at once, or collected when not strict."""
+    """Errors found while reading: raised at once if strict, else collected."""
 
     def __init__(self, *, is_strict: bool = True) -> None:
         self.is_strict = is_strict
         self.errors: list[GridInvalid] = []
 
     def report(self, error: GridInvalid) -> None:
-        """One finding. Raises it when strict."""
+        """Add one error. Raises it if strict."""
         if self.is_strict:
             raise error
         self.errors.append(error)
 
     @contextmanager
     def catching(self) -> Iterator[None]:
-        """What goes wrong inside is one finding; the reader goes on with the next row."""
+        """An error inside becomes a finding; the reader continues with the next row."""
         try:
             yield
         except GridInvalid as error:
@@ -63,7 +62,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a CSV file; `number` is its line, the header being 1."""
+    """One row of a CSV file; `number` is its line, where 1 is the header."""
 
     file: str
     number: int
@@ -73,7 +72,7 @@ class Row:
         return self.cells[column]
 
     def get(self, column: str) -> str:
-        """The cell, "" when the file has no such column."""
+        """The cell, "" if the file has no such column."""
         return self.cells.get(column) or ""
 
     def bad(self, text: str) -> BadRow:
@@ -83,7 +82,7 @@ class Row:
         """A finite number from `low` up."""
         text = self.cells[column].strip()
         try:
-            # Python would read 1_0 as ten; nobody writes that into a CSV file on purpose.
+            # Python reads 1_0 as ten, which is a mistake in a CSV file.
             value = math.nan if "_" in text else float(text)
         except ValueError:
             value = math.nan
@@ -124,7 +123,7 @@ def is_day(text: str) -> bool:
 
 
 def read_text(file: Traversable, name: str) -> str:
-    """The text of a file. Raises GridInvalid when it is none, or cannot be read."""
+    """The text of a file. Raises GridInvalid when it is not UTF-8 or cannot be read."""
     try:
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -136,7 +135,7 @@ def read_text(file: Traversable, name: str) -> str:
 def read_rows(
     directory: Traversable, name: str, columns: Sequence[str], findings: Findings
 ) -> Iterator[Row]:
-    """Rows of `directory/name`; nothing when the file is missing."""
+    """Rows of `directory/name`; none if the file is missing."""
     file = directory / name
     if file.is_file():
         text: str | None = None

@@ -1,4 +1,4 @@
-"""The CSV files of a grid directory: regions, matrices of values by pair, limits."""
+"""Reads the CSV files of a grid directory: regions, values by pair, limits."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grids.geography import Floats, GridRegion
+from skyplane_orchestration.grids.arrays import Floats, Ints, Mask, Names
+from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.grids.grid import (
+    FROM_SHIPPED,
     FROM_TABLE,
     InstanceType,
-    Mask,
-    Names,
     StorageLimit,
     VcpuQuota,
 )
 from skyplane_orchestration.grids.rows import Findings, Row, read_rows
 from skyplane_orchestration.model.location import KNOWN_CLOUDS
-
-FROM_SHIPPED = "shipped"
 
 _TYPE_COLUMNS = (
     "cloud",
@@ -40,12 +37,12 @@ _TYPE_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matrix:
-    """Values by ordered pair, arrays (V, V); `known` marks the pairs that the file gives."""
+    """Values by ordered pair, arrays (V, V); `known` marks the pairs in the file."""
 
     values: Floats
     known: Mask
     as_of: Names
-    samples: NDArray[np.int64]
+    samples: Ints
 
 
 def shipped_files() -> Traversable:
@@ -59,7 +56,7 @@ def read_matrix(
     index: Mapping[str, int],
     findings: Findings,
 ) -> Matrix:
-    """A file of src, dst and one value, with samples and as_of where it has them."""
+    """A file of src, dst and one value, with optional samples and as_of."""
     shape = (len(index), len(index))
     values = np.full(shape, np.nan)
     known = np.zeros(shape, dtype=bool)
@@ -93,7 +90,9 @@ def _pair(row: Row, index: Mapping[str, int]) -> tuple[int, int]:
 def read_regions(
     directory: Traversable, findings: Findings, *, is_on_shipped: bool = False
 ) -> tuple[GridRegion, ...]:
-    """regions.csv, or the base's, or those that throughput.csv names; gaps are filled."""
+    """Regions of regions.csv, of the base grid, or of throughput.csv, completed from the shipped
+    grid.
+    """
     strict = Findings()
     known = {
         row["region"]: row
@@ -134,7 +133,7 @@ def _region(tag: str, row: Row) -> GridRegion:
 
 
 def _degrees(row: Row, column: str, limit: float) -> float:
-    """A coordinate; nan when the grid does not say where the region is."""
+    """A coordinate; nan if the row has none."""
     if not row.get(column):
         return math.nan
     degrees = row.quantity(column, low=-limit)
@@ -147,7 +146,7 @@ def _degrees(row: Row, column: str, limit: float) -> float:
 
 
 def read_types(directory: Traversable, findings: Findings) -> tuple[InstanceType, ...]:
-    """limits.csv; a cloud that it does not name keeps the shipped types."""
+    """Types of limits.csv; clouds that it does not name keep the shipped types."""
     own: list[InstanceType] = []
     for row in read_rows(directory, "limits.csv", _TYPE_COLUMNS, findings):
         with findings.catching():

@@ -1,14 +1,13 @@
-"""What an edge does that nobody has measured: a round trip from where its ends lie, and a rate.
+"""The model for unmeasured edges: a round trip from the positions of the ends, and a rate.
 
     rtt_ms = base_ms + slope(u, v) * great-circle distance in km
     slope(u, v) = ms_per_km + area_detour(u, v) + region_detour(u) + region_detour(v)
     gbps = the curve of the ordered pair of clouds at rtt_ms
 
-The slope is that of the pair of areas (continents, roughly) in which the ends lie, because
-cables follow coasts; what is known of a single region is added. A curve is its rates at a few
-round trips; between two of these the logarithm of the rate is a line. All coefficients stand
-in `throughput_model.json`, the project's data; `bench/fit_throughput_model.py` fits them to a
-measured grid. See docs/explanation/throughput-model.md. Pure functions on plain data.
+Cables follow coasts, so the slope depends on the pair of areas (roughly continents) of the ends,
+plus a term per region. A curve is a list of rates at a few round trips, log-linear between them.
+All coefficients are in `throughput_model.json`; `bench/fit_throughput_model.py` fits them to a
+measured grid. See docs/explanation/throughput-model.md.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grids.geography import Floats, GridRegion, pairwise_distance_km
+from skyplane_orchestration.grids.arrays import Floats
+from skyplane_orchestration.grids.geography import GridRegion, pairwise_distance_km
 
-#: Light in fibre takes this long there and back (refractive index 1.47): no slope is below it.
+#: Round trip of light in fibre (refractive index 1.47): the smallest slope.
 LEAST_MS_PER_KM = 0.0098
 _REFIT = "docs/explanation/throughput-model.md states the format and how to fit one"
 
@@ -32,7 +32,7 @@ def area_pair(first: str, second: str) -> str:
 
 
 def require_model(model: Mapping[str, Any]) -> None:
-    """Raises GridInvalid unless the document has what the two functions below read."""
+    """Raises GridInvalid unless the document has all fields of the model."""
     try:
         line = model["rtt"]
         numbers = [line["base_ms"], line["ms_per_km"]]
@@ -60,10 +60,9 @@ def require_model(model: Mapping[str, Any]) -> None:
 
 
 def modelled_rtt_ms(model: Mapping[str, Any], regions: Sequence[GridRegion]) -> Floats:
-    """Round trips between all regions, shape (V, V); nan where a place is unknown.
+    """Round trips between all regions, shape (V, V); nan where a position is unknown.
 
-    A country that is in no area of the model, or a region that it does not name, has no
-    detour of its own.
+    A country or region that the model does not name has no detour.
     """
     line = model["rtt"]
     slope = line["ms_per_km"] + _area_detours(line, regions) + _region_detours(line, regions)
@@ -78,8 +77,8 @@ def modelled_throughput_gbps(
 ) -> Floats:
     """Rate of one instance pair over 64 connections, shape (V, V).
 
-    0 (no edge) where the model has no curve for the clouds, where the round trip is unknown,
-    and on the diagonal.
+    0 (no edge) where the model has no curve for the clouds, where the round trip is unknown, and on
+    the diagonal.
     """
     rate = np.zeros_like(rtt_ms)
     names = np.array(clouds)
@@ -115,7 +114,7 @@ def _region_detours(line: Mapping[str, Any], regions: Sequence[GridRegion]) -> F
 def areas_of(
     countries_by_area: Mapping[str, Sequence[str]], regions: Sequence[GridRegion]
 ) -> list[str]:
-    """The area of each region by its country; "" where the country is in none."""
+    """The area of each region by its country; "" where the country is in no area."""
     area_by_country = {
         country: area for area, countries in countries_by_area.items() for country in countries
     }

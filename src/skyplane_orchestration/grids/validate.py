@@ -1,4 +1,4 @@
-"""Looks a grid directory over: every bad row, and values that are hard to believe."""
+"""Validates a grid directory: all bad rows, and suspicious values."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from pathlib import Path
 import numpy as np
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grids.geography import Floats, pairwise_distance_km
-from skyplane_orchestration.grids.grid import Grid
+from skyplane_orchestration.grids.arrays import Floats, Mask
+from skyplane_orchestration.grids.geography import pairwise_distance_km
+from skyplane_orchestration.grids.grid import FROM_OVERRIDE, Grid
 from skyplane_orchestration.grids.loader import read_grid
-from skyplane_orchestration.grids.price_rules import FROM_OVERRIDE
 from skyplane_orchestration.grids.rows import BadRow, Findings
 
 #: Light in glass: 299 792 km/s through a refractive index of 1.468, in km per ms.
 LIGHT_IN_FIBRE_KM_PER_MS = 204.2
 
-#: A region's buildings may lie this far from the city whose coordinates it has.
+#: Data centres of a region may be this far from the city whose coordinates it has.
 CITY_RADIUS_KM = 100.0
 
-#: Pairs that one warning names; it counts the rest.
+#: Pairs that one warning names.
 NAMED_PAIRS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to tell; file and row are "" and 0 where it is about the grid as a whole."""
+    """One error or warning; file and row are "" and 0 if it concerns the whole grid."""
 
     message: str
     file: str = ""
@@ -36,7 +36,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was found. `grid` is None when the directory cannot be used at all."""
+    """The findings. `grid` is None when there are errors."""
 
     errors: tuple[Finding, ...]
     warnings: tuple[Finding, ...]
@@ -48,9 +48,9 @@ class Audit:
 
 
 def audit_grid(directory: Path) -> Audit:
-    """Every error of a directory, or, when there is none, what is suspicious about it.
+    """All errors of a directory; if there are none, its warnings.
 
-    Raises GridInvalid: there is no such directory.
+    Raises GridInvalid when there is no such directory.
     """
     if not directory.is_dir():
         raise GridInvalid(f"no grid {str(directory)!r}: give the path of a grid directory")
@@ -60,7 +60,7 @@ def audit_grid(directory: Path) -> Audit:
         grid = read_grid(directory, findings)
     errors: dict[Finding, None] = {}
     for error in findings.errors:
-        # Two readers of one file meet the same fault; it is told once.
+        # Two readers of one file find the same error; it is reported once.
         errors[_finding(error)] = None
     if errors or grid is None:
         return Audit(tuple(errors), (), None)
@@ -74,7 +74,7 @@ def _finding(error: GridInvalid) -> Finding:
 
 
 def warnings_about(grid: Grid) -> Iterator[str]:
-    """Values of a loaded grid that are possible, and hard to believe."""
+    """Valid but suspicious values of a loaded grid."""
     off = ~np.eye(len(grid.tags), dtype=bool)
     yield from _lost_regions(grid)
     missing = off & ~grid.measured
@@ -112,7 +112,7 @@ def _lost_regions(grid: Grid) -> Iterator[str]:
 
 
 def _most_gbps(grid: Grid) -> Floats:
-    """What a pair of the best instance types of the two clouds could do."""
+    """The largest rate between the best instance types of the two clouds."""
     out = {kind.cloud: 0.0 for kind in grid.types}
     into = dict(out)
     for kind in grid.types:
@@ -124,7 +124,7 @@ def _most_gbps(grid: Grid) -> Floats:
     return most
 
 
-def _pairs(grid: Grid, chosen: np.typing.NDArray[np.bool_], text: str) -> Iterator[str]:
+def _pairs(grid: Grid, chosen: Mask, text: str) -> Iterator[str]:
     found = np.argwhere(chosen)
     if len(found):
         named = [f"{grid.tags[i]} -> {grid.tags[j]}" for i, j in found[:NAMED_PAIRS]]

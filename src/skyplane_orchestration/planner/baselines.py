@@ -1,6 +1,6 @@
-"""What there is without an optimiser: the direct path, and the best single relay.
+"""Plans without an optimiser: the direct path, and the best single relay.
 
-Both fill whole instances and ignore the price, as their users would.
+Both fill whole instances and ignore the price.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from skyplane_orchestration.model.job import (
     Policy,
 )
 from skyplane_orchestration.model.plan import SolverReport, TransferPlan
-from skyplane_orchestration.planner.build_plan import Request, assemble
+from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
 from skyplane_orchestration.planner.constraint_names import NO_ROUTE
-from skyplane_orchestration.planner.decode import Overlay
 from skyplane_orchestration.planner.instance_options import (
     MEASURED_CONNECTIONS,
     chosen_type,
@@ -30,10 +29,11 @@ from skyplane_orchestration.planner.instance_options import (
     read_limit_gbps,
     write_limit_gbps,
 )
+from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.problem import may_relay
-from skyplane_orchestration.planner.single_region import crosses_no_edge
+from skyplane_orchestration.planner.single_region import is_single_region
 
-#: The rate that is asked for where no edge is crossed, so that no path gives one.
+#: The default floor within one region, where no path gives a rate.
 _RATE_WITHOUT_EDGES_GBPS = 1.0
 
 
@@ -47,15 +47,15 @@ def direct(
     objects: int | None = None,
     limits: Limits = NO_LIMITS,
 ) -> TransferPlan:
-    """The direct path with `instances` at each end, every connection in use.
+    """The direct path with `instances` at each end, all connections in use.
 
     Args:
-        instances: per region; fewer where the limits allow no more.
+        instances: per region; fewer if the limits allow no more.
 
     Raises UnknownRegion, and PlanInfeasible when the grid has no such edge.
     """
     request = _request("direct", src, dst, instances, volume_gb, objects, limits)
-    return _chain(grid, request, (src, dst), instances, limits)
+    return _chain_plan(grid, request, (src, dst), instances, limits)
 
 
 def best_relay(
@@ -69,15 +69,15 @@ def best_relay(
     limits: Limits = NO_LIMITS,
     policy: Policy = ANY_REGION,
 ) -> TransferPlan:
-    """The fastest way over at most one relay, whatever it costs; ties stay direct.
+    """The fastest path over at most one relay, at any price; ties go to the direct path.
 
-    This is the path selection of RON as in section 7.6 of the paper: one relay for all of
-    the flow, chosen by throughput. Only regions that the policy allows are tried.
+    This is RON's path selection as in section 7.6 of the paper: one relay for all of the flow,
+    chosen by throughput. The relay is a region that the policy allows.
 
     Args:
-        instances: per region; fewer where the limits allow no more.
+        instances: per region; fewer if the limits allow no more.
 
-    Raises UnknownRegion, and PlanInfeasible when the grid has no such way.
+    Raises UnknownRegion, and PlanInfeasible when the grid has no such path.
     """
     request = _request("ron", src, dst, instances, volume_gb, objects, limits)
     best: tuple[str, ...] = (src, dst)
@@ -89,7 +89,7 @@ def best_relay(
         rate = _rate_gbps(grid, (src, relay, dst), instances, limits)
         if rate > best_gbps:
             best_gbps, best = rate, (src, relay, dst)
-    return _chain(grid, request, best, instances, limits)
+    return _chain_plan(grid, request, best, instances, limits)
 
 
 def baselines(
@@ -102,35 +102,36 @@ def baselines(
     limits: Limits = NO_LIMITS,
     policy: Policy = ANY_REGION,
 ) -> dict[str, tuple[int, TransferPlan | PlanInfeasible]]:
-    """`direct_1`, `direct_n`, `ron_1` and `ron_n`: how many instances, and the plan or why none.
+    """`direct_1`, `direct_n`, `ron_1` and `ron_n`: the number of instances, and the plan or its
+    error.
 
-    `_1` has one instance per region, `_n` as many as the limits allow at the better end.
+    `_1` has one instance per region, `_n` as many as the limits allow at the end that allows more.
 
     Raises UnknownRegion.
     """
-    ways: tuple[tuple[str, Callable[..., TransferPlan]], ...] = (
+    kinds: tuple[tuple[str, Callable[..., TransferPlan]], ...] = (
         ("direct", direct),
         ("ron", partial(best_relay, policy=policy)),
     )
     most = max(most_instances(grid, tag, limits) for tag in (src, dst))
     found: dict[str, tuple[int, TransferPlan | PlanInfeasible]] = {}
-    for name, way in ways:
+    for name, baseline in kinds:
         for suffix, count in (("1", 1), ("n", most)):
-            made: TransferPlan | PlanInfeasible
+            result: TransferPlan | PlanInfeasible
             try:
-                made = way(grid, src, dst, count, volume_gb, objects=objects, limits=limits)
+                result = baseline(grid, src, dst, count, volume_gb, objects=objects, limits=limits)
             except PlanInfeasible as error:
-                made = error
-            found[f"{name}_{suffix}"] = count, made
+                result = error
+            found[f"{name}_{suffix}"] = count, result
     return found
 
 
 def default_objective(grid: Grid, src: str, dst: str, limits: Limits = NO_LIMITS) -> MinimizeCost:
-    """At least the rate of the direct path with one instance at each end (region tags).
+    """A floor at the rate of the direct path with one instance at each end (region tags).
 
     Raises UnknownRegion, and PlanInfeasible when there is no such path.
     """
-    if crosses_no_edge(grid, src, dst):
+    if is_single_region(grid, src, dst):
         return MinimizeCost(_RATE_WITHOUT_EDGES_GBPS)
     return MinimizeCost(direct(grid, src, dst, 1, limits=limits).throughput_gbps)
 
@@ -148,9 +149,9 @@ def _request(
     volume_gb: float | None,
     objects: int | None,
     limits: Limits,
-) -> Request:
+) -> PlanRequest:
     objective = {"kind": kind, "instances": instances}
-    return Request(src, dst, objective, volume_gb, objects, limits.chunk_mib)
+    return PlanRequest(src, dst, objective, volume_gb, objects, limits.chunk_mib)
 
 
 def _counts(
@@ -162,24 +163,24 @@ def _counts(
 def _connections(
     grid: Grid, regions: tuple[str, ...], counts: Mapping[str, int], limits: Limits
 ) -> Mapping[tuple[str, str], int]:
-    """As many per hop as the end with fewer allows, (4h) and (4i)."""
+    """Connections per hop: as many as the end with fewer allows, (4h) and (4i)."""
     most = {tag: chosen_type(grid, tag, limits).connection_limit * counts[tag] for tag in regions}
     return {(tail, head): min(most[tail], most[head]) for tail, head in pairwise(regions)}
 
 
 def _rate_gbps(grid: Grid, regions: tuple[str, ...], instances: int, limits: Limits) -> float:
-    """What a chain of regions carries: the least of (4b), (4f), (4g) and the stores' limits."""
+    """The rate of a chain of regions: the least of (4b), (4f), (4g) and the stores' limits."""
     counts = _counts(grid, regions, instances, limits)
-    return min(_bounds_gbps(grid, regions, counts, limits))
+    return min(_rate_limits_gbps(grid, regions, counts, limits))
 
 
-def _bounds_gbps(
+def _rate_limits_gbps(
     grid: Grid, regions: tuple[str, ...], counts: Mapping[str, int], limits: Limits
 ) -> Iterator[float]:
-    counted_on = 1 - limits.safety_margin
+    usable_share = 1 - limits.safety_margin
     for (tail, head), count in _connections(grid, regions, counts, limits).items():
         rate = float(grid.throughput_gbps[grid.index_of(tail), grid.index_of(head)])
-        yield rate * counted_on * count / MEASURED_CONNECTIONS
+        yield rate * usable_share * count / MEASURED_CONNECTIONS
         yield chosen_type(grid, tail, limits).egress_gbps * counts[tail]
         yield chosen_type(grid, head, limits).ingress_gbps * counts[head]
     for store_gbps in (
@@ -190,9 +191,9 @@ def _bounds_gbps(
             yield store_gbps
 
 
-def _chain(
+def _chain_plan(
     grid: Grid,
-    request: Request,
+    request: PlanRequest,
     regions: tuple[str, ...],
     instances: int,
     limits: Limits,

@@ -1,4 +1,4 @@
-"""Puts an overlay, its prices and its provenance together into a `TransferPlan`."""
+"""Builds a `TransferPlan` from an overlay, with its prices and its provenance."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.grids import FROM_RULES, Grid, InstanceType
+from skyplane_orchestration.grids.grid import MEASURED, MIXED, MODELLED
 from skyplane_orchestration.model.plan import (
     GridReference,
     InstanceGroup,
@@ -15,23 +16,20 @@ from skyplane_orchestration.model.plan import (
     SolverReport,
     TransferPlan,
 )
-from skyplane_orchestration.planner.decode import Overlay
+from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import billing, costs
 from skyplane_orchestration.units import gb_to_gbit
 
-MEASURED, MODELLED, MIXED = "measured", "modelled", "mixed"
-FROM_RULES = "rules"
-
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What a plan is made for, apart from the objective's own numbers.
+class PlanRequest:
+    """The job of a plan, with its objective as plain data.
 
     Args:
         src, dst: region tags.
-        objective: the objective as plain data, to be kept in the plan.
-        volume_gb, objects: how much there is to move, None where not known.
-        chunk_mib: size of the parts that are written, for the price of requests.
+        objective: the objective's `to_dict`, which the plan keeps.
+        volume_gb, objects: None where not known.
+        chunk_mib: size of the written parts, for the price of requests.
     """
 
     src: str
@@ -42,8 +40,8 @@ class Request:
     chunk_mib: int = 16
 
 
-def requests_usd(grid: Grid, request: Request) -> float | None:
-    """Price of the requests of one job; None when the number of objects is not known."""
+def requests_usd(grid: Grid, request: PlanRequest) -> float | None:
+    """Price of all requests of the job; None when the number of objects is not known."""
     if request.objects is None:
         return None
     return costs.request_usd(
@@ -53,7 +51,7 @@ def requests_usd(grid: Grid, request: Request) -> float | None:
 
 def assemble(
     grid: Grid,
-    request: Request,
+    request: PlanRequest,
     overlay: Overlay,
     types: Mapping[str, InstanceType],
     *,
@@ -64,8 +62,8 @@ def assemble(
     """The plan of one overlay.
 
     Args:
-        types: region tag -> instance type, at least of the overlay's regions.
-        egress_usd_per_gb: in place of the edges' prices, for a plan without edges.
+        types: region tag -> instance type, at least for the regions of the overlay.
+        egress_usd_per_gb: replaces the edges' prices, for a plan without edges.
     """
     per_gb = costs.egress_usd_per_gb(grid, overlay)
     rate = overlay.throughput_gbps
@@ -86,10 +84,7 @@ def assemble(
             volume,
             requests_usd(grid, request),
         ),
-        instances={
-            tag: InstanceGroup(types[tag].name, count, types[tag].usd_per_hour)
-            for tag, count in overlay.instances.items()
-        },
+        instances=instance_groups(overlay, types),
         edges=edges,
         paths=tuple(PlanPath(regions, flow) for regions, flow in overlay.paths.items()),
         binding=binding,
@@ -99,8 +94,18 @@ def assemble(
     )
 
 
+def instance_groups(
+    overlay: Overlay, types: Mapping[str, InstanceType]
+) -> dict[str, InstanceGroup]:
+    """The instances of each region, with their type and price."""
+    return {
+        tag: InstanceGroup(types[tag].name, count, types[tag].usd_per_hour)
+        for tag, count in overlay.instances.items()
+    }
+
+
 def plan_edge(grid: Grid, overlay: Overlay, tail: str, head: str) -> PlanEdge:
-    """What an edge carries, what it could, and where these figures are from."""
+    """One edge with its flow, capacity and price, and the provenance of these figures."""
     place = grid.index_of(tail), grid.index_of(head)
     return PlanEdge(
         src=tail,
@@ -115,7 +120,7 @@ def plan_edge(grid: Grid, overlay: Overlay, tail: str, head: str) -> PlanEdge:
 
 
 def grid_reference(grid: Grid, edges: Sequence[PlanEdge]) -> GridReference:
-    """The grid, and what kind its figures over these edges are."""
+    """The grid, and the provenance of its figures over these edges."""
     return GridReference(
         name=grid.name,
         as_of=grid.as_of,
@@ -130,8 +135,8 @@ def _one_or_mixed(kinds: Iterable[str], none: str) -> str:
 
 
 def notes_on_prices(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
-    """Says which prices of the overlay are only taken to be a neighbour's."""
-    guessed = sorted(
+    """A note that names regions whose prices are assumed from a neighbour."""
+    assumed = sorted(
         {
             tag
             for edge in overlay.flows
@@ -139,6 +144,6 @@ def notes_on_prices(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
             if not grid.regions[grid.index_of(tag)].price_verified
         }
     )
-    if not guessed:
+    if not assumed:
         return ()
-    return (f"prices of {', '.join(guessed)} were never verified: a neighbour's are used",)
+    return (f"prices of {', '.join(assumed)} were never verified: a neighbour's are used",)

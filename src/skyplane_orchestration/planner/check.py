@@ -1,8 +1,8 @@
-"""An independent check that a plan holds as stated.
+"""An independent check that a plan satisfies its constraints.
 
-Shares no code with the formulation: it reads the plan and the grid, and evaluates every
-constraint of the paper (4b to 4j) on the plan's own integers, in plain Python, and so the
-instance types, vCPU quotas, margin and stores beyond the paper.
+It shares no code with the formulation. It reads the plan and the grid, and evaluates every
+constraint of the paper (4b to 4j) on the plan's own integers in plain Python, and also instance
+types, vCPU quotas, the safety margin and store limits.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.units import usd_per_gbit_to_usd_per_gb, usd_per_hour_to_usd_per_s
 
-#: Connections over which a grid's rates were measured, stated again on purpose.
+#: Connections of a grid's measurements, stated here again on purpose.
 MEASURED_OVER = 64
-#: What a solver's tolerance and rounding may leave, relative to the limit.
+#: What the solver's tolerance and rounding may leave, relative to the limit.
 RELATIVE = 1e-5
-#: What is said alike of a plan for one destination and of one for several.
+#: A plan for one destination or for several.
 AnyPlan = TransferPlan | MulticastPlan
 
 
 def violations(plan: TransferPlan, grid: Grid, limits: Limits = NO_LIMITS) -> list[str]:
-    """Every constraint that the plan breaks, in words; empty when it holds.
+    """A description of every constraint that the plan breaks; empty when it breaks none.
 
     Args:
         limits: those that the plan was made with.
@@ -42,24 +42,24 @@ def violations(plan: TransferPlan, grid: Grid, limits: Limits = NO_LIMITS) -> li
 
 
 def above(value: float, limit: float) -> bool:
-    """Whether a limit is broken by more than a solver's tolerance."""
+    """Whether a value exceeds a limit by more than the tolerance."""
     return value > limit + RELATIVE * max(1.0, abs(limit))
 
 
 def differs(value: float, other: float) -> bool:
-    """Whether two figures differ by more than a solver's tolerance."""
+    """Whether two figures differ by more than the tolerance."""
     return abs(value - other) > RELATIVE * max(1.0, abs(other))
 
 
 def edges_beyond_capacity(plan: AnyPlan, grid: Grid, limits: Limits) -> Iterator[str]:
-    """(4b) with the margin off the grid's rate, and that connections are whole."""
+    """(4b) with the safety margin, and that connections are whole."""
     for edge in plan.edges:
         stated = float(grid.throughput_gbps[grid.index_of(edge.src), grid.index_of(edge.dst)])
         if edge.connections != int(edge.connections) or edge.connections < 1:
             yield f"{edge.src} -> {edge.dst} has {edge.connections} connections"
         if differs(edge.capacity_gbps, stated):
             yield (
-                f"{edge.src} -> {edge.dst} is said to carry {edge.capacity_gbps:g} Gbit/s,"
+                f"{edge.src} -> {edge.dst} states a capacity of {edge.capacity_gbps:g} Gbit/s,"
                 f" not the grid's {stated:g}"
             )
         capacity = stated * (1 - limits.safety_margin)
@@ -85,7 +85,7 @@ def _balance(plan: TransferPlan) -> Iterator[str]:
 
 
 def _stores(plan: TransferPlan, grid: Grid, limits: Limits) -> Iterator[str]:
-    """What the stores at the ends give and take; the job's figure goes before the grid's."""
+    """Limits of the stores at the ends; the job's figure takes precedence over the grid's."""
     if not plan.edges:
         return
     read = limits.source_read_gbps or grid.storage_limits(plan.src)[0]
@@ -101,7 +101,7 @@ def _stores(plan: TransferPlan, grid: Grid, limits: Limits) -> Iterator[str]:
 def beyond_region_limits(
     plan: AnyPlan, ends: Collection[str], grid: Grid, limits: Limits
 ) -> Iterator[str]:
-    """(4f) to (4j), the instance types, and how many relays there are."""
+    """(4f) to (4j), the instance types, and the number of relays."""
     if limits.max_relays is not None and len(plan.relays) > limits.max_relays:
         yield f"{len(plan.relays)} relays where {limits.max_relays} is the limit"
     touched = {end for edge in plan.edges for end in (edge.src, edge.dst)}
@@ -121,7 +121,7 @@ def beyond_region_limits(
 def _beyond_quotas(
     region: str, kind: InstanceType, count: int, grid: Grid, limits: Limits
 ) -> Iterator[str]:
-    """(4j) for whole instances, and the same for vCPUs: the job's quota and the account's."""
+    """(4j) for whole instances, and vCPU quotas of the job and of the account."""
     if count != int(count):
         yield f"{region} has {count} instances"
     quota = kind.instance_limit if limits.instance_limit is None else limits.instance_limit
@@ -148,7 +148,7 @@ def _beyond_instances(plan: AnyPlan, region: str, kind: InstanceType, count: int
 
 
 def _paths(plan: TransferPlan) -> Iterator[str]:
-    """The paths run from source to sink, once through each region, and add up."""
+    """Paths run from source to sink, visit no region twice, and add up to the flows."""
     if differs(sum(path.flow_gbps for path in plan.paths), plan.throughput_gbps):
         yield "the paths do not add up to the throughput"
     over: dict[tuple[str, str], float] = defaultdict(float)

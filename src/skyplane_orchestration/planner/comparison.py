@@ -1,6 +1,6 @@
-"""`compare`: one job by the optimiser, without one, and by the clouds' own services.
+"""`compare`: one job by the planner, by the baselines, and by the clouds' own transfer services.
 
-All on one grid with the same limits, so that the ways differ in how they go alone.
+All use the same grid and the same limits.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from skyplane_orchestration.planner.baselines import baselines, default_objectiv
 from skyplane_orchestration.planner.objectives import LEAST_GBPS
 from skyplane_orchestration.planner.optimize import PROOF_S, plan
 from skyplane_orchestration.planner.pricing.transfer_services import ServiceQuote, quote_services
-from skyplane_orchestration.planner.single_region import crosses_no_edge
+from skyplane_orchestration.planner.single_region import is_single_region
 
 SCHEMA_VERSION: Final = 1
-#: A price that no plan has: the ceiling under which throughput alone counts.
-_ANY_USD_PER_GB: Final = 1e6
-#: Without a ceiling: what the fastest plan may cost, as a multiple of the cheapest's price.
+#: A price above that of every plan: a ceiling that never binds.
+_NO_CEILING_USD_PER_GB: Final = 1e6
+#: The ceiling without an objective, as a multiple of the cheapest plan's cost.
 MORE_MONEY: Final = 1.25
 
 _RON: Final = "over the one relay that is fastest, whatever it costs"
 
 PLAN, SERVICE = "plan", "service"
 
-#: Said of every comparison; the measurements are Fig. 6 of the paper, at most 8 instances.
+#: A note of every comparison. Its figures are from Fig. 6 of the paper, with up to 8 instances.
 RATES_OF_SERVICES: Final = (
-    "the services publish no rates, so none is given; Skyplane's prototype was up to 4.6"
+    "the services publish no rates, so there is none here; Skyplane's prototype was up to 4.6"
     " times as fast as DataSync, up to 5.0 times as fast as Storage Transfer Service, and on"
     " some routes about as fast as AzCopy (NSDI 2023, section 7.2)"
 )
@@ -50,22 +50,23 @@ RATES_OF_SERVICES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One row of a comparison: a plan, or what a service would charge.
+    """One row of a comparison: a plan, or the price of a service.
 
     Attributes:
-        name: `cheapest`, `fastest_at_ceiling`, `fastest`, `direct_1`, `direct_n`, `ron_1`,
-            `ron_n`, or the name of a service.
+        name: `cheapest`, `fastest_at_ceiling`, `fastest`, `direct_1`, `direct_n`, `ron_1`, `ron_n`,
+            or the
+        name of a service.
         title: the same for people.
         throughput_gbps, transfer_s: None for a service: none publishes a rate.
-        egress_usd, instance_usd, request_usd, service_usd, total_usd: for the volume; None
-            where it was not given, where there is none, or where it is not known. Instances
-            are paid while they come up, while bytes move, and to their least billing.
+        egress_usd, instance_usd, request_usd, service_usd, total_usd: for the volume; None where
+            unknown or
+        not applicable. Instances include provisioning time and minimum billing.
         usd_per_gb: per GB (1e9 bytes), without requests and without fees per run.
         relays: regions between the ends.
-        reason: why there is no such way; empty where there is.
-        notes: what was asked for, and what is not counted.
-        plan: the plan behind it; None for a service.
-        quote: the service's quote; None for a plan.
+        reason: words there is no such plan or service; empty if there is one.
+        notes: what the row was asked for, and what it does not count.
+        plan: the plan; None for a service.
+        quote: the quote of the service; None for a plan.
     """
 
     name: str
@@ -89,7 +90,7 @@ class Way:
         return PLAN if self.quote is None else SERVICE
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data; a service's sources stand under `fee` and `served`."""
+        """Plain JSON data; the sources of a service are under `fee` and `served`."""
         document = {"kind": self.kind, **asdict(self)}
         quote = document.pop("quote") or {}
         return {
@@ -104,13 +105,12 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One job, every way.
+    """All rows for one job.
 
     Attributes:
-        goal: what the cheapest plan was asked for.
-        ceiling: what the fastest plan at a price was asked for; None where no edge is
-            crossed.
-        notes: what holds for all of it.
+        goal: the objective of the cheapest plan.
+        ceiling: the objective of the fastest plan at a price; None within one region.
+        notes: notes on the whole comparison.
     """
 
     src: str
@@ -123,7 +123,7 @@ class Comparison:
     notes: tuple[str, ...] = (RATES_OF_SERVICES,)
 
     def way(self, name: str) -> Way:
-        """The row of that name. Raises KeyError when there is none."""
+        """The row of that name. Raises KeyError if there is none."""
         return {way.name: way for way in self.ways}[name]
 
     def to_dict(self) -> dict[str, Any]:
@@ -153,23 +153,24 @@ def compare(
     policy: Policy = ANY_REGION,
     proof_s: float = PROOF_S,
 ) -> Comparison:
-    """Every way from one region tag to another, side by side.
+    """Every plan and service from one region tag to another, side by side.
 
-    Plans: the cheapest at the goal; the fastest at the price of a ceiling; the fastest at
-    any price. Baselines: the direct path and the best single relay (RON, price-blind), with
-    one instance per region and with as many as the limits allow. Services: what DataSync,
-    Storage Transfer Service and AzCopy would charge, or why they do not serve the route.
+    Plans: the cheapest at the goal, the fastest under a ceiling, and the fastest at any price.
+    Baselines: the direct path and the best single relay (RON, which ignores prices), with one
+    instance per region and with as many as the limits allow. Services: the prices of DataSync,
+    Storage Transfer Service and AzCopy, or words they do not serve the route.
 
     Args:
-        objective: the goal (a floor or a deadline) or the ceiling. Without a goal it is the
-            rate of the direct path with one instance; without a ceiling it is `MORE_MONEY`
-            times what the cheapest plan costs, in all where the volume is given.
+        objective: the goal (a floor or a deadline) or the ceiling. The default goal is the rate of
+            the
+        direct path with one instance. The default ceiling is `MORE_MONEY` times the cost of the
+            cheapest
+        plan: the total where the volume is known, else per GB.
         policy: regions that may relay, in the plans and in RON.
 
-    Raises what `plan` raises for what was asked; a way that was not asked for and does not
-    exist has its reason instead.
+    Raises what `plan` raises for the objective. Other rows state their reason instead.
     """
-    ask = partial(
+    plan_for = partial(
         plan,
         grid,
         src,
@@ -180,12 +181,12 @@ def compare(
         policy=policy,
         proof_s=proof_s,
     )
-    goal, why = _goal(grid, src, dst, objective, limits)
-    cheapest = ask(goal)
-    ways, ceiling = [_way_of_plan("cheapest", "cheapest", cheapest, why)], None
+    goal, words = _goal(grid, src, dst, objective, limits)
+    cheapest = plan_for(goal)
+    ways, ceiling = [_way_of_plan("cheapest", "cheapest", cheapest, words)], None
     if cheapest.edges:
         ceiling, price = _ceiling(objective, cheapest)
-        ways += _fastest(ask, objective, ceiling, price)
+        ways += _fastest(plan_for, objective, ceiling, price)
         others = baselines(grid, src, dst, volume_gb, objects=objects, limits=limits, policy=policy)
         ways += [_baseline(name, *one) for name, one in others.items()]
     quotes = quote_services(grid, src, dst, volume_gb, objects)
@@ -203,9 +204,9 @@ def compare(
 def _goal(
     grid: Grid, src: str, dst: str, objective: Objective | None, limits: Limits
 ) -> tuple[MinimizeCost | Deadline, str]:
-    """What the cheapest plan has to reach, and that in words."""
+    """The objective of the cheapest plan, and the same in words."""
     if isinstance(objective, Deadline):
-        return objective, f"within {objective.seconds:g} s, gateways started"
+        return objective, f"within {objective.seconds:g} s, provisioning included"
     if isinstance(objective, MinimizeCost):
         least = "exactly" if objective.exactly else "at least"
         return objective, f"{least} {objective.min_throughput_gbps:g} Gbit/s"
@@ -214,13 +215,13 @@ def _goal(
     except PlanInfeasible:
         return MinimizeCost(LEAST_GBPS), "at any rate: there is no direct path to take one from"
     rate = f"at least {goal.min_throughput_gbps:.4g} Gbit/s"
-    if crosses_no_edge(grid, src, dst):
+    if is_single_region(grid, src, dst):
         return goal, rate
     return goal, f"{rate}, the rate of the direct path with one instance"
 
 
 def _ceiling(objective: Objective | None, cheapest: TransferPlan) -> tuple[MaximizeThroughput, str]:
-    """What the fastest plan may cost, and that in words."""
+    """The objective of the fastest plan under a ceiling, and the same in words."""
     if isinstance(objective, MaximizeThroughput):
         if objective.max_usd_per_gb is not None:
             return objective, f"for at most {objective.max_usd_per_gb:g} USD per GB"
@@ -235,18 +236,21 @@ def _ceiling(objective: Objective | None, cheapest: TransferPlan) -> tuple[Maxim
 
 
 def _fastest(
-    ask: Callable[[Objective], TransferPlan],
+    plan_for: Callable[[Objective], TransferPlan],
     objective: Objective | None,
     ceiling: MaximizeThroughput,
     price: str,
 ) -> list[Way]:
     name, title = "fastest_at_ceiling", "fastest at a price"
     if ceiling is objective:
-        limited = _way_of_plan(name, title, ask(ceiling), price)
+        limited = _way_of_plan(name, title, plan_for(ceiling), price)
     else:
-        limited = _tried(name, title, lambda: ask(ceiling), price)
-    unlimited = MaximizeThroughput(max_usd_per_gb=_ANY_USD_PER_GB)
-    return [limited, _tried("fastest", "fastest", lambda: ask(unlimited), "at any price")]
+        limited = _way_or_reason(name, title, lambda: plan_for(ceiling), price)
+    unlimited = MaximizeThroughput(max_usd_per_gb=_NO_CEILING_USD_PER_GB)
+    return [
+        limited,
+        _way_or_reason("fastest", "fastest", lambda: plan_for(unlimited), "at any price"),
+    ]
 
 
 def _baseline(name: str, count: int, made: TransferPlan | PlanInfeasible) -> Way:
@@ -257,7 +261,7 @@ def _baseline(name: str, count: int, made: TransferPlan | PlanInfeasible) -> Way
     return _way_of_plan(name, title, made, _RON if is_relayed else "")
 
 
-def _tried(name: str, title: str, make: Callable[[], TransferPlan], note: str = "") -> Way:
+def _way_or_reason(name: str, title: str, make: Callable[[], TransferPlan], note: str = "") -> Way:
     try:
         return _way_of_plan(name, title, make(), note)
     except PlanInfeasible as error:
@@ -283,7 +287,7 @@ def _way_of_plan(name: str, title: str, found: TransferPlan, note: str = "") -> 
 
 
 def _unproven(found: TransferPlan) -> tuple[str, ...]:
-    """How far the proven bound is, where the search ended before its proof."""
+    """The gap, if the search ended before the proof."""
     if found.solver.status != "feasible":
         return ()
     return (f"at most {found.solver.gap:.2%} short of the best there can be",)

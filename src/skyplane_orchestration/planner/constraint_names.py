@@ -1,4 +1,4 @@
-"""What limits are called: in `binding`, in refusals, among shadow prices and row blocks.
+"""Names of limits, as used in `binding`, in errors, and for row blocks and shadow prices.
 
 A limit of one region is its name, a space, and the region's tag.
 """
@@ -23,5 +23,5 @@ EGRESS_LIMIT: Final = "egress_limit"
 CONNECTION_LIMIT_IN: Final = "connection_limit_in"
 CONNECTION_LIMIT_OUT: Final = "connection_limit_out"
 
-#: What the instances of a region limit: (4f), (4g), (4i), (4h).
+#: Limits that grow with the instances of a region: (4f), (4g), (4i), (4h).
 REGION_LIMITS: Final = (INGRESS_LIMIT, EGRESS_LIMIT, CONNECTION_LIMIT_IN, CONNECTION_LIMIT_OUT)

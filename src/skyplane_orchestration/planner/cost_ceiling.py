@@ -1,4 +1,8 @@
-"""The most throughput for a total in USD: branch and bound on the rate (`objectives`)."""
+"""The most throughput under a ceiling: a price per GB (4a), or a total in USD.
+
+A price per GB needs one integer program, because cost <= price * G is linear in G. A total
+needs branch and bound on the rate (see `job_cost`).
+"""
 
 from __future__ import annotations
 
@@ -6,65 +10,165 @@ import math
 import time
 from typing import Final
 
+from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.planner.job_cost import (
     PATIENCE_S,
     SAME_RATE,
-    SHRINK,
-    Answer,
-    Bill,
+    BoundedCandidate,
     Candidate,
-    candidate_of,
+    JobPricing,
+    candidate_from,
     is_within,
-    least_usd,
-    rounds,
+    least_total,
+    search_rounds,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.search.optimum import OPTIMAL_GAP, Found, fastest
+from skyplane_orchestration.planner.search.optimum import cheapest, fastest
+from skyplane_orchestration.planner.solution import OPTIMAL_GAP, Incumbent
+from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit
 
-#: Where the bound is farther than this from the best rate, the interval between is halved, so
-#: many times at most.
-_OPEN: Final = 1e-3
+#: Shares by which a ceiling is lowered when the solver's tolerance exceeds it.
+_SHRINK: Final = (0.0, 1e-6, 1e-5, 1e-4)
+#: Shares by which a ceiling is raised. The solver stays below a ceiling, so it may miss a plan
+#: whose price equals the ceiling.
+_STRETCH: Final = (1e-6, 1e-4)
+#: The search stops when the bound is within this share of the best rate.
+_RATE_GAP: Final = 1e-3
 _HALVINGS: Final = 12
-
-#: A bound that is this many times the best rate is far: a start is looked for, in so many
-#: steps at most, until the rates are as near as _STEEP.
+#: When the bound exceeds the best rate by this factor, a search for a start runs: at most
+#: _STEPS steps, until the factor is _STEEP.
 _WIDE: Final = 1.1
 _STEPS: Final = 16
 _STEEP: Final = 1.02
 
 
-def most_gbps_for_usd(
-    problem: PlanProblem, bill: Bill, usd: float, wait_s: float, proof_s: float
-) -> Answer | None:
-    """The fastest plan whose total is at most `usd`; None when there is none.
+# ---------------------------------------------------------------- a price per GB
 
-    Every plan is taken to wait `wait_s`. The bound in the answer is in Gbit/s.
+
+def fastest_under_price(
+    problem: PlanProblem,
+    grid: Grid,
+    usd_per_gb: float,
+    pricing: JobPricing | None,
+    proof_s: float,
+) -> BoundedCandidate | None:
+    """The fastest plan with (4a) of at most `usd_per_gb`, then the cheapest at that rate.
+
+    None when no plan is that cheap. The bound is in Gbit/s.
     """
-    search = _UnderCeiling(problem, bill, usd, wait_s, proof_s)
+    search = _PriceCeilingSearch(problem, grid, usd_per_gb, pricing, proof_s)
+    if not search.try_ceiling(0.0):
+        for shrink in _SHRINK[1:]:
+            if not search.exceeded or search.try_ceiling(-shrink):
+                break
+    for stretch in _STRETCH:
+        if search.is_proven:
+            break
+        search.try_raised_ceiling(stretch)
+    if search.best is None:
+        search.try_rate(problem.goal_gbps)
+    if search.best is None:
+        return None
+    return BoundedCandidate(search.best, max(search.bound, search.best.gbps))
+
+
+class _PriceCeilingSearch:
+    """Keeps the fastest plan under a price, over several attempts."""
+
+    def __init__(
+        self,
+        problem: PlanProblem,
+        grid: Grid,
+        usd_per_gb: float,
+        pricing: JobPricing | None,
+        proof_s: float,
+    ) -> None:
+        self._problem = problem
+        self._grid = grid
+        self._usd_per_gb = usd_per_gb
+        self._pricing = pricing
+        self._proof_s = proof_s
+        self.best: Candidate | None = None
+        self.bound = problem.most_gbps
+        self.exceeded = False
+
+    @property
+    def is_proven(self) -> bool:
+        return self.best is not None and self.bound <= self.best.gbps * (1 + _RATE_GAP)
+
+    def try_ceiling(self, stretch: float) -> bool:
+        """Solve with the ceiling raised by a share; whether the plan keeps the true ceiling."""
+        found = self._fastest(stretch)
+        return found is not None and self._consider(found)
+
+    def try_raised_ceiling(self, stretch: float) -> None:
+        """As `try_ceiling`; if the plan exceeds the ceiling, the cheapest plan at its rate."""
+        found = self._fastest(stretch)
+        if found is not None and not self._consider(found):
+            self.try_rate(found.solution.throughput_gbps * (1 - SAME_RATE / 100))
+
+    def try_rate(self, gbps: float) -> None:
+        """The cheapest plan at any rate from this one up."""
+        if self.best is not None and gbps <= self.best.gbps:
+            return
+        upwards = self._problem.with_goal(gbps, self._problem.most_gbps)
+        found = cheapest(upwards, exactly=False, proof_s=0.0)
+        if found is not None:
+            self._consider(found)
+
+    def _fastest(self, stretch: float) -> Incumbent | None:
+        price = usd_per_gb_to_usd_per_gbit(self._usd_per_gb) * (1 + stretch)
+        found = fastest(self._problem, price, proof_s=self._proof_s)
+        if found is not None and stretch >= 0:
+            self.bound = min(self.bound, found.bound)
+        self.exceeded = found is not None
+        return found
+
+    def _consider(self, found: Incumbent) -> bool:
+        """Keep the plan if it is under the ceiling and faster; whether it is under it."""
+        candidate = candidate_from(self._grid, found, self._pricing)
+        if not is_within(candidate.usd_per_gb, self._usd_per_gb):
+            return False
+        if self.best is None or candidate.gbps > self.best.gbps:
+            self.best = candidate
+        return True
+
+
+# ---------------------------------------------------------------- a total in USD
+
+
+def fastest_under_total(
+    problem: PlanProblem, pricing: JobPricing, usd: float, wait_s: float, proof_s: float
+) -> BoundedCandidate | None:
+    """The fastest plan with a total of at most `usd`; None when no plan is that cheap.
+
+    Every plan is billed for `wait_s`. The bound is in Gbit/s.
+    """
+    search = _TotalCeilingSearch(problem, pricing, usd, wait_s, proof_s)
     search.run()
-    search.halve()
+    search.bisect()
     if search.best is None and search.most_gbps > 0:
         any_rate = problem.with_goal(problem.goal_gbps, max(search.most_gbps, problem.goal_gbps))
-        least = least_usd(any_rate, bill, wait_s, proof_s)
+        least = least_total(any_rate, pricing, wait_s, proof_s)
         if least is not None and is_within(least.candidate.usd, usd):
             search.best = least.candidate
     if search.best is None:
         return None
-    return Answer(search.best, max(search.most_gbps, search.best.gbps))
+    return BoundedCandidate(search.best, max(search.most_gbps, search.best.gbps))
 
 
-class _UnderCeiling:
-    """The fastest plan under a total: intervals of rates, from the top down.
+class _TotalCeilingSearch:
+    """Branch and bound over intervals of rates, from the top down.
 
-    Which rates a total allows is no interval: a rate that just needs one more instance may be
-    too dear although a higher one is not.
+    The rates that a total allows need not be an interval: a rate that needs one more instance
+    may cost too much although a higher rate does not.
     """
 
     def __init__(
-        self, problem: PlanProblem, bill: Bill, usd: float, wait_s: float, proof_s: float
+        self, problem: PlanProblem, pricing: JobPricing, usd: float, wait_s: float, proof_s: float
     ) -> None:
         self._problem = problem
-        self._bill = bill
+        self._pricing = pricing
         self._usd = usd
         self._wait_s = wait_s
         self._proof_s = proof_s
@@ -74,85 +178,85 @@ class _UnderCeiling:
 
     @property
     def most_gbps(self) -> float:
-        """No plan under the ceiling is faster."""
-        return max([self._least_gbps, *self._closed, *(high for _, high in self._open)])
+        """The bound: no plan under the ceiling is faster."""
+        return max([self._best_gbps, *self._closed, *(high for _, high in self._open)])
 
     @property
-    def _least_gbps(self) -> float:
+    def _best_gbps(self) -> float:
         return 0.0 if self.best is None else self.best.gbps
 
     def run(self) -> None:
-        for number in rounds(self._proof_s):
+        for number in search_rounds(self._proof_s):
             if not self._open or self._is_reached(self._open[-1][1]):
                 break
-            self._look(*self._open.pop())
-            if number == 0 and self._open and self.most_gbps > _WIDE * self._least_gbps:
+            self._branch(*self._open.pop())
+            if number == 0 and self._open and self.most_gbps > _WIDE * self._best_gbps:
                 most = self.most_gbps
-                cut = self._climb(most)
-                self._open = [(self._least_gbps, cut), (cut, most)]
+                cut = self._find_start(most)
+                self._open = [(self._best_gbps, cut), (cut, most)]
 
-    def halve(self) -> None:
-        """Ask for the least total from the middle of what is open upwards.
+    def bisect(self) -> None:
+        """Bisect the open range by the least total from the middle up.
 
-        That total never falls as the rate rises, and unlike a look under the ceiling it finds
-        a plan whose total is the ceiling itself, such as one that was printed with it.
+        That total never falls as the rate rises. Unlike `run`, this finds a plan whose total
+        equals the ceiling.
         """
         until_s = time.monotonic() + PATIENCE_S / 2
         high = self.most_gbps
         for _ in range(_HALVINGS):
-            low = self._least_gbps
-            if low <= 0 or high <= low * (1 + _OPEN) or time.monotonic() > until_s:
+            low = self._best_gbps
+            if low <= 0 or high <= low * (1 + _RATE_GAP) or time.monotonic() > until_s:
                 break
             middle = math.sqrt(low * high)
             upwards = self._problem.with_goal(middle, max(middle, self.most_gbps))
-            least = least_usd(upwards, self._bill, self._wait_s, 0.0)
+            least = least_total(upwards, self._pricing, self._wait_s, 0.0)
             if least is None or not self._keep(least.candidate):
                 high = middle
 
     def _is_reached(self, gbps: float) -> bool:
         return self.best is not None and gbps <= self.best.gbps * (1 + OPTIMAL_GAP)
 
-    def _climb(self, high_gbps: float) -> float:
-        """Towards the highest rate whose own overhead the ceiling bears: halved until one does,
-        then by halves of what is left. A guess of the rate above which nothing is.
+    def _find_start(self, high_gbps: float) -> float:
+        """An estimate of the highest rate under the ceiling, by bisection.
 
-        A short job's overhead grows with the rate, so a bound from a low rate closes nothing:
-        what is found here is where the intervals begin.
+        The overhead of a short job grows with the rate, so a bound from a low rate closes no
+        interval. The intervals start at the rate that this finds.
         """
         until_s = time.monotonic() + max(PATIENCE_S, self._proof_s)
         for _ in range(_STEPS):
-            low = self._least_gbps
-            if time.monotonic() > until_s or high_gbps <= max(
-                low * _STEEP, self._problem.goal_gbps
-            ):
+            low = self._best_gbps
+            floor = max(low * _STEEP, self._problem.goal_gbps)
+            if time.monotonic() > until_s or high_gbps <= floor:
                 break
             top = math.sqrt(low * high_gbps) if low > 0 else high_gbps / 2
             found = self._fastest(top, top, 0.0, proof_s=0.0)
             if found is not None:
                 self._consider(found)
-            if self._least_gbps < top * (1 - SAME_RATE):
+            if self._best_gbps < top * (1 - SAME_RATE):
                 high_gbps = top
         return high_gbps
 
-    def _look(self, low_gbps: float, high_gbps: float) -> None:
-        """Ask with the overhead of the lower end, which bounds the interval; then with that
-        of the upper end, where what is found keeps the ceiling in truth; then cut."""
-        low = max(low_gbps, self._least_gbps)
+    def _branch(self, low_gbps: float, high_gbps: float) -> None:
+        """Bound an interval with the overhead of its lower end, then cut it.
+
+        A plan that exceeds the ceiling is solved again with the overhead of its upper end.
+        """
+        low = max(low_gbps, self._best_gbps)
         found = self._fastest(low, high_gbps, 0.0)
         if found is None or found.bound < low:
             return
         high = min(high_gbps, found.bound)
-        top = min(high, found.integers.throughput_gbps)
+        top = min(high, found.solution.throughput_gbps)
         if not self._consider(found):
-            for shrink in SHRINK:
+            for shrink in _SHRINK:
                 below = self._fastest(top, top, shrink)
                 if below is None or self._consider(below):
                     break
-        low = max(low, self._least_gbps)
+        low = max(low, self._best_gbps)
         if self._is_reached(high):
             return
         if top <= low * (1 + OPTIMAL_GAP):
-            # The solver's best is no better; what is above is its bound alone.
+            # The solver found nothing faster; only its bound is above.
             self._closed.append(high)
             return
         middle = math.sqrt(low * top) if low > 0 else top / 2
@@ -160,23 +264,22 @@ class _UnderCeiling:
 
     def _fastest(
         self, gbps: float, most_gbps: float, shrink: float, proof_s: float | None = None
-    ) -> Found | None:
-        """With the overhead of one rate, the most up to another."""
-        price = self._bill.usd_per_gbit(self._usd) * (1 - shrink)
+    ) -> Incumbent | None:
+        """The most throughput up to `most_gbps`, with the overhead of the rate `gbps`."""
+        price = self._pricing.usd_per_gbit(self._usd) * (1 - shrink)
         if price <= 0:
             return None
         part = self._problem.with_goal(min(self._problem.goal_gbps, most_gbps), most_gbps)
-        proof_s = self._proof_s if proof_s is None else proof_s
-        return fastest(self._bill.dearer(part, gbps, self._wait_s), price, proof_s=proof_s)
+        at_price = self._pricing.priced_at(part, gbps, self._wait_s)
+        return fastest(at_price, price, proof_s=self._proof_s if proof_s is None else proof_s)
 
-    def _consider(self, found: Found) -> bool:
-        """Keep it if it is under the ceiling and faster; whether it is under the ceiling."""
-        return self._keep(candidate_of(self._bill.grid, found, self._bill, self._wait_s))
+    def _consider(self, found: Incumbent) -> bool:
+        """Keep the plan if it is under the ceiling and faster; whether it is under it."""
+        return self._keep(candidate_from(self._pricing.grid, found, self._pricing, self._wait_s))
 
     def _keep(self, candidate: Candidate) -> bool:
-        """`_consider` for a candidate."""
         if not is_within(candidate.usd, self._usd):
             return False
-        if candidate.gbps > self._least_gbps:
+        if candidate.gbps > self._best_gbps:
             self.best = candidate
         return True

@@ -1,7 +1,7 @@
-"""From the solver's vector to an overlay that can be built: paths, connections, instances.
+"""Decodes an integer solution into an overlay: paths, connections, instances.
 
-The flow is taken apart into simple paths, which drops cycles and the solver's noise; the
-edges are put together again from the paths, so that both always agree.
+The flow is split into simple paths, which drops cycles and the solver's noise. The edges are then
+rebuilt from the paths, so that both always agree.
 """
 
 from __future__ import annotations
@@ -9,40 +9,19 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 
-from skyplane_orchestration.grids import InstanceType
-from skyplane_orchestration.planner.solution import FLOW_TOLERANCE, Integers
+from skyplane_orchestration.planner.overlay import Overlay
+from skyplane_orchestration.planner.solution import FLOW_TOLERANCE, IntegerSolution
 
-#: Share of one connection or instance that counts as rounding, not as need.
+#: Share of one connection or instance that counts as rounding.
 ROUNDING = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class Overlay:
-    """What is to be built, by region tag; rates in Gbit/s.
-
-    Attributes:
-        paths: regions of a path -> flow.
-        flows: edge -> flow, the sum over the paths that use it.
-        connections: edge -> connections over the whole edge.
-        instances: region -> instances, every region that a path visits.
-        types: region -> their instance type, for overlays that come from a search.
-    """
-
-    throughput_gbps: float
-    paths: Mapping[tuple[str, ...], float]
-    flows: Mapping[tuple[str, str], float]
-    connections: Mapping[tuple[str, str], int]
-    instances: Mapping[str, int]
-    types: Mapping[str, InstanceType] = field(default_factory=dict)
-
-
-def decode(solution: Integers) -> Overlay:
-    """The overlay of a solution: never more connections or instances than it has."""
+def decode(solution: IntegerSolution) -> Overlay:
+    """The overlay of a solution: at most its connections and instances."""
     paths = _paths(solution)
     flows: dict[tuple[str, str], float] = {}
     for regions, flow in paths.items():
@@ -61,8 +40,8 @@ def decode(solution: Integers) -> Overlay:
     )
 
 
-def _options(solution: Integers) -> dict[str, int]:
-    """The option that each region has instances of, or its first where it has none."""
+def _options(solution: IntegerSolution) -> dict[str, int]:
+    """The option that each region has instances of, or its first option if it has none."""
     problem = solution.problem
     found: dict[str, int] = {}
     for option in np.argsort(-solution.instances, kind="stable"):
@@ -70,11 +49,11 @@ def _options(solution: Integers) -> dict[str, int]:
     return found
 
 
-def _paths(solution: Integers) -> dict[tuple[str, ...], float]:
-    """Simple paths with their flows, scaled so that they add up to the throughput."""
+def _paths(solution: IntegerSolution) -> dict[tuple[str, ...], float]:
+    """Simple paths with their flows, scaled to add up to the throughput."""
     problem = solution.problem
     ahead: dict[int, dict[int, float]] = {}
-    # Flow where there is no connection is the solver's tolerance.
+    # Flow without a connection is the solver's tolerance.
     carried = (solution.connections > 0) & (solution.flow_gbps > FLOW_TOLERANCE)
     for edge in np.flatnonzero(carried):
         flow = float(solution.flow_gbps[edge])
@@ -96,7 +75,7 @@ def _paths(solution: Integers) -> dict[tuple[str, ...], float]:
 
 
 def _fewest_hops(ahead: Mapping[int, Mapping[int, float]], source: int, sink: int) -> list[int]:
-    """The regions of a path with the fewest hops (breadth first); empty where there is none."""
+    """The regions of a path with the fewest hops (breadth first); empty without a path."""
     before = {source: source}
     queue = deque([source])
     while queue and sink not in before:
@@ -114,12 +93,12 @@ def _fewest_hops(ahead: Mapping[int, Mapping[int, float]], source: int, sink: in
 
 
 def _connections(
-    solution: Integers, flows: Mapping[tuple[str, str], float]
+    solution: IntegerSolution, flows: Mapping[tuple[str, str], float]
 ) -> dict[tuple[str, str], int]:
-    """The fewest connections that carry these flows, and no more than the solution has.
+    """The fewest connections that carry these flows, and at most those of the solution.
 
-    A flow may exceed what its connections carry by the solver's tolerance, which on a slow
-    edge is a noticeable share of one connection.
+    A flow may exceed the capacity of its connections by the solver's tolerance. On a slow edge that
+    is a noticeable share of one connection.
     """
     problem = solution.problem
     found: dict[tuple[str, str], int] = {}
@@ -138,7 +117,7 @@ def _connections(
 
 
 def _instances(
-    solution: Integers,
+    solution: IntegerSolution,
     flows: Mapping[tuple[str, str], float],
     connections: Mapping[tuple[str, str], int],
     option: Mapping[str, int],

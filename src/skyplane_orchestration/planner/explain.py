@@ -1,4 +1,4 @@
-"""Why a plan is what it is, in words whose every number is a plan that was made as well."""
+"""Explains a plan in words. Every number comes from a second plan that confirms it."""
 
 from __future__ import annotations
 
@@ -22,33 +22,35 @@ from skyplane_orchestration.model.job import (
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner.baselines import direct
 from skyplane_orchestration.planner.constraint_names import INSTANCE_QUOTA, VCPU_QUOTA
-from skyplane_orchestration.planner.infeasibility import in_words
+from skyplane_orchestration.planner.infeasibility import describe_limit
 from skyplane_orchestration.planner.optimize import plan
 
-#: The budget of "what would more money buy", relative to the plan's own.
+#: The budget of "10 % more money", relative to the plan's own.
 MORE_MONEY: Final = 1.1
-#: A price is met again by a solver only to about this much.
+#: Tolerance of the solver at a repeated price.
 _SAME: Final = 1 + 1e-6
-#: What is nearer to the plan than this (relative) is no change worth a sentence.
+#: Smaller relative differences are not worth a sentence.
 _WORTH_SAYING: Final = 1e-3
 
-#: Plans again for another objective, without some regions or within other limits.
-Again = Callable[[Objective, tuple[str, ...], Limits], TransferPlan | None]
+#: Plans replan for another objective, without some regions, or with other limits.
+Replan = Callable[[Objective, tuple[str, ...], Limits], TransferPlan | None]
 
 
 @dataclass(frozen=True, slots=True)
-class RelayWorth:
-    """What one relay is good for.
+class RelayValue:
+    """What the plan gains from one relay.
 
     Attributes:
         tag: region of the relay.
-        flow_gbps: what the plan sends over it.
-        egress_usd_per_gb: egress that a byte over it pays from source to destination, on
-            average over the plan's paths through it.
-        gbps_without: the most for the plan's own money when this region may not relay; None
-            where that buys nothing then.
-        money_without: the cheapest at the plan's own rate then; None where that rate is out
-            of reach.
+        flow_gbps: the plan's flow over it.
+        egress_usd_per_gb: egress of a byte over it from source to destination, on average over the
+            plan's
+        paths through it.
+        gbps_without: the most throughput for the plan's money when this region may not relay; None
+            when
+        infeasible.
+        money_without: the least cost at the plan's rate when this region may not relay; None when
+        infeasible.
     """
 
     tag: str
@@ -59,8 +61,8 @@ class RelayWorth:
 
 
 @dataclass(frozen=True, slots=True)
-class MoreInstances:
-    """What the same objective gets where one quota allows one instance more in each region.
+class RaisedQuota:
+    """The plan for the same objective when one quota allows one more instance per region.
 
     Attributes:
         quota: `instance_quota` or `vcpu_quota`.
@@ -75,26 +77,25 @@ class MoreInstances:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a plan is what it is.
+    """Reasons for a plan.
 
-    Money is USD for the whole job where the plan has a volume, with boot, minimum billing and
-    requests; else USD per GB as in (4a).
+    Money is the total in USD where the plan has a volume, else USD per GB (4a).
 
     Attributes:
-        plan: what is explained.
-        direct: the direct path with one instance at each end; None where there is none.
-        direct_egress_usd_per_gb: egress of the direct edge; None where there is none.
-        relays: what each relay is good for, in order of their names.
-        more: one more instance per region, where that is a change; else None.
-        money, more_money: the plan's, and a tenth more.
-        gbps_for_more: the most for a tenth more; None for a plan without edges.
+        plan: the plan to explain.
+        direct: the direct path with one instance at each end; None if there is none.
+        direct_egress_usd_per_gb: egress of the direct edge; None if there is none.
+        relays: by region tag.
+        more: one more instance per region, where that improves the plan; else None.
+        money, more_money: the plan's cost, and 10 % more.
+        gbps_for_more: the most throughput for 10 % more; None for a plan without edges.
     """
 
     plan: TransferPlan
     direct: TransferPlan | None
     direct_egress_usd_per_gb: float | None
-    relays: tuple[RelayWorth, ...]
-    more: MoreInstances | None
+    relays: tuple[RelayValue, ...]
+    more: RaisedQuota | None
     money: float
     more_money: float
     gbps_for_more: float | None
@@ -104,40 +105,41 @@ class Explanation:
         return tuple(_sentences(self))
 
 
-def money_of(answer: TransferPlan) -> float:
+def price_of(explained: TransferPlan) -> float:
     """USD for the job, or USD per GB for a plan without a volume."""
-    total = answer.cost.total_usd
-    return answer.cost.usd_per_gb if total is None else total
+    total = explained.cost.total_usd
+    return explained.cost.usd_per_gb if total is None else total
 
 
 def explain_plan(
     grid: Grid,
-    answer: TransferPlan,
+    explained: TransferPlan,
     *,
     limits: Limits = NO_LIMITS,
     policy: Policy = ANY_REGION,
     proof_s: float = 0.0,
 ) -> Explanation:
-    """Explain a plan by planning again: without each relay, and for more of what binds.
+    """Explain a plan by planning replan: without each relay, with more money, with a larger quota.
 
-    The arguments are those that the plan was made with; see `plan`. Proofs would not change
-    the words, so no time is given to them. What the policy lets a job cost is left aside.
-    Raises what `plan` raises, except for PlanInfeasible, which is an answer here.
+    The arguments are those that the plan was made with (see `plan`). The explanation ignores the
+    policy's `max_job_usd`, and gives the second plans no time for proofs.
+
+    Raises what `plan` raises, except PlanInfeasible, which is a result here.
     """
-    money = money_of(answer)
-    if not answer.edges:
-        return Explanation(answer, None, None, (), None, money, money * MORE_MONEY, None)
+    money = price_of(explained)
+    if not explained.edges:
+        return Explanation(explained, None, None, (), None, money, money * MORE_MONEY, None)
 
-    def again(
+    def replan(
         objective: Objective, without: tuple[str, ...] = (), within: Limits = limits
     ) -> TransferPlan | None:
         try:
             return plan(
                 grid,
-                answer.src,
-                answer.dst,
+                explained.src,
+                explained.dst,
                 objective,
-                volume_gb=answer.volume_gb,
+                volume_gb=explained.volume_gb,
                 limits=within,
                 policy=Policy(policy.allow, (*policy.exclude, *without)),
                 proof_s=proof_s,
@@ -145,75 +147,75 @@ def explain_plan(
         except PlanInfeasible:
             return None
 
-    alone = _direct(grid, answer, limits)
-    dearer = again(_for_money(answer, money * MORE_MONEY)) if money > 0 else None
+    alone = _direct(grid, explained, limits)
+    dearer = replan(_fastest_for(explained, money * MORE_MONEY)) if money > 0 else None
     return Explanation(
-        answer,
+        explained,
         alone,
         alone.edges[0].usd_per_gb if alone else None,
-        tuple(_worth(answer, tag, again, limits) for tag in answer.relays),
-        _one_more(grid, answer, again, limits),
+        tuple(_relay_value(explained, tag, replan, limits) for tag in explained.relays),
+        _raised_quota(grid, explained, replan, limits),
         money,
         money * MORE_MONEY,
         dearer.throughput_gbps if dearer else None,
     )
 
 
-def _requests_usd(answer: TransferPlan) -> float:
-    """Plans made again do not know how many objects there are: requests are put aside."""
-    return 0.0 if answer.volume_gb is None else answer.cost.request_usd or 0.0
+def _requests_usd(explained: TransferPlan) -> float:
+    """The second plans do not know the number of objects, so they leave request costs out."""
+    return 0.0 if explained.volume_gb is None else explained.cost.request_usd or 0.0
 
 
-def _for_money(answer: TransferPlan, money: float) -> MaximizeThroughput:
-    if answer.volume_gb is None:
+def _fastest_for(explained: TransferPlan, money: float) -> MaximizeThroughput:
+    if explained.volume_gb is None:
         return MaximizeThroughput(max_usd_per_gb=money)
-    return MaximizeThroughput(max_cost_usd=money - _requests_usd(answer))
+    return MaximizeThroughput(max_cost_usd=money - _requests_usd(explained))
 
 
-def _worth(answer: TransferPlan, tag: str, again: Again, limits: Limits) -> RelayWorth:
-    paths = [path for path in answer.paths if tag in path.regions]
+def _relay_value(explained: TransferPlan, tag: str, replan: Replan, limits: Limits) -> RelayValue:
+    paths = [path for path in explained.paths if tag in path.regions]
     flow = sum(path.flow_gbps for path in paths)
-    prices = {(edge.src, edge.dst): edge.usd_per_gb for edge in answer.edges}
+    prices = {(edge.src, edge.dst): edge.usd_per_gb for edge in explained.edges}
     paid = sum(path.flow_gbps * prices[hop] for path in paths for hop in pairwise(path.regions))
-    money = money_of(answer) * _SAME
-    fastest = again(_for_money(answer, money), (tag,), limits) if money > 0 else None
-    cheapest = again(MinimizeCost(answer.throughput_gbps / _SAME), (tag,), limits)
-    return RelayWorth(
+    money = price_of(explained) * _SAME
+    fastest = replan(_fastest_for(explained, money), (tag,), limits) if money > 0 else None
+    cheapest = replan(MinimizeCost(explained.throughput_gbps / _SAME), (tag,), limits)
+    return RelayValue(
         tag,
         flow,
         paid / flow,
         fastest.throughput_gbps if fastest else None,
-        money_of(cheapest) + _requests_usd(answer) if cheapest else None,
+        price_of(cheapest) + _requests_usd(explained) if cheapest else None,
     )
 
 
-def _direct(grid: Grid, answer: TransferPlan, limits: Limits) -> TransferPlan | None:
+def _direct(grid: Grid, explained: TransferPlan, limits: Limits) -> TransferPlan | None:
     try:
-        return direct(grid, answer.src, answer.dst, 1, limits=limits)
+        return direct(grid, explained.src, explained.dst, 1, limits=limits)
     except PlanInfeasible:
         return None
 
 
-def _one_more(
-    grid: Grid, answer: TransferPlan, again: Again, limits: Limits
-) -> MoreInstances | None:
-    """The same objective with a quota of one more, where that binds and brings something."""
-    for quota, larger in _larger_quotas(grid, answer, limits):
-        better = again(objective_from_dict(answer.objective), (), larger)
+def _raised_quota(
+    grid: Grid, explained: TransferPlan, replan: Replan, limits: Limits
+) -> RaisedQuota | None:
+    """The same objective with a quota of one more, if that quota binds and the plan improves."""
+    for quota, larger in _larger_quotas(grid, explained, limits):
+        better = replan(objective_from_dict(explained.objective), (), larger)
         if better is None:
             continue
-        saved = 1 - (money_of(better) + _requests_usd(answer)) / (money_of(answer) or 1.0)
-        gained = better.throughput_gbps / answer.throughput_gbps - 1
-        is_rate = answer.objective.get("kind") == "maximize-throughput"
+        saved = 1 - (price_of(better) + _requests_usd(explained)) / (price_of(explained) or 1.0)
+        gained = better.throughput_gbps / explained.throughput_gbps - 1
+        is_rate = explained.objective.get("kind") == "maximize-throughput"
         if (gained if is_rate else saved) > _WORTH_SAYING:
-            return MoreInstances(quota, larger, better)
+            return RaisedQuota(quota, larger, better)
     return None
 
 
 def _larger_quotas(
-    grid: Grid, answer: TransferPlan, limits: Limits
+    grid: Grid, explained: TransferPlan, limits: Limits
 ) -> Iterator[tuple[str, Limits]]:
-    bound = {name for name, _, tag in (text.partition(" ") for text in answer.binding) if tag}
+    bound = {name for name, _, tag in (text.partition(" ") for text in explained.binding) if tag}
     if INSTANCE_QUOTA in bound:
         per_type = {kind.instance_limit for kind in grid.types if kind.cloud != "local"}
         given = limits.instance_limit
@@ -223,7 +225,9 @@ def _larger_quotas(
             yield INSTANCE_QUOTA, replace(limits, instance_limit=given + 1)
     if VCPU_QUOTA in bound:
         vcpus = {kind.name: kind.vcpus for kind in grid.types}
-        used = {tag.partition(":")[0]: vcpus[group.type] for tag, group in answer.instances.items()}
+        used = {
+            tag.partition(":")[0]: vcpus[group.type] for tag, group in explained.instances.items()
+        }
         larger = {cloud: count + used.get(cloud, 0) for cloud, count in limits.vcpu_quota.items()}
         yield VCPU_QUOTA, replace(limits, vcpu_quota=larger)
 
@@ -232,14 +236,14 @@ def _larger_quotas(
 
 
 def _sentences(why: Explanation) -> Iterator[str]:
-    answer = why.plan
-    if not answer.edges:
-        yield "No bytes travel between regions, so there is nothing to choose."
+    explained = why.plan
+    if not explained.edges:
+        yield "No bytes travel between regions, so the plan has no alternatives."
         return
-    if answer.binding:
-        yield f"What binds: {'; '.join(in_words(name) for name in answer.binding)}."
+    if explained.binding:
+        yield f"Binding limits: {'; '.join(describe_limit(name) for name in explained.binding)}."
     else:
-        yield "No limit binds: nothing cheaper was found at the rate asked for or above."
+        yield "No limit binds: the search found nothing cheaper at the requested rate or above."
     if why.direct is None:
         yield "There is no direct path."
     else:
@@ -247,8 +251,8 @@ def _sentences(why: Explanation) -> Iterator[str]:
         yield (
             f"The direct path with one instance at each end moves {there[0]:.2f} Gbit/s at"
             f" {there[1]:.4f} USD per GB; the plan moves"
-            f" {_rate_change(answer.throughput_gbps, there[0])} at"
-            f" {_money_change(answer.cost.usd_per_gb, there[1], 'USD per GB')}."
+            f" {_rate_change(explained.throughput_gbps, there[0])} at"
+            f" {_money_change(explained.cost.usd_per_gb, there[1], 'USD per GB')}."
         )
     for relay in why.relays:
         yield _relay_sentence(why, relay)
@@ -259,11 +263,11 @@ def _sentences(why: Explanation) -> Iterator[str]:
     if why.gbps_for_more is not None:
         yield (
             f"10 % more money ({_money(why.more_money, _unit(why))}) would buy"
-            f" {_rate_change(why.gbps_for_more, answer.throughput_gbps)}."
+            f" {_rate_change(why.gbps_for_more, explained.throughput_gbps)}."
         )
 
 
-def _relay_sentence(why: Explanation, relay: RelayWorth) -> str:
+def _relay_sentence(why: Explanation, relay: RelayValue) -> str:
     egress = f"{relay.egress_usd_per_gb:.4f} USD per GB of egress"
     if why.direct_egress_usd_per_gb is not None:
         egress += f" (direct: {why.direct_egress_usd_per_gb:.4f})"
@@ -282,7 +286,7 @@ def _relay_sentence(why: Explanation, relay: RelayWorth) -> str:
     )
 
 
-def _more_sentence(why: Explanation, more: MoreInstances) -> str:
+def _more_sentence(why: Explanation, more: RaisedQuota) -> str:
     if more.quota == INSTANCE_QUOTA:
         what = f"One more instance per region ({more.limits.instance_limit})"
     else:
@@ -291,7 +295,7 @@ def _more_sentence(why: Explanation, more: MoreInstances) -> str:
     if why.plan.objective.get("kind") == "maximize-throughput":
         gain = _rate_change(more.plan.throughput_gbps, why.plan.throughput_gbps)
         return f"{what} would make it {gain}."
-    money = money_of(more.plan) + _requests_usd(why.plan)
+    money = price_of(more.plan) + _requests_usd(why.plan)
     return f"{what} would bring the price to {_money_change(money, why.money, _unit(why))}."
 
 

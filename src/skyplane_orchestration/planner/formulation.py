@@ -1,10 +1,9 @@
 """The model of the paper's section 5 as named blocks of sparse rows.
 
-One function per equation: the docstring is the inequality and its number. Every block is over
-the same columns, `Columns`: flow F (E), instances N (K), connections M (E), throughput G (1),
-whether a region relays at all Y (V), whether an option is the region's type Z (K), and a
-constant 1. V regions, E edges, K options; an option is one instance type in one region, and
-most regions have one. Nothing here calls a solver.
+One function per equation: its docstring is the inequality and its number. All blocks have the same
+columns (`Columns`): flow F (E), instances N (K), connections M (E), throughput G (1), whether a
+region relays Y (V), whether an option is the region's type Z (K), and a constant 1. V regions, E
+edges, K options; an option is one instance type in one region. Nothing here calls the solver.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
 from skyplane_orchestration.planner.constraint_names import (
     CONNECTION_LIMIT_IN,
     CONNECTION_LIMIT_OUT,
@@ -24,15 +24,15 @@ from skyplane_orchestration.planner.constraint_names import (
     STORAGE_READ,
     STORAGE_WRITE,
 )
-from skyplane_orchestration.planner.problem import Floats, Ints, Mask, PlanProblem
+from skyplane_orchestration.planner.problem import PlanProblem
 
-#: Entries of a block: rows, columns, values.
+#: Rows, columns and values of the entries of a block.
 Entries = tuple[Ints, Ints, Floats]
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Where each variable stands in the vector of unknowns."""
+    """The position of each variable in the vector of unknowns."""
 
     edges: int
     regions: int
@@ -66,7 +66,9 @@ class Columns:
 
     @property
     def constant(self) -> int:
-        """A column fixed at 1: an objective near zero leaves relative gaps without meaning."""
+        """A column fixed at 1, so that the objective is not near zero, where relative gaps mean
+        nothing.
+        """
         return self.throughput + 1 + self.regions + self.options
 
     @property
@@ -76,7 +78,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowBlock:
-    """Rows lower <= matrix @ x <= upper that share one name; entries (row, column, value)."""
+    """Rows lower <= matrix @ x <= upper with one name; entries are (row, column, value)."""
 
     name: str
     entries: Entries
@@ -97,7 +99,7 @@ def columns_of(problem: PlanProblem) -> Columns:
 
 
 def stacked(blocks: Sequence[RowBlock]) -> sparse.csc_array:
-    """All rows of the blocks, in their order, as one matrix."""
+    """All rows of the blocks, in order, as one matrix."""
     ends = np.cumsum([len(block.upper) for block in blocks])
     row = np.concatenate(
         [
@@ -121,7 +123,7 @@ def _block(
     lower: float,
     upper: float,
 ) -> RowBlock:
-    """A block from (row, column, value) triples, with one bound for all of its rows."""
+    """A block from (row, column, value) triples, with the same bounds for all rows."""
     row, column, value = (np.concatenate(part) for part in zip(*entries, strict=True))
     columns = columns_of(problem).count
     return RowBlock(name, (row, column, value), np.full(rows, lower), np.full(rows, upper), columns)
@@ -140,7 +142,7 @@ def _options(problem: PlanProblem) -> Ints:
 
 
 def _instances(problem: PlanProblem, factor: Floats) -> Entries:
-    """The entries sum_k factor_k * N_k, one row per region; k is one of its options."""
+    """The entries sum_k factor_k * N_k, one row per region, over its options k."""
     return problem.option_region, columns_of(problem).instances.start + _options(problem), factor
 
 
@@ -162,14 +164,14 @@ def _throughput(problem: PlanProblem, factor: float) -> Entries:
 # ---------------------------------------------------------------- the paper's equations
 
 
-def edge_capacity(problem: PlanProblem, counted: Mask) -> RowBlock:
-    """F_uv - l_uv / L * M_uv <= 0   (4b), on the counted edges"""
-    edge = _edges(problem)[counted]
+def edge_capacity(problem: PlanProblem, integer_edges: Mask) -> RowBlock:
+    """F_uv - l_uv / L * M_uv <= 0   (4b), on edges with integer M"""
+    edge = _edges(problem)[integer_edges]
     row = np.arange(len(edge), dtype=np.int64)
     connections = columns_of(problem).connections.start + edge
     entries = [
         (row, edge, np.ones(len(edge))),
-        (row, connections, -problem.gbps_per_connection[counted]),
+        (row, connections, -problem.gbps_per_connection[integer_edges]),
     ]
     return _block("edge_capacity", problem, len(edge), entries, -np.inf, 0.0)
 
@@ -218,23 +220,23 @@ def egress_limit(problem: PlanProblem) -> RowBlock:
     return _block(EGRESS_LIMIT, problem, problem.region_count, entries, -np.inf, 0.0)
 
 
-def _connections_at(problem: PlanProblem, ends: Ints, counted: Mask) -> list[Entries]:
-    """The entries M_uv by region: a column where counted, else L * F_uv / l_uv."""
+def _connections_at(problem: PlanProblem, ends: Ints, integer_edges: Mask) -> list[Entries]:
+    """The entries M_uv by region: a column on integer edges, else L * F_uv / l_uv."""
     edge = _edges(problem)
-    column = np.where(counted, columns_of(problem).connections.start + edge, edge)
-    value = np.where(counted, 1.0, 1.0 / problem.gbps_per_connection)
+    column = np.where(integer_edges, columns_of(problem).connections.start + edge, edge)
+    value = np.where(integer_edges, 1.0, 1.0 / problem.gbps_per_connection)
     return [(ends, column, value), _instances(problem, -problem.connection_limit)]
 
 
-def connection_limit_out(problem: PlanProblem, counted: Mask) -> RowBlock:
+def connection_limit_out(problem: PlanProblem, integer_edges: Mask) -> RowBlock:
     """sum_v M_uv - L_u * N_u <= 0   (4h)"""
-    entries = _connections_at(problem, problem.tail, counted)
+    entries = _connections_at(problem, problem.tail, integer_edges)
     return _block(CONNECTION_LIMIT_OUT, problem, problem.region_count, entries, -np.inf, 0.0)
 
 
-def connection_limit_in(problem: PlanProblem, counted: Mask) -> RowBlock:
+def connection_limit_in(problem: PlanProblem, integer_edges: Mask) -> RowBlock:
     """sum_u M_uv - L_v * N_v <= 0   (4i)"""
-    entries = _connections_at(problem, problem.head, counted)
+    entries = _connections_at(problem, problem.head, integer_edges)
     return _block(CONNECTION_LIMIT_IN, problem, problem.region_count, entries, -np.inf, 0.0)
 
 
@@ -253,16 +255,16 @@ def cost_per_second(problem: PlanProblem) -> Floats:
 def cost_ceiling(problem: PlanProblem, usd_per_gbit: float, spare_gbps: float = 0.0) -> RowBlock:
     """sum F_uv * price_uv + sum N_v * price_v - usd_per_gbit * G <= 0   (4a as a limit)
 
-    Divided by the price, so that the solver's absolute tolerance is one in Gbit/s; a
-    solution that must keep the ceiling in truth leaves more than that to spare.
+    Divided by the price, so that the solver's absolute tolerance is in Gbit/s. A solution that must
+    keep the ceiling in fact leaves more slack than that tolerance.
     """
     cost = cost_per_second(problem)
     cost[columns_of(problem).throughput] = -usd_per_gbit
     scaled = cost / usd_per_gbit if usd_per_gbit > 0 else cost
-    return one_row(COST_CEILING, scaled, -spare_gbps)
+    return inequality_row(COST_CEILING, scaled, -spare_gbps)
 
 
-def one_row(name: str, coefficients: Floats, most: float) -> RowBlock:
+def inequality_row(name: str, coefficients: Floats, most: float) -> RowBlock:
     """coefficients @ x <= most"""
     column = np.flatnonzero(coefficients)
     entries = (np.zeros_like(column), column, coefficients[column])
@@ -308,7 +310,7 @@ def one_type(problem: PlanProblem) -> RowBlock:
 
 
 def type_share(problem: PlanProblem) -> RowBlock:
-    """sum_k N_k / quota_k <= 1 where a region has several options: what Z leaves when real"""
+    """sum_k N_k / quota_k <= 1 where a region has several options: relaxed `type_switch`"""
     option = np.flatnonzero(problem.is_choice)
     regions, row = np.unique(problem.option_region[option], return_inverse=True)
     column = columns_of(problem).instances.start + option
@@ -317,21 +319,21 @@ def type_share(problem: PlanProblem) -> RowBlock:
 
 
 def storage_read(problem: PlanProblem) -> RowBlock:
-    """G <= what the source's store gives"""
+    """G <= limit of the source's store"""
     upper = problem.read_gbps
     return _block(STORAGE_READ, problem, 1, [_throughput(problem, 1.0)], -np.inf, upper)
 
 
 def storage_write(problem: PlanProblem) -> RowBlock:
-    """G <= what the destination's store takes"""
+    """G <= limit of the destination's store"""
     upper = problem.write_gbps
     return _block(STORAGE_WRITE, problem, 1, [_throughput(problem, 1.0)], -np.inf, upper)
 
 
 def end_instances(problem: PlanProblem, least: Floats) -> RowBlock:
-    """-sum_k N_k <= -least_v at source and sink: a cut that every whole N keeps
+    """-sum_k N_k <= -least_v at source and sink: a cut that every integer N satisfies
 
-    `least` (V,) counts the instances that a region needs at the goal.
+    `least` (V,) is a lower bound on the instances of a region at the goal.
     """
     row = np.full(problem.region_count, -1, dtype=np.int64)
     row[[problem.src, problem.dst]] = 0, 1
@@ -345,22 +347,21 @@ def end_instances(problem: PlanProblem, least: Floats) -> RowBlock:
 # ---------------------------------------------------------------- the whole
 
 
-def model_rows(problem: PlanProblem, counted: Mask) -> list[RowBlock]:
-    """The model as the paper states it, with the ends' stores; (4j) is the upper bound of N.
+def model_rows(problem: PlanProblem, integer_edges: Mask) -> list[RowBlock]:
+    """The paper's model, with the stores of the ends; (4j) is the upper bound of N.
 
-    `counted` (mask over E) says whose M is a variable. The M of any other edge is real and
-    stands as L * F / l, which is all that a real M ever needs to be: none counted is the
-    relaxation, all counted the full model.
+    M is a variable on `integer_edges` (mask over E). On other edges M is real and eliminated as L *
+    F / l. With no integer edges this is the relaxation, with all of them the full model.
     """
     rows = [
-        edge_capacity(problem, counted),
+        edge_capacity(problem, integer_edges),
         source_outflow(problem),
         sink_inflow(problem),
         flow_conservation(problem),
         ingress_limit(problem),
         egress_limit(problem),
-        connection_limit_out(problem, counted),
-        connection_limit_in(problem, counted),
+        connection_limit_out(problem, integer_edges),
+        connection_limit_in(problem, integer_edges),
     ]
     if problem.is_choice.any():
         rows.append(type_share(problem))
@@ -372,12 +373,12 @@ def model_rows(problem: PlanProblem, counted: Mask) -> list[RowBlock]:
 
 
 def choice_rows(problem: PlanProblem) -> list[RowBlock]:
-    """Rows for one type per region, where N is whole; none where no region has a choice."""
+    """Rows for one type per region, where N is integer; none without a choice."""
     return [type_switch(problem), one_type(problem)] if problem.is_choice.any() else []
 
 
 def policy_rows(problem: PlanProblem) -> list[RowBlock]:
-    """Rows for the most relays that the job allows; none when it does not say."""
+    """Rows for the job's limit on relays; none without a limit."""
     if problem.max_relays is None:
         return []
     return [relay_switch(problem), relay_limit(problem, problem.max_relays)]

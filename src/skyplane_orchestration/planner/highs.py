@@ -1,7 +1,6 @@
-"""The only file that calls a solver: HiGHS, through scipy.
+"""Calls the solver, HiGHS through SciPy. No other module does.
 
-A program is arrays and says nothing of regions. A status becomes an answer, None
-(infeasible) or a typed error; it never leaks.
+A program is arrays only. A solver status becomes a result, None (infeasible) or a typed error.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
 
 from skyplane_orchestration.errors import SolverFailed
-from skyplane_orchestration.planner.problem import Floats, Mask
+from skyplane_orchestration.grids.arrays import Floats, Mask
 
 _OPTIMAL, _OUT_OF_TIME, _INFEASIBLE = 0, 1, 2
-#: The least time limit that is given to a second call.
+#: The least time limit of a second attempt.
 _LEAST_S: Final = 0.01
-#: What a debug line of HiGHS begins with.
-_NOISE: Final = b"HighsMipSolverData"
+#: How a debug line of HiGHS begins.
+_DEBUG_LINE: Final = b"HighsMipSolverData"
 
 _one_at_a_time = threading.Lock()
 _C_LIBRARY = ctypes.CDLL(None)
@@ -43,10 +42,10 @@ _C_LIBRARY.fwrite.argtypes = (
 _MFD_CLOEXEC: Final = 1
 
 #: This heuristic of HiGHS takes longer than most of our programs do without it.
-QUICK: Final = {"mip_heuristic_run_feasibility_jump": False}
-#: With M real there is little to presolve, and few enough integers to branch at once.
-QUICKEST: Final = {
-    **QUICK,
+_OPTIONS: Final = {"mip_heuristic_run_feasibility_jump": False}
+#: For M real: presolve has little to do, and the integers are few enough to branch at once.
+NO_PRESOLVE: Final = {
+    **_OPTIONS,
     "presolve": False,
     "mip_heuristic_run_rins": False,
     "mip_heuristic_run_rens": False,
@@ -55,10 +54,10 @@ QUICKEST: Final = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class LinearProgram:
     """Minimise cost @ x with below @ x <= most, equal @ x == exact, lower <= x <= upper.
 
-    Matrices are (rows, C), dense or sparse by columns; everything else is a vector.
+    Matrices are (rows, C), dense or sparse by columns; the other fields are vectors.
     """
 
     cost: Floats
@@ -69,10 +68,10 @@ class Program:
     lower: Floats
     upper: Floats
 
-    def only(self, taken: Mask) -> Program:
-        """The program with every other column at 0."""
+    def only(self, taken: Mask) -> LinearProgram:
+        """The program with all other columns fixed at 0."""
         kept = np.flatnonzero(taken)
-        return Program(
+        return LinearProgram(
             self.cost[kept],
             self.below[:, kept],
             self.most,
@@ -82,16 +81,16 @@ class Program:
             self.upper[kept],
         )
 
-    def reduced_cost(self, answer: RealOptimum) -> Floats:
-        """(C,) how much the objective rises per unit of each column at these prices."""
+    def reduced_cost(self, answer: LinearOptimum) -> Floats:
+        """(C,) increase of the objective per unit of each column, at the duals of the optimum."""
         reduced: Floats = (
             self.cost + self.below.T @ answer.below_price - self.equal.T @ answer.equal_price
         )
         return reduced
 
 
-class RealOptimum(NamedTuple):
-    """An optimum over real x; prices are duals: below's >= 0, equal's of either sign."""
+class LinearOptimum(NamedTuple):
+    """An optimum over real x; prices are duals: >= 0 for `below`, of either sign for `equal`."""
 
     objective: float
     x: Floats
@@ -100,20 +99,20 @@ class RealOptimum(NamedTuple):
 
 
 class IntegerOptimum(NamedTuple):
-    """The best x found with whole numbers, and what the solver proved cannot be beaten."""
+    """The best integer x found, and the solver's bound on the objective."""
 
     objective: float
     bound: float
     x: Floats
 
 
-def minimise(program: Program) -> RealOptimum | None:
-    """The optimum over real x; None if there is none.
+def solve_linear(program: LinearProgram) -> LinearOptimum | None:
+    """The optimum over real x; None if infeasible.
 
-    Raises SolverFailed when HiGHS stops without an answer.
+    Raises SolverFailed when HiGHS ends without a result.
     """
     # Presolve takes longer than it saves, and without it the duals are those of the program
-    # itself; but HiGHS now and then ends without an answer, and has one with it.
+    # itself. But HiGHS sometimes ends without a result, and succeeds with presolve.
     for presolve in (False, True):
         # The stubs know no array of bounds.
         answer = linprog(  # type: ignore[call-overload]
@@ -132,7 +131,7 @@ def minimise(program: Program) -> RealOptimum | None:
         return None
     if answer.status != _OPTIMAL:
         raise SolverFailed(f"a linear program has no answer: {answer.message}")
-    return RealOptimum(
+    return LinearOptimum(
         objective=float(answer.fun),
         x=np.asarray(answer.x),
         below_price=np.maximum(-answer.ineqlin.marginals, 0.0),
@@ -140,18 +139,18 @@ def minimise(program: Program) -> RealOptimum | None:
     )
 
 
-def minimise_whole(
-    program: Program, whole: Mask, *, relative_gap: float, time_limit_s: float
+def solve_integer(
+    program: LinearProgram, whole: Mask, *, relative_gap: float, time_limit_s: float
 ) -> IntegerOptimum | None:
     """The best x whose `whole` entries (mask over columns) are integers; None if infeasible.
 
-    Raises SolverFailed when the time passes without any solution.
+    Raises SolverFailed when the time limit passes without a solution.
     """
     rows = (
         (sparse.csc_array(program.below), np.full_like(program.most, -np.inf), program.most),
         (sparse.csc_array(program.equal), program.exact, program.exact),
     )
-    return minimise_within(
+    return solve_integer_rows(
         program.cost,
         rows,
         (program.lower, program.upper),
@@ -161,7 +160,7 @@ def minimise_whole(
     )
 
 
-def minimise_within(
+def solve_integer_rows(
     cost: Floats,
     rows: Sequence[tuple[sparse.csc_array, Floats, Floats]],
     bounds: tuple[Floats, Floats],
@@ -169,20 +168,20 @@ def minimise_within(
     *,
     relative_gap: float,
     time_limit_s: float,
-    options: Mapping[str, bool] = QUICK,
+    options: Mapping[str, bool] = _OPTIONS,
 ) -> IntegerOptimum | None:
-    """`minimise_whole` for rows that have a least and a most.
+    """`solve_integer` for rows with lower and upper bounds.
 
     Args:
-        rows: matrix, least and most of each part.
-        bounds: least and most of x.
-        options: of HiGHS.
+        rows: matrix, lower bounds and upper bounds of each part.
+        bounds: lower and upper bounds of x.
+        options: options of HiGHS.
 
-    Raises SolverFailed when the time passes without any solution.
+    Raises SolverFailed when the time limit passes without a solution.
     """
     until = time.monotonic() + time_limit_s
     presolve = options.get("presolve", True)
-    # HiGHS now and then ends at once with an error, and has an answer with its other presolve.
+    # HiGHS sometimes ends at once with an error, and succeeds with the other presolve setting.
     for with_presolve in (presolve, not presolve):
         left_s = max(until - time.monotonic(), _LEAST_S)
         given = {"mip_rel_gap": relative_gap, "time_limit": left_s, **options}
@@ -207,16 +206,16 @@ def minimise_within(
 
 
 def _milp_quietly(cost: Floats, **arguments: Any) -> OptimizeResult:
-    """`scipy.optimize.milp` without what HiGHS prints, and without a warning.
+    """`scipy.optimize.milp` without the output of HiGHS, and without a warning.
 
-    scipy hands options that it does not know to HiGHS and warns.
+    SciPy passes unknown options to HiGHS and warns about them.
     """
-    with _one_at_a_time, warnings.catch_warnings(), _noise_set_aside():
+    with _one_at_a_time, warnings.catch_warnings(), _debug_lines_suppressed():
         warnings.filterwarnings("ignore", "Unrecognized options detected")
         return milp(cost, **arguments)
 
 
-class _Aside(NamedTuple):
+class _Stream(NamedTuple):
     """A stream of C, and the file in memory that it writes to."""
 
     stream: int
@@ -224,65 +223,64 @@ class _Aside(NamedTuple):
 
 
 @cache
-def _aside() -> _Aside | None:
-    """Stays open: another thread may be about to print to it. None where there can be none.
+def _replacement() -> _Stream | None:
+    """The stream that replaces C's `stdout`; None where it cannot be replaced.
 
-    Python's own `memfd_create` is missing where Python was built for an older glibc than runs,
-    as the ones of uv and conda were.
+    It stays open, because another thread may still print to it. Python's own `memfd_create` is
+    missing where Python was built for an older glibc, as the builds of uv and conda are.
     """
     # Only glibc lets one assign its `stdout`.
     if not all(hasattr(_C_LIBRARY, name) for name in ("gnu_get_libc_version", "memfd_create")):
         return None
     descriptor = _C_LIBRARY.memfd_create(b"highs", _MFD_CLOEXEC)
-    return None if descriptor < 0 else _Aside(_C_LIBRARY.fdopen(descriptor, b"a"), descriptor)
+    return None if descriptor < 0 else _Stream(_C_LIBRARY.fdopen(descriptor, b"a"), descriptor)
 
 
-#: C's `stdout` while another stream has its name.
-_printed_to: list[int | None] = []
+#: C's `stdout` while it is replaced.
+_original_stdout: list[int | None] = []
 
 
 @contextmanager
-def _noise_set_aside() -> Iterator[None]:
-    """Keeps a debug line of HiGHS, which no option silences, off the standard output.
+def _debug_lines_suppressed() -> Iterator[None]:
+    """Keeps a debug line of HiGHS, which no option disables, off the standard output.
 
-    It would break `plan --json`. HiGHS prints it with C's `printf`, so C's variable `stdout`
-    names another stream meanwhile. The descriptor 1 is the host's and stays as it is; what C
-    code of another thread prints meanwhile comes after. Without a stream to name instead, the
-    line is printed.
+    It would break `plan --json`. HiGHS prints it with C's `printf`, so C's variable `stdout` names
+    another stream meanwhile. File descriptor 1 does not change. Output of C code in other threads
+    follows afterwards. Where `stdout` cannot be replaced, the line is printed.
     """
-    aside = _aside()
-    if aside is None:
+    replacement = _replacement()
+    if replacement is None:
         yield
         return
     stdout = ctypes.c_void_p.in_dll(_C_LIBRARY, "stdout")
-    _printed_to.append(stdout.value)
-    stdout.value = aside.stream
+    _original_stdout.append(stdout.value)
+    stdout.value = replacement.stream
     try:
         yield
     finally:
-        stdout.value = _printed_to[-1]
-        _print_again(aside, _printed_to.pop())
+        stdout.value = _original_stdout[-1]
+        _print_kept_lines(replacement, _original_stdout.pop())
 
 
-def _begin_anew() -> None:
-    """A forked process has no thread that would give back the lock and C's `stdout`."""
+def _reset_after_fork() -> None:
+    """A forked child has no thread that would release the lock and restore C's `stdout`."""
     global _one_at_a_time
     _one_at_a_time = threading.Lock()
-    if _printed_to:
-        ctypes.c_void_p.in_dll(_C_LIBRARY, "stdout").value = _printed_to.pop()
+    if _original_stdout:
+        ctypes.c_void_p.in_dll(_C_LIBRARY, "stdout").value = _original_stdout.pop()
     # The file in memory is the parent's.
-    _aside.cache_clear()
+    _replacement.cache_clear()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-def _print_again(aside: _Aside, stream: int | None) -> None:
-    """What was set aside and is not HiGHS's, where it was to go."""
-    _C_LIBRARY.fflush(aside.stream)
-    size_bytes = os.fstat(aside.descriptor).st_size
-    said = os.pread(aside.descriptor, size_bytes, 0).splitlines(keepends=True)
-    os.ftruncate(aside.descriptor, 0)
-    kept = b"".join(line for line in said if not line.startswith(_NOISE))
+def _print_kept_lines(replacement: _Stream, stream: int | None) -> None:
+    """Prints what other C code wrote to the replaced stream."""
+    _C_LIBRARY.fflush(replacement.stream)
+    size_bytes = os.fstat(replacement.descriptor).st_size
+    printed = os.pread(replacement.descriptor, size_bytes, 0).splitlines(keepends=True)
+    os.ftruncate(replacement.descriptor, 0)
+    kept = b"".join(line for line in printed if not line.startswith(_DEBUG_LINE))
     if kept and stream:
         _C_LIBRARY.fwrite(kept, 1, len(kept), stream)

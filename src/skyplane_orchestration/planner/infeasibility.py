@@ -1,6 +1,6 @@
-"""In words: which limits bind, and why there is no plan and what would do.
+"""Names and describes the limits that bind, and builds the errors of infeasible objectives.
 
-Figures in a refusal are rounded so that a second request for them is accepted.
+Figures in an error are rounded so that a second request with them succeeds.
 """
 
 from __future__ import annotations
@@ -26,34 +26,35 @@ from skyplane_orchestration.planner.constraint_names import (
     THROUGHPUT_FLOOR,
     VCPU_QUOTA,
 )
-from skyplane_orchestration.planner.decode import Overlay, decode
+from skyplane_orchestration.planner.decode import decode
 from skyplane_orchestration.planner.instance_options import (
     quota_of,
     read_limit_gbps,
     write_limit_gbps,
 )
+from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.solution import Integers, Relaxation
+from skyplane_orchestration.planner.solution import IntegerSolution, Relaxation
 
 Names = tuple[str, ...]
 
-#: A limit that is used up to this share counts as full.
+#: A limit that is used up to this share is binding.
 _TIGHT = 1e-4
-#: A shadow price below this is the solver's noise.
+#: Shadow prices below this are noise of the solver.
 _WORTH = 1e-6
-#: Significant digits of a figure that a second request may use, and the solver's noise.
+#: Significant digits of a figure in an error, and the solver's noise.
 _DIGITS = 5
 _NOISE = 1e-9
 
 
 def rounded_down(value: float) -> float:
-    """A figure that is reached: at most `value`, in five significant digits."""
+    """A rate that is feasible: at most `value`, in five significant digits."""
     scale = _scale(value)
     return math.floor(value * scale * (1 + _NOISE)) / scale if value > 0 else 0.0
 
 
 def rounded_up(value: float) -> float:
-    """A figure that suffices: at least `value`, in five significant digits."""
+    """A price or time that is feasible: at least `value`, in five significant digits."""
     scale = _scale(value)
     return math.ceil(value * scale * (1 - _NOISE)) / scale if value > 0 else 0.0
 
@@ -62,7 +63,7 @@ def _scale(value: float) -> float:
     return float(10.0 ** (_DIGITS - 1 - math.floor(math.log10(value)))) if value > 0 else 1.0
 
 
-#: What the name of a limit means; the region, if any, follows.
+#: Descriptions of limits; the region follows, if there is one.
 _WORDS = {
     THROUGHPUT_FLOOR: "the throughput that was asked for",
     DEADLINE: "the deadline",
@@ -79,8 +80,8 @@ _WORDS = {
 }
 
 
-def in_words(name: str) -> str:
-    """A name of `TransferPlan.binding` for people, with the name itself."""
+def describe_limit(name: str) -> str:
+    """A name of `TransferPlan.binding` in words, with the name itself."""
     kind, _, tag = name.partition(" ")
     words = _WORDS.get(name) or f"{_WORDS.get(kind, kind)} {tag}".rstrip()
     return f"{words} ({name if name in _WORDS else kind})"
@@ -94,10 +95,10 @@ def binding_limits(
 ) -> tuple[str, ...]:
     """Names of the limits that the overlay has used up: `limit region`.
 
-    A region's rate and connection limits grow with its instances, so they bind only where
-    its quota allows no more of them.
+    The rate and connection limits of a region grow with its instances. So they bind only where the
+    quota allows no more instances.
     """
-    names = slow_stores(limits, ends, overlay.throughput_gbps, grid)
+    names = binding_stores(limits, ends, overlay.throughput_gbps, grid)
     for tag, count in overlay.instances.items():
         kind = overlay.types[tag]
         quota = quota_of(grid, tag, kind, limits)
@@ -106,8 +107,8 @@ def binding_limits(
     return tuple(names)
 
 
-def slow_stores(limits: Limits, ends: tuple[str, str], gbps: float, grid: Grid) -> list[str]:
-    """The stores at the ends that give or take no more than this rate."""
+def binding_stores(limits: Limits, ends: tuple[str, str], gbps: float, grid: Grid) -> list[str]:
+    """The stores at the ends whose limit is at most this rate."""
     read = read_limit_gbps(grid, ends[0], limits)
     write = write_limit_gbps(grid, ends[1], limits)
     return [
@@ -140,9 +141,9 @@ def _tight(overlay: Overlay, tag: str, kind: InstanceType) -> Iterator[str]:
 # ---------------------------------------------------------------- why there is no plan
 
 
-def infeasible(problem: PlanProblem, limits: Limits, grid: Grid) -> PlanInfeasible:
-    """The error for a goal that nothing reaches: what binds, and how much would go."""
-    # Loads the solver, which refusals within one region do without.
+def goal_infeasible(problem: PlanProblem, limits: Limits, grid: Grid) -> PlanInfeasible:
+    """The error for a goal that no plan reaches: the binding limits and the largest rate."""
+    # Loads the solver, which errors within one region do not need.
     from skyplane_orchestration.planner.search.optimum import largest_throughput
 
     src, dst = problem.tags[problem.src], problem.tags[problem.dst]
@@ -150,12 +151,12 @@ def infeasible(problem: PlanProblem, limits: Limits, grid: Grid) -> PlanInfeasib
     if largest is None:
         return PlanInfeasible(
             f"there is no way from {src} to {dst}: the grid has no usable edge, an end may"
-            " have no instance, or the policy leaves no relay",
+            " have no instance, or the policy allows no relay",
             binding=(NO_ROUTE,),
             most_gbps=0.0,
         )
     most = rounded_down(largest[0].throughput_gbps)
-    names = _what_holds(problem, largest, limits, grid)
+    names = _limits_reached(problem, largest, limits, grid)
     counts = decode(largest[0]).instances
     words = [_with_count(name, counts) for name in names]
     return PlanInfeasible(
@@ -168,22 +169,22 @@ def infeasible(problem: PlanProblem, limits: Limits, grid: Grid) -> PlanInfeasib
 
 
 def _with_count(name: str, instances: Mapping[str, int]) -> str:
-    """A limit in words, with how many instances a quota has allowed."""
+    """A limit in words, and for a quota the number of instances that it allowed."""
     kind, _, tag = name.partition(" ")
     if kind not in (INSTANCE_QUOTA, VCPU_QUOTA):
-        return in_words(name)
-    return f"{in_words(name)}: {instances.get(tag, 0)} instances"
+        return describe_limit(name)
+    return f"{describe_limit(name)}: {instances.get(tag, 0)} instances"
 
 
-def _what_holds(
+def _limits_reached(
     problem: PlanProblem,
-    largest: tuple[Integers, Relaxation],
+    largest: tuple[IntegerSolution, Relaxation],
     limits: Limits,
     grid: Grid,
 ) -> Names:
-    """Names of what stops more throughput: what the largest plan has used up.
+    """Names of the limits that prevent more throughput: those that the largest plan has used up.
 
-    Where whole instances leave it a little of everything, what the relaxation has.
+    If whole instances leave a rest of each limit, the limits that bind the relaxation.
     """
     overlay = decode(largest[0])
     ends = problem.tags[problem.src], problem.tags[problem.dst]
@@ -196,24 +197,28 @@ def _what_holds(
     )
 
 
-def too_late(ends: tuple[str, str], asked_s: float, least_s: float, names: Names) -> PlanInfeasible:
-    """The error for a deadline that nothing meets.
+def deadline_infeasible(
+    ends: tuple[str, str], asked_s: float, least_s: float, names: Names
+) -> PlanInfeasible:
+    """The error for a deadline that no plan meets.
 
     Args:
-        least_s: the earliest deadline that is met.
-        names: what binds beside the deadline.
+        least_s: the earliest deadline that a plan meets.
+        names: the binding limits in addition to the deadline.
     """
     least = rounded_up(least_s)
     return PlanInfeasible(
-        f"no plan from {ends[0]} to {ends[1]} is done in {asked_s:g} s, with the time that"
-        f" gateways take to come up; the earliest deadline is {least:g} s. Allow more time or"
+        f"no plan from {ends[0]} to {ends[1]} is done in {asked_s:g} s, including the time that"
+        f" gateways take to start; the earliest deadline is {least:g} s. Allow more time or"
         " raise the limits",
         binding=(DEADLINE, *names),
         least_s=least,
     )
 
 
-def too_dear_per_gb(ends: tuple[str, str], asked: float, least_usd_per_gb: float) -> PlanInfeasible:
+def price_ceiling_infeasible(
+    ends: tuple[str, str], asked: float, least_usd_per_gb: float
+) -> PlanInfeasible:
     """The error for a price per GB that every plan exceeds."""
     least = rounded_up(least_usd_per_gb)
     return PlanInfeasible(
@@ -224,14 +229,14 @@ def too_dear_per_gb(ends: tuple[str, str], asked: float, least_usd_per_gb: float
     )
 
 
-def too_dear(
+def total_ceiling_infeasible(
     ends: tuple[str, str], asked_usd: float, least_usd: float, *, is_policy: bool
 ) -> PlanInfeasible:
-    """The error for a total that every plan exceeds: the objective's ceiling, or the policy's."""
+    """The error for a total that every plan exceeds: the objective's ceiling or the policy's."""
     least = rounded_up(least_usd)
     whose = f"{POLICY_MAX_JOB_USD} is {asked_usd:g}" if is_policy else f"{asked_usd:g} is allowed"
     return PlanInfeasible(
-        f"no plan from {ends[0]} to {ends[1]} that does what is asked costs so little in USD:"
+        f"no plan from {ends[0]} to {ends[1]} meets the limit on its total cost in USD:"
         f" {whose}, the cheapest costs {least:g} USD with boot, minimum billing and requests."
         f" Raise the {'policy' if is_policy else 'ceiling'} or move less",
         binding=(POLICY_MAX_JOB_USD if is_policy else COST_CEILING,),

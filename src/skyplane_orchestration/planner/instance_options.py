@@ -1,7 +1,7 @@
-"""Which instance types a region may use, how many of each, and which never pay.
+"""Instance types that a region may use, their quotas, and types that are never in an optimum.
 
-A region has one type in a plan, so both quotas become one bound per option: instances are
-counted by the account's instance quota and by its vCPU quota, N <= quota // vcpus.
+A region has one type in a plan. So both quotas become one bound per option: the account's instance
+quota, and its vCPU quota, N <= quota // vcpus.
 """
 
 from __future__ import annotations
@@ -10,29 +10,27 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.model.job import Limits
 from skyplane_orchestration.planner.constraint_names import INSTANCE_QUOTA, VCPU_QUOTA
 
 #: Connections over which a grid's rates were measured (the paper's LIMIT_conn in 4b).
 MEASURED_CONNECTIONS: Final = 64
 
-_Floats = NDArray[np.float64]
-
 
 class Quota(NamedTuple):
-    """Which quota stops more instances of a type in a region, and how many it allows."""
+    """The quota that limits a type in a region, and the number of instances that it allows."""
 
     name: str
     instances: int
 
 
 def quota_of(grid: Grid, tag: str, kind: InstanceType, limits: Limits) -> Quota:
-    """Most instances of this type in one region, by instance quota and by vCPU quota.
+    """The most instances of this type in one region, by instance quota and by vCPU quota.
 
-    vCPUs are bounded by what the job allows and by what the grid says the account may run.
+    The vCPU quota is the smaller of the job's and the account's (from the grid).
     """
     by_count = kind.instance_limit if limits.instance_limit is None else limits.instance_limit
     most = by_count
@@ -42,20 +40,20 @@ def quota_of(grid: Grid, tag: str, kind: InstanceType, limits: Limits) -> Quota:
 
 
 def read_limit_gbps(grid: Grid, src: str, limits: Limits) -> float | None:
-    """What the source's store gives; None where nothing is known. The job's word goes first."""
+    """The rate of the source's store; None if unknown. The job's figure takes precedence."""
     return limits.source_read_gbps or grid.storage_limits(src)[0]
 
 
 def write_limit_gbps(grid: Grid, dst: str, limits: Limits) -> float | None:
-    """What a destination's store takes; None where nothing is known. The job's word goes first."""
+    """The rate of a destination's store; None if unknown. The job's figure takes precedence."""
     return limits.destination_write_gbps or grid.storage_limits(dst)[1]
 
 
 def chosen_type(grid: Grid, tag: str, limits: Limits) -> InstanceType:
-    """The type that the job names for the region's cloud, else one that a plan would take too.
+    """The type that the job names for the region's cloud, else the type of a plan there.
 
-    That is the cheapest that does as much as the grid's first of that cloud: of both, the
-    quotas allow an instance, and of the cheapest as many.
+    That is the cheapest type that is as good as the grid's first of that cloud for which the quotas
+    allow an instance. The quotas must allow as many of it.
 
     Raises GridInvalid for a cloud or a type that the grid does not have.
     """
@@ -87,7 +85,7 @@ def _does_as_much(kind: InstanceType, other: InstanceType) -> bool:
 def types_by_cloud(
     grid: Grid, clouds: Sequence[str], chosen: Mapping[str, str]
 ) -> dict[str, tuple[InstanceType, ...]]:
-    """The types that each cloud's regions may use: the chosen one, or all that the grid has.
+    """The types that each cloud's regions may use: the named one, or all types of the grid.
 
     Raises GridInvalid for a cloud or a type that the grid does not have.
     """
@@ -101,22 +99,22 @@ def types_by_cloud(
 
 def undominated(
     types: Sequence[InstanceType],
-    quota: _Floats,
-    most_in: _Floats,
-    most_out: _Floats,
+    quota: Floats,
+    most_in: Floats,
+    most_out: Floats,
     *,
-    as_source: NDArray[np.bool_],
-    as_sink: NDArray[np.bool_],
-) -> NDArray[np.bool_]:
+    as_source: Mask,
+    as_sink: Mask,
+) -> Mask:
     """(R, T) the types of one cloud that may be in an optimum, for each of its R regions.
 
-    A type is out where another is no dearer and no worse in any limit that counts there:
-    the ingress of a source never counts, nor the egress of a sink; a relay passes on what it
-    takes, so its smaller limit counts; and no limit counts beyond what the type's
-    connections carry on the region's fastest edge, by (4b) with (4h) and (4i).
+    A type is dominated if another is not more expensive and not worse in any limit that matters
+    there. The ingress of a source and the egress of a sink never matter. A relay forwards what it
+    receives, so its smaller limit matters. No limit matters beyond what the type's connections
+    carry on the region's fastest edge, by (4b) with (4h) and (4i).
 
     Args:
-        quota: (R, T) most instances; a type without any is out.
+        quota: (R, T) most instances; a type without any is left out.
         most_in, most_out: (R,) capacity of the fastest edge into and out of each region.
     """
     limit = np.array([float(kind.connection_limit) for kind in types])
@@ -138,8 +136,8 @@ def undominated(
         & (quota[:, :, None] >= quota[:, None, :])
         & (rate[:, :, None] >= rate[:, None, :])
     )
-    # Of two that are no worse than each other the first, the cloud's default, stays.
+    # Of two equal types the first stays: it is the cloud's default.
     is_first = np.triu(np.ones((len(types), len(types)), dtype=bool), 1)
     beats = no_worse & (~np.swapaxes(no_worse, 1, 2) | is_first)
-    kept: NDArray[np.bool_] = ~beats.any(axis=1) & (quota > 0)
+    kept: Mask = ~beats.any(axis=1) & (quota > 0)
     return kept

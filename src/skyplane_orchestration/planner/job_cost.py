@@ -1,15 +1,18 @@
-"""Objectives in USD for the whole job: what is billed beyond (4a) depends on the rate.
+"""The total cost of a job in USD, which depends on the rate, and the search for the least total.
 
-An instance at rate G is paid for `max(wait + VOL / G, minimum)` seconds. Per Gbit that is
-its price times `overhead(G) / G`, and the overhead never falls as G rises. So on an interval
-of rates the overhead at the lower end makes every plan look as cheap as it is or cheaper:
-a bound. The overhead at the upper end makes it as dear as it is or dearer: what keeps a
-ceiling then keeps it in truth. Intervals are cut until both agree (branch and bound on the
-rate); every solve is one of `search`, and what is left between the two is reported.
+An instance at rate G is billed for `max(wait + VOL / G, minimum)` seconds. Per Gbit that is its
+price times `overhead(G) / G`, and the overhead never falls as G rises. On an interval of rates:
 
-`wait` is the slowest cloud of the plan. The problem is solved once as if every plan waited
-only for its ends; when the answer uses a slower cloud, once for each distinct wait, with the
-clouds that are at most that slow.
+- the overhead at the lower end prices every plan at its cost or below: a bound;
+- the overhead at the upper end prices every plan at its cost or above: plans that meet a
+  ceiling at these prices meet it in fact.
+
+Branch and bound on the rate cuts intervals until both agree. The difference that remains is the
+reported gap.
+
+`wait` is the provisioning time of the slowest cloud in the plan. The search first assumes that
+every plan waits for its ends only. If the result uses a slower cloud, the search runs once per
+distinct wait, on the clouds that are up by then.
 """
 
 from __future__ import annotations
@@ -25,39 +28,33 @@ from typing import Final
 import numpy as np
 
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.planner.decode import Overlay, decode
+from skyplane_orchestration.planner.decode import decode
+from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import billing, costs
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.search.optimum import OPTIMAL_GAP, Found, cheapest, fastest
+from skyplane_orchestration.planner.search.optimum import cheapest
 from skyplane_orchestration.planner.search.variable_fixing import least_instances
-from skyplane_orchestration.units import gb_to_gbit, usd_per_gb_to_usd_per_gbit
+from skyplane_orchestration.planner.solution import OPTIMAL_GAP, Incumbent
+from skyplane_orchestration.units import gb_to_gbit
 
-#: Rounds per wait, and as many more as fit into the time of so many proofs: what is open then
-#: is reported as the gap.
+#: Rounds per wait. More rounds run while they fit into the time of _PROOFS proofs.
 ROUNDS: Final = 4
-#: After so many seconds no further round is begun; the gap that is left is stated.
+#: No further round starts after this many seconds.
 PATIENCE_S: Final = 3.0
 _PROOFS: Final = 4
-#: A gap that is this many times what the solver itself left open is its own: no cut mends it.
-_ITS_OWN: Final = 1.25
-#: What a search goes no further for; the gap is reported as it is.
-_SMALL_CHANGE_USD: Final = 0.005
-#: Rates nearer than this (relative) are one.
+#: An interval is closed when its gap is at most this factor of the solver's own gap.
+_SOLVER_GAP_FACTOR: Final = 1.25
+#: The search does not continue for a smaller gain than this.
+_SMALL_GAIN_USD: Final = 0.005
+#: Rates that differ by less than this share are equal.
 SAME_RATE: Final = 1e-4
-#: By what shares a ceiling is raised where the solver, which stays below it, may miss a plan
-#: whose price is the ceiling itself.
-_STRETCH: Final = (1e-6, 1e-4)
-#: A fastest plan is looked for no further when its bound is as near as this.
-_NEAR: Final = 1e-3
-#: Share of a ceiling that counts as rounding: one that a plan has printed holds for that plan.
+#: Rounding as a share of a ceiling: a plan keeps the ceiling that its own price sets.
 _ROUNDING: Final = 1e-12
-#: Shares by which a ceiling is lowered when the solver's tolerance oversteps it.
-SHRINK: Final = (0.0, 1e-6, 1e-5, 1e-4)
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
-    """What a job is charged for.
+class JobPricing:
+    """The volume and the request costs of one job.
 
     Attributes:
         volume_gb: GB (1e9 bytes) to move, above zero.
@@ -72,16 +69,16 @@ class Bill:
     def volume_gbit(self) -> float:
         return gb_to_gbit(self.volume_gb)
 
-    def usd(self, usd_per_gbit: float) -> float:
+    def total_usd(self, usd_per_gbit: float) -> float:
         """USD for the job from USD per Gbit of egress and instances."""
         return usd_per_gbit * self.volume_gbit + self.requests_usd
 
-    def usd_per_gbit(self, usd: float) -> float:
-        """What is left per Gbit for egress and instances when the requests are paid."""
-        return (usd - self.requests_usd) / self.volume_gbit
+    def usd_per_gbit(self, total_usd: float) -> float:
+        """USD per Gbit for egress and instances that a total leaves after requests."""
+        return (total_usd - self.requests_usd) / self.volume_gbit
 
-    def dearer(self, problem: PlanProblem, gbps: float, wait_s: float) -> PlanProblem:
-        """The problem with instances at the price that they have at this rate."""
+    def priced_at(self, problem: PlanProblem, gbps: float, wait_s: float) -> PlanProblem:
+        """The problem with the instance prices that billing gives at this rate."""
         transfer_s = self.volume_gbit / gbps if gbps > 0 else math.inf
         factor = billing.overhead(problem.tags, transfer_s, wait_s)
         return problem.with_overhead(factor[problem.option_region])
@@ -89,12 +86,11 @@ class Bill:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A plan as it would be built.
+    """A decoded overlay with its price.
 
     Attributes:
         usd_per_gb: (4a).
-        total_usd: all items for the job, at the wait that it was priced for; None without a
-            volume.
+        total_usd: all cost items of the job; None without a volume.
     """
 
     overlay: Overlay
@@ -107,7 +103,7 @@ class Candidate:
 
     @property
     def usd(self) -> float:
-        """The total; for candidates of a search that has a bill."""
+        """The total; infinite without a volume."""
         return math.inf if self.total_usd is None else self.total_usd
 
     @property
@@ -116,15 +112,15 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class BoundedCandidate:
     """A candidate, and the proven bound on its objective (see `SolverReport.bound`)."""
 
     candidate: Candidate
     bound: float
 
 
-#: Solves a problem for plans that wait so many seconds.
-Solve = Callable[[PlanProblem, float], Answer | None]
+#: Solves a problem for plans that wait the given seconds.
+Solve = Callable[[PlanProblem, float], BoundedCandidate | None]
 
 
 def is_within(usd: float, ceiling_usd: float) -> bool:
@@ -132,63 +128,65 @@ def is_within(usd: float, ceiling_usd: float) -> bool:
     return usd <= ceiling_usd * (1 + _ROUNDING)
 
 
-def candidate_of(
-    grid: Grid, found: Found, bill: Bill | None, wait_s: float | None = None
+def candidate_from(
+    grid: Grid, found: Incumbent, pricing: JobPricing | None, wait_s: float | None = None
 ) -> Candidate:
-    """What the integers are once they are decoded, and what that costs.
+    """The decoded solution with its price.
 
     Args:
-        wait_s: what it is taken to wait for its gateways; None for what it does wait.
+        wait_s: the wait to bill; None for the wait of the overlay's own clouds.
     """
-    return priced(grid, decode(found.integers), bill, wait_s)
+    return priced(grid, decode(found.solution), pricing, wait_s)
 
 
 def priced(
-    grid: Grid, overlay: Overlay, bill: Bill | None, wait_s: float | None = None
+    grid: Grid, overlay: Overlay, pricing: JobPricing | None, wait_s: float | None = None
 ) -> Candidate:
-    """An overlay and what it costs; see `candidate_of`."""
+    """An overlay with its price; arguments as for `candidate_from`."""
     cost = costs.itemised(
         costs.egress_usd_per_gb(grid, overlay),
         overlay,
         overlay.types,
-        bill.volume_gb if bill else None,
-        bill.requests_usd if bill else None,
+        pricing.volume_gb if pricing else None,
+        pricing.requests_usd if pricing else None,
         wait_s=wait_s,
     )
     return Candidate(overlay, cost.usd_per_gb, cost.total_usd)
 
 
-def waits_of(problem: PlanProblem) -> list[float]:
-    """The distinct seconds that a plan may have to wait for its gateways, ascending."""
+def provision_waits(problem: PlanProblem) -> list[float]:
+    """The distinct waits that a plan of this problem may have, ascending."""
     least = billing.provision_s((problem.tags[problem.src], problem.tags[problem.dst]))
     return sorted({max(least, billing.provision_s((tag,))) for tag in problem.tags})
 
 
 def within_wait(problem: PlanProblem, wait_s: float) -> PlanProblem:
-    """The problem with only the clouds that are up in `wait_s`."""
+    """The problem restricted to clouds that are up after `wait_s`."""
     quick = np.array([billing.provision_s((tag,)) <= wait_s for tag in problem.tags])
     return problem if quick.all() else problem.with_regions(quick)
 
 
-def over_waits(problem: PlanProblem, solve: Solve, *, larger_is_better: bool) -> Answer | None:
-    """The best over all waits; None when there is no plan."""
-    waits = waits_of(problem)
+def best_over_waits(
+    problem: PlanProblem, solve: Solve, *, maximize: bool
+) -> BoundedCandidate | None:
+    """The best plan over all waits; None when there is no plan."""
+    waits = provision_waits(problem)
     free = solve(problem, waits[0])
     if free is None or free.candidate.wait_s <= waits[0]:
         return free
-    answers = [solve(within_wait(problem, wait_s), wait_s) for wait_s in waits]
-    there = [answer for answer in answers if answer is not None]
-    if not there:
+    tried = [solve(within_wait(problem, wait_s), wait_s) for wait_s in waits]
+    found = [one for one in tried if one is not None]
+    if not found:
         return None
-    if larger_is_better:
-        best = max(there, key=lambda one: one.candidate.gbps)
-        return Answer(best.candidate, min(free.bound, max(one.bound for one in there)))
-    best = min(there, key=lambda one: one.candidate.usd)
-    return Answer(best.candidate, max(free.bound, min(one.bound for one in there)))
+    if maximize:
+        best = max(found, key=lambda one: one.candidate.gbps)
+        return BoundedCandidate(best.candidate, min(free.bound, max(one.bound for one in found)))
+    best = min(found, key=lambda one: one.candidate.usd)
+    return BoundedCandidate(best.candidate, max(free.bound, min(one.bound for one in found)))
 
 
-def rounds(proof_s: float) -> Iterator[int]:
-    """Rounds of a search: one, a few while there is patience, and more while they are quick."""
+def search_rounds(proof_s: float) -> Iterator[int]:
+    """Numbers of the rounds: at least one, then as many as count and time allow."""
     started = time.monotonic()
     for number in count():
         taken_s = time.monotonic() - started
@@ -199,179 +197,98 @@ def rounds(proof_s: float) -> Iterator[int]:
         yield number
 
 
-# ---------------------------------------------------------------- the least cost
+# ---------------------------------------------------------------- the least total
 
 
-def least_usd(problem: PlanProblem, bill: Bill, wait_s: float, proof_s: float) -> Answer | None:
-    """The plan with the least total at any rate from the goal up; None without one.
+def least_total(
+    problem: PlanProblem, pricing: JobPricing, wait_s: float, proof_s: float
+) -> BoundedCandidate | None:
+    """The plan with the least total at any rate from the goal up; None when infeasible.
 
-    Every plan is taken to wait `wait_s`. The bound in the answer is in USD.
+    Every plan is billed for `wait_s`. The bound is in USD.
     """
     best: Candidate | None = None
     open_intervals = [(0.0, problem.goal_gbps, problem.most_gbps)]
     closed: list[float] = []
-    for _ in rounds(proof_s):
+    for _ in search_rounds(proof_s):
         if not open_intervals or _is_near(best, open_intervals[0][0], OPTIMAL_GAP):
             break
         known, low, high = heappop(open_intervals)
         part = problem.with_goal(low, high)
-        found = cheapest(bill.dearer(part, low, wait_s), exactly=False, proof_s=proof_s)
+        found = cheapest(pricing.priced_at(part, low, wait_s), exactly=False, proof_s=proof_s)
         if found is None:
             continue
-        candidate = candidate_of(bill.grid, found, bill, wait_s)
+        candidate = candidate_from(pricing.grid, found, pricing, wait_s)
         best = _cheaper(candidate, best)
-        enough = max(
-            OPTIMAL_GAP, _ITS_OWN * found.gap, _SMALL_CHANGE_USD / max(best.usd, _SMALL_CHANGE_USD)
-        )
-        bound = max(known, bill.usd(found.bound))
-        if not _is_near(best, bound, enough):
-            best = _cheaper(best, _at_goal(part, bill, wait_s, proof_s))
-            bound = max(bound, _bound_by_ends(part, bill, wait_s, proof_s))
-        cut = _cut(candidate, bill, wait_s, low, best.usd)
-        if cut is None or _is_near(best, bound, enough):
+        gain = _SMALL_GAIN_USD / max(best.usd, _SMALL_GAIN_USD)
+        tolerance = max(OPTIMAL_GAP, _SOLVER_GAP_FACTOR * found.gap, gain)
+        bound = max(known, pricing.total_usd(found.bound))
+        if not _is_near(best, bound, tolerance):
+            best = _cheaper(best, _at_goal(part, pricing, wait_s, proof_s))
+            bound = max(bound, _bound_by_ends(part, pricing, wait_s, proof_s))
+        cut = _cut(candidate, pricing, wait_s, low, best.usd)
+        if cut is None or _is_near(best, bound, tolerance):
             closed.append(bound)
         else:
             heappush(open_intervals, (bound, low, cut))
             heappush(open_intervals, (bound, cut, high))
     if best is None:
         return None
-    return Answer(best, min(best.usd, *closed, *(known for known, _, _ in open_intervals)))
+    bounds = [*closed, *(known for known, _, _ in open_intervals)]
+    return BoundedCandidate(best, min(best.usd, *bounds))
 
 
 def _cheaper(one: Candidate, other: Candidate | None) -> Candidate:
     return one if other is None or one.usd <= other.usd else other
 
 
-def _at_goal(problem: PlanProblem, bill: Bill, wait_s: float, proof_s: float) -> Candidate | None:
-    """The cheapest at the least rate itself: the fewest instances, which a short job likes."""
+def _at_goal(
+    problem: PlanProblem, pricing: JobPricing, wait_s: float, proof_s: float
+) -> Candidate | None:
+    """The cheapest plan at the goal: it has the fewest instances, which suits a short job."""
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
-    dearer = bill.dearer(at_goal, problem.goal_gbps, wait_s)
-    found = cheapest(dearer, exactly=True, proof_s=proof_s)
-    return None if found is None else candidate_of(bill.grid, found, bill, wait_s)
+    at_price = pricing.priced_at(at_goal, problem.goal_gbps, wait_s)
+    found = cheapest(at_price, exactly=True, proof_s=proof_s)
+    return None if found is None else candidate_from(pricing.grid, found, pricing, wait_s)
 
 
 def _is_near(best: Candidate | None, bound_usd: float, gap: float) -> bool:
     return best is not None and bound_usd >= best.usd * (1 - gap)
 
 
-def _bound_by_ends(problem: PlanProblem, bill: Bill, wait_s: float, proof_s: float) -> float:
-    """Another bound in USD: (4a) at its least, and the wait of what the ends need at least.
+def _bound_by_ends(
+    problem: PlanProblem, pricing: JobPricing, wait_s: float, proof_s: float
+) -> float:
+    """Another bound in USD: the least (4a) plus the wait of the fewest instances at the ends.
 
-    For a job of a minute or two the wait is most of what instances cost, and it does not
-    fall with the rate: here it is counted whole, though for the ends alone.
+    The wait is most of the instance cost of a job of a minute or two. This bound counts it in
+    full, for the ends only.
     """
     found = cheapest(problem, exactly=False, proof_s=proof_s)
     if found is None:
         return 0.0
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
     usd_per_s = float(least_instances(at_goal) @ problem.cheapest_usd_per_s)
-    return bill.usd(found.bound) + usd_per_s * wait_s
+    return pricing.total_usd(found.bound) + usd_per_s * wait_s
 
 
 def _cut(
-    candidate: Candidate, bill: Bill, wait_s: float, low_gbps: float, best_usd: float
+    candidate: Candidate, pricing: JobPricing, wait_s: float, low_gbps: float, best_usd: float
 ) -> float | None:
-    """Where to cut an interval: just where its upper part should be closed by its bound.
+    """The rate at which to cut an interval, so that its bound closes the upper part.
 
-    These instances at any rate from the cut up then look no cheaper than the best plan does.
-    None when the answer already is at the lower end, where the bound is the truth.
+    From the cut up, these instances cost no less than the best plan. None when the candidate is
+    at the lower end, where its price is exact.
     """
     rate = candidate.gbps
     if rate <= low_gbps * (1 + SAME_RATE):
         return None
-    egress = costs.egress_usd_per_gb(bill.grid, candidate.overlay) * bill.volume_gb
-    moving = candidate.usd_per_gb * bill.volume_gb - egress
+    egress = costs.egress_usd_per_gb(pricing.grid, candidate.overlay) * pricing.volume_gb
+    moving = candidate.usd_per_gb * pricing.volume_gb - egress
     if moving <= 0 or wait_s <= 0:
         return None
-    factor = (best_usd * (1 - OPTIMAL_GAP / 2) - bill.requests_usd - egress) / moving
-    cut = (factor - 1) * bill.volume_gbit / wait_s
+    factor = (best_usd * (1 - OPTIMAL_GAP / 2) - pricing.requests_usd - egress) / moving
+    cut = (factor - 1) * pricing.volume_gbit / wait_s
     if not low_gbps * (1 + SAME_RATE) < cut < rate:
         cut = math.sqrt(low_gbps * rate)
     return cut
-
-
-# ---------------------------------------------------------------- the most throughput
-
-
-def most_gbps_for_price(
-    problem: PlanProblem, grid: Grid, usd_per_gb: float, bill: Bill | None, proof_s: float
-) -> Answer | None:
-    """The fastest plan whose price (4a) is at most `usd_per_gb`, then the cheapest such.
-
-    One integer program, since cost <= price x G is linear when G is a variable. The bound in
-    the answer is in Gbit/s.
-    """
-    look = _UnderPrice(problem, grid, usd_per_gb, bill, proof_s)
-    if not look.at(0.0):
-        for shrink in SHRINK[1:]:
-            if not look.has_overstepped or look.at(-shrink):
-                break
-    for stretch in _STRETCH:
-        if look.is_proven:
-            break
-        look.beside(stretch)
-    if look.best is None:
-        look.from_rate(problem.goal_gbps)
-    return None if look.best is None else Answer(look.best, max(look.bound, look.best.gbps))
-
-
-class _UnderPrice:
-    """Looks for the fastest plan under a price, each keeping the fastest so far."""
-
-    def __init__(
-        self,
-        problem: PlanProblem,
-        grid: Grid,
-        usd_per_gb: float,
-        bill: Bill | None,
-        proof_s: float,
-    ) -> None:
-        self._problem = problem
-        self._grid = grid
-        self._usd_per_gb = usd_per_gb
-        self._bill = bill
-        self._proof_s = proof_s
-        self.best: Candidate | None = None
-        self.bound = problem.most_gbps
-        self.has_overstepped = False
-
-    @property
-    def is_proven(self) -> bool:
-        return self.best is not None and self.bound <= self.best.gbps * (1 + _NEAR)
-
-    def at(self, stretch: float) -> bool:
-        """With the ceiling raised by a share; whether what was found keeps it as it is."""
-        found = self._fastest(stretch)
-        return found is not None and self._consider(found)
-
-    def beside(self, stretch: float) -> None:
-        """As `at`; where that oversteps the ceiling, the cheapest plan that is as fast."""
-        found = self._fastest(stretch)
-        if found is not None and not self._consider(found):
-            self.from_rate(found.integers.throughput_gbps * (1 - SAME_RATE / 100))
-
-    def from_rate(self, gbps: float) -> None:
-        """The cheapest plan at any rate from this one up."""
-        if self.best is not None and gbps <= self.best.gbps:
-            return
-        upwards = self._problem.with_goal(gbps, self._problem.most_gbps)
-        found = cheapest(upwards, exactly=False, proof_s=0.0)
-        if found is not None:
-            self._consider(found)
-
-    def _fastest(self, stretch: float) -> Found | None:
-        price = usd_per_gb_to_usd_per_gbit(self._usd_per_gb) * (1 + stretch)
-        found = fastest(self._problem, price, proof_s=self._proof_s)
-        if found is not None and stretch >= 0:
-            self.bound = min(self.bound, found.bound)
-        self.has_overstepped = found is not None
-        return found
-
-    def _consider(self, found: Found) -> bool:
-        """Keep it if it is under the ceiling and faster; whether it is under the ceiling."""
-        candidate = candidate_of(self._grid, found, self._bill)
-        if not is_within(candidate.usd_per_gb, self._usd_per_gb):
-            return False
-        if self.best is None or candidate.gbps > self.best.gbps:
-            self.best = candidate
-        return True

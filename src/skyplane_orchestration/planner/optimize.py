@@ -1,11 +1,11 @@
-"""From a job's objective to a `TransferPlan`: the planner's one entry."""
+"""`plan`: from an objective to a checked `TransferPlan` between two regions."""
 
 from __future__ import annotations
 
 import logging
 import time
 
-from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.errors import ConfigurationInvalid, SolverFailed
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import (
     ANY_REGION,
@@ -18,13 +18,20 @@ from skyplane_orchestration.model.job import (
     objective_to_dict,
 )
 from skyplane_orchestration.model.plan import SolverReport, TransferPlan
-from skyplane_orchestration.planner.build_plan import Request, assemble
-from skyplane_orchestration.planner.single_region import best_in_one_place, crosses_no_edge
+from skyplane_orchestration.planner.build_plan import PlanRequest, assemble, requests_usd
+from skyplane_orchestration.planner.check import violations
+from skyplane_orchestration.planner.problem import build_problem
+from skyplane_orchestration.planner.single_region import best_in_single_region, is_single_region
+from skyplane_orchestration.planner.solution import (
+    excess_over,
+    relative_gap,
+    solver_status,
+)
 
 logger = logging.getLogger(__name__)
 
-#: Seconds from its start in which a search goes on to prove that nothing is better: a plan is
-#: then there in a quarter of a second, though the solver looks at its clock only now and then.
+#: Default seconds for the optimality proof. A plan then takes a quarter of a second, because
+#: the solver checks its time limit only now and then.
 PROOF_S = 0.15
 
 
@@ -42,40 +49,46 @@ def plan(
 ) -> TransferPlan:
     """The best plan for one objective between two region tags.
 
-    `MinimizeCost` is the cheapest plan at any rate of at least the floor: per GB (4a), or in
-    all for the job when the volume is given; `exactly` is 4a at the floor itself. `Deadline`
-    is the cheapest in all that is done in time, gateways coming up included.
-    `MaximizeThroughput` is the fastest plan under a ceiling per GB (4a) or in all, then the
-    cheapest of these. Ties go to fewer relays. Every plan is checked against (4b) to (4j)
-    before it is returned, and none exceeds its ceiling, its deadline or the policy's
-    `max_job_usd`.
+    - `MinimizeCost`: the cheapest plan at any rate from the floor up. Without a volume the cost
+      is (4a) per GB, with a volume it is the total of the job. `exactly` is (4a) at the floor.
+    - `Deadline`: the cheapest total that meets the deadline, provisioning included.
+    - `MaximizeThroughput`: the fastest plan under the ceiling, then the cheapest at that rate.
+
+    Ties go to fewer relays. Every plan is checked against (4b) to (4j) before it is returned.
 
     Args:
-        volume_gb: GB (1e9 bytes) to move; needed for whatever counts USD or seconds of the job.
+        volume_gb: GB (1e9 bytes) to move; required for totals in USD and for deadlines.
         objects: number of objects, for the price of requests.
-        limits: what a transfer may use; the grid's own limits where it does not say.
-        policy: regions that may relay (the ends need no leave), and the most a job may cost.
-        proof_s: seconds of each search for proving that nothing is better, and for what is
-            found to be better on the way; 0 takes what there is and reports the gap. What
-            counts USD of the job takes several searches.
+        limits: limits of the job; the grid's limits apply where the job sets none.
+        policy: regions that may relay (the ends are always allowed), and the maximum cost.
+        proof_s: seconds for each search to prove optimality and to improve the plan; 0 returns
+            the first plan and reports its gap. Objectives in USD need several searches.
 
-    Raises UnknownRegion, PlanInfeasible (what binds, and what would do), ConfigurationInvalid
-    (something that needs a volume), SolverFailed.
+    Raises UnknownRegion, PlanInfeasible, SolverFailed, and ConfigurationInvalid when the
+    objective needs a volume.
     """
     require_volume(objective, policy, volume_gb)
-    request = Request(src, dst, objective_to_dict(objective), volume_gb, objects, limits.chunk_mib)
-    if crosses_no_edge(grid, src, dst):
-        return _within_one_place(grid, request, objective, limits, policy)
-    # Loads the solver.
-    from skyplane_orchestration.planner.overlay import plan_over_edges
-
-    made = plan_over_edges(grid, request, objective, limits, policy, proof_s)
-    _log(made)
-    return made
+    request = PlanRequest(
+        src, dst, objective_to_dict(objective), volume_gb, objects, limits.chunk_mib
+    )
+    if is_single_region(grid, src, dst):
+        return _plan_in_single_region(grid, request, objective, limits, policy)
+    found = _plan_over_edges(grid, request, objective, limits, policy, proof_s)
+    logger.info(
+        "planned %s -> %s: %.3f Gbit/s, %.5f USD per GB, %d relays, gap %.2g, %.3f s",
+        found.src,
+        found.dst,
+        found.throughput_gbps,
+        found.cost.usd_per_gb,
+        len(found.relays),
+        found.solver.gap,
+        found.solver.solve_s,
+    )
+    return found
 
 
 def require_volume(objective: Objective, policy: Policy, volume_gb: float | None) -> None:
-    """Raises ConfigurationInvalid where USD or seconds of a job count whose size is unknown."""
+    """Raises ConfigurationInvalid when the objective or the policy needs a volume."""
     what = None
     if isinstance(objective, Deadline):
         what = "a deadline"
@@ -87,29 +100,61 @@ def require_volume(objective: Objective, policy: Policy, volume_gb: float | None
         raise ConfigurationInvalid(f"{what} needs a volume: give volume_gb, or list the source")
 
 
-def _log(made: TransferPlan) -> None:
-    logger.info(
-        "planned %s -> %s: %.3f Gbit/s, %.5f USD per GB, %d relays, gap %.2g, %.3f s",
-        made.src,
-        made.dst,
-        made.throughput_gbps,
-        made.cost.usd_per_gb,
-        len(made.relays),
-        made.solver.gap,
-        made.solver.solve_s,
-    )
-
-
-def _within_one_place(
+def _plan_over_edges(
     grid: Grid,
-    request: Request,
+    request: PlanRequest,
+    objective: Objective,
+    limits: Limits,
+    policy: Policy,
+    proof_s: float,
+) -> TransferPlan:
+    """Build the problem, solve it, decode the solution and check the plan."""
+    # These load SciPy, which takes half a second. Plans within one region do without.
+    from skyplane_orchestration.planner.job_cost import JobPricing
+    from skyplane_orchestration.planner.objectives import ObjectiveSearch, least_gbps
+    from skyplane_orchestration.planner.thin_paths import remove_thin_paths
+
+    started = time.perf_counter()
+    volume_gb = request.volume_gb
+    pricing = JobPricing(grid, volume_gb, requests_usd(grid, request) or 0.0) if volume_gb else None
+    problem = build_problem(
+        grid,
+        request.src,
+        request.dst,
+        goal_gbps=least_gbps(objective),
+        limits=limits,
+        policy=policy,
+    )
+    search = ObjectiveSearch(grid, problem, pricing, limits, policy.max_job_usd, proof_s)
+    best = search.best(objective)
+    candidate = remove_thin_paths(search, objective, best.candidate)
+    value = search.objective_value(objective, candidate)
+    maximizes = isinstance(objective, MaximizeThroughput)
+    gap = excess_over(best.bound, value) if maximizes else relative_gap(value, best.bound)
+    found = assemble(
+        grid,
+        request,
+        candidate.overlay,
+        candidate.overlay.types,
+        binding=search.binding(objective, candidate),
+        solver=SolverReport(solver_status(gap), gap, best.bound, time.perf_counter() - started),
+    )
+    broken = violations(found, grid, limits)
+    if broken:
+        raise SolverFailed(f"the plan breaks its constraints: {'; '.join(broken)}")
+    return found
+
+
+def _plan_in_single_region(
+    grid: Grid,
+    request: PlanRequest,
     objective: Objective,
     limits: Limits,
     policy: Policy,
 ) -> TransferPlan:
     started = time.perf_counter()
-    place, overlay = best_in_one_place(grid, request, objective, limits, policy.max_job_usd)
-    cost = place.cost(overlay)
+    region, overlay = best_in_single_region(grid, request, objective, limits, policy.max_job_usd)
+    cost = region.cost(overlay)
     bound = cost.usd_per_gb if cost.total_usd is None else cost.total_usd
     if isinstance(objective, MaximizeThroughput):
         bound = overlay.throughput_gbps
@@ -117,8 +162,8 @@ def _within_one_place(
         grid,
         request,
         overlay,
-        {place.here: place.kind},
-        binding=place.binding(overlay),
+        {region.tag: region.kind},
+        binding=region.binding(overlay),
         solver=SolverReport("optimal", 0.0, bound, time.perf_counter() - started),
-        egress_usd_per_gb=place.egress_usd_per_gb,
+        egress_usd_per_gb=region.egress_usd_per_gb,
     )

@@ -1,8 +1,8 @@
-"""The Pareto frontier: what each further Gbit/s costs (paper section 5.2).
+"""The Pareto frontier: the cost of each further Gbit/s (paper section 5.2).
 
-The relaxed frontier (`breakpoints`) is had first. It bounds the price of a plan at any rate,
-and between two of its breakpoints the relaxed optimum mixes the same few edges at every rate:
-on those the integer model is small, and one such model per point is all that is solved.
+The relaxed frontier bounds the price of a plan at any rate. Between two of its breakpoints the
+relaxed optimum mixes the same few edges at every rate. On these edges the integer model is small,
+and one such model per point is solved.
 """
 
 from __future__ import annotations
@@ -26,51 +26,56 @@ from skyplane_orchestration.model.job import (
     objective_to_dict,
 )
 from skyplane_orchestration.model.plan import SolverReport, TransferPlan
-from skyplane_orchestration.planner.build_plan import Request, assemble
+from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
 from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.constraint_names import THROUGHPUT_FLOOR
 from skyplane_orchestration.planner.decode import decode
 from skyplane_orchestration.planner.formulation import cost_per_second, policy_rows
-from skyplane_orchestration.planner.infeasibility import binding_limits, infeasible, too_dear
+from skyplane_orchestration.planner.infeasibility import (
+    binding_limits,
+    goal_infeasible,
+    total_ceiling_infeasible,
+)
 from skyplane_orchestration.planner.objectives import LEAST_GBPS
 from skyplane_orchestration.planner.optimize import PROOF_S, plan, require_volume
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 from skyplane_orchestration.planner.relaxed_frontier import RelaxedFrontier, relaxed_frontier
-from skyplane_orchestration.planner.search.optimum import (
+from skyplane_orchestration.planner.search.optimum import cheapest, fastest
+from skyplane_orchestration.planner.search.restricted import SCALE
+from skyplane_orchestration.planner.single_region import is_single_region
+from skyplane_orchestration.planner.solution import (
     OPTIMAL_GAP,
-    SCALE,
-    cheapest,
-    fastest,
+    IntegerSolution,
     relative_gap,
+    solver_status,
 )
-from skyplane_orchestration.planner.single_region import crosses_no_edge
-from skyplane_orchestration.planner.solution import Integers
 from skyplane_orchestration.planner.solve import solve_integers
 
 logger = logging.getLogger(__name__)
 
-#: A price that no plan has: the ceiling under which throughput alone counts.
-_ANY_USD_PER_GBIT: Final = 1e6
-#: Prices and rates nearer than this are the same.
+#: A price above that of every plan: a ceiling that never binds.
+_NO_CEILING_USD_PER_GBIT: Final = 1e6
+#: Prices and rates that differ by less than this share are equal.
 _SAME: Final = 1e-6
-#: Relative gap at which the solver may stop on a point's few edges.
+#: Relative gap at which the solver may stop on the edges of a point.
 _NEAR: Final = 2e-4
-#: Seconds for the integers on a point's few edges.
+#: Seconds for the integer model on the edges of a point.
 _POINT_S: Final = 0.5
-#: Farther than this (relative) from the relaxed frontier, a point is looked for on more regions.
+#: A point farther than this (relative) from the relaxed frontier is searched on more regions.
 _FAR: Final = 0.004
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frontier(Sequence[TransferPlan]):
-    """Plans from the cheapest per GB to the fastest: each is faster and dearer than the last.
+    """Plans from the cheapest per GB to the fastest, each faster and more expensive than the last.
 
-    A sequence of its plans. Each plan's `solver.bound` is the relaxed price (USD per GB) at
-    its rate, below which no plan at that rate or a higher one can lie.
+    A sequence of plans. The `solver.bound` of a plan is the relaxed price (USD per GB) at its rate.
+    No plan at that rate or above is cheaper.
 
     Attributes:
-        relaxed: the least price at every rate if everything were divisible; without
-            breakpoints where no edge is crossed.
+        relaxed: the lowest price at every rate with real instances and connections; without
+            breakpoints
+        within one region.
     """
 
     plans: tuple[TransferPlan, ...]
@@ -103,24 +108,21 @@ def frontier(
 ) -> Frontier:
     """The plans along the frontier between two region tags.
 
-    Its ends are the fastest of the cheapest plans per GB (4a) and the cheapest of the fastest
-    plans; between them the cheapest found at each of `points` - 2 evenly spaced rates: one that
-    is at most 0.4 % above the relaxed frontier is not looked for any further. Plans that
-    another one beats in both are left out, and so are those above the policy's
-    `max_job_usd`.
+    The first plan is the fastest of the cheapest plans per GB (4a), the last is the cheapest of the
+    fastest plans. Between them are the cheapest plans found at `points` - 2 evenly spaced rates; a
+    plan at most 0.4 % above the relaxed frontier is not improved further. Plans that another plan
+    dominates, and plans above the policy's `max_job_usd`, are left out.
 
     Args:
-        proof_s: seconds from its start in which the search for an end may prove that nothing is
-            better.
+        proof_s: seconds for each search for the first and the last plan to prove optimality.
 
-    Raises UnknownRegion, PlanInfeasible (no way through, or none at the policy's price),
-    SolverFailed, and ConfigurationInvalid for fewer than two points or a `max_job_usd`
-    without a volume.
+    Raises UnknownRegion, PlanInfeasible (no path, or no plan at the policy's price), SolverFailed,
+    and ConfigurationInvalid for fewer than two points or for a `max_job_usd` without a volume.
     """
     if points < 2:
         raise ConfigurationInvalid(f"a frontier has two ends: {points} points are too few")
     require_volume(MinimizeCost(LEAST_GBPS), policy, volume_gb)
-    if crosses_no_edge(grid, src, dst):
+    if is_single_region(grid, src, dst):
         alone = plan(
             grid,
             src,
@@ -135,13 +137,13 @@ def frontier(
     problem = build_problem(grid, src, dst, goal_gbps=LEAST_GBPS, limits=limits, policy=policy)
     started = time.perf_counter()
     relaxed = relaxed_frontier(problem)
-    least = cheapest(problem, exactly=False, proof_s=proof_s) if relaxed.points else None
-    if least is None:
-        raise infeasible(problem, limits, grid)
-    found = _Search(problem, relaxed, proof_s).along(least.integers, points)
+    lowest = cheapest(problem, exactly=False, proof_s=proof_s) if relaxed.points else None
+    if lowest is None:
+        raise goal_infeasible(problem, limits, grid)
+    found = _FrontierSearch(problem, relaxed, proof_s).along(lowest.solution, points)
     seconds = (time.perf_counter() - started) / len(found)
-    finish = _Finish(grid, src, dst, volume_gb, objects, limits, relaxed, seconds)
-    plans = _affordable(_not_beaten([finish.plan_of(one) for one in found]), policy.max_job_usd)
+    builder = _PlanBuilder(grid, src, dst, volume_gb, objects, limits, relaxed, seconds)
+    plans = _affordable(_undominated([builder.plan_of(one) for one in found]), policy.max_job_usd)
     logger.info(
         "frontier %s -> %s: %d plans of %d rates, %d breakpoints, %.3f s",
         src,
@@ -154,8 +156,8 @@ def frontier(
     return Frontier(plans, relaxed)
 
 
-def _not_beaten(found: Sequence[TransferPlan]) -> tuple[TransferPlan, ...]:
-    """In order of rate, without those that are neither faster nor cheaper than another."""
+def _undominated(found: Sequence[TransferPlan]) -> tuple[TransferPlan, ...]:
+    """By ascending rate, without plans that are neither faster nor cheaper than another."""
     kept: list[TransferPlan] = []
     for one in sorted(found, key=lambda one: (-one.throughput_gbps, one.cost.usd_per_gb)):
         if not kept or one.cost.usd_per_gb < kept[-1].cost.usd_per_gb * (1 - _SAME):
@@ -166,58 +168,60 @@ def _not_beaten(found: Sequence[TransferPlan]) -> tuple[TransferPlan, ...]:
 def _affordable(
     plans: tuple[TransferPlan, ...], max_job_usd: float | None
 ) -> tuple[TransferPlan, ...]:
-    """The plans whose total the policy allows. Raises PlanInfeasible when there is none."""
+    """The plans within the policy's maximum. Raises PlanInfeasible when there is none."""
     if max_job_usd is None:
         return plans
     totals = [one.cost.total_usd or 0.0 for one in plans]
     if min(totals) > max_job_usd:
-        raise too_dear((plans[0].src, plans[0].dst), max_job_usd, min(totals), is_policy=True)
+        raise total_ceiling_infeasible(
+            (plans[0].src, plans[0].dst), max_job_usd, min(totals), is_policy=True
+        )
     return tuple(one for one, total in zip(plans, totals, strict=True) if total <= max_job_usd)
 
 
-class _Search:
-    """Integers at many rates of one problem."""
+class _FrontierSearch:
+    """Finds integer solutions at many rates of one problem."""
 
     def __init__(self, problem: PlanProblem, relaxed: RelaxedFrontier, proof_s: float) -> None:
         self._problem = problem
         self._relaxed = relaxed
         self._proof_s = proof_s
 
-    def along(self, least: Integers, points: int) -> list[Integers]:
-        """Both ends, and what lies at evenly spaced rates between them.
+    def along(self, lowest: IntegerSolution, points: int) -> list[IntegerSolution]:
+        """Both ends, and solutions at evenly spaced rates between them.
 
         Args:
-            least: a plan at the lowest price of all.
+            lowest: a solution at the lowest price.
         """
-        slow = self._fastest(least.usd_per_gbit * (1 + _SAME)) or least
-        if slow.throughput_gbps <= least.throughput_gbps:
-            slow = least
-        fast = self._cheapest_as_fast(self._fastest(_ANY_USD_PER_GBIT) or slow)
+        slow = self._fastest(lowest.usd_per_gbit * (1 + _SAME)) or lowest
+        if slow.throughput_gbps <= lowest.throughput_gbps:
+            slow = lowest
+        fast = self._cheapest_as_fast(self._fastest(_NO_CEILING_USD_PER_GBIT) or slow)
         if fast.throughput_gbps <= slow.throughput_gbps * (1 + _SAME):
             return [slow]
         rates = np.linspace(slow.throughput_gbps, fast.throughput_gbps, points).tolist()
         return [slow, *self._between(rates, slow, fast), fast]
 
-    def _fastest(self, usd_per_gbit: float) -> Integers | None:
+    def _fastest(self, usd_per_gbit: float) -> IntegerSolution | None:
         found = fastest(self._problem, usd_per_gbit, proof_s=self._proof_s)
-        return found.integers if found else None
+        return found.solution if found else None
 
-    def _cheapest_as_fast(self, one: Integers) -> Integers:
-        """The cheapest at the rate of this one: that was looked for on its few regions alone."""
+    def _cheapest_as_fast(self, one: IntegerSolution) -> IntegerSolution:
+        """The cheapest solution at the rate of this one, over all regions."""
         rate = one.throughput_gbps
         at_rate = self._problem.with_goal(rate, rate)
         found = cheapest(at_rate, exactly=True, proof_s=self._proof_s)
-        if found is None or found.integers.usd_per_s >= one.usd_per_s:
+        if found is None or found.solution.usd_per_s >= one.usd_per_s:
             return one
-        return found.integers
+        return found.solution
 
     def _between(
-        self, rates: Sequence[float], left: Integers, right: Integers
-    ) -> Iterator[Integers]:
-        """Plans at the rates strictly inside, from the middle on.
+        self, rates: Sequence[float], left: IntegerSolution, right: IntegerSolution
+    ) -> Iterator[IntegerSolution]:
+        """Solutions at the rates strictly inside, the middle first.
 
-        A middle rate whose neighbours on both sides have equal instances is tried with these
-        alone. One that a faster plan serves at its bound needs no plan of its own.
+        If both neighbours have equal instances, these instances are tried first. A rate needs no
+        solution of its own if a faster plan reaches its bound.
         """
         if len(rates) < 3:
             return
@@ -227,42 +231,44 @@ class _Search:
         if right.usd_per_gbit <= bound * (1 + OPTIMAL_GAP):
             yield from self._between(rates[: middle + 1], left, right)
             return
-        found = self._at(gbps, left, right)
+        found = self._cheapest_at(gbps, left, right)
         yield from self._between(rates[: middle + 1], left, found or right)
         if found is not None:
             yield found
         yield from self._between(rates[middle:], found or left, right)
 
-    def _at(self, gbps: float, left: Integers, right: Integers) -> Integers | None:
-        """The cheapest found at one rate; None when the solver finds none."""
-        if _are_alike(left, right):
+    def _cheapest_at(
+        self, gbps: float, left: IntegerSolution, right: IntegerSolution
+    ) -> IntegerSolution | None:
+        """The cheapest solution found at one rate; None when the solver finds none."""
+        if _have_equal_instances(left, right):
             fixed = replace(left.problem.with_goal(gbps, gbps), quota=left.instances)
-            found = self._solved(fixed)
+            found = self._solve(fixed)
             farthest = max(self._gap(left), self._gap(right))
             if found is not None and self._gap(found) <= farthest + _NEAR:
                 return found
-        found = self._solved(self._network_at(gbps))
+        found = self._solve(self._network_at(gbps))
         if found is not None and self._gap(found) <= _FAR:
             return found
         wide = cheapest(self._problem.with_goal(gbps, gbps), exactly=True, proof_s=0.0)
-        if wide is None or (found is not None and found.usd_per_s <= wide.integers.usd_per_s):
+        if wide is None or (found is not None and found.usd_per_s <= wide.solution.usd_per_s):
             return found
-        return wide.integers
+        return wide.solution
 
     def _network_at(self, gbps: float) -> PlanProblem:
-        """The edges that relaxed optima at this rate use, and their regions."""
+        """The problem on the edges that relaxed optima at this rate use."""
         few = self._problem.with_goal(gbps, gbps).with_edges(self._relaxed.edges_at(gbps))
         regions = ~few.relays
         regions[few.tail] = regions[few.head] = True
         return few.with_regions(regions)
 
-    def _solved(self, problem: PlanProblem) -> Integers | None:
+    def _solve(self, problem: PlanProblem) -> IntegerSolution | None:
         cost = cost_per_second(problem)
-        least = self._relaxed.usd_per_s_at(problem.goal_gbps)
+        lowest = self._relaxed.usd_per_s_at(problem.goal_gbps)
         try:
             return solve_integers(
                 problem,
-                cost * (SCALE / least if least > 0 else 1.0),
+                cost * (SCALE / lowest if lowest > 0 else 1.0),
                 extra=policy_rows(problem),
                 relative_gap=_NEAR,
                 time_limit_s=_POINT_S,
@@ -270,22 +276,22 @@ class _Search:
         except SolverFailed:
             return None
 
-    def _gap(self, found: Integers) -> float:
+    def _gap(self, found: IntegerSolution) -> float:
         """Relative distance to the relaxed frontier."""
         return relative_gap(found.usd_per_s, self._relaxed.usd_per_s_at(found.throughput_gbps))
 
 
-def _are_alike(one: Integers, other: Integers) -> bool:
+def _have_equal_instances(one: IntegerSolution, other: IntegerSolution) -> bool:
     """True for equal instances in the same regions."""
     return one.problem.tags == other.problem.tags and np.array_equal(one.instances, other.instances)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Finish:
-    """Makes plans of integers, with their distance to the relaxed frontier.
+class _PlanBuilder:
+    """Builds plans from solutions, with their distance to the relaxed frontier.
 
     Attributes:
-        seconds: what finding one took, on average.
+        seconds: average seconds to find one solution.
     """
 
     grid: Grid
@@ -297,14 +303,14 @@ class _Finish:
     relaxed: RelaxedFrontier
     seconds: float
 
-    def plan_of(self, integers: Integers) -> TransferPlan:
+    def plan_of(self, integers: IntegerSolution) -> TransferPlan:
         """Raises SolverFailed when the plan breaks (4b) to (4j)."""
         overlay = decode(integers)
         binding = binding_limits(overlay, self.limits, (self.src, self.dst), self.grid)
         rate = overlay.throughput_gbps
         made = assemble(
             self.grid,
-            Request(
+            PlanRequest(
                 self.src,
                 self.dst,
                 objective_to_dict(MinimizeCost(rate, exactly=True)),
@@ -319,13 +325,12 @@ class _Finish:
         )
         broken = violations(made, self.grid, self.limits)
         if broken:
-            raise SolverFailed(f"a plan of the frontier does not hold: {'; '.join(broken)}")
+            raise SolverFailed(f"a frontier plan breaks its constraints: {'; '.join(broken)}")
         price = made.cost.usd_per_gb
         bound = min(made.solver.bound, price)
         gap = relative_gap(price, bound)
-        status = "optimal" if gap <= OPTIMAL_GAP else "feasible"
-        return replace(made, solver=SolverReport(status, gap, bound, self.seconds))
+        return replace(made, solver=SolverReport(solver_status(gap), gap, bound, self.seconds))
 
     def _bound_at(self, gbps: float) -> float:
-        """The relaxed price; the solver's tolerance may put the fastest plan beyond the end."""
+        """The relaxed price; the fastest plan may exceed the last rate by a tolerance."""
         return self.relaxed.usd_per_gb_at(min(gbps, self.relaxed.most_gbps))

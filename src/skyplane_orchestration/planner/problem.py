@@ -1,8 +1,8 @@
-"""What is to be solved: one frozen `PlanProblem`, arrays by region, by edge and by option.
+"""The problem: one frozen `PlanProblem` with arrays by region, by edge and by option.
 
-Inside the planner volume is Gbit and prices are USD per Gbit and USD per instance-second,
-so that cost per second = flow x price without a factor. V regions, E ordered pairs, K options:
-an option is one instance type in one region.
+Inside the planner volume is Gbit and prices are USD per Gbit and USD per instance-second, so cost
+per second = flow x price without a factor. V regions, E ordered pairs, K options. An option is one
+instance type in one region.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
 from skyplane_orchestration.model.job import ANY_REGION, NO_LIMITS, Limits, Policy
 from skyplane_orchestration.planner.constraint_names import POLICY
 from skyplane_orchestration.planner.instance_options import (
@@ -28,42 +28,27 @@ from skyplane_orchestration.planner.instance_options import (
 )
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_hour_to_usd_per_s
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
-__all__ = [
-    "Floats",
-    "Ints",
-    "Mask",
-    "PlanProblem",
-    "build_problem",
-    "matches",
-    "may_relay",
-    "refuse_excluded_ends",
-    "regions_that_may_serve",
-    "usable_edges",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanProblem:
-    """One source, one sink, a throughput floor, and the regions that may help.
+    """One source, one sink, a throughput floor, and the regions that may relay.
 
     Attributes:
         tags: (V,) region tags; `src` and `dst` index them.
         types: (K,) the instance type of each option.
         option_region: (K,) the region of each option, ascending.
-        tail, head: (E,) region indices; no edge enters the source or leaves the sink,
-            because a flow that returns to either only costs.
-        capacity_gbps: (E,) l_uv, one instance pair over 64 connections, > 0, less the margin.
+        tail, head: (E,) region indices. No edge enters the source or leaves the sink: a flow that
+            returns
+        to either only adds cost.
+        capacity_gbps: (E,) l_uv, one instance pair over 64 connections, > 0, less the safety
+            margin.
         usd_per_gbit: (E,) egress price.
         egress_gbps, ingress_gbps, connection_limit, usd_per_s: (K,) of one instance.
         quota: (K,) most instances, > 0, by instance quota and vCPU quota.
         goal_gbps: G, the least throughput.
-        most_gbps: the most throughput that is of interest; equal to G for `exactly`.
+        most_gbps: the largest throughput of interest; equal to G for `exactly`.
         max_relays: most relay regions, or None.
-        read_gbps, write_gbps: what the stores at source and sink give and take.
+        read_gbps, write_gbps: limits of the stores at source and sink.
     """
 
     tags: tuple[str, ...]
@@ -113,25 +98,25 @@ class PlanProblem:
 
     @property
     def is_choice(self) -> Mask:
-        """(K,) True for the options of regions that have more than one."""
+        """(K,) True for options of regions that have several."""
         count = np.bincount(self.option_region, minlength=self.region_count)
         mask: Mask = count[self.option_region] > 1
         return mask
 
     @property
     def cheapest_usd_per_s(self) -> Floats:
-        """(V,) price of a region's cheapest instance; 0 where it has none."""
+        """(V,) price of a region's cheapest instance; 0 if it has none."""
         least = self.per_region(np.minimum, self.usd_per_s, np.inf)
         return np.where(np.isfinite(least), least, 0.0)
 
     def per_region(self, combine: np.ufunc, values: Floats, start: float) -> Floats:
-        """(V,) values (K,) of the options combined by region, from `start` where there is none."""
+        """(V,) values (K,) of the options combined by region, starting from `start`."""
         found = np.full(self.region_count, start)
         combine.at(found, self.option_region, values)
         return found
 
     def with_edges(self, chosen: Mask) -> PlanProblem:
-        """The same problem with only the chosen edges (mask over E)."""
+        """The same problem with the chosen edges only (mask over E)."""
         return replace(
             self,
             tail=self.tail[chosen],
@@ -141,7 +126,7 @@ class PlanProblem:
         )
 
     def with_regions(self, chosen: Mask) -> PlanProblem:
-        """The same problem with only the chosen regions (mask over V) and their edges."""
+        """The same problem with the chosen regions only (mask over V) and their edges."""
         number = np.cumsum(chosen) - 1
         inside = self.with_edges(chosen[self.tail] & chosen[self.head])
         kept = np.flatnonzero(chosen[self.option_region])
@@ -168,8 +153,8 @@ class PlanProblem:
     def with_overhead(self, factor: float | Floats) -> PlanProblem:
         """The same problem with every instance price times `factor`: one, or (K,) by option.
 
-        Instances that are paid for longer than they move bytes (boot, minimum billing) cost
-        `factor` = paid seconds / seconds of transfer as much per second of transfer.
+        `factor` = billed seconds / seconds of transfer. It is above 1 because of provisioning time
+        and minimum billing.
         """
         return replace(self, usd_per_s=self.usd_per_s * factor)
 
@@ -183,10 +168,10 @@ def build_problem(
     limits: Limits = NO_LIMITS,
     policy: Policy = ANY_REGION,
 ) -> PlanProblem:
-    """The problem of one job on one grid; its range of throughput is [G, what fits].
+    """The problem of one job on one grid, with throughput between G and what the ends allow.
 
-    Raises UnknownRegion for an end that the grid does not have, GridInvalid for an instance
-    type that it does not have, and PlanInfeasible when the policy excludes an end.
+    Raises UnknownRegion for an end that the grid does not have, GridInvalid for an unknown instance
+    type, and PlanInfeasible when the policy excludes an end.
     """
     ends = (grid.index_of(src), grid.index_of(dst))
     refuse_excluded_ends((src, dst), policy)
@@ -259,7 +244,7 @@ def usable_edges(rate: Floats, ends: Sequence[int], *, may_chain: bool) -> Mask:
 def _options(
     grid: Grid, tags: Sequence[str], limits: Limits, rate: Floats, ends: tuple[int, int]
 ) -> tuple[tuple[InstanceType, ...], Ints, Floats]:
-    """Types, regions and quotas of the options that may be in an optimum, by region."""
+    """Types, regions and quotas of the undominated options, by region."""
     clouds = np.array([tag.partition(":")[0] for tag in tags])
     most_in, most_out = rate.max(axis=0, initial=0.0), rate.max(axis=1, initial=0.0)
     found: list[tuple[int, InstanceType, int]] = []
@@ -295,7 +280,7 @@ def matches(tag: str, globs: Sequence[str]) -> bool:
 
 
 def may_relay(tag: str, policy: Policy) -> bool:
-    """True for a region through which the policy lets bytes pass."""
+    """True for a region that the policy allows as a relay."""
     return not matches(tag, policy.exclude) and (not policy.allow or matches(tag, policy.allow))
 
 
@@ -304,6 +289,6 @@ def refuse_excluded_ends(ends: Sequence[str], policy: Policy) -> None:
     for tag in ends:
         if matches(tag, policy.exclude):
             raise PlanInfeasible(
-                f"{tag} is an end of the transfer and excluded; a transfer cannot avoid its ends",
+                f"the policy excludes {tag}, which is an end; a transfer cannot avoid its ends",
                 binding=(POLICY,),
             )

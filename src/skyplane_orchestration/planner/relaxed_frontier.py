@@ -1,13 +1,13 @@
-"""The relaxed Pareto frontier, exactly: below it no plan can lie.
+"""The relaxed Pareto frontier, exactly: no plan lies below it.
 
-With f = F / G and n = N / G every row of the relaxed model is free of G but (4j), which reads
-n_v <= quota_v / G. So the least price per Gbit is a linear program whose right-hand side is
-linear in 1 / G: a convex, piecewise linear function of 1 / G, or in USD per second
-C(G) = G * price(1 / G), convex and piecewise linear in G with the same breakpoints, and C(0) = 0.
+With f = F / G and n = N / G every row of the relaxed model is free of G except (4j), which becomes
+n_v <= quota_v / G. So the least price per Gbit is a linear program whose right-hand side is linear
+in 1 / G: a convex, piecewise linear function of 1 / G. In USD per second C(G) = G * price(1 / G) is
+convex and piecewise linear in G with the same breakpoints, and C(0) = 0.
 
-They are found as by Eisner and Severance (1976): between two points of C the line through
-both is lowered until it touches. It touches in a breakpoint, which divides the work in two,
-or not below the line, which then is C itself. K breakpoints take about 2 K small programs.
+The breakpoints are found as by Eisner and Severance (1976). The line through two points of C is
+lowered until it touches C. It touches either at a breakpoint, which divides the work in two, or
+nowhere below the line, which then is C itself. K breakpoints take about 2 K small programs.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
 from skyplane_orchestration.planner.constraint_names import REGION_LIMITS
 from skyplane_orchestration.planner.formulation import (
     columns_of,
     cost_per_second,
 )
-from skyplane_orchestration.planner.problem import Floats, Ints, Mask, PlanProblem
+from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.shortest_paths import (
-    distances,
-    matrix_of,
-    worth_of_limits,
+    edge_matrix,
+    limit_cost,
+    shortest_distances,
 )
 from skyplane_orchestration.planner.solution import FLOW_TOLERANCE, Relaxation
 from skyplane_orchestration.planner.solve import relax
 from skyplane_orchestration.units import usd_per_gbit_to_usd_per_gb
 
-#: Relative difference that counts as none: of a cost, a rate, the length of a path.
+#: Relative differences of costs, rates and lengths that count as none.
 _SAME: Final = 1e-9
-#: Nearer than this (relative) to the largest rate, a breakpoint is not told from it.
+#: A breakpoint within this share of the largest rate equals it.
 _SAME_RATE: Final = 1e-7
-#: Edges that join the program at a time, and how often, before all of them do.
+#: Edges that join the program at a time, and how often, before all edges do.
 _EDGES_AT_ONCE: Final = 30
 _ROUNDS: Final = 6
-#: Shares of an idle region's price to choose from.
+#: Candidate shares for the price of an idle region.
 _SHARES: Final = (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 
 
 class Breakpoint(NamedTuple):
-    """Where the relaxed frontier changes its slope.
+    """A point where the relaxed frontier changes its slope.
 
     Attributes:
         edges: (E,) the edges that carry flow there.
@@ -59,11 +60,12 @@ class Breakpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RelaxedFrontier:
-    """The least price at every rate when instances and connections are divisible.
+    """The least price at every rate when instances and connections are real numbers.
 
     Attributes:
-        breakpoints: in order of their rates; the first is the fastest at the lowest price
-            of all, the last is the largest rate. Empty where there is no way through.
+        breakpoints: by ascending rate. The first is the fastest at the lowest price, the last is
+            the
+        largest rate. Empty when no path joins source and sink.
     """
 
     breakpoints: tuple[Breakpoint, ...]
@@ -78,13 +80,13 @@ class RelaxedFrontier:
 
     @property
     def most_gbps(self) -> float:
-        """The largest rate; 0 where there is no way through."""
+        """The largest rate; 0 without a path."""
         return self.breakpoints[-1].throughput_gbps if self.breakpoints else 0.0
 
     def usd_per_gb_at(self, gbps: float) -> float:
         """The least price at a rate above zero; infinite above the largest rate.
 
-        No plan at this rate or a higher one is cheaper per GB: the price never falls.
+        The price never falls, so it also bounds every higher rate.
         """
         return _usd_per_gb(self.usd_per_s_at(gbps), gbps)
 
@@ -99,7 +101,7 @@ class RelaxedFrontier:
         return left.usd_per_s + share * (right.usd_per_s - left.usd_per_s)
 
     def edges_at(self, gbps: float) -> Mask:
-        """(E,) the edges that some relaxed optimum at this rate uses, up to the largest rate.
+        """(E,) the edges that some relaxed optimum at this rate uses.
 
         Between two breakpoints every mixture of their flows is optimal.
         """
@@ -108,7 +110,7 @@ class RelaxedFrontier:
         return used
 
     def _around(self, gbps: float) -> tuple[Breakpoint, Breakpoint]:
-        """The breakpoints on both sides; the left one of the first is no flow at all."""
+        """The breakpoints on both sides; left of the first one is the origin."""
         rates = [point.throughput_gbps for point in self.breakpoints]
         place = min(bisect_left(rates, gbps), len(rates) - 1)
         right = self.breakpoints[place]
@@ -117,37 +119,37 @@ class RelaxedFrontier:
 
 
 def relaxed_frontier(problem: PlanProblem) -> RelaxedFrontier:
-    """The relaxed frontier over all rates up to the most of interest, whatever the goal.
+    """The relaxed frontier over all rates up to `most_gbps` of the problem.
 
-    A limit on relays is left out, so that with one the frontier is a bound and may not be
-    tight. Raises SolverFailed when the solver stops without an answer.
+    A limit on relays is not part of it. With such a limit the frontier is a bound that may not be
+    tight. Raises SolverFailed when the solver ends without a result.
     """
-    lines = _Lines(problem.with_goal(0.0, problem.most_gbps))
+    lines = _TangentSearch(problem.with_goal(0.0, problem.most_gbps))
     last = lines.fastest()
     if last is None:
         return RelaxedFrontier(())
-    found = _between(lines, _nothing(problem), last)
+    found = _between(lines, _origin(problem), last)
     return RelaxedFrontier((*found, last))
 
 
-def _between(lines: _Lines, left: Breakpoint, right: Breakpoint) -> list[Breakpoint]:
-    """The breakpoints strictly between two points of C, in order of their rates."""
+def _between(lines: _TangentSearch, left: Breakpoint, right: Breakpoint) -> list[Breakpoint]:
+    """The breakpoints strictly between two points of C, by ascending rate."""
     width = right.throughput_gbps - left.throughput_gbps
     if width <= _SAME_RATE * right.throughput_gbps:
         return []
     slope = (right.usd_per_s - left.usd_per_s) / width
-    lowest = lines.touch(slope)
+    lowest = lines.tangent_point(slope)
     line = left.usd_per_s + slope * (lowest.throughput_gbps - left.throughput_gbps)
     if lowest.usd_per_s >= line - _SAME * right.usd_per_s:
         return []
     return [*_between(lines, left, lowest), lowest, *_between(lines, lowest, right)]
 
 
-class _Lines:
-    """Where a line of a given slope touches C from below: one linear program each.
+class _TangentSearch:
+    """Finds where a line of a given slope touches C from below, by one linear program each.
 
-    The programs are solved on the edges of the ends and those that earlier answers used, and
-    then proven for all edges by their duals; only where that fails all edges take part.
+    The programs have the edges of the ends and the edges of earlier optima. Their duals prove the
+    optimum for all edges; where that fails, the program has all edges.
 
     Args:
         problem: with the whole range of rates.
@@ -158,7 +160,7 @@ class _Lines:
         self._taken: Mask = (problem.tail == problem.src) | (problem.head == problem.dst)
 
     def fastest(self) -> Breakpoint | None:
-        """The cheapest of the largest rate; None where nothing gets through."""
+        """The cheapest point at the largest rate; None without a path."""
         columns = columns_of(self._problem)
         cost = np.zeros(columns.count)
         cost[columns.throughput] = -1.0
@@ -167,16 +169,16 @@ class _Lines:
             return None
         self._taken |= largest.flow_gbps > FLOW_TOLERANCE
         rate = largest.throughput_gbps
-        # A hair less than the most: at the most itself the solver's tolerance may find none.
+        # At the largest rate itself the solver's tolerance may make the program infeasible.
         at_most = self._problem.with_goal(rate * (1 - _SAME), rate)
         return self._solve(at_most, cost_per_second(self._problem))
 
-    def touch(self, usd_per_gbit: float) -> Breakpoint:
-        """The point of C that a line of this slope touches from below."""
+    def tangent_point(self, usd_per_gbit: float) -> Breakpoint:
+        """The point where a line of this slope touches C from below."""
         cost = cost_per_second(self._problem)
         cost[columns_of(self._problem).throughput] = -usd_per_gbit
         lowest = self._solve(self._problem, cost)
-        return lowest or _nothing(self._problem)
+        return lowest or _origin(self._problem)
 
     def _solve(self, problem: PlanProblem, cost: Floats) -> Breakpoint | None:
         """The optimum over all edges; None if infeasible."""
@@ -187,7 +189,7 @@ class _Lines:
             answer = relax(problem.with_edges(self._taken), cost[kept])
             if answer is None:
                 break
-            shorter = _shorter_ways(problem, self._taken, cost[columns.flow], answer)
+            shorter = _shorter_path_edges(problem, self._taken, cost[columns.flow], answer)
             if not len(shorter):
                 flow = np.zeros(problem.edge_count)
                 flow[self._taken] = answer.flow_gbps
@@ -207,32 +209,34 @@ def _point(problem: PlanProblem, answer: Relaxation, flow_gbps: Floats) -> Break
     return Breakpoint(answer.throughput_gbps, float(usd_per_s), flow_gbps > FLOW_TOLERANCE)
 
 
-def _nothing(problem: PlanProblem) -> Breakpoint:
+def _origin(problem: PlanProblem) -> Breakpoint:
     return Breakpoint(0.0, 0.0, np.zeros(problem.edge_count, dtype=bool))
 
 
-def _shorter_ways(problem: PlanProblem, taken: Mask, price: Floats, answer: Relaxation) -> Ints:
-    """Edges on paths that are shorter than any of taken edges, the shortest first.
+def _shorter_path_edges(
+    problem: PlanProblem, taken: Mask, price: Floats, answer: Relaxation
+) -> Ints:
+    """Edges on paths that are shorter than any path of taken edges, the shortest first.
 
-    Lengths are prices, the limits of the regions included. An optimum over the taken edges is
-    one over all edges when such prices exist that are dual feasible, cost the same and leave
-    no shorter path. Those of a region without instances are free to choose up to what its
-    instance costs, so theirs are not the solver's: see `_idle_shares`.
+    Lengths include the shadow prices of the regions' limits. An optimum over the taken edges is
+    optimal over all edges if some dual feasible prices of the same cost leave no shorter path. The
+    prices of a region without instances are free up to the price of its instance, so `_idle_shares`
+    chooses them.
     """
     idle = problem.relays & (_instances_of(problem, answer) <= _SAME)
-    own = np.where(taken, price + worth_of_limits(problem, answer.region_price), np.inf)
-    shortest = distances(matrix_of(problem, own), problem.src)[problem.dst]
+    own = np.where(taken, price + limit_cost(problem, answer.region_price), np.inf)
+    shortest = shortest_distances(edge_matrix(problem, own), problem.src)[problem.dst]
     prices = {name: np.where(idle, 0.0, answer.region_price[name]) for name in REGION_LIMITS}
-    free = matrix_of(problem, price + worth_of_limits(problem, prices))
-    connection = matrix_of(problem, 1.0 / problem.gbps_per_connection)
+    free = edge_matrix(problem, price + limit_cost(problem, prices))
+    connection = edge_matrix(problem, 1.0 / problem.gbps_per_connection)
     whole = np.where(idle, _usd_per_connection(problem), 0.0)
     share = _idle_shares(problem, free, idle, connection, whole)
     ends = ((1 - share) * whole)[:, None] + (share * whole)[None, :]
     lengths = free + np.where(np.isfinite(free), connection, 0.0) * ends
     through = (
-        distances(lengths, problem.src)[:, None]
+        shortest_distances(lengths, problem.src)[:, None]
         + lengths
-        + distances(lengths.T, problem.dst)[None, :]
+        + shortest_distances(lengths.T, problem.dst)[None, :]
     )[problem.tail, problem.head]
     shorter = np.flatnonzero(through < shortest * (1 - _SAME))
     return shorter[np.argsort(through[shorter], kind="stable")[:_EDGES_AT_ONCE]]
@@ -241,18 +245,19 @@ def _shorter_ways(problem: PlanProblem, taken: Mask, price: Floats, answer: Rela
 def _idle_shares(
     problem: PlanProblem, free: Floats, idle: Mask, connection: Floats, whole: Floats
 ) -> Floats:
-    """(V,) the share of an idle region's price to put on what comes in, the rest on what goes out.
+    """(V,) the share of an idle region's price to charge to inflow; outflow pays the rest.
 
-    Of some shares the one that makes the shortest way through the region alone the longest.
+    Of the candidate shares, this is the one that makes the shortest path through the region
+    longest.
 
     Args:
-        free: (V, V) lengths when idle regions cost nothing; infinite without an edge.
+        free: (V, V) lengths when idle regions are free; infinite without an edge.
         connection: (V, V) connections per Gbit/s; infinite without an edge.
         whole: (V,) the price of an instance per connection; 0 where not idle.
     """
     elsewhere = np.where(idle[:, None] | idle[None, :], np.inf, free)
-    way_in = distances(elsewhere, problem.src)[:, None] + free
-    way_out = distances(elsewhere.T, problem.dst)[None, :] + free
+    way_in = shortest_distances(elsewhere, problem.src)[:, None] + free
+    way_out = shortest_distances(elsewhere.T, problem.dst)[None, :] + free
     priced = np.where(np.isfinite(connection), connection, 0.0)
     price_in, price_out = priced * whole[None, :], priced * whole[:, None]
     longest = np.full(problem.region_count, -np.inf)
@@ -271,7 +276,7 @@ def _instances_of(problem: PlanProblem, answer: Relaxation) -> Floats:
 
 
 def _usd_per_connection(problem: PlanProblem) -> Floats:
-    """(V,) the least price of an instance per connection that it may hold, USD per second."""
+    """(V,) the least instance price per connection, USD per second."""
     return problem.per_region(np.minimum, problem.usd_per_s / problem.connection_limit, np.inf)
 
 

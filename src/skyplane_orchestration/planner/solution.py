@@ -1,19 +1,20 @@
-"""What a solver's run means: an optimum of the relaxation, or integers of the model."""
+"""Results of the solver: an optimum of the relaxation, or an integer solution with its bound."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
-from skyplane_orchestration.planner.problem import Floats, Mask, PlanProblem
+from skyplane_orchestration.grids.arrays import Floats, Mask
+from skyplane_orchestration.planner.problem import PlanProblem
 
-#: Flows below this (Gbit/s) are the solver's noise.
-FLOW_TOLERANCE = 1e-7
-
-#: A plan that is proven within this of the best counts as optimal.
-OPTIMAL_GAP = 1e-4
+#: Flows below this (Gbit/s) are numerical noise of the solver.
+FLOW_TOLERANCE: Final = 1e-7
+#: A plan with at most this proven gap counts as optimal.
+OPTIMAL_GAP: Final = 1e-4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,17 +22,16 @@ class Relaxation:
     """An optimum of the model with every variable real.
 
     Attributes:
-        objective: its value, in the unit of the cost vector it was solved for.
+        objective: its value, in the unit of the cost vector.
         flow_gbps, instances, throughput_gbps: the solution, (E,), (K,) and a scalar.
-        edge_reduced_cost: (E,) how much worse the objective gets per Gbit/s forced on.
-        edge_length: (E,) what a Gbit/s over an edge costs, limits of its ends included: the
-            relaxed optimum sends everything along shortest paths of these.
+        edge_reduced_cost: (E,) increase of the objective per Gbit/s forced onto an edge.
+        edge_length: (E,) cost of a Gbit/s over an edge, with the shadow prices of its ends. The
+            relaxed optimum uses shortest paths by these lengths only.
         instance_price: (K,) what one instance adds to the objective, a cost ceiling included.
-        shadow_price: name of a row block -> its duals, how much the objective rises per unit
-            by which the limit is made tighter: >= 0 for limits, of either sign for balances.
-            Beside the row blocks `instance_quota` (K,), `throughput_floor` and
-            `throughput_most` (1,): the bounds of N and G.
-        region_price: those of the inequalities alone.
+        shadow_price: name of a row block -> its duals: increase of the objective per unit by
+            which the limit is tightened, >= 0 for limits, of either sign for balances. Also
+            `instance_quota` (K,), `throughput_floor` and `throughput_most` (1,).
+        region_price: the duals of the inequalities alone.
     """
 
     objective: float
@@ -46,13 +46,13 @@ class Relaxation:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Integers:
+class IntegerSolution:
     """A solution of the full model, N and M integer.
 
     Attributes:
-        problem: the problem (perhaps on fewer regions) whose columns these are.
+        problem: the problem that was solved, perhaps on fewer regions.
         flow_gbps, instances, connections: (E,), (K,), (E,).
-        objective, bound: value reached, and what the solver proved cannot be beaten.
+        objective, bound: the value reached, and the solver's bound on it.
     """
 
     problem: PlanProblem
@@ -84,17 +84,31 @@ class Integers:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
-    """Integers, and a proven bound on the objective: USD per Gbit, or Gbit/s at a ceiling."""
+class Incumbent:
+    """The best integer solution so far, and a proven bound on the optimum.
 
-    integers: Integers
+    The bound is USD per Gbit, or Gbit/s for the most throughput under a ceiling.
+    """
+
+    solution: IntegerSolution
     bound: float
 
     @property
     def gap(self) -> float:
-        """Proven relative distance to the best plan there can be."""
-        return relative_gap(self.integers.usd_per_gbit, self.bound)
+        """The gap of a least cost."""
+        return relative_gap(self.solution.usd_per_gbit, self.bound)
 
 
 def relative_gap(value: float, bound: float) -> float:
+    """How far a value to minimise is above its lower bound, as a share of the value."""
     return max(0.0, (value - bound) / value) if value > 0 else 0.0
+
+
+def excess_over(bound: float, value: float) -> float:
+    """How far an upper bound is above a value to maximise, as a share of the value."""
+    return max(0.0, bound / value - 1)
+
+
+def solver_status(gap: float) -> str:
+    """`optimal` or `feasible`, as in `SolverReport`."""
+    return "optimal" if gap <= OPTIMAL_GAP else "feasible"

@@ -1,8 +1,7 @@
-"""The model as programs, and what the solver's answers say of it.
+"""Solves the model: `relax` with every variable real, `solve_integers` with N and M integer.
 
-Two questions are asked here. `relax` solves the model with every variable real: M can then
-be eliminated, the program is small, and its duals say what each limit is worth.
-`solve_integers` solves the model as stated, N and M integer, on few regions.
+`relax` eliminates M, so the program is small, and its duals price each limit. `solve_integers`
+solves the full model on few regions.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.planner.constraint_names import (
     COST_CEILING,
     INSTANCE_QUOTA,
@@ -25,25 +25,25 @@ from skyplane_orchestration.planner.formulation import (
     stacked,
 )
 from skyplane_orchestration.planner.highs import (
-    QUICK,
-    QUICKEST,
-    Program,
-    RealOptimum,
-    minimise,
-    minimise_within,
+    _OPTIONS,
+    NO_PRESOLVE,
+    LinearOptimum,
+    LinearProgram,
+    solve_integer_rows,
+    solve_linear,
 )
-from skyplane_orchestration.planner.problem import Floats, Mask, PlanProblem
-from skyplane_orchestration.planner.solution import Integers, Relaxation
+from skyplane_orchestration.planner.problem import PlanProblem
+from skyplane_orchestration.planner.solution import IntegerSolution, Relaxation
 
-#: Edges that join the relaxation at a time: fewer take more rounds, more make rounds longer.
+#: Edges that join the relaxation at a time: fewer need more rounds, more make rounds longer.
 COLUMNS_AT_ONCE = 800
-#: The largest coefficient of a cost vector is scaled to this, because the solver's tolerance
-#: on reduced costs (1e-7) is absolute; below _PRICED_OUT they are its noise.
+#: The largest coefficient of a cost vector is scaled to this, because the solver's tolerance on
+#: reduced costs (1e-7) is absolute. Reduced costs below _PRICED_OUT are noise.
 _COST_SCALE = 1000.0
 _PRICED_OUT = 1e-6
 
-#: Weight of the total flow against one Gbit/s of throughput: breaks ties towards short
-#: paths, and is too small to give up a Gbit/s for fewer hops.
+#: Weight of the total flow against one Gbit/s of throughput. It prefers short paths, and is too
+#: small to give up a Gbit/s for fewer hops.
 HOP_WEIGHT = 1e-5
 
 
@@ -59,14 +59,14 @@ def relax(
 ) -> Relaxation | None:
     """Minimise cost @ x over the relaxed model, throughput in [goal, most]; None if infeasible.
 
-    By column generation: few plans use more than one relay, so the program starts with the
-    edges of the ends and takes others in only while their reduced cost is negative.
+    By column generation: few plans use more than one relay, so the program starts with the edges of
+    the ends and adds others only while their reduced cost is negative.
 
     Args:
         extra: more rows (a cost ceiling, cuts).
         instances_at_least: (K,) lower bounds of N.
 
-    Raises SolverFailed when HiGHS stops without an answer.
+    Raises SolverFailed when HiGHS ends without a result.
     """
     columns = columns_of(problem)
     blocks = [*model_rows(problem, np.zeros(problem.edge_count, dtype=bool)), *extra]
@@ -75,11 +75,11 @@ def relax(
     below = [block for block in blocks if block.lower[0] != block.upper[0]]
     lower, upper = _bounds(problem)
     if problem.goal_gbps < min(problem.read_gbps, problem.write_gbps) <= problem.most_gbps:
-        upper[columns.throughput] = np.inf  # the store's row says it, and has the shadow price
+        upper[columns.throughput] = np.inf  # the store's row has the limit and its shadow price
     if instances_at_least is not None:
         lower[columns.instances] = instances_at_least
     scale = _COST_SCALE / (float(np.abs(cost).max()) or 1.0)
-    program = Program(
+    program = LinearProgram(
         cost=cost * scale,
         below=stacked(below),
         most=np.concatenate([block.upper for block in below]),
@@ -93,7 +93,7 @@ def relax(
 
 
 def _starting_columns(problem: PlanProblem) -> Mask:
-    """The columns that are always there, and the edges of the ends; all where there are few."""
+    """The columns that are always present, and the edges of the ends; all edges if they are few."""
     columns = columns_of(problem)
     taken = np.zeros(columns.count, dtype=bool)
     taken[columns.instances] = taken[columns.throughput] = True
@@ -104,10 +104,12 @@ def _starting_columns(problem: PlanProblem) -> Mask:
     return taken
 
 
-def _by_column_generation(program: Program, flow: slice, taken: Mask) -> RealOptimum | None:
-    """The optimum over `taken` columns and the flows that join them; reduced costs are all's."""
+def _by_column_generation(program: LinearProgram, flow: slice, taken: Mask) -> LinearOptimum | None:
+    """The optimum over all columns; flows outside of `taken` join while their reduced cost is
+    negative.
+    """
     while True:
-        answer = minimise(program.only(taken))
+        answer = solve_linear(program.only(taken))
         if answer is None and taken[flow].all():
             return None
         if answer is None:
@@ -125,13 +127,13 @@ def _by_column_generation(program: Program, flow: slice, taken: Mask) -> RealOpt
 
 def _relaxation(
     problem: PlanProblem,
-    program: Program,
-    answer: RealOptimum,
+    program: LinearProgram,
+    answer: LinearOptimum,
     below: Sequence[RowBlock],
     equal: Sequence[RowBlock],
     scale: float,
 ) -> Relaxation:
-    """The answer by the model's names, in the unit of the cost before it was scaled."""
+    """The optimum by the model's names, in the unit of the cost before scaling."""
     columns = columns_of(problem)
     limits = _split(below, answer.below_price / scale)
     reduced = program.reduced_cost(answer) / scale
@@ -168,7 +170,7 @@ def _split(blocks: Sequence[RowBlock], values: Floats) -> dict[str, Floats]:
 
 
 def _bounds(problem: PlanProblem) -> tuple[Floats, Floats]:
-    """Least and most of every column: (4j), and the range of throughput."""
+    """Lower and upper bounds of every column: (4j), and the range of throughput."""
     columns = columns_of(problem)
     lower = np.zeros(columns.count)
     upper = np.full(columns.count, np.inf)
@@ -187,46 +189,47 @@ def solve_integers(
     cost: Floats,
     *,
     extra: Sequence[RowBlock] = (),
-    counted: Mask | None = None,
+    integer_edges: Mask | None = None,
     relative_gap: float = 1e-6,
     time_limit_s: float = 20.0,
-) -> Integers | None:
+) -> IntegerSolution | None:
     """Minimise cost @ x over the full model, N and M integer; None if infeasible.
 
     Args:
         extra: more rows (a cost ceiling, a limit on relays).
-        counted: edges whose connections are integer variables; None for all. The others'
-            connections are real, so that the answer is a bound and not yet a plan.
+        integer_edges: edges whose connections are integer variables; None for all. The connections
+            of other
+        edges are real, so that the result is a bound and not a plan.
 
-    Raises SolverFailed when the limit passes without any solution.
+    Raises SolverFailed when the time limit passes without a solution.
     """
     columns = columns_of(problem)
-    if counted is None:
-        counted = np.ones(problem.edge_count, dtype=bool)
-    blocks = [*model_rows(problem, counted), *choice_rows(problem), *extra]
+    if integer_edges is None:
+        integer_edges = np.ones(problem.edge_count, dtype=bool)
+    blocks = [*model_rows(problem, integer_edges), *choice_rows(problem), *extra]
     matrix = stacked(blocks)
     lower, upper = _bounds(problem)
     whole = np.zeros(columns.count, dtype=bool)
     for part in (columns.instances, columns.connections, columns.relaying, columns.chosen):
         whole[part] = True
-    # A column that stands in no row decides nothing, unless it costs: the constant.
+    # Columns without a row have no effect, except the constant, which has a cost.
     kept = np.flatnonzero((np.diff(matrix.indptr) > 0) | (cost != 0) & (lower == upper))
     least = np.concatenate([block.lower for block in blocks])
     most = np.concatenate([block.upper for block in blocks])
-    answer = minimise_within(
+    answer = solve_integer_rows(
         cost[kept],
         ((matrix[:, kept], least, most),),
         (lower[kept], upper[kept]),
         whole[kept],
         relative_gap=relative_gap,
         time_limit_s=time_limit_s,
-        options=QUICK if counted.any() else QUICKEST,
+        options=_OPTIONS if integer_edges.any() else NO_PRESOLVE,
     )
     if answer is None:
         return None
     x = np.zeros(columns.count)
     x[kept] = answer.x
-    return Integers(
+    return IntegerSolution(
         problem=problem,
         flow_gbps=np.maximum(x[columns.flow], 0.0),
         instances=x[columns.instances],

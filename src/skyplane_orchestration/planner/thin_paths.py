@@ -1,7 +1,7 @@
-"""Plans without paths that carry next to nothing.
+"""Removes paths that carry next to nothing.
 
-An optimum may send its last hundredth over a relay of its own, to spend the last cent of a
-ceiling or to reach a floor to the last digit. Such a relay is one more place that can fail.
+An optimum may send its last hundredth over an extra relay, to spend the last cent of a ceiling or
+to reach a floor exactly. Such a relay is one more region that can fail.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import numpy as np
 
 from skyplane_orchestration.errors import PlanInfeasible, SolverFailed
 from skyplane_orchestration.model.job import MaximizeThroughput, Objective
-from skyplane_orchestration.planner.decode import ROUNDING, Overlay
+from skyplane_orchestration.planner.decode import ROUNDING
 from skyplane_orchestration.planner.job_cost import Candidate, priced
-from skyplane_orchestration.planner.objectives import Question
+from skyplane_orchestration.planner.objectives import ObjectiveSearch
+from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.problem import PlanProblem
 
-#: A path carries at least this share of the rate.
+#: The least share of the rate that a path carries.
 LEAST_SHARE: Final = 0.01
 #: Share of that least flow that counts as rounding.
 _ROUNDING: Final = 1e-9
@@ -36,41 +37,43 @@ def thin_paths(overlay: Overlay) -> list[tuple[str, ...]]:
     return [path for path, flow in overlay.paths.items() if flow < least]
 
 
-def without_thin_paths(question: Question, objective: Objective, found: Candidate) -> Candidate:
-    """The candidate, or one that meets the objective as well and has no thin path.
+def remove_thin_paths(search: ObjectiveSearch, objective: Objective, found: Candidate) -> Candidate:
+    """The candidate, or an equally valid one without thin paths.
 
-    Either the best plan over the edges of the other paths, or, for a least cost, the same
-    paths with the thin ones filled up: the better of the two. Where limits allow neither, the
-    candidate as it is.
+    It is the better of two alternatives: the best plan over the edges of the other paths, or, for a
+    least cost, the same paths with the thin ones filled up. If limits allow neither, the candidate
+    stays as it is.
     """
     best = found
     for _ in range(_ROUNDS):
         if not thin_paths(best.overlay):
             return best
-        offers = list(_offers(question, objective, best))
-        if not offers:
+        alternatives = list(_alternatives(search, objective, best))
+        if not alternatives:
             return best
         pick = max if isinstance(objective, MaximizeThroughput) else min
-        best = pick(offers, key=lambda one: question.value_of(objective, one))
+        best = pick(alternatives, key=lambda one: search.objective_value(objective, one))
     return best
 
 
-def _offers(question: Question, objective: Objective, found: Candidate) -> Iterator[Candidate]:
-    narrow = replace(question, problem=_over_other_paths(question.problem, found.overlay))
-    # Without a plan where the floor needs what the thin paths carry.
+def _alternatives(
+    search: ObjectiveSearch, objective: Objective, found: Candidate
+) -> Iterator[Candidate]:
+    narrow = replace(search, problem=_without_thin_edges(search.problem, found.overlay))
+    # Infeasible when the floor needs the flow of the thin paths.
     with suppress(PlanInfeasible, SolverFailed):
-        yield narrow.answer(objective).candidate
+        yield narrow.best(objective).candidate
     if isinstance(objective, MaximizeThroughput):
         return
     for whole in (False, True):
-        filled = _filled(question.problem, found.overlay, whole=whole)
+        filled = _fill_thin_paths(search.problem, found.overlay, whole_connections=whole)
         if _fits(filled):
-            candidate = priced(question.grid, filled, question.bill)
-            if question.may_cost(candidate):
+            candidate = priced(search.grid, filled, search.pricing)
+            if search.is_within_policy(candidate):
                 yield candidate
 
 
-def _over_other_paths(problem: PlanProblem, overlay: Overlay) -> PlanProblem:
+def _without_thin_edges(problem: PlanProblem, overlay: Overlay) -> PlanProblem:
     thin = set(thin_paths(overlay))
     kept = {edge for path in overlay.paths if path not in thin for edge in pairwise(path)}
     ends = zip(problem.tail, problem.head, strict=True)
@@ -79,12 +82,13 @@ def _over_other_paths(problem: PlanProblem, overlay: Overlay) -> PlanProblem:
     )
 
 
-def _filled(problem: PlanProblem, overlay: Overlay, *, whole: bool) -> Overlay:
-    """The same paths at the same rate, the thin ones filled from the largest.
+def _fill_thin_paths(problem: PlanProblem, overlay: Overlay, *, whole_connections: bool) -> Overlay:
+    """The same paths at the same rate, with the thin ones filled from the largest.
 
     Args:
-        whole: filled to what their connections carry, so that the largest path gives up whole
-            connections too, where those of an end are all in use.
+        whole_connections: fill a path to the capacity of its connections. The largest path then
+            gives up
+        whole connections, which matters where an end uses all of its connections.
     """
     rates = {
         (problem.tags[tail], problem.tags[head]): float(rate)
@@ -95,7 +99,7 @@ def _filled(problem: PlanProblem, overlay: Overlay, *, whole: bool) -> Overlay:
     paths = dict(overlay.paths)
     for path in thin_paths(overlay):
         share = overlay.throughput_gbps * LEAST_SHARE
-        if whole:
+        if whole_connections:
             slowest = min(rates[edge] for edge in pairwise(path))
             share = math.ceil(share / slowest) * slowest
         largest = max(paths, key=lambda one: paths[one])
@@ -116,7 +120,7 @@ def _filled(problem: PlanProblem, overlay: Overlay, *, whole: bool) -> Overlay:
 
 
 def _fits(overlay: Overlay) -> bool:
-    """(4f) to (4i) with the instances that the overlay has, and no path gives more than it has."""
+    """Whether the overlay's instances allow it, (4f) to (4i), and every path carries flow."""
     if min(overlay.paths.values()) <= 0:
         return False
     for tag, count in overlay.instances.items():

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.planner.highs import Program, minimise, minimise_whole
+from skyplane_orchestration.planner.highs import LinearProgram, solve_integer, solve_linear
 from skyplane_orchestration.planner.multicast.problem import build_multicast_problem
-from skyplane_orchestration.planner.multicast.relaxation import Aim, Pool, relax
+from skyplane_orchestration.planner.multicast.relaxation import TreeObjective, TreePool, relax_trees
 
 S, A, B = "aws:s", "gcp:a", "gcp:b"
 
 
-def program(least: float = 1.5, most: float = 5.0) -> Program:
+def program(least: float = 1.5, most: float = 5.0) -> LinearProgram:
     """Minimise 2 x + y with x + y >= least, z = 1, all at most `most`."""
-    return Program(
+    return LinearProgram(
         cost=np.array([2.0, 1.0, 0.0]),
         below=np.array([[-1.0, -1.0, 0.0]]),
         most=np.array([-least]),
@@ -29,7 +29,7 @@ def program(least: float = 1.5, most: float = 5.0) -> Program:
 
 
 def test_the_real_optimum_comes_with_its_prices() -> None:
-    answer = minimise(program())
+    answer = solve_linear(program())
     assert answer is not None
     assert answer.objective == pytest.approx(1.5)
     assert answer.x.tolist() == pytest.approx([0.0, 1.5, 1.0])
@@ -39,7 +39,7 @@ def test_the_real_optimum_comes_with_its_prices() -> None:
 
 def test_the_whole_optimum_is_whole() -> None:
     whole = np.array([True, True, False])
-    answer = minimise_whole(program(), whole, relative_gap=1e-9, time_limit_s=5.0)
+    answer = solve_integer(program(), whole, relative_gap=1e-9, time_limit_s=5.0)
     assert answer is not None
     assert answer.x.tolist() == [0.0, 2.0, 1.0]
     assert answer.objective == pytest.approx(answer.bound) == pytest.approx(2.0)
@@ -47,9 +47,9 @@ def test_the_whole_optimum_is_whole() -> None:
 
 def test_none_where_there_is_none() -> None:
     impossible = program(least=11.0)
-    assert minimise(impossible) is None
+    assert solve_linear(impossible) is None
     whole = np.ones(3, dtype=bool)
-    assert minimise_whole(impossible, whole, relative_gap=1e-9, time_limit_s=5.0) is None
+    assert solve_integer(impossible, whole, relative_gap=1e-9, time_limit_s=5.0) is None
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +69,8 @@ def lanes(small_grid: Callable[..., Grid]) -> Grid:
 @pytest.mark.parametrize("goal", [0.5, 4.0, 11.0])
 def test_column_generation_ends_at_its_own_bound(lanes: Grid, goal: float) -> None:
     problem = build_multicast_problem(lanes, S, [A, B], goal_gbps=goal)
-    pool = Pool.of(problem)
-    relaxed = relax(problem, pool, Aim(1e4, 0.0, goal, goal))
+    pool = TreePool.of(problem)
+    relaxed = relax_trees(problem, pool, TreeObjective(1e4, 0.0, goal, goal))
     assert relaxed is not None
     assert relaxed.bound == pytest.approx(relaxed.objective, rel=1e-5)
     assert relaxed.rate_gbps.sum() == pytest.approx(goal)
@@ -79,9 +79,9 @@ def test_column_generation_ends_at_its_own_bound(lanes: Grid, goal: float) -> No
 
 def test_a_bound_without_patience_is_a_bound_all_the_same(lanes: Grid) -> None:
     problem = build_multicast_problem(lanes, S, [A, B], goal_gbps=11.0)
-    aim = Aim(1e4, 0.0, 11.0, 11.0)
-    first = relax(problem, Pool.of(problem), aim, patience_s=0.0)
-    last = relax(problem, Pool.of(problem), aim)
+    objective = TreeObjective(1e4, 0.0, 11.0, 11.0)
+    first = relax_trees(problem, TreePool.of(problem), objective, patience_s=0.0)
+    last = relax_trees(problem, TreePool.of(problem), objective)
     assert first is not None
     assert last is not None
     assert first.bound <= last.objective * (1 + 1e-9)

@@ -141,7 +141,7 @@ def test_a_deadline_leaves_time_to_come_up(harbour: Grid) -> None:
     assert answer.transfer_s is not None
     assert answer.transfer_s + answer.provision_s <= 520.0 * (1 + 1e-9)
     assert answer.throughput_gbps >= 2.0 * (1 - 1e-9)  # 800 Gbit in 400 s
-    with pytest.raises(PlanInfeasible, match="come up"):
+    with pytest.raises(PlanInfeasible, match="to start"):
         multicast_plan(harbour, S, [A, B], Deadline(60.0), volume_gb=100.0)
 
 

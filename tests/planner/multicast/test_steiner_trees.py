@@ -8,13 +8,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skyplane_orchestration.grids.arrays import Floats
 from skyplane_orchestration.planner.multicast.steiner_trees import (
     Tree,
     all_trees,
     cheapest_trees,
-    pruned,
+    prune,
 )
-from skyplane_orchestration.planner.problem import Floats
 
 small = settings(max_examples=60, deadline=None)
 
@@ -88,7 +88,7 @@ def test_only_trees_below_the_price_come_and_no_more_than_asked_for() -> None:
 
 def test_what_leads_nowhere_or_twice_to_the_same_place_is_cut_off() -> None:
     edges = [(0, 1), (1, 2), (0, 2), (2, 3), (3, 1), (0, 4)]
-    assert pruned(edges, 0, [3]) == ((0, 2), (2, 3))
+    assert prune(edges, 0, [3]) == ((0, 2), (2, 3))
 
 
 def test_every_tree_of_three_regions_is_there_once() -> None:

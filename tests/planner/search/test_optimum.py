@@ -11,7 +11,8 @@ from skyplane_orchestration.model.job import Limits
 from skyplane_orchestration.planner.formulation import cost_ceiling, cost_per_second
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 from skyplane_orchestration.planner.search import restricted, variable_fixing
-from skyplane_orchestration.planner.search.optimum import OPTIMAL_GAP, cheapest, fastest
+from skyplane_orchestration.planner.search.optimum import cheapest, fastest
+from skyplane_orchestration.planner.solution import OPTIMAL_GAP
 from skyplane_orchestration.planner.solve import solve_integers
 
 RandomProblem = Callable[[int], PlanProblem]
@@ -29,7 +30,7 @@ def test_the_search_finds_what_the_model_solved_at_once_finds(
     if found is None or at_once is None:
         return
     best = at_once.usd_per_gbit
-    assert found.integers.usd_per_gbit <= best * (1 + 2 * OPTIMAL_GAP)
+    assert found.solution.usd_per_gbit <= best * (1 + 2 * OPTIMAL_GAP)
     assert found.bound <= best * (1 + 1e-6)
     assert found.gap <= OPTIMAL_GAP
 
@@ -42,15 +43,15 @@ def test_the_proof_brings_in_what_was_not_promising(
     """With nothing promising beside what the relaxation uses, and the model never at once."""
     problem = random_problem(seed)
     best = cheapest(problem, exactly=exactly, proof_s=30.0)
-    monkeypatch.setattr(variable_fixing, "PROMISING", 0)
-    monkeypatch.setattr(restricted, "FEW_EDGES", 0)
+    monkeypatch.setattr(variable_fixing, "EXTRA_RELAYS", 0)
+    monkeypatch.setattr(restricted, "SMALL_PROBLEM_EDGES", 0)
     found = cheapest(problem, exactly=exactly, proof_s=30.0)
     assert (found is None) == (best is None)
     if found is None or best is None:
         return
-    price = best.integers.usd_per_gbit
+    price = best.solution.usd_per_gbit
     assert found.bound <= price * (1 + 1e-6)
-    assert found.integers.usd_per_gbit <= price * (1 + 2 * OPTIMAL_GAP)
+    assert found.solution.usd_per_gbit <= price * (1 + 2 * OPTIMAL_GAP)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -61,21 +62,21 @@ def test_the_bound_on_the_rate_under_a_ceiling_is_above_what_the_model_at_once_f
     price = 0.09 / 8
     at_once = solve_integers(
         problem,
-        restricted.shortest_largest(problem),
+        restricted.throughput_objective(problem),
         extra=[cost_ceiling(problem, price)],
         time_limit_s=60,
     )
     assert at_once is not None
-    monkeypatch.setattr(variable_fixing, "PROMISING", 0)
-    monkeypatch.setattr(restricted, "FEW_EDGES", 0)
+    monkeypatch.setattr(variable_fixing, "EXTRA_RELAYS", 0)
+    monkeypatch.setattr(restricted, "SMALL_PROBLEM_EDGES", 0)
     found = fastest(problem, price, proof_s=30.0)
     if at_once.throughput_gbps <= 1e-6:
         assert found is None
         return
     assert found is not None
     assert found.bound >= at_once.throughput_gbps * (1 - 1e-6)
-    assert found.integers.throughput_gbps >= at_once.throughput_gbps * (1 - 2 * OPTIMAL_GAP)
-    assert found.integers.usd_per_gbit <= price * (1 + 1e-6)
+    assert found.solution.throughput_gbps >= at_once.throughput_gbps * (1 - 2 * OPTIMAL_GAP)
+    assert found.solution.usd_per_gbit <= price * (1 + 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_the_fastest_plan_is_the_cheapest_of_its_rate(shipped: Grid, pair: tuple
     problem = build_problem(shipped, *pair, goal_gbps=1.0, limits=Limits(instance_limit=1))
     most = fastest(problem, 1.0, proof_s=0.0)
     assert most is not None
-    rate = most.integers.throughput_gbps
+    rate = most.solution.throughput_gbps
     least = cheapest(problem.with_goal(rate, rate), exactly=True, proof_s=0.0)
     assert least is not None
-    assert most.integers.usd_per_gbit <= least.integers.usd_per_gbit * 1.001
+    assert most.solution.usd_per_gbit <= least.solution.usd_per_gbit * 1.001

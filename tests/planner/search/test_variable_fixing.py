@@ -12,9 +12,9 @@ from skyplane_orchestration.planner.formulation import cost_per_second, end_inst
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 from skyplane_orchestration.planner.search import variable_fixing
 from skyplane_orchestration.planner.search.variable_fixing import (
+    fix_variables,
     least_instances,
-    most_promising,
-    needed,
+    restricted_regions,
 )
 from skyplane_orchestration.planner.solve import relax, solve_integers
 
@@ -37,7 +37,7 @@ def test_the_optimum_needs_nothing_that_is_left_out(
     at_once = solve_integers(at_goal, cost * 1000, time_limit_s=60)
     if relaxed is None or at_once is None:
         return
-    left = needed(at_goal, relaxed, at_once.usd_per_s * (1 + 1e-6))
+    left = fix_variables(at_goal, relaxed, at_once.usd_per_s * (1 + 1e-6))
     assert left.regions[at_once.used_regions].all()
     assert left.problem.region_count == left.regions.sum()
     again = solve_integers(left.problem, cost_per_second(left.problem) * 1000, time_limit_s=60)
@@ -52,7 +52,7 @@ def test_a_looser_worst_leaves_more(random_problem: RandomProblem, seed: int) ->
     relaxed = relax(at_goal, cost_per_second(at_goal))
     if relaxed is None:
         return
-    few, many = (needed(at_goal, relaxed, relaxed.objective * by) for by in (1.001, 1.5))
+    few, many = (fix_variables(at_goal, relaxed, relaxed.objective * by) for by in (1.001, 1.5))
     assert (few.regions <= many.regions).all()
     assert few.problem.edge_count <= many.problem.edge_count
 
@@ -67,7 +67,9 @@ def test_some_regions_are_useless_where_the_direct_path_is_cheap(
     at_goal = problem.with_goal(5.0, 5.0)
     relaxed = relax(at_goal, cost_per_second(at_goal))
     assert relaxed is not None
-    one, all_of_them = (needed(at_goal, relaxed, relaxed.objective + by) for by in (0.0005, 0.5))
+    one, all_of_them = (
+        fix_variables(at_goal, relaxed, relaxed.objective + by) for by in (0.0005, 0.5)
+    )
     assert one.regions.tolist() == (~problem.relays).tolist()
     assert all_of_them.regions.all()
 
@@ -83,8 +85,8 @@ def test_two_idle_relays_are_not_joined_when_only_one_can_be_paid(
     at_goal = problem.with_goal(5.0, 5.0)
     relaxed = relax(at_goal, cost_per_second(at_goal))
     assert relaxed is not None
-    one = needed(at_goal, relaxed, relaxed.objective + 0.0015)
-    two = needed(at_goal, relaxed, relaxed.objective + 0.0025)
+    one = fix_variables(at_goal, relaxed, relaxed.objective + 0.0015)
+    two = fix_variables(at_goal, relaxed, relaxed.objective + 0.0025)
     assert one.regions.all()
     assert two.problem.edge_count == problem.edge_count == one.problem.edge_count + 1
     relay = one.problem.option_region == one.problem.tags.index("azure:a")
@@ -103,7 +105,7 @@ def test_the_ends_need_at_least_what_their_best_edge_and_limit_allow(triangle: G
 def test_promising_regions_are_the_ends_the_used_and_the_nearest(
     small_grid: Callable[..., Grid], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(variable_fixing, "PROMISING", 1)
+    monkeypatch.setattr(variable_fixing, "EXTRA_RELAYS", 1)
     edges = {("aws:s", "gcp:t"): (5.0, 0.05)}
     for relay, price in (("azure:dear", 0.2), ("azure:near", 0.06)):
         edges |= {("aws:s", relay): (5.0, price), (relay, "gcp:t"): (5.0, 0.0)}
@@ -111,7 +113,7 @@ def test_promising_regions_are_the_ends_the_used_and_the_nearest(
     at_goal = problem.with_goal(1.0, 1.0)
     relaxed = relax(at_goal, cost_per_second(at_goal))
     assert relaxed is not None
-    chosen = np.array(problem.tags)[most_promising(problem, relaxed)]
+    chosen = np.array(problem.tags)[restricted_regions(problem, relaxed)]
     assert chosen.tolist() == ["aws:s", "azure:near", "gcp:t"]
 
 
@@ -120,7 +122,7 @@ def test_what_is_left_keeps_the_limits_that_were_asked_for(random_problem: Rando
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
     relaxed = relax(at_goal, cost_per_second(at_goal))
     assert relaxed is not None
-    left = needed(at_goal, relaxed, relaxed.objective * 1.01)
-    assert left.as_asked.tags == left.problem.tags
-    assert (left.problem.egress_gbps <= left.as_asked.egress_gbps).all()
-    assert set(left.as_asked.egress_gbps.tolist()) == {5.0}
+    left = fix_variables(at_goal, relaxed, relaxed.objective * 1.01)
+    assert left.original.tags == left.problem.tags
+    assert (left.problem.egress_gbps <= left.original.egress_gbps).all()
+    assert set(left.original.egress_gbps.tolist()) == {5.0}

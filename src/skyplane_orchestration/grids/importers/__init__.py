@@ -1,1 +1,1 @@
-"""Writes a grid directory from measurements of other tools."""
+"""Imports measurements of other tools as grid directories."""

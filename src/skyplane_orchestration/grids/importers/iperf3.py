@@ -1,9 +1,8 @@
 """Reads a folder of iperf3 results: one JSON file (`iperf3 -J`, TCP) per run.
 
-Which pair a file belongs to is in its name, `SRC__DST.json` or `SRC__DST__ANYTHING.json`,
-region tags with `_` for the colon (`aws_us-east-1__gcp_us-east1__2.json`), or in a file
-`pairs.csv` (file,src,dst) beside them. SRC is where the data come from and DST where they
-arrive, also for a run with --reverse; the rate is what the receiver counted.
+The file name gives the pair, `SRC__DST.json` or `SRC__DST__ANYTHING.json`, with region tags that
+have `_` for the colon (`aws_us-east-1__gcp_us-east1__2.json`). Or a file `pairs.csv` (file,src,dst)
+gives it. SRC sends and DST receives, also with --reverse; the rate is that of the receiver.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from skyplane_orchestration.units import BITS_PER_GBIT
 
 PAIRS_FILE: Final = "pairs.csv"
 
-#: What a grid's rates are defined for.
+#: The connections for which a grid's rates are defined.
 CONNECTIONS: Final = 64
 
 
 def read_iperf3(folder: Path) -> Measurements:
     """Measurements in a folder; several files of a pair become their median.
 
-    Raises GridInvalid: a file that cannot be used, by name; no file at all.
+    Raises GridInvalid for an unusable file, by name, and for an empty folder.
     """
     named = _pairs_file(folder)
     results = sorted(folder.glob("*.json"))
@@ -85,7 +84,7 @@ def _pairs_file(folder: Path) -> Mapping[str, Pair]:
         place = f"{PAIRS_FILE} row {row.number}"
         if row["file"] in found:
             raise row.bad(f"{row['file']} stands there twice")
-        found[row["file"]] = _two(
+        found[row["file"]] = _ordered_pair(
             place, named_region(place, row["src"]), named_region(place, row["dst"])
         )
     return found
@@ -99,10 +98,10 @@ def _pair_in(name: str) -> Pair:
             f" aws_us-east-1, or name it in {PAIRS_FILE}"
         )
     src, dst = (named_region(name, part.replace("_", ":", 1)) for part in parts[:2])
-    return _two(name, src, dst)
+    return _ordered_pair(name, src, dst)
 
 
-def _two(place: str, src: str, dst: str) -> Pair:
+def _ordered_pair(place: str, src: str, dst: str) -> Pair:
     if src == dst:
         raise GridInvalid(f"{place}: src and dst are both {src!r}")
     return src, dst
@@ -151,7 +150,7 @@ def _connections(result: Mapping[str, Any]) -> int:
 
 
 def _day(result: Mapping[str, Any]) -> str:
-    """The day of the run; "" where the result does not say."""
+    """The day of the run; "" if the result has none."""
     start = result.get("start")
     stamp = start.get("timestamp") if isinstance(start, dict) else None
     seconds = stamp.get("timesecs") if isinstance(stamp, dict) else None

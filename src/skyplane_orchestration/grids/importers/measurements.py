@@ -1,4 +1,4 @@
-"""What an import gathers before it is written: measurements by ordered pair of regions."""
+"""Measurements by ordered pair of regions, as importers gather them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from skyplane_orchestration.model.location import parse_region_tag
 
 Pair = tuple[str, str]
 
-#: A zone of Google's: its region, a hyphen and one letter.
+#: A GCP zone: its region, a hyphen and one letter.
 _ZONE = re.compile(r"(gcp:[a-z]+-[a-z]+\d+)-[a-z]\Z")
 
 
 def region_of(text: str) -> str:
-    """The tag of a region; a zone (`gcp:us-east4-a`) counts as its region.
+    """The tag of a region, also for a zone of it (`gcp:us-east4-a`).
 
     Raises InvalidLocation.
     """
@@ -39,7 +39,7 @@ class Samples:
         self.as_of[pair] = max(self.as_of.get(pair, ""), as_of)
 
     def rows(self) -> Iterator[tuple[Pair, float, int, str]]:
-        """Pair, median, samples and date of the latest, in the order of the pairs."""
+        """Pair, median, number of samples and latest date, sorted by pair."""
         for pair in sorted(self.by_pair):
             values = self.by_pair[pair]
             yield pair, statistics.median(values), len(values), self.as_of[pair]
@@ -55,15 +55,15 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """What was read from one source.
+    """All measurements of one source.
 
     Attributes:
         rates: Gbit/s (1e9 bit/s) that arrived at the destination.
-        kind: what the source is, in words.
-        sha256: of the source's bytes; of a folder, over its files' names and digests.
-        skipped: rows or files that do not count, by reason.
-        rtts, prices: ms and USD per GB, where files of them came along.
-        notes: what a reader of the grid should know of them.
+        kind: the kind of source, in words.
+        sha256: of the source's bytes; for a folder, over names and digests of its files.
+        skipped: number of skipped rows or files, by reason.
+        rtts, prices: ms and USD per GB, if such files were given.
+        notes: notes for readers of the grid.
     """
 
     rates: Samples
@@ -80,7 +80,7 @@ class Measurements:
 
 
 def named_region(place: str, text: str) -> str:
-    """`region_of`, blaming `place`. Raises GridInvalid."""
+    """`region_of`, with `place` in the error. Raises GridInvalid."""
     try:
         return region_of(text)
     except InvalidLocation as error:

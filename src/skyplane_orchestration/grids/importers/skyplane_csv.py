@@ -1,9 +1,8 @@
 """Reads the public throughput, latency and price tables of the Skyplane project.
 
-Columns as in that project's repository (profiles/*.csv, 2022): a row is one run of iperf3
-(64 connections, 5 s) or ping between two instances; GCP regions appear as zones; rates are
-bit/s. The rate that counts is what the receiver got: the sender's figure has the bytes that
-were still in its buffers when a short run ended.
+Columns as in that project's repository (profiles/*.csv, 2022): a row is one run of iperf3 (64
+connections, 5 s) or ping between two instances. GCP regions appear as zones, rates are bit/s. The
+receiver's rate counts: the sender's includes bytes that were still in its buffers at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from skyplane_orchestration.units import BITS_PER_GBIT
 
 TIERS: Final = ("PREMIUM", "STANDARD")
 
-#: Both spellings are about: the project's own first.
+#: Both spellings exist; the first is the project's own.
 _RECEIVED: Final = ("throughput_recieved", "throughput_received")
 _SAME_REGION: Final = "rows inside one region"
 
@@ -38,12 +37,12 @@ def read_skyplane(
     latency: Path | None = None,
     prices: Path | None = None,
 ) -> Measurements:
-    """Measurements in a throughput table; round trips and prices where files are given.
+    """Measurements in a throughput table; round trips and prices if files are given.
 
     Args:
-        tier: the network tier that GCP ends must have; other clouds know none.
+        tier: network tier of GCP ends; other clouds have none.
 
-    Raises GridInvalid: a row that cannot be read, by file and row; nothing to import.
+    Raises GridInvalid for a bad row, by file and row, and if nothing remains to import.
     """
     skipped: Counter[str] = Counter()
     rates = Samples()
@@ -106,7 +105,7 @@ def _has_tier(row: Row, pair: Pair, tier: str) -> bool:
 
 
 def _latency(source: Path, tier: str, regions: set[str]) -> Samples:
-    """Mean round trips in ms; a row without one (a run that failed) does not count."""
+    """Mean round trips in ms; rows without one (failed runs) are skipped."""
     found = Samples()
     for row in _rows(source, ("src_region", "dst_region", "avg_rtt")):
         pair = _pair(row, "src_region", "dst_region")
@@ -117,7 +116,7 @@ def _latency(source: Path, tier: str, regions: set[str]) -> Samples:
 
 
 def _prices(source: Path, regions: set[str]) -> Samples:
-    """USD per GB as the table states them."""
+    """USD per GB as in the table."""
     header = read_text(source, source.name).partition("\n")[0].strip().split(",")
     src, dst = ("src_region", "dst_region") if "src_region" in header else ("src", "dst")
     found = Samples()

@@ -1,4 +1,4 @@
-"""Makes a grid directory out of measurements: whole and valid, or not at all."""
+"""Writes a grid directory from measurements, completely or not at all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from skyplane_orchestration.grids.rows import is_day
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A grid directory that was written, and what it was made of."""
+    """A written grid directory, and its measurements."""
 
     directory: Path
     grid: Grid
@@ -42,13 +42,13 @@ def import_grid(
     """Write a grid directory from a Skyplane throughput table or a folder of iperf3 results.
 
     Args:
-        out: the directory; it may be there already, but only empty.
-        name: of the grid; the directory's name when empty.
-        as_of: date of the measurements, YYYY-MM-DD; when empty, that of the latest iperf3
-            result, else `unknown`.
+        out: the directory; it must be new or empty.
+        name: of the grid; default: the name of the directory.
+        as_of: date of the measurements, YYYY-MM-DD; default: that of the latest iperf3 result, else
+        `unknown`.
         tier, latency, prices: for a Skyplane table, see `read_skyplane`.
 
-    Raises GridInvalid: the source cannot be used, or `out` is not free; nothing is left.
+    Raises GridInvalid when the source is unusable or `out` is not free; then nothing is left.
     """
     _require_free(out)
     if as_of and not is_day(as_of):
@@ -87,7 +87,7 @@ def _require_free(out: Path) -> None:
 
 
 def _write(out: Path, about: Mapping[str, object], found: Measurements, as_of: str) -> Grid:
-    """The files, first beside `out` and then moved there in one step."""
+    """Writes the files beside `out` and renames the directory in one step."""
     parent = out.resolve().parent
     try:
         partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=parent))

@@ -1,4 +1,4 @@
-"""One source, several destinations: every byte pays an edge once, however many it serves."""
+"""Plans for one source and several destinations: a byte pays each edge once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""An independent check that a plan for several destinations holds as stated.
+"""An independent check that a plan for several destinations satisfies its constraints.
 
-Shares no code with the formulation: it reads the plan and the grid, and evaluates what a
-distribution tree is, how rates add up, and (4b) to (4j) on the plan's own integers.
+It shares no code with the formulation. It reads the plan and the grid, and checks the distribution
+trees, their rates, and (4b) to (4j) on the plan's own integers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from skyplane_orchestration.planner.check import (
 
 
 def multicast_violations(plan: MulticastPlan, grid: Grid, limits: Limits = NO_LIMITS) -> list[str]:
-    """Every constraint that the plan breaks, in words; empty when it holds.
+    """A description of every constraint that the plan breaks; empty when it breaks none.
 
     Args:
         limits: those that the plan was made with.
@@ -85,7 +85,7 @@ def _rates(plan: MulticastPlan) -> Iterator[str]:
 
 
 def _stores(plan: MulticastPlan, grid: Grid, limits: Limits) -> Iterator[str]:
-    """Stores at the ends, by the job's word or else the grid's."""
+    """Limits of the stores at the ends; the job's figure takes precedence over the grid's."""
     stores = [(f"{plan.src} reads", limits.source_read_gbps or grid.storage_limits(plan.src)[0])]
     for tag in plan.destinations:
         write = limits.destination_write_gbps or grid.storage_limits(tag)[1]

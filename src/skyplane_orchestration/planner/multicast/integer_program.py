@@ -1,4 +1,4 @@
-"""The program over chosen distribution trees: N integer, and M as well where it is counted."""
+"""The program over a choice of distribution trees: N integer, M integer or real."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skyplane_orchestration.planner.highs import IntegerOptimum, Program, minimise_whole
+from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
+from skyplane_orchestration.planner.highs import IntegerOptimum, LinearProgram, solve_integer
 from skyplane_orchestration.planner.multicast.problem import MulticastProblem
-from skyplane_orchestration.planner.multicast.relaxation import SCALE, Aim, Pool
+from skyplane_orchestration.planner.multicast.relaxation import SCALE, TreeObjective, TreePool
 from skyplane_orchestration.planner.multicast.steiner_trees import Tree
-from skyplane_orchestration.planner.problem import Floats, Ints, Mask
 
-#: Share of the objective that one relay less may cost in a tie, and one instance less.
+#: Share of the objective that one relay less, or one instance less, may cost in a tie.
 TIE, TIE_INSTANCE = 1e-6, 1e-8
-#: Share of one instance that counts as rounding, not as need.
+#: Share of one instance that counts as rounding.
 ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Integers:
+class TreeSolution:
     """Trees with rates, N integer.
 
     Attributes:
         chosen: numbers of the trees in the pool; trees, rate_gbps: the trees and their rates.
-        instances: (V,); connections: edge -> M, all 0 where they were not counted.
-        objective, bound: in the aim's weights, over the trees that were asked for.
+        instances: (V,); connections: edge -> M, all 0 if M is real.
+        objective, bound: in the weights of the objective, over the chosen trees.
     """
 
     chosen: Ints
@@ -43,24 +43,24 @@ class Integers:
         return self.usd_per_s / self.throughput_gbps
 
 
-def solve_integers(
+def solve_trees(
     problem: MulticastProblem,
-    pool: Pool,
-    aim: Aim,
+    pool: TreePool,
+    objective: TreeObjective,
     chosen: Ints,
     *,
-    counted: bool,
+    integer_connections: bool,
     relative_gap: float,
     time_limit_s: float,
-) -> Integers | None:
-    """The best integers over the chosen trees of the pool; None when these allow none.
+) -> TreeSolution | None:
+    """The best integer solution over the chosen trees of the pool; None if infeasible.
 
-    Where connections are not counted they are real: a bound, and not yet a plan. Ties go to
-    fewer relays, then fewer instances. Raises SolverFailed when the time passes without any.
+    Without `integer_connections` M is real: a bound, and not a plan. Ties go to fewer relays, then
+    to fewer instances. Raises SolverFailed when the time limit passes without a solution.
     """
     trees = [pool.trees[int(number)] for number in chosen]
-    rows = _IntegerRows(problem, trees, np.array(pool.usd_per_gbit)[chosen])
-    optimum = rows.solve(aim, counted, relative_gap, time_limit_s)
+    rows = _IntegerProgram(problem, trees, np.array(pool.usd_per_gbit)[chosen])
+    optimum = rows.solve(objective, integer_connections, relative_gap, time_limit_s)
     if optimum is None:
         return None
     rate = np.maximum(optimum.x[: len(trees)], 0.0)
@@ -68,7 +68,7 @@ def solve_integers(
     instances[rows.regions] = np.ceil(optimum.x[rows.instances] - ROUNDING)
     counts = optimum.x[rows.connections].astype(int)
     usd_per_s = float(rate @ rows.usd_per_gbit + instances @ problem.usd_per_s)
-    return Integers(
+    return TreeSolution(
         chosen=chosen,
         trees=tuple(trees),
         rate_gbps=rate,
@@ -81,8 +81,8 @@ def solve_integers(
     )
 
 
-class _IntegerRows:
-    """The integer program: columns x_T, N, M, G, whether a relay is used, a constant 1."""
+class _IntegerProgram:
+    """The program with columns x_T, N, M, G, whether a region relays, and a constant 1."""
 
     def __init__(self, problem: MulticastProblem, trees: list[Tree], usd_per_gbit: Floats) -> None:
         self.problem, self.usd_per_gbit = problem, usd_per_gbit
@@ -104,32 +104,36 @@ class _IntegerRows:
 
     @property
     def most_ties(self) -> float:
-        """The most that the weights against ties can add up to."""
+        """The largest sum of the tie weights."""
         weight = self._ties()
         return float((weight[weight > 0] * self._upper(np.inf)[weight > 0]).sum())
 
     def solve(
-        self, aim: Aim, counted: bool, relative_gap: float, time_limit_s: float
+        self,
+        objective: TreeObjective,
+        integer_connections: bool,
+        relative_gap: float,
+        time_limit_s: float,
     ) -> IntegerOptimum | None:
-        below, most = self._rows(aim, counted)
-        cost = aim.cost_weight * self._usd_per_s() + self._ties()
-        cost[self.throughput] = -aim.rate_weight
+        below, most = self._rows(objective, integer_connections)
+        cost = objective.cost_weight * self._usd_per_s() + self._ties()
+        cost[self.throughput] = -objective.rate_weight
         cost[self.constant] = SCALE
         equal = np.zeros((1, self.constant + 1))
         equal[0, : self.trees], equal[0, self.throughput] = 1.0, -1.0
         lower = np.zeros(self.constant + 1)
-        lower[self.throughput], lower[self.constant] = aim.low_gbps, 1.0
+        lower[self.throughput], lower[self.constant] = objective.low_gbps, 1.0
         whole: Mask = np.zeros(self.constant + 1, dtype=bool)
         whole[self.connections] = True
-        # Counting relays slows the solver, so a rough answer does it only where it must.
-        whole[self.relaying] = counted or self.problem.max_relays is not None
-        # Instances that cost nothing here may be rounded up afterwards: quotas are whole.
-        whole[self.instances] = aim.counts_money
-        upper = self._upper(aim.high_gbps)
-        if not counted:
+        # Counting relays slows the solver, so with M real it happens only for a limit on relays.
+        whole[self.relaying] = integer_connections or self.problem.max_relays is not None
+        # Without a cost, N may be real and is rounded up afterwards: quotas are integers.
+        whole[self.instances] = objective.counts_cost
+        upper = self._upper(objective.high_gbps)
+        if not integer_connections:
             upper[self.connections] = 0.0
-        program = Program(cost, below, most, equal, np.zeros(1), lower, upper)
-        return minimise_whole(program, whole, relative_gap=relative_gap, time_limit_s=time_limit_s)
+        program = LinearProgram(cost, below, most, equal, np.zeros(1), lower, upper)
+        return solve_integer(program, whole, relative_gap=relative_gap, time_limit_s=time_limit_s)
 
     def _usd_per_s(self) -> Floats:
         cost = np.zeros(self.constant + 1)
@@ -152,8 +156,8 @@ class _IntegerRows:
         upper[self.relaying] = upper[self.constant] = 1.0
         return upper
 
-    def _rows(self, aim: Aim, counted: bool) -> tuple[Floats, Floats]:
-        """All rows <= 0, but for the limit on relays."""
+    def _rows(self, objective: TreeObjective, integer_connections: bool) -> tuple[Floats, Floats]:
+        """All rows <= 0, except the limit on relays."""
         problem, count, edges = self.problem, len(self.regions), len(self.edges)
         at_head, at_tail = np.zeros((count, edges)), np.zeros((count, edges))
         at_head[self.head, np.arange(edges)] = 1.0
@@ -173,7 +177,7 @@ class _IntegerRows:
         into, out = problem.ingress_gbps[self.regions], problem.egress_gbps[self.regions]
         block(count, trees=at_head @ self.on_edge, instances=-np.diag(into))  # 4f
         block(count, trees=at_tail @ self.on_edge, instances=-np.diag(out))  # 4g
-        if counted:
+        if integer_connections:
             block(edges, trees=needed, connections=-np.eye(edges))  # 4b
             block(count, connections=at_tail, instances=limit)  # 4h
             block(count, connections=at_head, instances=limit)  # 4i
@@ -181,8 +185,8 @@ class _IntegerRows:
             block(count, trees=at_tail @ needed, instances=limit)
             block(count, trees=at_head @ needed, instances=limit)
         block(count, instances=np.eye(count), relaying=-np.diag(problem.quota[self.regions]))
-        if aim.ceiling_usd_per_gbit is not None:
-            row = self._usd_per_s() / aim.ceiling_usd_per_gbit
+        if objective.ceiling_usd_per_gbit is not None:
+            row = self._usd_per_s() / objective.ceiling_usd_per_gbit
             row[self.throughput] = -1.0
             blocks.append(row[None, :])
         most = np.zeros(sum(len(matrix) for matrix in blocks))

@@ -1,8 +1,9 @@
-"""What is asked of a problem with several destinations, objective by objective."""
+"""Maps each objective to a search over distribution trees, and refuses what is infeasible."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.model.job import (
@@ -20,20 +21,20 @@ from skyplane_orchestration.planner.constraint_names import (
 )
 from skyplane_orchestration.planner.infeasibility import rounded_down, rounded_up
 from skyplane_orchestration.planner.multicast.build_plan import (
-    Order,
-    Shared,
-    binding_of,
+    MulticastRequest,
+    TreeOverlay,
+    binding_limits,
     cost_of,
-    decoded,
+    decode_trees,
 )
 from skyplane_orchestration.planner.multicast.problem import MulticastProblem
 from skyplane_orchestration.planner.multicast.search import (
-    Found,
+    TreeIncumbent,
     cheapest,
     fastest,
     largest_throughput,
 )
-from skyplane_orchestration.planner.objectives import LEAST_GBPS
+from skyplane_orchestration.planner.objectives import ANY_RATE_GBPS, LEAST_GBPS, least_gbps
 from skyplane_orchestration.planner.pricing import billing
 from skyplane_orchestration.units import (
     gb_to_gbit,
@@ -41,129 +42,122 @@ from skyplane_orchestration.units import (
     usd_per_gbit_to_usd_per_gb,
 )
 
-#: The rate from which the cheapest price of any plan at all is looked for.
-_ANY_RATE_GBPS = 0.1
-#: The fastest for a whole bill: steps of bisection, and how near the rate is near enough.
-_BILL_STEPS, _NEAR = 10, 1e-3
-_SAME = 1e-6
+#: For a ceiling on the total: bisection steps, and the relative tolerance of the rate.
+_BISECTIONS, _RATE_TOLERANCE = 10, 1e-3
+_POLICY_TOLERANCE: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What is to be built, the value that the objective gives it, and the proven bound."""
+class BoundedTreeOverlay:
+    """An overlay, the value of its objective, and the proven bound on that value."""
 
-    shared: Shared
+    found: TreeOverlay
     value: float
     bound: float
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """One order on one problem."""
+class MulticastSearch:
+    """Searches one problem for the best plan of an objective."""
 
-    order: Order
+    request: MulticastRequest
     problem: MulticastProblem
     proof_s: float
 
     def floor_gbps(self, objective: Objective) -> float:
-        """The rate that the objective asks for; nothing in particular for a ceiling."""
-        if isinstance(objective, MinimizeCost):
-            return max(objective.min_throughput_gbps, LEAST_GBPS)
-        if isinstance(objective, MaximizeThroughput):
-            return _ANY_RATE_GBPS
-        # A relay may lie in the slowest cloud, so the slowest cloud is what is waited for.
+        """The lowest rate that meets the objective."""
+        if not isinstance(objective, Deadline):
+            return least_gbps(objective)
+        # A relay may be in any cloud, so the plan waits for the slowest cloud.
         wait_s = billing.provision_s(self.problem.tags)
         if objective.seconds <= wait_s:
             raise PlanInfeasible(
-                f"gateways take about {wait_s:g} s to come up, which leaves nothing of the"
+                f"gateways take about {wait_s:g} s to start, which leaves nothing of the"
                 f" deadline of {objective.seconds:g} s; allow more time",
                 binding=(DEADLINE,),
             )
-        return max(self._gbit / (objective.seconds - wait_s), LEAST_GBPS)
+        return max(self._volume_gbit / (objective.seconds - wait_s), LEAST_GBPS)
 
-    # ------------------------------------------------------------ cheapest
+    # -- least cost
 
-    def cheapest(self, objective: MinimizeCost | Deadline) -> Answer:
+    def cheapest(self, objective: MinimizeCost | Deadline) -> BoundedTreeOverlay:
         """Value and bound are USD for the job; USD per GB without a volume and for `exactly`."""
         exactly = isinstance(objective, MinimizeCost) and objective.exactly
-        problem = self._from(self.floor_gbps(objective))
-        if exactly or self.order.volume_gb is None:
-            found = cheapest(problem, exactly=exactly, proof_s=self.proof_s)
-            if found is None:
-                raise self._infeasible(problem)
-            shared = decoded(problem, found.integers)
-            price = shared.usd_per_gb(self.order)
-            return Answer(shared, price, min(usd_per_gbit_to_usd_per_gb(found.bound), price))
-        return self._cheapest_job(problem)
+        problem = self._from_rate(self.floor_gbps(objective))
+        if not exactly and self.request.volume_gb is not None:
+            return self._least_total(problem)
+        best = cheapest(problem, exactly=exactly, proof_s=self.proof_s)
+        if best is None:
+            raise self._goal_infeasible(problem)
+        found = decode_trees(problem, best.solution)
+        price = found.usd_per_gb(self.request.grid)
+        return BoundedTreeOverlay(found, price, min(usd_per_gbit_to_usd_per_gb(best.bound), price))
 
-    def _cheapest_job(self, problem: MulticastProblem) -> Answer:
-        """The least total that was found: at the floor itself, or at some rate above it.
+    def _least_total(self, problem: MulticastProblem) -> BoundedTreeOverlay:
+        """The least total found: at the floor, or at a rate above it.
 
-        Boot and minimum billing make instances dearer, the more so the faster the transfer:
-        with what they cost at the floor, waiting for the ends alone, nothing is cheaper than
-        the relaxation at the floor.
+        Provisioning and minimum billing make instances more expensive at higher rates. So the
+        relaxation at the floor, with the overhead of the floor and the wait of the ends only,
+        bounds every plan.
         """
-        ends = [self.order.src, *self.order.destinations]
-        floor_s = self._gbit / problem.goal_gbps
-        paid = problem.with_overhead(
-            billing.overhead(problem.tags, floor_s, billing.provision_s(ends))
-        )
-        found = [
+        floor_s = self._volume_gbit / problem.goal_gbps
+        overhead = billing.overhead(problem.tags, floor_s, billing.provision_s(self._ends))
+        at_price = problem.with_overhead(overhead)
+        solved = [
             one
             for exactly in (False, True)
-            if (one := cheapest(paid, exactly=exactly, proof_s=self.proof_s)) is not None
+            if (one := cheapest(at_price, exactly=exactly, proof_s=self.proof_s)) is not None
         ]
-        if not found:
-            raise self._infeasible(problem)
-        answers = [decoded(problem, one.integers) for one in found]
-        totals = [self._total_usd(shared) for shared in answers]
-        best = min(range(len(found)), key=totals.__getitem__)
-        bound = found[0].bound * self._gbit + (self.order.requests_usd or 0.0)
-        return Answer(answers[best], totals[best], min(bound, totals[best]))
+        if not solved:
+            raise self._goal_infeasible(problem)
+        overlays = [decode_trees(problem, one.solution) for one in solved]
+        totals = [self._total_usd(found) for found in overlays]
+        best = min(range(len(solved)), key=totals.__getitem__)
+        bound = solved[0].bound * self._volume_gbit + (self.request.requests_usd or 0.0)
+        return BoundedTreeOverlay(overlays[best], totals[best], min(bound, totals[best]))
 
-    # ------------------------------------------------------------ fastest
+    # -- most throughput
 
-    def fastest(self, objective: MaximizeThroughput) -> Answer:
+    def fastest(self, objective: MaximizeThroughput) -> BoundedTreeOverlay:
         """Value and bound are Gbit/s."""
-        if objective.max_usd_per_gb is None:
-            return self._fastest_for(objective.max_cost_usd or 0.0)
-        found = fastest(self.problem, usd_per_gb_to_usd_per_gbit(objective.max_usd_per_gb))
-        if found is None:
+        per_gb = objective.max_usd_per_gb
+        if per_gb is None:
+            return self._fastest_under_total(objective.max_cost_usd or 0.0)
+        best = fastest(self.problem, usd_per_gb_to_usd_per_gbit(per_gb))
+        if best is None:
             least = rounded_up(self._least_usd_per_gb())
             raise PlanInfeasible(
-                f"no plan from {self._route} costs {objective.max_usd_per_gb:g} USD per GB or"
+                f"no plan from {self._route} costs {per_gb:g} USD per GB or"
                 f" less; the cheapest costs {least:g} USD per GB. Raise the ceiling",
                 binding=(COST_CEILING,),
             )
-        rate = found.integers.throughput_gbps
-        return Answer(decoded(self.problem, found.integers), rate, max(found.bound, rate))
+        return self._decoded(best, best.bound)
 
-    def _fastest_for(self, max_usd: float) -> Answer:
-        """The fastest whose whole bill is at most `max_usd`, by bisection on the rate.
+    def _fastest_under_total(self, max_usd: float) -> BoundedTreeOverlay:
+        """The fastest plan with a total of at most `max_usd`, by bisection on the rate.
 
-        Boot and minimum billing cost more per GB, the faster the transfer. With what they
-        cost at one rate, an answer up to that rate pays its bill, and where none reaches it
-        no rate above it does. Relays are taken to be as slow to come up as any; where the
-        ends are as slow, that is proof.
+        Overhead per GB grows with the rate. With the overhead of one rate, a plan up to that rate
+        keeps the ceiling. If no such plan reaches that rate, no plan above it keeps the ceiling.
+        Relays count as slow as the slowest cloud, so this is a proof only if the ends are as slow.
         """
-        ceiling = (max_usd - (self.order.requests_usd or 0.0)) / self._gbit
+        ceiling = (max_usd - (self.request.requests_usd or 0.0)) / self._volume_gbit
         free = fastest(self.problem, ceiling)
-        ends = [self.order.src, *self.order.destinations]
-        waits_as_long = billing.provision_s(ends) == billing.provision_s(self.problem.tags)
+        slowest_s = billing.provision_s(self.problem.tags)
+        ends_are_slowest = billing.provision_s(self._ends) == slowest_s
         high = bound = 0.0 if free is None else free.bound
-        best: Found | None = None
+        best: TreeIncumbent | None = None
         at = high
-        for _ in range(_BILL_STEPS if free is not None else 0):
-            found = fastest(self._billed_at(at), ceiling)
-            rate = 0.0 if found is None else found.integers.throughput_gbps
-            if best is None or rate > best.integers.throughput_gbps:
+        for _ in range(_BISECTIONS if free is not None else 0):
+            found = fastest(self._priced_up_to(at), ceiling)
+            rate = 0.0 if found is None else found.solution.throughput_gbps
+            if best is None or rate > best.solution.throughput_gbps:
                 best = found
-            if rate < at * (1 - _NEAR):
+            if rate < at * (1 - _RATE_TOLERANCE):
                 high = at
-                if waits_as_long and (found is None or found.bound < at):
+                if ends_are_slowest and (found is None or found.bound < at):
                     bound = min(bound, at)
-            low = 0.0 if best is None else best.integers.throughput_gbps
-            if high - low <= _NEAR * high:
+            low = 0.0 if best is None else best.solution.throughput_gbps
+            if high - low <= _RATE_TOLERANCE * high:
                 break
             at = (low + high) / 2
         if best is None:
@@ -172,63 +166,71 @@ class Question:
                 " billing and requests. Raise the ceiling or move less",
                 binding=(COST_CEILING,),
             )
-        rate = best.integers.throughput_gbps
-        return Answer(decoded(self.problem, best.integers), rate, max(bound, rate))
+        return self._decoded(best, bound)
 
-    def _billed_at(self, gbps: float) -> MulticastProblem:
-        """Up to this rate, with what instances cost in all where the transfer is that fast."""
+    def _decoded(self, best: TreeIncumbent, bound: float) -> BoundedTreeOverlay:
+        rate = best.solution.throughput_gbps
+        found = decode_trees(self.problem, best.solution)
+        return BoundedTreeOverlay(found, rate, max(bound, rate))
+
+    def _priced_up_to(self, gbps: float) -> MulticastProblem:
+        """Rates up to this one, with the instance prices that billing gives at this rate."""
         tags = self.problem.tags
-        paid = billing.overhead(tags, self._gbit / gbps, billing.provision_s(tags))
-        return self.problem.with_overhead(paid).with_goal(self.problem.goal_gbps, gbps)
+        overhead = billing.overhead(tags, self._volume_gbit / gbps, billing.provision_s(tags))
+        return self.problem.with_overhead(overhead).with_goal(self.problem.goal_gbps, gbps)
 
-    # ------------------------------------------------------------ refusals
+    # -- limits and errors
 
-    def check_policy(self, shared: Shared, policy: Policy) -> None:
-        """Raises PlanInfeasible for a plan that costs more than the policy lets a job cost."""
+    def require_policy(self, found: TreeOverlay, policy: Policy) -> None:
+        """Raises PlanInfeasible for a plan above the policy's maximum cost."""
         if policy.max_job_usd is None:
             return
-        total = self._total_usd(shared)
-        if total > policy.max_job_usd * (1 + _SAME):
+        total = self._total_usd(found)
+        if total > policy.max_job_usd * (1 + _POLICY_TOLERANCE):
             raise PlanInfeasible(
-                f"the plan from {self._route} that does what is asked costs {total:.2f} USD with"
+                f"the best plan from {self._route} costs {total:.2f} USD with"
                 f" boot, minimum billing and requests; {POLICY_MAX_JOB_USD} is"
                 f" {policy.max_job_usd:g}. Raise the policy, ask for less or move less",
                 binding=(POLICY_MAX_JOB_USD,),
             )
 
     @property
-    def _route(self) -> str:
-        return f"{self.order.src} to {', '.join(self.order.destinations)}"
+    def _ends(self) -> tuple[str, ...]:
+        return (self.request.src, *self.request.destinations)
 
     @property
-    def _gbit(self) -> float:
-        return gb_to_gbit(self.order.volume_gb or 0.0)
+    def _route(self) -> str:
+        return f"{self.request.src} to {', '.join(self.request.destinations)}"
 
-    def _total_usd(self, shared: Shared) -> float:
-        return cost_of(self.order, self.problem, shared).total_usd or 0.0
+    @property
+    def _volume_gbit(self) -> float:
+        return gb_to_gbit(self.request.volume_gb or 0.0)
 
-    def _from(self, goal_gbps: float) -> MulticastProblem:
+    def _total_usd(self, found: TreeOverlay) -> float:
+        return cost_of(self.request, found).total_usd or 0.0
+
+    def _from_rate(self, goal_gbps: float) -> MulticastProblem:
         return self.problem.with_goal(goal_gbps, self.problem.most_gbps)
 
     def _least_usd_per_gb(self) -> float:
-        problem = self._from(min(_ANY_RATE_GBPS, self.problem.most_gbps))
+        problem = self._from_rate(min(ANY_RATE_GBPS, self.problem.most_gbps))
         found = cheapest(problem, exactly=False, proof_s=0.0)
         if found is None:
-            raise self._infeasible(problem)
-        return usd_per_gbit_to_usd_per_gb(found.integers.usd_per_gbit)
+            raise self._goal_infeasible(problem)
+        return usd_per_gbit_to_usd_per_gb(found.solution.usd_per_gbit)
 
-    def _infeasible(self, problem: MulticastProblem) -> PlanInfeasible:
-        """The error for a goal that nothing reaches: what binds, and how much would go."""
+    def _goal_infeasible(self, problem: MulticastProblem) -> PlanInfeasible:
+        """The error for a goal that no plan reaches: the binding limits and the largest rate."""
         largest = largest_throughput(problem)
         if largest is None:
             return PlanInfeasible(
                 f"there is no way from {self._route}: the grid has no usable edge, an end may"
-                " have no instance, or the policy leaves no relay",
+                " have no instance, or the policy allows no relay",
                 binding=(NO_ROUTE,),
                 most_gbps=0.0,
             )
-        most = rounded_down(largest.integers.throughput_gbps)
-        names = binding_of(problem, decoded(problem, largest.integers), largest.relaxed)
+        most = rounded_down(largest.solution.throughput_gbps)
+        names = binding_limits(problem, decode_trees(problem, largest.solution), largest.relaxed)
         goal = f"{problem.goal_gbps:g} Gbit/s from {self._route}"
         is_proven = problem.goal_gbps > largest.bound_gbps
         words = f"no plan moves {goal}" if is_proven else f"no plan that moves {goal} was found"

@@ -1,16 +1,16 @@
-"""One source, several destinations: what is to be solved, as arrays over region pairs.
+"""The problem with one source and several destinations, as arrays over region pairs.
 
-Bytes are replicated on the way: an edge carries each byte at most once, whatever number of
-destinations lies behind it. What moves is therefore not paths but distribution trees
-(arborescences rooted at the source that reach every destination), each with a rate x_T:
+Relays copy bytes: an edge carries each byte at most once, for all destinations behind it. So the
+unit of flow is not a path but a distribution tree (an arborescence from the source that reaches
+every destination) with a rate x_T:
 
     sum x_T = G        F_uv = sum of x_T over the trees with the edge uv
 
-and (4b), (4f) to (4j) hold for F as they do for one destination, at the ends too: a
-destination that forwards pays for it with its own egress, connections and instances. With
-one destination trees are paths, and the model is the paper's.
+(4b) and (4f) to (4j) hold for F as with one destination. A destination that forwards pays with its
+own egress, connections and instances. With one destination trees are paths, and the model is the
+paper's.
 
-Units are those of `problem`: Gbit/s, USD per Gbit, USD per instance-second.
+Units are those of `planner.problem`: Gbit/s, USD per Gbit, USD per instance-second.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
 from skyplane_orchestration.model.job import ANY_REGION, NO_LIMITS, Limits, Policy
 from skyplane_orchestration.planner.constraint_names import STORAGE_READ, STORAGE_WRITE
 from skyplane_orchestration.planner.instance_options import (
@@ -32,32 +33,30 @@ from skyplane_orchestration.planner.instance_options import (
     write_limit_gbps,
 )
 from skyplane_orchestration.planner.problem import (
-    Floats,
-    Ints,
-    Mask,
     refuse_excluded_ends,
     regions_that_may_serve,
     usable_edges,
 )
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_hour_to_usd_per_s
 
-#: Every subset of the destinations is looked at; beyond this many there are too many.
+#: The search looks at every subset of the destinations, so their number is limited.
 MOST_DESTINATIONS = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MulticastProblem:
-    """One source, k destinations, a throughput floor, and the regions that may help.
+    """One source, k destinations, a throughput floor, and the regions that may relay.
 
     Attributes:
-        tags, types: (V,) region tags and the instance type of each; `src` and the entries
-            of `destinations` (k,) index them.
-        connections_per_gbps: (V, V) connections that one Gbit/s takes, 64 / l_uv; infinite
-            where there is no edge, into the source, and on the diagonal.
+        tags, types: (V,) region tags and the instance type of each; `src` and `destinations` (k,)
+            index them.
+        connections_per_gbps: (V, V) connections per Gbit/s, 64 / l_uv; infinite where there is no
+            edge, into
+        the source, and on the diagonal.
         usd_per_gbit: (V, V) egress price.
         egress_gbps, ingress_gbps, connection_limit, usd_per_s, quota: (V,) per region.
-        quota_names: (V,) which quota that is, of instances or of vCPUs.
-        store_gbps: `storage_read TAG` or `storage_write TAG` -> the most that store does.
+        quota_names: (V,) whether that is the quota of instances or of vCPUs.
+        store_gbps: `storage_read TAG` or `storage_write TAG` -> the limit of that store.
         goal_gbps, most_gbps: range of the throughput.
         max_relays: most relay regions, or None.
     """
@@ -98,7 +97,7 @@ class MulticastProblem:
 
     @property
     def capacity(self) -> Floats:
-        """(4, V) what one instance can do: ingress, egress, connections in, out (4f to 4i)."""
+        """(4, V) limits of one instance: ingress, egress, connections in, out (4f to 4i)."""
         return np.array(
             [self.ingress_gbps, self.egress_gbps, self.connection_limit, self.connection_limit]
         )
@@ -112,7 +111,7 @@ class MulticastProblem:
         return replace(self, usd_per_s=self.usd_per_s * factor)
 
     def with_instances(self, count: Floats) -> MulticastProblem:
-        """The same problem where a region has at most so many instances (V,)."""
+        """The same problem with at most this many instances per region (V,)."""
         closed = count < 1
         connections = self.connections_per_gbps.copy()
         connections[closed, :] = np.inf
@@ -131,11 +130,10 @@ def build_multicast_problem(
 ) -> MulticastProblem:
     """The problem of one source and several destinations on one grid.
 
-    Each region has one instance type (`chosen_type`). The stores at the ends
-    cap the rate: a byte is read once, and written once at every destination.
+    Each region has one instance type (`chosen_type`). The stores at the ends limit the rate: a byte
+    is read once, and written once at every destination.
 
-    Raises UnknownRegion, ConfigurationInvalid for destinations that are none, twice there,
-    too many or the source itself, PlanInfeasible when the policy excludes an end.
+    Raises as `require_ends`, and PlanInfeasible when the policy excludes an end.
     """
     require_ends(grid, src, destinations)
     ends = [grid.index_of(tag) for tag in (src, *destinations)]
@@ -190,7 +188,7 @@ def _connections_per_gbps(
 def _store_caps(
     grid: Grid, src: str, destinations: Sequence[str], limits: Limits
 ) -> dict[str, float]:
-    """What the stores at the ends can do: the job's word, else the grid's."""
+    """The limits of the stores at the ends."""
     read = read_limit_gbps(grid, src, limits)
     found = {} if read is None else {f"{STORAGE_READ} {src}": read}
     for tag in destinations:
@@ -201,10 +199,9 @@ def _store_caps(
 
 
 def require_ends(grid: Grid, src: str, destinations: Sequence[str]) -> None:
-    """Refuse ends that no plan can have.
+    """Raises UnknownRegion, and ConfigurationInvalid for bad destinations.
 
-    Raises UnknownRegion, and ConfigurationInvalid for destinations that are none, too many,
-    twice there or the source itself.
+    Destinations are bad if there are none or too many, or if they repeat or include the source.
     """
     for tag in (src, *destinations):
         grid.index_of(tag)

@@ -1,13 +1,13 @@
 """The relaxation over all distribution trees, N and M real, with its proven bound.
 
-The program has a column for every tree there is; only those that can help are ever made
-(column generation, Gilmore and Gomory 1961). The tree that helps most under the prices of a
-round is the cheapest Steiner arborescence for the edge costs
+The program has a column for every tree, but only useful trees are generated (column generation,
+Gilmore and Gomory 1961). The most useful tree at the duals of a round is the cheapest Steiner
+arborescence for the edge costs
 
     price_uv + in_v + out_u + 64 / l_uv * (connections_out_u + connections_in_v)
 
-and its cost gives, by Lagrange, a bound on what all trees together can reach: the bound
-holds whatever the solver's tolerances, since any prices >= 0 give one.
+Its cost gives a Lagrangian bound over all trees. The bound holds for any duals >= 0, so it does not
+depend on the solver's tolerances.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from skyplane_orchestration.planner.highs import Program, RealOptimum, minimise
+from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
+from skyplane_orchestration.planner.highs import LinearOptimum, LinearProgram, solve_linear
 from skyplane_orchestration.planner.multicast.problem import MulticastProblem
 from skyplane_orchestration.planner.multicast.steiner_trees import (
     CheapestTrees,
@@ -25,27 +26,26 @@ from skyplane_orchestration.planner.multicast.steiner_trees import (
     all_trees,
     cheapest_trees,
 )
-from skyplane_orchestration.planner.problem import Floats, Ints, Mask
 
-#: Up to this many regions every tree is made, and the integers are proven by the solver.
+#: Up to this many regions all trees are generated, and the solver proves the integer optimum.
 FEW_REGIONS = 6
-#: Objectives are scaled to about this, far above the absolute tolerances of the solver.
+#: Objectives are scaled to about this, far above the solver's absolute tolerances.
 SCALE = 1000.0
-#: The relaxation is done when it is within this of its own bound.
+#: Column generation ends within this relative distance of the bound.
 CONVERGED = 1e-6
-#: Seconds of column generation after which the bound so far will do.
+#: Column generation ends after this many seconds, with the bound so far.
 PATIENCE_S = 3.0
 #: Trees that join in one round of column generation.
 TREES_AT_ONCE = 24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Aim:
+class TreeObjective:
     """Minimise cost_weight * (USD per second) - rate_weight * G, G in [low, high].
 
     Attributes:
-        ceiling: most USD per Gbit, or None.
-        at_least: (V,) instances that any plan needs, or None for none.
+        ceiling_usd_per_gbit: largest price, or None.
+        at_least: (V,) lower bounds of N, or None.
     """
 
     cost_weight: float
@@ -56,18 +56,18 @@ class Aim:
     at_least: Floats | None = None
 
     @property
-    def counts_money(self) -> bool:
+    def counts_cost(self) -> bool:
         return self.cost_weight > 0 or self.ceiling_usd_per_gbit is not None
 
 
 @dataclass(slots=True)
-class Pool:
-    """The trees that have been made so far, with what one Gbit/s over each of them uses.
+class TreePool:
+    """The trees generated so far, with what one Gbit/s over each of them uses.
 
     Attributes:
         use: per tree (4, V): ingress, egress, connections in and out.
         usd_per_gbit: per tree, egress of all of its edges.
-        is_complete: True when there is no other tree.
+        is_complete: True when the pool has every tree.
     """
 
     problem: MulticastProblem
@@ -78,8 +78,8 @@ class Pool:
     _number: dict[Tree, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, problem: MulticastProblem) -> Pool:
-        """All trees where there are few regions, else the cheapest few by price alone."""
+    def of(cls, problem: MulticastProblem) -> TreePool:
+        """All trees for few regions, else the cheapest trees by egress price."""
         pool = cls(problem)
         if problem.region_count <= FEW_REGIONS:
             trees = all_trees(problem.usable, problem.src, [int(v) for v in problem.destinations])
@@ -92,7 +92,7 @@ class Pool:
         return pool
 
     def add(self, trees: list[Tree]) -> int:
-        """How many of these trees are new; they are in the pool now."""
+        """Adds trees to the pool; how many of them are new."""
         new = [tree for tree in dict.fromkeys(trees) if tree not in self._number]
         for tree in new:
             self._number[tree] = len(self.trees)
@@ -109,19 +109,19 @@ class Pool:
         return len(new)
 
     def numbers(self, trees: list[Tree]) -> Ints:
-        """Where these trees stand in the pool."""
+        """The numbers of these trees in the pool."""
         return np.array(sorted({self._number[tree] for tree in trees}), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Relaxed:
+class TreeRelaxation:
     """An optimum over all trees with N and M real.
 
     Attributes:
-        objective: in the aim's weights; `bound` is proven, and hardly below.
+        objective: in the weights of the objective; `bound` is proven and slightly lower.
         rate_gbps: (T,) of the pool's trees; `reduced_cost` (T,) >= 0.
         throughput_gbps: G.
-        price: (4, V) what one more unit of ingress, egress, connections in, out is worth.
+        price: (4, V) shadow price of one unit of ingress, egress, connections in and out.
     """
 
     objective: float
@@ -132,24 +132,30 @@ class Relaxed:
     price: Floats
 
 
-def relax(
-    problem: MulticastProblem, pool: Pool, aim: Aim, *, patience_s: float = PATIENCE_S
-) -> Relaxed | None:
-    """The relaxation; its trees join the pool. None where the pool's trees allow no answer.
+def relax_trees(
+    problem: MulticastProblem,
+    pool: TreePool,
+    objective: TreeObjective,
+    *,
+    patience_s: float = PATIENCE_S,
+) -> TreeRelaxation | None:
+    """The relaxation; generated trees join the pool. None if infeasible over the pool.
 
-    When patience ends first, what there is comes back: its bound is a proven one all the same.
-    Raises SolverFailed when HiGHS stops without an answer.
+    After `patience_s` the result so far is returned; its bound is still proven. Raises SolverFailed
+    when HiGHS ends without a result.
     """
     started = time.perf_counter()
-    bound = -aim.rate_weight * aim.high_gbps  # for nothing, at the highest rate
+    bound = -objective.rate_weight * objective.high_gbps
     while True:
-        answer = _relaxed_over(problem, pool, aim)
+        answer = _relax_over_pool(problem, pool, objective)
         if answer is None:
             return None
         optimum, price, ceiling, relays, per_gbps = answer
-        weight = aim.cost_weight + ceiling
+        weight = objective.cost_weight + ceiling
         near = priced_trees(problem, price, weight)
-        bound = max(bound, _lagrange(problem, aim, price, ceiling, relays, near.least))
+        bound = max(
+            bound, _lagrangian_bound(problem, objective, price, ceiling, relays, near.least)
+        )
         slack = CONVERGED * max(1.0, abs(optimum.objective))
         is_late = time.perf_counter() - started > patience_s
         if pool.is_complete or is_late or optimum.objective - bound <= slack:
@@ -160,7 +166,7 @@ def relax(
     tree_cost = weight * np.array(pool.usd_per_gbit) + np.tensordot(
         np.array(pool.use), price, axes=([1, 2], [0, 1])
     )
-    return Relaxed(
+    return TreeRelaxation(
         objective=optimum.objective,
         bound=min(bound, optimum.objective),
         rate_gbps=optimum.x[:count],
@@ -171,7 +177,7 @@ def relax(
 
 
 def priced_trees(problem: MulticastProblem, price: Floats, weight: float) -> CheapestTrees:
-    """The cheapest trees for edge costs under these prices of the regions' limits."""
+    """The cheapest trees for edge costs with these shadow prices of the regions' limits."""
     into, out, connections_in, connections_out = price
     each = np.where(problem.usable, problem.connections_per_gbps, 0.0)
     cost = weight * problem.usd_per_gbit + into[None, :] + out[:, None]
@@ -180,36 +186,40 @@ def priced_trees(problem: MulticastProblem, price: Floats, weight: float) -> Che
     return cheapest_trees(cost, problem.src, [int(v) for v in problem.destinations])
 
 
-def _relaxed_over(
-    problem: MulticastProblem, pool: Pool, aim: Aim
-) -> tuple[RealOptimum, Floats, float, float, float] | None:
-    """The optimum over the pool, and its duals: limits (4, V), ceiling, relays, tree count."""
+def _relax_over_pool(
+    problem: MulticastProblem, pool: TreePool, objective: TreeObjective
+) -> tuple[LinearOptimum, Floats, float, float, float] | None:
+    """The optimum over the pool, and its duals: limits (4, V), ceiling, relays, sum of rates."""
     visited: Mask = np.any(np.array(pool.use) > 0, axis=(0, 1))
     visited[problem.src] = True
     regions = np.flatnonzero(visited)
-    optimum = minimise(_program(problem, pool, aim, regions))
+    optimum = solve_linear(_program(problem, pool, objective, regions))
     if optimum is None:
         return None
     limits = 4 * len(regions)
     extra = list(optimum.below_price[limits:])
     ceiling = 0.0
-    if aim.ceiling_usd_per_gbit is not None:
-        ceiling = float(extra.pop(0)) / aim.ceiling_usd_per_gbit
+    if objective.ceiling_usd_per_gbit is not None:
+        ceiling = float(extra.pop(0)) / objective.ceiling_usd_per_gbit
     relays = float(extra.pop(0)) if problem.max_relays is not None else 0.0
     price = np.zeros((4, problem.region_count))
     price[:, regions] = optimum.below_price[:limits].reshape(4, len(regions))
-    # Where no tree has been yet, any prices are optimal that the instances' price covers:
-    # all of it on the egress keeps these regions from looking free.
-    worth = (aim.cost_weight + ceiling) * problem.usd_per_s + relays * _relay_share(problem)
+    # In regions without a tree, all prices that the instance price covers are optimal. With all
+    # of it on egress, these regions do not look free.
+    worth = (objective.cost_weight + ceiling) * problem.usd_per_s + relays * _relays_per_instance(
+        problem
+    )
     price[1, ~visited] = (worth / problem.egress_gbps)[~visited]
     return optimum, price, ceiling, relays, float(optimum.equal_price[0])
 
 
-def _program(problem: MulticastProblem, pool: Pool, aim: Aim, regions: Ints) -> Program:
+def _program(
+    problem: MulticastProblem, pool: TreePool, objective: TreeObjective, regions: Ints
+) -> LinearProgram:
     """The relaxation over the pool's trees and the regions that they visit.
 
-    Columns: the rate of each tree, N of each region, G. Rows: the limits (4f), (4g), (4i),
-    (4h) of each region, the price ceiling and the number of relays where there are such.
+    Columns: the rate of each tree, N of each region, G. Rows: the limits (4f), (4g), (4i), (4h) of
+    each region, and the price ceiling and the limit on relays if there are any.
     """
     use = np.array(pool.use)
     trees, count = len(use), len(regions)
@@ -220,55 +230,59 @@ def _program(problem: MulticastProblem, pool: Pool, aim: Aim, regions: Ints) -> 
     ]
     most = [np.zeros(4 * count)]
     cost = np.concatenate([pool.usd_per_gbit, problem.usd_per_s[regions], [0.0]])
-    if aim.ceiling_usd_per_gbit is not None:
-        row = cost / aim.ceiling_usd_per_gbit
+    if objective.ceiling_usd_per_gbit is not None:
+        row = cost / objective.ceiling_usd_per_gbit
         row[-1] = -1.0
         blocks.append(row[None, :])
         most.append(np.zeros(1))
     if problem.max_relays is not None:
-        row = np.concatenate([np.zeros(trees), _relay_share(problem)[regions], [0.0]])
+        row = np.concatenate([np.zeros(trees), _relays_per_instance(problem)[regions], [0.0]])
         blocks.append(row[None, :])
         most.append(np.array([float(problem.max_relays)]))
-    at_least = np.zeros(problem.region_count) if aim.at_least is None else aim.at_least
-    objective = aim.cost_weight * cost
-    objective[-1] = -aim.rate_weight
-    return Program(
-        cost=objective,
+    at_least = np.zeros(problem.region_count) if objective.at_least is None else objective.at_least
+    weighted = objective.cost_weight * cost
+    weighted[-1] = -objective.rate_weight
+    return LinearProgram(
+        cost=weighted,
         below=np.vstack(blocks),
         most=np.concatenate(most),
         equal=np.concatenate([np.ones(trees), np.zeros(count), [-1.0]])[None, :],
         exact=np.zeros(1),
-        lower=np.concatenate([np.zeros(trees), at_least[regions], [aim.low_gbps]]),
-        upper=np.concatenate([np.full(trees, np.inf), problem.quota[regions], [aim.high_gbps]]),
+        lower=np.concatenate([np.zeros(trees), at_least[regions], [objective.low_gbps]]),
+        upper=np.concatenate(
+            [np.full(trees, np.inf), problem.quota[regions], [objective.high_gbps]]
+        ),
     )
 
 
-def _relay_share(problem: MulticastProblem) -> Floats:
+def _relays_per_instance(problem: MulticastProblem) -> Floats:
     """(V,) the share of one relay that each of its instances counts for, 0 at the ends."""
     share: Floats = np.where(problem.relays, 1.0 / np.maximum(problem.quota, 1.0), 0.0)
     return share
 
 
-def _lagrange(
+def _lagrangian_bound(
     problem: MulticastProblem,
-    aim: Aim,
+    objective: TreeObjective,
     price: Floats,
     ceiling: float,
     relays: float,
     least: float,
 ) -> float:
-    """What no plan over any trees goes below, given prices >= 0 of the limits.
+    """A lower bound on the objective over all trees, from prices >= 0 of the limits.
 
-    The limits go into the objective at their prices; what is left parts into the cheapest
-    tree times G, and each region's instances on their own.
+    The limits join the objective at their prices. The rest separates into the cheapest tree times
+    G, and the instances of each region.
     """
     if not np.isfinite(least):
-        return np.inf if aim.low_gbps > 0 else 0.0
-    each = (aim.cost_weight + ceiling) * problem.usd_per_s + relays * _relay_share(problem)
+        return np.inf if objective.low_gbps > 0 else 0.0
+    each = (objective.cost_weight + ceiling) * problem.usd_per_s + relays * _relays_per_instance(
+        problem
+    )
     each = each - (price * problem.capacity).sum(axis=0)
-    fewest = np.zeros(problem.region_count) if aim.at_least is None else aim.at_least
+    fewest = np.zeros(problem.region_count) if objective.at_least is None else objective.at_least
     instances = np.where(each < 0, each * problem.quota, each * fewest).sum()
-    per_gbps = least - aim.rate_weight
-    per_gbps -= ceiling * (aim.ceiling_usd_per_gbit or 0.0)
-    rate = aim.high_gbps if per_gbps < 0 else aim.low_gbps
+    per_gbps = least - objective.rate_weight
+    per_gbps -= ceiling * (objective.ceiling_usd_per_gbit or 0.0)
+    rate = objective.high_gbps if per_gbps < 0 else objective.low_gbps
     return float(per_gbps * rate + instances) - relays * (problem.max_relays or 0)

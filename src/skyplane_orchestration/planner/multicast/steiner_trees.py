@@ -1,8 +1,8 @@
 """Distribution trees: the cheapest Steiner arborescence, and its near neighbours.
 
-Dreyfus and Wagner (Networks 1, 1971), for directed graphs: the cheapest tree from region v
-to a subset S of the destinations either goes on to one next region, or parts here into two
-trees for two parts of S. 3^k V + 2^k shortest-path sweeps, vectorised over V.
+By Dreyfus and Wagner (Networks 1, 1971), for directed graphs. The cheapest tree from region v to a
+subset S of the destinations either continues to one next region, or splits at v into two trees for
+two parts of S. 3^k V + 2^k shortest-path sweeps, vectorised over V.
 """
 
 from __future__ import annotations
@@ -14,83 +14,84 @@ from itertools import combinations, product
 
 import numpy as np
 
-from skyplane_orchestration.planner.problem import Floats, Ints, Mask
+from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
 
-#: (tail, head) indices in order: a tree from the source whose every leaf is a destination.
+#: (tail, head) indices in order: a tree from the source whose leaves are destinations.
 Tree = tuple[tuple[int, int], ...]
-#: Marks a region where a tree parts, or ends, in place of a next region.
-_HERE = -1
+#: Replaces the next region where a tree splits or ends.
+_STOP = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheapestTrees:
     """The cheapest trees from every region to every subset of the destinations.
 
-    Subsets are bit masks over the k destinations; index 0 (none) is never looked at.
+    Subsets are bit masks over the k destinations; index 0 (none) is unused.
 
     Attributes:
-        cost: (2^k, V) cost of the cheapest tree, infinite where there is none.
-        onward: (2^k, V) the next region on the way, or `_HERE`.
-        part: (2^k, V) where the tree parts here: one of the two parts, 0 at its end.
+        cost: (2^k, V) cost of the cheapest tree, infinite if there is none.
+        next_region: (2^k, V) the next region, or `_STOP`.
+        part: (2^k, V) where the tree splits: one of the two parts, 0 at its end.
+        from_source, before: (V,) shortest distance from the source, and the previous region.
     """
 
     source: int
     destinations: tuple[int, ...]
     cost: Floats
-    onward: Ints
+    next_region: Ints
     part: Ints
-    to_source: Floats
+    from_source: Floats
     before: Ints
 
     @property
-    def everyone(self) -> int:
+    def all_destinations(self) -> int:
         return (1 << len(self.destinations)) - 1
 
     @property
     def least(self) -> float:
-        """Cost of the cheapest tree that reaches every destination; infinite without one."""
-        return float(self.cost[self.everyone, self.source])
+        """Cost of the cheapest tree to all destinations; infinite if there is none."""
+        return float(self.cost[self.all_destinations, self.source])
 
     def trees(self, below: float, most: int) -> list[Tree]:
-        """Up to `most` different trees near the cheapest, itself first; each costs < `below`.
+        """Up to `most` different trees near the cheapest one, itself first; each costs < `below`.
 
-        Neighbours: the cheapest tree through each region, and the cheapest two trees for each
-        way to part the destinations at the source.
+        Neighbours: the cheapest tree through each region, and the cheapest two trees for each split
+        of the destinations at the source.
         """
-        everyone, source = self.everyone, self.source
-        through = self.to_source + self.cost[everyone]
+        all_destinations, source = self.all_destinations, self.source
+        through = self.from_source + self.cost[all_destinations]
         parted = [
-            (float(self.cost[part, source] + self.cost[everyone ^ part, source]), part)
-            for part in range(1, (everyone + 1) // 2)
+            (float(self.cost[part, source] + self.cost[all_destinations ^ part, source]), part)
+            for part in range(1, (all_destinations + 1) // 2)
         ]
-        wishes: list[tuple[float, int, int]] = [
+        neighbours: list[tuple[float, int, int]] = [
             *((float(through[v]), 0, int(v)) for v in np.argsort(through, kind="stable")[:most]),
             *((cost, 1, part) for cost, part in parted),
         ]
         found: dict[Tree, None] = {}
-        for cost, is_parting, what in sorted(wishes):
+        for cost, is_parting, what in sorted(neighbours):
             if not cost < below or len(found) >= most:
                 break
             if is_parting:
-                edges = [*self._edges(source, what), *self._edges(source, everyone ^ what)]
+                edges = [*self._edges(source, what), *self._edges(source, all_destinations ^ what)]
             else:
-                edges = [*self._path_to(what), *self._edges(what, everyone)]
-            found.setdefault(pruned(edges, source, self.destinations))
+                edges = [*self._path_to(what), *self._edges(what, all_destinations)]
+            found.setdefault(prune(edges, source, self.destinations))
         return list(found)
 
     def _edges(self, region: int, subset: int) -> Iterator[tuple[int, int]]:
         open_ends = [(region, subset)]
         while open_ends:
             here, wanted = open_ends.pop()
-            onward, part = int(self.onward[wanted, here]), int(self.part[wanted, here])
-            if onward != _HERE:
-                yield here, onward
-                open_ends.append((onward, wanted))
+            next_region, part = int(self.next_region[wanted, here]), int(self.part[wanted, here])
+            if next_region != _STOP:
+                yield here, next_region
+                open_ends.append((next_region, wanted))
             elif part:
                 open_ends.extend([(here, part), (here, wanted ^ part)])
 
     def _path_to(self, region: int) -> Iterator[tuple[int, int]]:
-        while self.before[region] != _HERE:
+        while self.before[region] != _STOP:
             yield int(self.before[region]), region
             region = int(self.before[region])
 
@@ -99,7 +100,7 @@ def cheapest_trees(cost: Floats, source: int, destinations: Sequence[int]) -> Ch
     """Cheapest trees for edge costs (V, V) >= 0, infinite where there is no edge."""
     regions, subsets = len(cost), 1 << len(destinations)
     least = np.full((subsets, regions), np.inf)
-    onward = np.full((subsets, regions), _HERE, dtype=np.int64)
+    next_region = np.full((subsets, regions), _STOP, dtype=np.int64)
     part = np.zeros((subsets, regions), dtype=np.int64)
     for subset in range(1, subsets):
         start = np.full(regions, np.inf)
@@ -109,17 +110,17 @@ def cheapest_trees(cost: Floats, source: int, destinations: Sequence[int]) -> Ch
             both = least[one] + least[subset ^ one]
             part[subset] = np.where(both < start, one, part[subset])
             start = np.minimum(both, start)
-        least[subset], onward[subset] = _settled(cost, start)
+        least[subset], next_region[subset] = _shortest_to(cost, start)
     at_source = np.full(regions, np.inf)
     at_source[source] = 0.0
-    to_source, before = _settled(cost.T, at_source)
+    from_source, before = _shortest_to(cost.T, at_source)
     return CheapestTrees(
-        source, tuple(map(int, destinations)), least, onward, part, to_source, before
+        source, tuple(map(int, destinations)), least, next_region, part, from_source, before
     )
 
 
 def _parts(subset: int) -> Iterator[int]:
-    """Proper parts of a subset that hold its lowest member, so that each split comes once."""
+    """Proper parts of a subset that hold its lowest member, so that each split appears once."""
     lowest = subset & -subset
     part = (subset - 1) & subset
     while part:
@@ -128,13 +129,13 @@ def _parts(subset: int) -> Iterator[int]:
         part = (part - 1) & subset
 
 
-def _settled(cost: Floats, start: Floats) -> tuple[Floats, Ints]:
+def _shortest_to(cost: Floats, start: Floats) -> tuple[Floats, Ints]:
     """Bellman and Ford: value[v] = min(start[v], cost[v, u] + value[u]), and the u of each v.
 
-    An entry changes only for the better, so that the next regions never run in a circle.
+    An entry changes only if it decreases, so the next regions form no cycle.
     """
     value = start.copy()
-    onward = np.full(len(value), _HERE, dtype=np.int64)
+    next_region = np.full(len(value), _STOP, dtype=np.int64)
     everywhere = np.arange(len(value))
     while True:
         by_next = cost + value[None, :]
@@ -142,13 +143,13 @@ def _settled(cost: Floats, start: Floats) -> tuple[Floats, Ints]:
         reached = by_next[everywhere, best]
         better = reached < value
         if not better.any():
-            return value, onward
+            return value, next_region
         value = np.where(better, reached, value)
-        onward = np.where(better, best, onward)
+        next_region = np.where(better, best, next_region)
 
 
-def pruned(edges: Iterable[tuple[int, int]], source: int, destinations: Sequence[int]) -> Tree:
-    """A tree inside these edges that reaches every destination, without what leads nowhere."""
+def prune(edges: Iterable[tuple[int, int]], source: int, destinations: Sequence[int]) -> Tree:
+    """A tree inside these edges that reaches every destination, without other leaves."""
     heads: dict[int, list[int]] = {}
     for tail, head in sorted(set(edges)):
         heads.setdefault(tail, []).append(head)
@@ -170,7 +171,7 @@ def pruned(edges: Iterable[tuple[int, int]], source: int, destinations: Sequence
 
 
 def all_trees(usable: Mask, source: int, destinations: Sequence[int]) -> list[Tree]:
-    """Every tree there is, for a handful of regions: each region chooses where it gets from."""
+    """Every tree, for few regions: each region chooses its parent."""
     ends = set(map(int, destinations))
     connected = usable.any(axis=0) & usable.any(axis=1)
     relays = [v for v in np.flatnonzero(connected).tolist() if v != source and v not in ends]
@@ -187,7 +188,7 @@ def all_trees(usable: Mask, source: int, destinations: Sequence[int]) -> list[Tr
 
 
 def _all_reached(edges: Sequence[tuple[int, int]], source: int) -> bool:
-    """True when every head hangs on the source; each has one parent."""
+    """True when every head is connected to the source; each has one parent."""
     parent = {head: tail for tail, head in edges}
     for head in parent:
         region, steps = head, 0

@@ -1,4 +1,4 @@
-"""A frontier as a chart: price over throughput, as plain SVG text."""
+"""Draws a frontier as a chart of price over throughput, in SVG."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ LEFT, RIGHT, TOP, BOTTOM = 90.0, 40.0, HEADER + 44.0, 60.0
 GRID_LINE: Final = "#dde2e8"
 BOUND_LINE: Final = "#8a97a8"
 CHOSEN: Final = "#b0304f"
-#: About as many lines across a chart as a reader can follow.
+#: Approximate number of grid lines per axis.
 _LINES: Final = 6
-#: Colours of the plans beside the frontier, in their order.
+#: Colours of the marked plans, in order.
 _MARKS: Final = (SOURCE, RELAY, "#6b4fa0", "#2b8ca3")
-#: An axis begins at zero unless everything lies above this share of it.
+#: An axis starts at zero unless all values are above this share of the largest.
 _FAR_FROM_ZERO: Final = 0.4
 #: The least span of an axis, relative to its end, and the fewest steps on it.
 _NARROWEST: Final = 0.2
 _FEWEST: Final = 2
-#: Places of the relaxed frontier between two of its breakpoints: it is a curve there.
+#: Points of the relaxed frontier between two breakpoints, where it is a curve.
 _STEPS: Final = 40
-#: More plans than this are drawn as smaller dots.
+#: More plans than this have smaller dots.
 _MANY: Final = 40
 _LABEL_HEIGHT: Final = 15.0
-#: Width of a character, on average over such labels as there are here.
+#: Average width of a character in the labels.
 _CHARACTER: Final = 6.4
 
 Point = tuple[float, float]
@@ -53,13 +53,13 @@ def frontier_svg(
     relaxed: RelaxedFrontier | None = None,
     chosen: TransferPlan | None = None,
 ) -> str:
-    """One SVG document: every plan a dot, the relaxed frontier a line, marks with their names.
+    """One SVG document: plans as dots, the relaxed frontier as a line, marks with their names.
 
     Args:
-        plans: at least one, in order of their rates, as `frontier` returns them.
+        plans: at least one, by ascending rate, as `frontier` returns them.
         marks: name -> a plan to compare with. Marks at the same place share a label.
-        relaxed: the bound below which no plan lies.
-        chosen: the plan of an objective; it is circled.
+        relaxed: the bound below which there is no plan.
+        chosen: the plan of an objective; it has a ring.
     """
     scale = _scale_of(plans, [*marks.values(), *([chosen] if chosen else [])], relaxed)
     title = f"{plans[0].src} to {plans[0].dst}"
@@ -67,7 +67,7 @@ def frontier_svg(
     squares = _squares(scale, marks)
     labelled = [(place, words, colour) for place, (words, colour) in squares.items()]
     if chosen is not None:
-        labelled.append((scale.place(chosen), _words("chosen", chosen), CHOSEN))
+        labelled.append((scale.place(chosen), _label("chosen", chosen), CHOSEN))
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {HEIGHT:g}"'
@@ -92,7 +92,7 @@ def frontier_svg(
 
 
 class _Scale:
-    """From Gbit/s and USD per GB to places on the sheet.
+    """Converts Gbit/s and USD per GB to coordinates.
 
     Args:
         across, upward: the round numbers on both axes, at least two, ascending.
@@ -127,7 +127,7 @@ def _scale_of(
 
 
 def _ticks(least: float, most: float) -> list[float]:
-    """Round numbers around both, from zero unless both are far from it."""
+    """Round numbers around both values, from zero unless both are far from it."""
     if most <= 0:
         return [0.0, 1.0]
     start = least if least > _FAR_FROM_ZERO * most else 0.0
@@ -163,7 +163,7 @@ def _line(x: float, y: float, u: float, v: float) -> str:
 
 
 def _legend(plans: int, has_bound: bool) -> Iterator[str]:
-    """What is drawn, at the right of the header."""
+    """The legend, at the right of the header."""
     y = HEADER + 8
     words = f"{plans} plan{'s' if plans > 1 else ''}"
     x = WIDTH - RIGHT - len(words) * _CHARACTER
@@ -180,7 +180,7 @@ def _legend(plans: int, has_bound: bool) -> Iterator[str]:
 
 
 def _bound(scale: _Scale, relaxed: RelaxedFrontier | None) -> list[Point]:
-    """Places of the least price at every rate; between breakpoints it is part of a hyperbola."""
+    """Points of the least price at every rate; between breakpoints it is part of a hyperbola."""
     if relaxed is None or not relaxed.points:
         return []
     start = scale.across[0]
@@ -214,7 +214,7 @@ def _dots(scale: _Scale, plans: Sequence[TransferPlan]) -> Iterator[str]:
 
 
 def _dot(place: Point, radius: float, inside: str) -> str:
-    """A plan; with nothing inside, the legend's."""
+    """A plan; without content, the legend's dot."""
     kind = "plan" if inside else "legend"
     return (
         f'<circle class="{kind}" cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="{radius:g}"'
@@ -233,7 +233,7 @@ def _ring(place: Point) -> str:
 
 
 def _squares(scale: _Scale, marks: Mapping[str, TransferPlan]) -> dict[Point, tuple[str, str]]:
-    """Place -> words and colour; marks within a pixel of each other are one."""
+    """Point -> label and colour; marks within a pixel of each other are one."""
     names: dict[Point, list[str]] = {}
     plans: dict[Point, TransferPlan] = {}
     for name, plan in marks.items():
@@ -242,12 +242,12 @@ def _squares(scale: _Scale, marks: Mapping[str, TransferPlan]) -> dict[Point, tu
         names.setdefault(place, []).append(name)
         plans.setdefault(place, plan)
     return {
-        place: (_words(" and ".join(here), plans[place]), _MARKS[number % len(_MARKS)])
+        place: (_label(" and ".join(here), plans[place]), _MARKS[number % len(_MARKS)])
         for number, (place, here) in enumerate(names.items())
     }
 
 
-def _words(name: str, plan: TransferPlan) -> str:
+def _label(name: str, plan: TransferPlan) -> str:
     return f"{name}: {plan.throughput_gbps:.2f} Gbit/s, {plan.cost.usd_per_gb:.4f} USD per GB"
 
 
@@ -257,12 +257,12 @@ def _square(place: Point, colour: str) -> str:
 
 
 def _labels(labelled: Sequence[tuple[Point, str, str]], dots: Sequence[Point]) -> Iterator[str]:
-    """Each where it covers least: of the plans and the bound, of marks, of other labels."""
+    """Labels, each where it covers least of the plans, the bound, the marks and other labels."""
     taken: list[Box] = [(x - 5, y - 5, x + 5, y + 5) for x, y in dots]
     taken += [(x - 10, y - 10, x + 10, y + 10) for (x, y), _, _ in labelled]
     for place, words, colour in labelled:
         wide = len(words) * _CHARACTER
-        box = min(_wishes(place, wide), key=lambda wish: _covered(wish, taken))
+        box = min(_label_boxes(place, wide), key=lambda box_: _covered(box_, taken))
         taken.append(box)
         yield (
             f'<text x="{box[0]:.1f}" y="{box[3] - 4:.1f}" fill="{colour}" stroke="{PAPER}"'
@@ -270,8 +270,8 @@ def _labels(labelled: Sequence[tuple[Point, str, str]], dots: Sequence[Point]) -
         )
 
 
-def _wishes(place: Point, wide: float) -> Iterator[Box]:
-    """Boxes around a place, the nearest first: right and left of it, above and below."""
+def _label_boxes(place: Point, wide: float) -> Iterator[Box]:
+    """Boxes around a point, the nearest first: right and left of it, above and below."""
     for away in range(6):
         up = away * (_LABEL_HEIGHT + 3)
         for top in {place[1] - _LABEL_HEIGHT / 2 - up: 0, place[1] - _LABEL_HEIGHT / 2 + up: 0}:
@@ -280,7 +280,7 @@ def _wishes(place: Point, wide: float) -> Iterator[Box]:
 
 
 def _covered(box: Box, taken: Sequence[Box]) -> float:
-    """Area shared with what is there; leaving the chart weighs more."""
+    """Area shared with other boxes; area outside of the chart counts more."""
     left, top, right, bottom = box
     outside = max(0.0, LEFT - left) + max(0.0, right - WIDTH + 4)
     outside += max(0.0, TOP - 8 - top) + max(0.0, bottom - HEIGHT + BOTTOM)

@@ -1,8 +1,7 @@
-"""A plan as a picture: plain SVG text, nothing to install.
+"""Draws a plan as a map in SVG.
 
-Regions lie where they are on the globe, inside the box that they span; edges are as wide as
-their flow. Regions that are too close to tell apart are pushed apart, and every label takes
-the first free place around what it names.
+Regions are at their geographic position; edges are as wide as their flow. Regions that are too
+close are moved apart, and every label takes the place that covers least.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from skyplane_orchestration.model.plan import PlanEdge, TransferPlan
 WIDTH, HEIGHT, MARGIN = 960.0, 540.0, 90.0
 HEADER = 56.0
 RADIUS = 15.0
-#: Nearer than this, two regions are pushed apart.
+#: The least distance between two regions.
 APART = 120.0
 CHARACTER = 7.3
 LINE = 15.0
@@ -49,14 +48,14 @@ class _Box:
 
 @dataclass(slots=True)
 class _Layout:
-    """Where things are, and what is taken already."""
+    """Positions of the regions, and the boxes that are occupied."""
 
     places: dict[str, Point]
     taken: list[_Box] = field(default_factory=list)
 
-    def put(self, text: str, wishes: Sequence[Point]) -> Point:
-        """The wished centre that overlaps least with what is there; it is taken from now on."""
-        best = min(wishes, key=lambda wish: self._crowding(_box(text, wish)))
+    def put(self, text: str, candidates: Sequence[Point]) -> Point:
+        """The centre that overlaps least with occupied boxes; its box is occupied from now on."""
+        best = min(candidates, key=lambda candidate: self._crowding(_box(text, candidate)))
         self.taken.append(_box(text, best))
         return best
 
@@ -69,10 +68,10 @@ class _Layout:
 def plan_svg(plan: AnyPlan, grid: Grid) -> str:
     """One SVG document that shows the plan.
 
-    Regions without a known position (a custom grid, this machine) lie on a circle.
+    If a region has no known position (a custom grid, this machine), the regions are in columns.
     """
     tags = _tags(plan)
-    layout = _Layout(_spread(_placed(tags, grid, len(_sinks(plan)))))
+    layout = _Layout(_moved_apart(_positions(tags, grid, len(_sinks(plan)))))
     for x, y in layout.places.values():
         layout.taken.append(_Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS))
     body = [
@@ -110,19 +109,19 @@ def _sinks(plan: AnyPlan) -> tuple[str, ...]:
 # ---------------------------------------------------------------- where things go
 
 
-def _placed(tags: Sequence[str], grid: Grid, sinks: int) -> dict[str, Point]:
-    """Longitude and latitude stretched over the sheet; a circle where they are not known."""
+def _positions(tags: Sequence[str], grid: Grid, sinks: int) -> dict[str, Point]:
+    """Longitude and latitude scaled to the sheet; columns if a position is unknown."""
     known = {
         tag: (grid.regions[grid.index[tag]].longitude, -grid.regions[grid.index[tag]].latitude)
         for tag in tags
         if tag in grid.index
     }
     if len(known) < len(tags) or any(math.isnan(x) or math.isnan(y) for x, y in known.values()):
-        return _on_a_circle(tags, sinks)
-    return _stretched(_across_the_date_line(known))
+        return _in_columns(tags, sinks)
+    return _scaled_to_sheet(_across_the_date_line(known))
 
 
-def _on_a_circle(tags: Sequence[str], sinks: int) -> dict[str, Point]:
+def _in_columns(tags: Sequence[str], sinks: int) -> dict[str, Point]:
     """The source on the left, the sinks on the right, relays between."""
     ends = tags[1 : 1 + sinks]
     places = {tags[0]: (MARGIN, HEIGHT / 2)}
@@ -134,7 +133,7 @@ def _on_a_circle(tags: Sequence[str], sinks: int) -> dict[str, Point]:
 
 
 def _across_the_date_line(places: dict[str, Point]) -> dict[str, Point]:
-    """Longitudes shifted by full turns so that the widest empty stretch is outside."""
+    """Longitudes shifted so that the widest empty stretch is at the border."""
     turn = 360.0
     longitudes = sorted(x for x, _ in places.values())
     gaps = [
@@ -145,7 +144,7 @@ def _across_the_date_line(places: dict[str, Point]) -> dict[str, Point]:
     return {tag: ((x - first) % turn, y) for tag, (x, y) in places.items()}
 
 
-def _stretched(places: dict[str, Point]) -> dict[str, Point]:
+def _scaled_to_sheet(places: dict[str, Point]) -> dict[str, Point]:
     xs, ys = zip(*places.values(), strict=True)
     wide, high = WIDTH - 2 * MARGIN, HEIGHT - HEADER - 1.4 * MARGIN
     spans = (max(xs) - min(xs)) or 1.0, (max(ys) - min(ys)) or 1.0
@@ -160,26 +159,26 @@ def _stretched(places: dict[str, Point]) -> dict[str, Point]:
     }
 
 
-def _spread(places: dict[str, Point]) -> dict[str, Point]:
-    """Pushes regions apart until none is nearer than APART, or there is no room."""
+def _moved_apart(places: dict[str, Point]) -> dict[str, Point]:
+    """Moves regions apart until their distance is APART, or there is no room."""
     now = dict(places)
     for _ in range(200):
         moved = False
         tags = list(now)
         for number, one in enumerate(tags):
             for other in tags[number + 1 :]:
-                moved |= _push(now, one, other)
+                moved |= _move_pair_apart(now, one, other)
         if not moved:
             break
     return now
 
 
-def _push(places: dict[str, Point], one: str, other: str) -> bool:
+def _move_pair_apart(places: dict[str, Point], one: str, other: str) -> bool:
     (x, y), (u, v) = places[one], places[other]
     distance = math.hypot(u - x, v - y)
     if distance >= APART - 1:
         return False
-    # Regions in one place have no direction to part in: take a slanted one.
+    # Regions at the same point have no direction between them: use a slanted one.
     angle = math.atan2(v - y, u - x) if distance > 1 else 0.6
     step = (APART - distance) / 2
     places[one] = _inside(x - step * math.cos(angle), y - step * math.sin(angle))
@@ -227,7 +226,7 @@ def _arrowheads() -> Iterator[str]:
 
 
 def _bend(plan: AnyPlan, edge: PlanEdge, layout: _Layout) -> tuple[Point, Point, Point]:
-    """Start, control point and end of an edge's curve: direct ones bow, others hardly."""
+    """Start, control point and end of an edge's curve; direct edges bend more."""
     (x, y), (u, v) = layout.places[edge.src], layout.places[edge.dst]
     length = math.hypot(u - x, v - y) or 1.0
     along, across = ((u - x) / length, (v - y) / length), ((v - y) / length, (x - u) / length)
@@ -257,13 +256,13 @@ def _edge_line(plan: AnyPlan, edge: PlanEdge, layout: _Layout) -> str:
 def _edge_label(plan: AnyPlan, edge: PlanEdge, layout: _Layout) -> Iterator[str]:
     text = f"{edge.flow_gbps:.2f} Gbit/s"
     (x, y), (cx, cy), (u, v) = _bend(plan, edge, layout)
-    wishes = []
+    candidates = []
     for share in (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74, 0.18, 0.82):
         here, there = (1 - share) ** 2, share**2
         mixed = 2 * share * (1 - share)
         point = (here * x + mixed * cx + there * u, here * y + mixed * cy + there * v)
-        wishes.extend([(point[0], point[1] - 12), (point[0], point[1] + 13), point])
-    yield from _label(text, layout.put(text, wishes), size=11)
+        candidates.extend([(point[0], point[1] - 12), (point[0], point[1] + 13), point])
+    yield from _label(text, layout.put(text, candidates), size=11)
 
 
 def _region_circle(plan: AnyPlan, tag: str, layout: _Layout) -> str:
@@ -285,7 +284,7 @@ def _region_label(plan: AnyPlan, tag: str, layout: _Layout) -> Iterator[str]:
     x, y = layout.places[tag]
     wide = _box(text, (0, 0)).right + RADIUS + 4
     below, above = y + RADIUS + LINE + 3, y - RADIUS - LINE - 3
-    wishes = [
+    candidates = [
         (x, below),
         (x, above),
         (x + wide, y),
@@ -295,11 +294,11 @@ def _region_label(plan: AnyPlan, tag: str, layout: _Layout) -> Iterator[str]:
         (x + wide * 0.7, above),
         (x - wide * 0.7, above),
     ]
-    yield from _label(text, layout.put(text, wishes), size=12)
+    yield from _label(text, layout.put(text, candidates), size=12)
 
 
 def _label(text: str, centre: Point, *, size: int) -> Iterator[str]:
-    """Centred lines with a halo, so that they can be read on top of an edge."""
+    """Centred lines with a halo, legible on top of an edge."""
     lines = text.split("\n")
     top = centre[1] - LINE * (len(lines) - 1) / 2 + size / 3
     for number, line in enumerate(lines):

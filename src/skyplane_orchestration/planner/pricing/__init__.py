@@ -1,1 +1,1 @@
-"""Prices of a job: egress, instances, requests, transfer services."""
+"""Costs of a job: egress, instances, requests, and the fees of transfer services."""

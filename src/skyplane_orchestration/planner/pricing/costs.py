@@ -1,4 +1,4 @@
-"""What a plan costs, item by item."""
+"""The cost of an overlay, item by item."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.model.plan import PlanCost
-from skyplane_orchestration.planner.decode import Overlay
+from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import billing
 from skyplane_orchestration.units import (
     gb_to_bytes,
@@ -17,10 +17,10 @@ from skyplane_orchestration.units import (
     usd_per_hour_to_usd_per_s,
 )
 
-#: Clouds state prices per so many requests; a listing returns so many keys at a time.
+#: Clouds price this many requests, and a listing returns this many keys per request.
 REQUESTS_PER_PRICE = 1000
 LISTED_PER_REQUEST = 1000
-#: A multipart upload is begun and completed; both are billed as writes.
+#: Creating and completing a multipart upload are billed as writes.
 _MULTIPART_EXTRA_WRITES = 2
 
 
@@ -33,7 +33,7 @@ def egress_usd_per_gb(grid: Grid, overlay: Overlay) -> float:
 
 
 def instance_usd_per_gb(overlay: Overlay, types: Mapping[str, InstanceType]) -> float:
-    """Instances per GB, while bytes move (4a): without boot time or minimum billing."""
+    """Instances per GB during the transfer (4a), without provisioning time and minimum billing."""
     usd_per_s = sum(
         count * usd_per_hour_to_usd_per_s(types[tag].usd_per_hour)
         for tag, count in overlay.instances.items()
@@ -44,10 +44,10 @@ def instance_usd_per_gb(overlay: Overlay, types: Mapping[str, InstanceType]) -> 
 def request_usd(
     grid: Grid, src: str, dst: str, objects: int, volume_gb: float | None, chunk_mib: int
 ) -> float:
-    """Reads at the source, writes at the destination, a listing of both.
+    """Reads at the source, writes at the destination, and a listing of both.
 
-    An object above one chunk is read in ranges and written in parts; the parts of an
-    average object are taken for all. Places without a cloud charge nothing.
+    An object larger than one chunk is read in ranges and written in parts; the number of parts is
+    that of an average object. `local:` ends have no request prices.
     """
     parts = 1
     if volume_gb is not None and objects:
@@ -79,9 +79,9 @@ def itemised(
 
     Args:
         egress_per_gb: USD per GB that arrives.
-        types: region tag -> instance type, at least of the overlay's regions.
+        types: region tag -> instance type, at least for the overlay's regions.
         requests_usd: price of all requests, None where not known.
-        wait_s: seconds until the slowest gateway answers; None for the overlay's own clouds.
+        wait_s: seconds until the slowest gateway responds; None for the overlay's own clouds.
     """
     per_gb = egress_per_gb + instance_usd_per_gb(overlay, types)
     if volume_gb is None:

@@ -1,8 +1,8 @@
-"""What AWS DataSync, Google Storage Transfer Service and AzCopy would charge for a job.
+"""Prices of AWS DataSync, Google Storage Transfer Service and AzCopy for a job.
 
-The facts stand in `services.yaml` of the shipped grid, each with its source, the date of
-that source, and whether it was read there. Egress and requests come from the grid that is
-planned on. No service publishes a rate: a quote has a price and no throughput.
+The facts are in `services.yaml` of the shipped grid, each with its source, the date of that source,
+and whether it was read there. Egress and request prices are those of the planner's grid. No service
+publishes a rate, so a quote has no throughput.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from skyplane_orchestration.units import (
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Where a fact comes from.
+    """The source of a fact.
 
     Args:
-        as_of: the date of the source, or the day on which an undated one was read.
-        is_verified: the source was read and says so; otherwise general knowledge.
+        as_of: the date of the source, or the day on which an undated source was read.
+        is_verified: the source was read and states the fact; otherwise general knowledge.
     """
 
     source: str
@@ -42,14 +42,14 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class ServiceOffer:
-    """One way of one service to be used.
+    """One mode of one service.
 
     Attributes:
-        title: the name where room is short.
-        routes: `source>destination` by cloud -> what it takes there.
+        title: a short name.
+        routes: `source>destination` by cloud -> a condition for that route.
         usd_per_gb, usd_per_task: the service's own fee.
-        part_mib: size of the parts that it writes; None where that is not published.
-        commit_writes: writes that put the parts of one object together.
+        part_mib: size of the parts that it writes; None if not published.
+        commit_writes: writes that complete a multipart object.
     """
 
     name: str
@@ -66,7 +66,7 @@ class ServiceOffer:
 
 @dataclass(frozen=True, slots=True)
 class TransferService:
-    """A service with its offers, and why it serves no other route (glob, reason)."""
+    """A service with its offers, and the reasons for routes it does not serve (glob, reason)."""
 
     name: str
     title: str
@@ -76,16 +76,17 @@ class TransferService:
 
 @dataclass(frozen=True, slots=True)
 class ServiceQuote:
-    """What one service would charge for one job.
+    """The price of one service for one job.
 
     Attributes:
-        service, title: its name, and that where room is short.
+        service, title: its name, and a short name.
         usd_per_gb: fee and egress per GB (1e9 bytes), without the fee per task and without
-            requests; None where the service does not serve the route.
+            requests; None if
+        the service does not serve the route.
         service_usd: its fee for the volume and for one run.
         request_usd: requests at both ends; None when the number of objects is not known.
-        reason: why it does not serve the route; empty where it does.
-        fee, served: where the fee, and the list of routes, come from.
+        reason: why it does not serve the route; empty if it does.
+        fee, served: the sources of the fee and of the list of routes.
     """
 
     service: str
@@ -112,11 +113,10 @@ def quote_services(
     volume_gb: float | None = None,
     objects: int | None = None,
 ) -> tuple[ServiceQuote, ...]:
-    """What each service charges from one region tag to another, at the grid's egress prices.
+    """The price of each service from one region tag to another, at the grid's egress prices.
 
-    A service with several offers for the route is quoted once for each; one that does not
-    serve the route once, with the reason. Raises UnknownRegion for a region of a cloud that
-    the grid does not have.
+    A service has one quote for each offer on the route, or one quote with the reason if it does not
+    serve the route. Raises UnknownRegion for a region that the grid does not have.
     """
     for tag in (src, dst):
         if _cloud(tag) != "local":
@@ -174,7 +174,7 @@ def _request_usd(
 ) -> float:
     """Reads and a listing at the source, writes and a listing at the destination.
 
-    The parts of an average object are taken for all.
+    The number of parts is that of an average object.
     """
     parts = 1
     if offer.part_mib is not None and volume_gb is not None and objects:

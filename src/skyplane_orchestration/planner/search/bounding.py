@@ -1,9 +1,9 @@
-"""How good the best known integers are, over all regions; better ones are taken on the way.
+"""Proves a bound for an incumbent over all regions, and improves the incumbent on the way.
 
-What no better plan can use is out (`bound.needed`). If that leaves only regions on which the
-best is known, it is the best of all but for M. If not, the model with M real on what is left
-is a bound, and names the regions that a better plan may need. In the end the solver is asked
-for anything better with M integer: infeasible is a proof.
+Reduced costs fix the variables that no better plan uses (`fix_variables`). If only regions of the
+restricted problem remain, the incumbent is optimal except for M. If more remain, the model with M
+real gives a bound and names regions to add. Last, the solver searches for a better plan with M
+integer: an infeasible program is the proof.
 """
 
 from __future__ import annotations
@@ -15,45 +15,54 @@ from typing import Final
 import numpy as np
 
 from skyplane_orchestration.errors import SolverFailed
+from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.planner.formulation import columns_of, cost_ceiling, policy_rows
-from skyplane_orchestration.planner.problem import Floats, Mask, PlanProblem
+from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.restricted import (
-    NEARLY,
-    SPARE_GBPS,
-    bound_of,
-    cheapest_on,
-    fastest_on,
-    margin,
-    shortest_largest,
-    unit_of,
-    with_real_connections,
+    CEILING_SLACK_GBPS,
+    ROUGH_GAP,
+    cheapest_restricted,
+    cost_margin,
+    cost_scale,
+    fastest_restricted,
+    price_bound,
+    solve_real_connections,
+    throughput_objective,
 )
-from skyplane_orchestration.planner.search.variable_fixing import Needed, needed, path_length
+from skyplane_orchestration.planner.search.variable_fixing import (
+    ReducedProblem,
+    fix_variables,
+    path_length,
+)
 from skyplane_orchestration.planner.solution import (
     OPTIMAL_GAP,
-    Found,
-    Integers,
+    Incumbent,
+    IntegerSolution,
     Relaxation,
     relative_gap,
 )
 from skyplane_orchestration.planner.solve import solve_integers
 
-#: Times that a bound may send the search back with more regions.
+#: Times that a bound may add regions to the restricted problem.
 ROUNDS: Final = 4
-#: Weight of the flow against one Gbit/s of throughput where a bound is wanted.
+#: Weight of flow against one Gbit/s of throughput, where the objective serves as a bound.
 _BOUND_HOP_WEIGHT: Final = 1e-7
-#: With more edges than this left, M integer takes seconds and is not tried in less.
+#: With more edges than this, M integer takes seconds and is skipped when less time is left.
 _MANY_EDGES: Final = 1500
 _SECONDS: Final = 1.0
-#: Less time than this is not worth a call of the solver.
+#: The solver is not called with less time than this.
 _LEAST_S: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
-    """The time that there is for proofs."""
+class TimeLimit:
+    """When the proof ends, by `time.perf_counter`."""
 
     end: float
+
+    @classmethod
+    def after(cls, seconds: float) -> TimeLimit:
+        return cls(time.perf_counter() + seconds)
 
     @property
     def left_s(self) -> float:
@@ -63,61 +72,61 @@ class Clock:
     def is_over(self) -> bool:
         return self.left_s < _LEAST_S
 
-    def is_hopeless(self, problem: PlanProblem) -> bool:
-        """True when M integer on so much of a problem cannot be had in the time left."""
+    def is_too_short(self, problem: PlanProblem) -> bool:
+        """True when M integer on this problem takes longer than the time left."""
         return problem.edge_count > _MANY_EDGES and self.left_s < _SECONDS
-
-
-def clock_of(seconds: float) -> Clock:
-    return Clock(time.perf_counter() + seconds)
 
 
 # ---------------------------------------------------------------- least cost
 
 
-def cheaper(
-    problem: PlanProblem, relaxed: Relaxation, best: Found, keep: Mask, clock: Clock
-) -> Found:
-    """The best or a cheaper one, and the proven bound over all regions.
+def bound_cheapest(
+    problem: PlanProblem,
+    relaxed: Relaxation,
+    best: Incumbent,
+    restricted: Mask,
+    time_left: TimeLimit,
+) -> Incumbent:
+    """The incumbent or a cheaper one, with the bound over all regions.
 
     Args:
         relaxed: the relaxation at the goal, its objective in USD per second.
-        best: the cheapest on the regions of `keep`, with the bound on those.
+        best: the cheapest solution on the `restricted` regions, with their bound.
     """
     bound = max(relaxed.objective, 0.0) / problem.goal_gbps
     for _ in range(ROUNDS):
-        price = best.integers.usd_per_gbit
-        left = needed(problem, relaxed, _worst(problem, relaxed, price))
-        if not (left.regions & ~keep).any():
+        price = best.solution.usd_per_gbit
+        reduced = fix_variables(problem, relaxed, _objective_limit(problem, relaxed, price))
+        if not (reduced.regions & ~restricted).any():
             bound = max(bound, best.bound)
             break
-        if relative_gap(price, bound) <= OPTIMAL_GAP or clock.is_over:
+        if relative_gap(price, bound) <= OPTIMAL_GAP or time_left.is_over:
             break
-        rough = _rough_cheaper(left.problem, price, clock)
+        rough = _cheapest_with_real_connections(reduced.problem, price, time_left)
         if rough is None:
             break
         bound = max(bound, min(rough.bound, price))
-        missing = _missing(left, rough.integers, keep)
-        if relative_gap(price, rough.integers.usd_per_gbit) <= OPTIMAL_GAP or not missing.any():
+        added = _added_regions(reduced, rough.solution, restricted)
+        if relative_gap(price, rough.solution.usd_per_gbit) <= OPTIMAL_GAP or not added.any():
             break
-        keep = keep | missing
-        best = _cheaper_of(best, cheapest_on(problem.with_regions(keep), bound))
-    return _with_whole_connections(problem, relaxed, Found(best.integers, bound), keep, clock)
+        restricted = restricted | added
+        best = _cheaper_of(best, cheapest_restricted(problem.with_regions(restricted), bound))
+    return _search_cheaper(problem, relaxed, Incumbent(best.solution, bound), restricted, time_left)
 
 
-def _cheaper_of(best: Found, other: Found | None) -> Found:
-    """The cheaper integers with the bound of the wider search."""
+def _cheaper_of(best: Incumbent, other: Incumbent | None) -> Incumbent:
+    """The cheaper solution with the bound of the wider search."""
     if other is None:
         return best
-    cheapest = min(best.integers, other.integers, key=lambda one: one.usd_per_gbit)
-    return Found(cheapest, other.bound)
+    cheapest = min(best.solution, other.solution, key=lambda one: one.usd_per_gbit)
+    return Incumbent(cheapest, other.bound)
 
 
-def _worst(problem: PlanProblem, relaxed: Relaxation, usd_per_gbit: float) -> float:
-    """What the objective of `relaxed` is at most for a plan of this price or a lower one.
+def _objective_limit(problem: PlanProblem, relaxed: Relaxation, usd_per_gbit: float) -> float:
+    """The largest objective of `relaxed` that a plan at this price or below can have.
 
-    A plan at a rate above the goal may cost its price for each further Gbit/s, of which the
-    relaxation counts what the shortest path costs.
+    A plan above the goal may pay its price for each further Gbit/s, while the relaxation counts
+    the shortest path only.
     """
     at_goal = usd_per_gbit * problem.goal_gbps
     if problem.most_gbps <= problem.goal_gbps:
@@ -126,174 +135,186 @@ def _worst(problem: PlanProblem, relaxed: Relaxation, usd_per_gbit: float) -> fl
     return at_goal + max(0.0, further) * (problem.most_gbps - problem.goal_gbps)
 
 
-def _rough_cheaper(problem: PlanProblem, usd_per_gbit: float, clock: Clock) -> Found | None:
-    """With M real the best margin to a price, and the bound that follows; None out of time."""
-    unit = unit_of(problem, usd_per_gbit)
+def _cheapest_with_real_connections(
+    problem: PlanProblem, usd_per_gbit: float, time_left: TimeLimit
+) -> Incumbent | None:
+    """The best margin to a price with M real, and its bound; None when out of time."""
+    scale = cost_scale(problem, usd_per_gbit)
+    cost = cost_margin(problem, usd_per_gbit, scale)
     try:
-        answer = with_real_connections(
-            problem, margin(problem, usd_per_gbit, unit), time_limit_s=clock.left_s
-        )
+        found = solve_real_connections(problem, cost, time_limit_s=time_left.left_s)
     except SolverFailed:
         return None
-    if answer is None:
+    if found is None:
         return None
-    return Found(answer, bound_of(answer, 0.0, usd_per_gbit, unit))
+    return Incumbent(found, price_bound(found, 0.0, usd_per_gbit, scale))
 
 
-def _with_whole_connections(
-    problem: PlanProblem, relaxed: Relaxation, best: Found, keep: Mask, clock: Clock
-) -> Found:
-    """Asks for anything cheaper with M integer between kept regions, while there is time."""
+def _search_cheaper(
+    problem: PlanProblem,
+    relaxed: Relaxation,
+    best: Incumbent,
+    restricted: Mask,
+    time_left: TimeLimit,
+) -> Incumbent:
+    """Search for a cheaper plan with M integer between restricted regions, while time is left."""
     for _ in range(ROUNDS):
-        if best.gap <= OPTIMAL_GAP or clock.is_over:
+        if best.gap <= OPTIMAL_GAP or time_left.is_over:
             break
-        price = best.integers.usd_per_gbit
-        claim = price * (1 - OPTIMAL_GAP / 2)
-        left = needed(problem, relaxed, _worst(problem, relaxed, claim))
-        if clock.is_hopeless(left.problem):
+        target = best.solution.usd_per_gbit * (1 - OPTIMAL_GAP / 2)
+        reduced = fix_variables(problem, relaxed, _objective_limit(problem, relaxed, target))
+        if time_left.is_too_short(reduced.problem):
             break
-        kept = keep[left.regions]
-        unit = unit_of(left.problem, claim)
+        scale = cost_scale(reduced.problem, target)
         try:
             cheaper = solve_integers(
-                left.problem,
-                margin(left.problem, claim, unit),
-                extra=[cost_ceiling(left.problem, claim), *policy_rows(left.problem)],
-                counted=kept[left.problem.tail] & kept[left.problem.head],
-                time_limit_s=clock.left_s,
+                reduced.problem,
+                cost_margin(reduced.problem, target, scale),
+                extra=[cost_ceiling(reduced.problem, target), *policy_rows(reduced.problem)],
+                integer_edges=_edges_between(reduced, restricted),
+                time_limit_s=time_left.left_s,
             )
         except SolverFailed:
             break
         if cheaper is None:
-            return Found(best.integers, claim)
-        bound = max(best.bound, bound_of(cheaper, 0.0, claim, unit))
-        missing = _missing(left, cheaper, keep)
-        if missing.any():
-            keep = keep | missing
-            best = Found(best.integers, bound)
+            return Incumbent(best.solution, target)
+        bound = max(best.bound, price_bound(cheaper, 0.0, target, scale))
+        added = _added_regions(reduced, cheaper, restricted)
+        if added.any():
+            restricted = restricted | added
+            best = Incumbent(best.solution, bound)
         else:
-            best = Found(replace(cheaper, problem=left.as_asked), bound)
+            best = Incumbent(replace(cheaper, problem=reduced.original), bound)
     return best
 
 
 # ---------------------------------------------------------------- most throughput
 
 
-def faster(
+def bound_fastest(
     problem: PlanProblem,
     relaxed: Relaxation,
     usd_per_gbit: float,
-    best: Integers,
-    keep: Mask,
-    clock: Clock,
-) -> Found:
-    """The best or a faster one under the ceiling, and the proven bound in Gbit/s.
+    best: IntegerSolution,
+    restricted: Mask,
+    time_left: TimeLimit,
+) -> Incumbent:
+    """The solution or a faster one under the ceiling, with the bound in Gbit/s.
 
     Args:
-        relaxed: that of `largest_objective` under the ceiling.
-        best: the fastest on the regions of `keep`.
+        relaxed: the relaxation of `bound_objective` under the ceiling.
+        best: the fastest solution on the `restricted` regions.
     """
-    bound = most_of(problem, relaxed)
+    bound = throughput_bound(problem, relaxed)
     for _ in range(ROUNDS):
         rate = best.throughput_gbps
-        left = needed(problem, relaxed, -rate + _hops(problem) * problem.most_gbps)
-        if bound <= rate * (1 + OPTIMAL_GAP) or clock.is_over:
+        reduced = fix_variables(problem, relaxed, -rate + _hop_slack(problem) * problem.most_gbps)
+        if bound <= rate * (1 + OPTIMAL_GAP) or time_left.is_over:
             break
-        rough = _rough_faster(left.problem, usd_per_gbit, clock)
+        rough = _fastest_with_real_connections(reduced.problem, usd_per_gbit, time_left)
         if rough is None:
             break
         bound = min(bound, max(rough.bound, rate))
-        missing = _missing(left, rough.integers, keep)
-        if rough.integers.throughput_gbps <= rate * (1 + OPTIMAL_GAP) or not missing.any():
+        added = _added_regions(reduced, rough.solution, restricted)
+        if rough.solution.throughput_gbps <= rate * (1 + OPTIMAL_GAP) or not added.any():
             break
-        keep = keep | missing
-        wider = fastest_on(problem.with_regions(keep), usd_per_gbit)
+        restricted = restricted | added
+        wider = fastest_restricted(problem.with_regions(restricted), usd_per_gbit)
         if wider is not None and wider.throughput_gbps > rate:
             best = wider
-    return _faster_with_whole_connections(
-        problem, relaxed, usd_per_gbit, Found(best, bound), keep, clock
+    return _search_faster(
+        problem, relaxed, usd_per_gbit, Incumbent(best, bound), restricted, time_left
     )
 
 
-def largest_objective(problem: PlanProblem) -> Floats:
-    """Of the relaxation: a weight of flow so small that the bound on G hardly suffers."""
-    return shortest_largest(problem, _BOUND_HOP_WEIGHT)
+def bound_objective(problem: PlanProblem) -> Floats:
+    """Maximises G with a weight of flow so small that the bound on G hardly suffers."""
+    return throughput_objective(problem, _BOUND_HOP_WEIGHT)
 
 
-def most_of(problem: PlanProblem, relaxed: Relaxation) -> float:
-    """Gbit/s that no plan exceeds, from an optimum of `largest_objective`.
+def throughput_bound(problem: PlanProblem, relaxed: Relaxation) -> float:
+    """The upper bound in Gbit/s from an optimum of `bound_objective`.
 
-    G - weight * (flow over all edges) is at most -objective, and a plan without cycles has
-    at most G flow over each of at most V - 1 hops.
+    G - weight * (flow over all edges) <= -objective, and a plan without cycles has at most G flow
+    over each of at most V - 1 hops.
     """
-    return min(-relaxed.objective / (1 - _hops(problem)), problem.most_gbps)
+    return min(-relaxed.objective / (1 - _hop_slack(problem)), problem.most_gbps)
 
 
-def _hops(problem: PlanProblem) -> float:
+def _hop_slack(problem: PlanProblem) -> float:
     return _BOUND_HOP_WEIGHT * (problem.region_count - 1)
 
 
-def _rough_faster(problem: PlanProblem, usd_per_gbit: float, clock: Clock) -> Found | None:
-    """With M real the most throughput, and its bound; None out of time."""
+def _fastest_with_real_connections(
+    problem: PlanProblem, usd_per_gbit: float, time_left: TimeLimit
+) -> Incumbent | None:
+    """The most throughput with M real, and its bound; None when out of time."""
     columns = columns_of(problem)
     cost = np.zeros(columns.count)
     cost[columns.throughput] = -1.0
+    ceiling = cost_ceiling(problem, usd_per_gbit, -CEILING_SLACK_GBPS)
     try:
-        answer = solve_integers(
+        found = solve_integers(
             problem,
             cost,
-            extra=[cost_ceiling(problem, usd_per_gbit, -SPARE_GBPS), *policy_rows(problem)],
-            counted=np.zeros(problem.edge_count, dtype=bool),
-            relative_gap=NEARLY,
-            time_limit_s=clock.left_s,
+            extra=[ceiling, *policy_rows(problem)],
+            integer_edges=np.zeros(problem.edge_count, dtype=bool),
+            relative_gap=ROUGH_GAP,
+            time_limit_s=time_left.left_s,
         )
     except SolverFailed:
         return None
-    return None if answer is None else Found(answer, -answer.bound)
+    return None if found is None else Incumbent(found, -found.bound)
 
 
-def _faster_with_whole_connections(
+def _search_faster(
     problem: PlanProblem,
     relaxed: Relaxation,
     usd_per_gbit: float,
-    best: Found,
-    keep: Mask,
-    clock: Clock,
-) -> Found:
-    """Asks for anything faster with M integer between kept regions, while there is time."""
+    best: Incumbent,
+    restricted: Mask,
+    time_left: TimeLimit,
+) -> Incumbent:
+    """Search for a faster plan with M integer between restricted regions, while time is left."""
     for _ in range(ROUNDS):
-        rate = best.integers.throughput_gbps
-        if best.bound <= rate * (1 + OPTIMAL_GAP) or clock.is_over:
+        rate = best.solution.throughput_gbps
+        if best.bound <= rate * (1 + OPTIMAL_GAP) or time_left.is_over:
             break
-        claim = rate * (1 + OPTIMAL_GAP / 2)
-        left = needed(problem, relaxed, -claim + _hops(problem) * problem.most_gbps)
-        if clock.is_hopeless(left.problem):
+        target = rate * (1 + OPTIMAL_GAP / 2)
+        reduced = fix_variables(problem, relaxed, -target + _hop_slack(problem) * problem.most_gbps)
+        if time_left.is_too_short(reduced.problem):
             break
-        above = left.problem.with_goal(claim, problem.most_gbps)
-        kept = keep[left.regions]
+        above = reduced.problem.with_goal(target, problem.most_gbps)
         try:
             faster = solve_integers(
                 above,
-                shortest_largest(above),
+                throughput_objective(above),
                 extra=[cost_ceiling(above, usd_per_gbit), *policy_rows(above)],
-                counted=kept[above.tail] & kept[above.head],
-                time_limit_s=clock.left_s,
+                integer_edges=_edges_between(reduced, restricted),
+                time_limit_s=time_left.left_s,
             )
         except SolverFailed:
             break
         if faster is None:
-            return Found(best.integers, claim)
-        missing = _missing(left, faster, keep)
-        if missing.any():
-            keep = keep | missing
+            return Incumbent(best.solution, target)
+        added = _added_regions(reduced, faster, restricted)
+        if added.any():
+            restricted = restricted | added
         else:
-            best = Found(replace(faster, problem=left.as_asked), best.bound)
+            best = Incumbent(replace(faster, problem=reduced.original), best.bound)
     return best
 
 
-def _missing(left: Needed, answer: Integers, keep: Mask) -> Mask:
-    """(V,) regions of the whole problem that the answer uses beside those that are kept."""
-    missing = np.zeros_like(keep)
-    missing[np.flatnonzero(left.regions)[answer.used_regions]] = True
-    found: Mask = missing & ~keep
-    return found
+def _edges_between(reduced: ReducedProblem, restricted: Mask) -> Mask:
+    """(E,) edges of the reduced problem whose two ends are restricted regions."""
+    inside = restricted[reduced.regions]
+    both: Mask = inside[reduced.problem.tail] & inside[reduced.problem.head]
+    return both
+
+
+def _added_regions(reduced: ReducedProblem, found: IntegerSolution, restricted: Mask) -> Mask:
+    """(V,) regions of the whole problem that the solution uses and `restricted` lacks."""
+    used = np.zeros_like(restricted)
+    used[np.flatnonzero(reduced.regions)[found.used_regions]] = True
+    added: Mask = used & ~restricted
+    return added

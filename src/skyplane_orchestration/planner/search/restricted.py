@@ -1,7 +1,7 @@
-"""The integer model on few regions: its best integers, quickly, and what bounds them.
+"""The integer model on the regions of a restricted problem, and the bound on those regions.
 
-First with M real, which takes milliseconds and says which regions are needed; where rounding
-M up breaks no limit that is the answer, else the model as stated is solved on those regions.
+The model with M real takes milliseconds and shows the regions that matter. If rounding M up
+breaks no limit, that is the solution. Otherwise the full model is solved on those regions.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from skyplane_orchestration.errors import SolverFailed
+from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.planner.formulation import (
     RowBlock,
     columns_of,
@@ -21,98 +22,99 @@ from skyplane_orchestration.planner.formulation import (
     relay_limit,
     relay_switch,
 )
-from skyplane_orchestration.planner.problem import Floats, PlanProblem
-from skyplane_orchestration.planner.search.rounding import with_whole_connections
-from skyplane_orchestration.planner.solution import Found, Integers
+from skyplane_orchestration.planner.problem import PlanProblem
+from skyplane_orchestration.planner.search.rounding import round_connections_up
+from skyplane_orchestration.planner.solution import Incumbent, IntegerSolution
 from skyplane_orchestration.planner.solve import HOP_WEIGHT, solve_integers
 
-#: How much of the objective a tie may give away for one relay less.
-TIE: Final = 1e-6
-#: The same where only the regions are wanted: too small to loosen a bound.
-_SLIGHT_TIE: Final = 1e-7
-#: Relative gaps for the solver: where the answer is final, and where it is a step.
-EXACTLY, NEARLY = 1e-6, 3e-5
-#: What costs are scaled to: far above the absolute tolerances of the solver.
+#: Share of the objective that breaking a tie in favour of one relay less may cost.
+TIE_WEIGHT: Final = 1e-6
+#: The same with M real, where the bound counts: too small to loosen it.
+_ROUGH_TIE: Final = 1e-7
+#: Relative gaps for the solver: for a final solution, and for an intermediate one.
+FINAL_GAP, ROUGH_GAP = 1e-6, 3e-5
+#: Costs are scaled to this, far above the solver's absolute tolerances.
 SCALE: Final = 1000.0
-#: What a solution under a ceiling leaves of it: twice the solver's tolerance.
-SPARE_GBPS: Final = 2e-6
-#: Up to this many edges the model as stated is solved at once.
-FEW_EDGES: Final = 31
-#: Seconds after which the best integers so far will do, if they are NEAR their bound.
-GOOD_TIME_S: Final = 0.15
-NEAR: Final = 0.001
-#: Seconds after which a search is given up.
-PATIENCE_S: Final = 20.0
+#: Slack that a solution leaves below a ceiling: twice the solver's tolerance.
+CEILING_SLACK_GBPS: Final = 2e-6
+#: Up to this many edges the full model is solved directly.
+SMALL_PROBLEM_EDGES: Final = 31
+#: Time limit of the first attempt; its solution is accepted if it is within ACCEPTED_GAP.
+FIRST_LIMIT_S: Final = 0.15
+ACCEPTED_GAP: Final = 0.001
+#: Time limit of the last attempt.
+LAST_LIMIT_S: Final = 20.0
 #: Dinkelbach's method roughly squares its error at each step.
-RATIO_STEPS: Final = 8
+DINKELBACH_STEPS: Final = 8
 
 #: Solves a problem for a cost vector.
-Solve = Callable[[PlanProblem, Floats], Integers | None]
+Solve = Callable[[PlanProblem, Floats], IntegerSolution | None]
 
 
-def cheapest_on(problem: PlanProblem, bound: float) -> Found | None:
-    """The cheapest integers per Gbit on all regions of the problem; None if infeasible.
+def cheapest_restricted(problem: PlanProblem, bound: float) -> Incumbent | None:
+    """The least cost per Gbit on all regions of the problem; None when infeasible.
 
-    The bound in the answer is for these regions. Raises SolverFailed after PATIENCE_S.
+    The bound is for these regions. Raises SolverFailed after LAST_LIMIT_S.
 
     Args:
-        bound: USD per Gbit that no plan beats, from the relaxation.
+        bound: lower bound in USD per Gbit, from the relaxation.
     """
     is_at_goal = problem.goal_gbps == problem.most_gbps
-    search = _at_goal if is_at_goal else _from_goal_up
-    if problem.edge_count <= FEW_EDGES:
-        return search(problem, bound, as_stated)
-    rough = search(problem, bound, with_real_connections)
+    search = _cheapest_at_goal if is_at_goal else _dinkelbach
+    if problem.edge_count <= SMALL_PROBLEM_EDGES:
+        return search(problem, bound, solve_full)
+    rough = search(problem, bound, solve_real_connections)
     if rough is None:
         return None
-    rounded = with_whole_connections(rough.integers)
+    rounded = round_connections_up(rough.solution)
     if rounded is not None:
-        return Found(rounded, rough.bound)
-    price, unit = rough.integers.usd_per_gbit, unit_of(problem, rough.integers.usd_per_gbit)
-    used = problem.with_regions(rough.integers.used_regions | ~problem.relays)
-    best = as_stated(used, margin(used, price, unit) + _ties(used, TIE), NEARLY)
+        return Incumbent(rounded, rough.bound)
+    price, scale = rough.solution.usd_per_gbit, cost_scale(problem, rough.solution.usd_per_gbit)
+    used = problem.with_regions(rough.solution.used_regions | ~problem.relays)
+    best = solve_full(used, cost_margin(used, price, scale) + _ties(used, TIE_WEIGHT), ROUGH_GAP)
     if best is None:
-        best = as_stated(problem, margin(problem, price, unit) + _ties(problem, TIE))
-    return None if best is None else Found(best, rough.bound)
+        cost = cost_margin(problem, price, scale) + _ties(problem, TIE_WEIGHT)
+        best = solve_full(problem, cost)
+    return None if best is None else Incumbent(best, rough.bound)
 
 
-def fastest_on(problem: PlanProblem, usd_per_gbit: float | None) -> Integers | None:
+def fastest_restricted(problem: PlanProblem, usd_per_gbit: float | None) -> IntegerSolution | None:
     """The most throughput on all regions of the problem, under a ceiling if there is one.
 
-    None if infeasible. Its `bound`, negated, is a bound on Gbit/s for these regions.
+    None when infeasible. Its `bound`, negated, bounds Gbit/s on these regions.
     """
-    rows = [] if usd_per_gbit is None else [cost_ceiling(problem, usd_per_gbit, SPARE_GBPS)]
-    if problem.edge_count <= FEW_EDGES:
-        return _patiently(problem, shortest_largest(problem), [*rows, *_relay_rows(problem)])
+    if problem.edge_count <= SMALL_PROBLEM_EDGES:
+        rows = [*_ceiling_rows(problem, usd_per_gbit), *_relay_rows(problem)]
+        return _solve_in_time(problem, throughput_objective(problem), rows)
     rough = solve_integers(
         problem,
-        shortest_largest(problem),
-        extra=[*rows, *policy_rows(problem)],
-        counted=_no_edge(problem),
-        relative_gap=NEARLY,
+        throughput_objective(problem),
+        extra=[*_ceiling_rows(problem, usd_per_gbit), *policy_rows(problem)],
+        integer_edges=_no_edges(problem),
+        relative_gap=ROUGH_GAP,
     )
     if rough is None:
         return None
-    rounded = with_whole_connections(rough)
+    rounded = round_connections_up(rough)
     if rounded is not None:
         return rounded
     used = problem.with_regions(rough.used_regions | ~problem.relays)
-    rows = [] if usd_per_gbit is None else [cost_ceiling(used, usd_per_gbit, SPARE_GBPS)]
-    return _patiently(used, shortest_largest(used), [*rows, *_relay_rows(used)], NEARLY)
+    rows = [*_ceiling_rows(used, usd_per_gbit), *_relay_rows(used)]
+    return _solve_in_time(used, throughput_objective(used), rows, ROUGH_GAP)
 
 
-def cheaper_at_its_rate(most: Integers) -> Integers:
-    """Cheaper integers on the same regions at the same rate, if good time finds any."""
-    rate = most.throughput_gbps * (1 - TIE)
+def cheaper_at_same_rate(most: IntegerSolution) -> IntegerSolution:
+    """A cheaper solution on the same regions at the same rate, if one is found in time."""
+    rate = most.throughput_gbps * (1 - TIE_WEIGHT)
     problem = most.problem.with_goal(rate, rate)
-    price, unit = most.usd_per_gbit, unit_of(problem, most.usd_per_gbit)
+    price, scale = most.usd_per_gbit, cost_scale(problem, most.usd_per_gbit)
     try:
         cheaper = solve_integers(
             problem,
-            margin(problem, price, unit) + _ties(problem, TIE),
+            cost_margin(problem, price, scale) + _ties(problem, TIE_WEIGHT),
             extra=_relay_rows(problem),
-            relative_gap=NEARLY,
-            time_limit_s=GOOD_TIME_S,
+            relative_gap=ROUGH_GAP,
+            time_limit_s=FIRST_LIMIT_S,
         )
     except SolverFailed:
         return most
@@ -121,52 +123,54 @@ def cheaper_at_its_rate(most: Integers) -> Integers:
     return cheaper
 
 
-def as_stated(problem: PlanProblem, cost: Floats, gap: float = EXACTLY) -> Integers | None:
-    """The model as the paper states it: N and M integer."""
-    return _patiently(problem, cost, _relay_rows(problem), gap)
+def solve_full(
+    problem: PlanProblem, cost: Floats, gap: float = FINAL_GAP
+) -> IntegerSolution | None:
+    """The full model of the paper: N and M integer."""
+    return _solve_in_time(problem, cost, _relay_rows(problem), gap)
 
 
-def with_real_connections(
-    problem: PlanProblem, cost: Floats, *, time_limit_s: float = PATIENCE_S
-) -> Integers | None:
-    """N integer, M real: a bound, quick to have, and the regions that are worth a look."""
+def solve_real_connections(
+    problem: PlanProblem, cost: Floats, *, time_limit_s: float = LAST_LIMIT_S
+) -> IntegerSolution | None:
+    """N integer, M real: a bound, and the regions that matter."""
     return solve_integers(
         problem,
         cost,
         extra=policy_rows(problem),
-        counted=_no_edge(problem),
-        relative_gap=NEARLY,
+        integer_edges=_no_edges(problem),
+        relative_gap=ROUGH_GAP,
         time_limit_s=time_limit_s,
     )
 
 
-def margin(problem: PlanProblem, usd_per_gbit: float, unit: float) -> Floats:
-    """Cost - price * G in units, plus SCALE: below SCALE for a plan that is cheaper."""
+def cost_margin(problem: PlanProblem, usd_per_gbit: float, scale: float) -> Floats:
+    """The objective scale * (cost - price * G) + SCALE: below SCALE for a cheaper plan."""
     columns = columns_of(problem)
-    found = cost_per_second(problem) * unit
-    found[columns.throughput] = -usd_per_gbit * unit
-    found[columns.constant] = SCALE
-    return found
+    margin = cost_per_second(problem) * scale
+    margin[columns.throughput] = -usd_per_gbit * scale
+    margin[columns.constant] = SCALE
+    return margin
 
 
-def bound_of(answer: Integers, ties: float, usd_per_gbit: float, unit: float) -> float:
-    """USD per Gbit that no plan beats when `margin` at this price was minimised.
+def price_bound(solution: IntegerSolution, ties: float, usd_per_gbit: float, scale: float) -> float:
+    """The lower bound in USD per Gbit that the minimum of `cost_margin` proves.
 
-    cost - price * G >= least, so cost / G >= price + least / G, which is least at the goal
-    where `least` is negative and at the largest rate where it is positive.
+    cost - price * G >= least, so cost / G >= price + least / G. That is smallest at the goal for a
+    negative `least`, and at the largest rate for a positive one.
     """
-    least = (answer.bound - SCALE - ties) / unit
-    problem = answer.problem
+    least = (solution.bound - SCALE - ties) / scale
+    problem = solution.problem
     return usd_per_gbit + least / (problem.goal_gbps if least < 0 else problem.most_gbps)
 
 
-def unit_of(problem: PlanProblem, usd_per_gbit: float) -> float:
-    """What USD per second are multiplied by, so that the cost of the goal is SCALE."""
+def cost_scale(problem: PlanProblem, usd_per_gbit: float) -> float:
+    """The factor for USD per second that makes the cost at the goal equal SCALE."""
     cost = usd_per_gbit * problem.goal_gbps
     return SCALE / cost if cost > 0 else SCALE
 
 
-def shortest_largest(problem: PlanProblem, hop_weight: float = HOP_WEIGHT) -> Floats:
+def throughput_objective(problem: PlanProblem, hop_weight: float = HOP_WEIGHT) -> Floats:
     """The objective of the most throughput; a small weight on flow prefers short paths."""
     columns = columns_of(problem)
     cost = np.zeros(columns.count)
@@ -175,87 +179,92 @@ def shortest_largest(problem: PlanProblem, hop_weight: float = HOP_WEIGHT) -> Fl
     return cost
 
 
-# ---------------------------------------------------------------- at a goal, and from it up
-
-
-def _at_goal(problem: PlanProblem, bound: float, solve: Solve) -> Found | None:
-    unit = unit_of(problem, bound)
-    weight = TIE if solve is as_stated else _SLIGHT_TIE
-    ties = _ties(problem, weight)
-    best = solve(problem, margin(problem, bound, unit) + ties)
+def _cheapest_at_goal(problem: PlanProblem, bound: float, solve: Solve) -> Incumbent | None:
+    scale = cost_scale(problem, bound)
+    weight = TIE_WEIGHT if solve is solve_full else _ROUGH_TIE
+    best = solve(problem, cost_margin(problem, bound, scale) + _ties(problem, weight))
     if best is None:
         return None
-    return Found(best, max(bound_of(best, _most_ties(problem, weight), bound, unit), bound))
+    proven = price_bound(best, _max_ties(problem, weight), bound, scale)
+    return Incumbent(best, max(proven, bound))
 
 
-def _from_goal_up(problem: PlanProblem, bound: float, solve: Solve) -> Found | None:
-    """Dinkelbach's method (1967): the least cost / G.
+def _dinkelbach(problem: PlanProblem, bound: float, solve: Solve) -> Incumbent | None:
+    """The least cost / G from the goal up, by Dinkelbach's method (1967).
 
-    Minimises cost - price * G; the minimum is negative as long as some plan is cheaper than
-    the price. Starting from the bound, the first answer is often already as good as it.
+    Minimises cost - price * G. The minimum is negative while some plan is cheaper than the price.
+    The first price is the bound, so the first solution is often optimal.
     """
-    unit = unit_of(problem, bound)
-    weight = TIE if solve is as_stated else _SLIGHT_TIE
-    enough = TIE if solve is as_stated else NEARLY
-    ties, most_ties = _ties(problem, weight), _most_ties(problem, weight)
-    best: Found | None = None
+    scale = cost_scale(problem, bound)
+    weight = TIE_WEIGHT if solve is solve_full else _ROUGH_TIE
+    tolerance = TIE_WEIGHT if solve is solve_full else ROUGH_GAP
+    ties, max_ties = _ties(problem, weight), _max_ties(problem, weight)
+    best: Incumbent | None = None
     price = bound
-    for _ in range(RATIO_STEPS):
-        answer = solve(problem, margin(problem, price, unit) + ties)
-        if answer is None:
+    for _ in range(DINKELBACH_STEPS):
+        found = solve(problem, cost_margin(problem, price, scale) + ties)
+        if found is None:
             return best
-        proven = max(bound_of(answer, most_ties, price, unit), bound)
-        if best is not None and answer.usd_per_gbit >= best.integers.usd_per_gbit * (1 - enough):
-            better = min(answer, best.integers, key=lambda one: one.usd_per_gbit)
-            return Found(better, max(proven, best.bound))
-        best = Found(answer, proven)
-        if best.gap <= enough:
+        proven = max(price_bound(found, max_ties, price, scale), bound)
+        if best is not None and found.usd_per_gbit >= best.solution.usd_per_gbit * (1 - tolerance):
+            cheaper = min(found, best.solution, key=lambda one: one.usd_per_gbit)
+            return Incumbent(cheaper, max(proven, best.bound))
+        best = Incumbent(found, proven)
+        if best.gap <= tolerance:
             return best
-        price = answer.usd_per_gbit
+        price = found.usd_per_gbit
     return best
 
 
-def _patiently(
-    problem: PlanProblem, cost: Floats, rows: list[RowBlock], gap: float = EXACTLY
-) -> Integers | None:
-    """The model as stated: what good time gives if that is near its bound, else more time."""
+def _solve_in_time(
+    problem: PlanProblem, cost: Floats, rows: list[RowBlock], gap: float = FINAL_GAP
+) -> IntegerSolution | None:
+    """The full model: the first attempt if its gap is accepted, else one with more time."""
     try:
-        answer = solve_integers(
-            problem, cost, extra=rows, relative_gap=gap, time_limit_s=GOOD_TIME_S
+        found = solve_integers(
+            problem, cost, extra=rows, relative_gap=gap, time_limit_s=FIRST_LIMIT_S
         )
     except SolverFailed:
-        answer = None
+        found = None
     else:
-        if answer is None or answer.objective - answer.bound <= NEAR * abs(answer.objective):
-            return answer
-    return solve_integers(problem, cost, extra=rows, relative_gap=NEAR / 2, time_limit_s=PATIENCE_S)
+        if found is None or found.objective - found.bound <= ACCEPTED_GAP * abs(found.objective):
+            return found
+    return solve_integers(
+        problem, cost, extra=rows, relative_gap=ACCEPTED_GAP / 2, time_limit_s=LAST_LIMIT_S
+    )
 
 
 def _ties(problem: PlanProblem, weight: float) -> Floats:
-    """Next to scaled costs: weights too small to matter, which break ties.
+    """Small weights that break ties, to add to a scaled cost.
 
-    A relay weighs `weight` of the cost, and all instances of a region a hundredth of that.
-    Without the rows of `_relay_rows`, a relay weighs as much with all of its instances.
+    A relay weighs `weight` of the cost, and all instances of a region a hundredth of that. With M
+    real there is no relay variable, so the instances of a relay carry its weight.
     """
     columns = columns_of(problem)
-    found = np.zeros(columns.count)
+    ties = np.zeros(columns.count)
     relays = problem.relays.astype(np.float64)
-    found[columns.relaying] = SCALE * weight * relays
-    share = 0.01 if weight == TIE else relays[problem.option_region] + 0.01
-    found[columns.instances] = SCALE * weight * share / np.maximum(problem.quota, 1.0)
-    return found
+    ties[columns.relaying] = SCALE * weight * relays
+    share = 0.01 if weight == TIE_WEIGHT else relays[problem.option_region] + 0.01
+    ties[columns.instances] = SCALE * weight * share / np.maximum(problem.quota, 1.0)
+    return ties
 
 
-def _most_ties(problem: PlanProblem, weight: float) -> float:
-    """The largest value that the weights of `_ties` can add up to."""
+def _max_ties(problem: PlanProblem, weight: float) -> float:
+    """The largest sum of the weights of `_ties`."""
     return SCALE * weight * 1.01 * problem.region_count
 
 
+def _ceiling_rows(problem: PlanProblem, usd_per_gbit: float | None) -> list[RowBlock]:
+    if usd_per_gbit is None:
+        return []
+    return [cost_ceiling(problem, usd_per_gbit, CEILING_SLACK_GBPS)]
+
+
 def _relay_rows(problem: PlanProblem) -> list[RowBlock]:
-    """What counting relays takes, and their limit where there is one."""
+    """Rows that count relays, with the job's limit if it has one."""
     most = problem.region_count if problem.max_relays is None else problem.max_relays
     return [relay_switch(problem), relay_limit(problem, most)]
 
 
-def _no_edge(problem: PlanProblem) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _no_edges(problem: PlanProblem) -> Mask:
     return np.zeros(problem.edge_count, dtype=bool)

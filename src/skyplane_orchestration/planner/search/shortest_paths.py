@@ -1,6 +1,7 @@
-"""Lengths of edges by the duals, and shortest ways in them.
+"""Edge lengths from duals, and shortest paths by these lengths.
 
-An edge is as long as what a Gbit over it costs, what the limits of its ends are worth included.
+The length of an edge is the egress price of a Gbit plus the shadow prices of the limits that the
+Gbit uses at both ends.
 """
 
 from __future__ import annotations
@@ -9,43 +10,42 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from skyplane_orchestration.grids.arrays import Floats
 from skyplane_orchestration.planner.constraint_names import (
     CONNECTION_LIMIT_IN,
     CONNECTION_LIMIT_OUT,
     EGRESS_LIMIT,
     INGRESS_LIMIT,
 )
-from skyplane_orchestration.planner.problem import Floats, PlanProblem
+from skyplane_orchestration.planner.problem import PlanProblem
 
 
-def worth_of_limits(problem: PlanProblem, price: Mapping[str, Floats]) -> Floats:
-    """(E,) what a Gbit over each edge takes of its ends' limits.
+def limit_cost(problem: PlanProblem, price: Mapping[str, Floats]) -> Floats:
+    """(E,) the shadow cost of the limits that a Gbit over each edge uses.
 
     Args:
-        price: name of each of `REGION_LIMITS` -> (V,) what a unit of it is worth.
+        price: name of each of `REGION_LIMITS` -> (V,) shadow price of one unit.
     """
     connections = (
         price[CONNECTION_LIMIT_OUT][problem.tail] + price[CONNECTION_LIMIT_IN][problem.head]
     )
-    worth: Floats = (
+    cost: Floats = (
         price[EGRESS_LIMIT][problem.tail]
         + price[INGRESS_LIMIT][problem.head]
         + connections / problem.gbps_per_connection
     )
-    return worth
+    return cost
 
 
-def matrix_of(problem: PlanProblem, value: Floats) -> Floats:
+def edge_matrix(problem: PlanProblem, value: Floats) -> Floats:
     """(V, V) of an edge quantity (E,), infinite where there is no edge."""
     matrix = np.full((problem.region_count, problem.region_count), np.inf)
     matrix[problem.tail, problem.head] = value
     return matrix
 
 
-def distances(lengths: Floats, start: int) -> Floats:
-    """(V,) the shortest way from one region to each.
-
-    Bellman-Ford; a path has at most V - 1 hops.
+def shortest_distances(lengths: Floats, start: int) -> Floats:
+    """(V,) the length of the shortest path from one region to each, by Bellman-Ford.
 
     Args:
         lengths: (V, V) >= 0; infinite where there is no edge.
