@@ -123,8 +123,11 @@ def test_on_random_grids_it_has_both_ends_and_nothing_dearer_than_needed(
     plans = frontier(grid, *ENDS, points=6)
     cheapest = plan(grid, *ENDS, MinimizeCost(1e-3))
     fastest = plan(grid, *ENDS, MaximizeThroughput(max_usd_per_gb=1e6))
-    assert plans[0].cost.usd_per_gb == pytest.approx(cheapest.cost.usd_per_gb, rel=1e-4)
-    assert plans[-1].throughput_gbps == pytest.approx(fastest.throughput_gbps, rel=1e-4)
+    # Unlike the frontier, `plan` gives up thin paths, and with them some throughput.
+    assert plans[0].cost.usd_per_gb <= cheapest.cost.usd_per_gb * (1 + 1e-4)
+    assert plans[0].cost.usd_per_gb >= cheapest.solver.bound * (1 - 1e-4)
+    assert plans[-1].throughput_gbps >= fastest.throughput_gbps * (1 - 1e-4)
+    assert plans[-1].throughput_gbps <= fastest.solver.bound * (1 + 1e-4)
     for one in plans:
         # A rate at the very limit may be above it by what the solver takes for equal.
         goal = MinimizeCost(one.throughput_gbps * (1 - 1e-5), exactly=True)
