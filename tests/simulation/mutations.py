@@ -31,13 +31,16 @@ _COPIED: Final = (
     "gateway",
     "src",
     "tests/simulation",
+    "tests/gateway/conftest.py",
+    "tests/gateway/test_endpoints.py",
     "tests/gateway/service",
     "tests/faults",
     "tests/conftest.py",
     "setup.cfg",
 )
-#: No simulation shows a source that obeys an old lead, because sinks refuse its chunks.
 _SUITE: Final = (
+    # A source that obeys an old lead shows in no simulation: sinks refuse its chunks.
+    "tests/gateway/test_endpoints.py",
     "tests/simulation/test_fences.py",
     "tests/simulation/test_faults.py",
     "tests/gateway/service/test_epochs.py",

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ from skyplane_gateway.stores.memory import create_bucket
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 HOST = "127.0.0.1"
+
+#: Small windows make every bound bite with little data.
+SMALL = {"ack_deadline_s": 30.0, "assembly_mib": 8, "readers": 3, "store_threads": 4}
 
 
 def route(number: int, *nodes: str, connections: int = 2, share_gbps: float = 1.0) -> Route:
@@ -180,7 +184,7 @@ def fleet_of(tmp_path: Path) -> Fleets:
     async def make(*routes: Route, **settings: Any) -> AsyncIterator[InProcessFleet]:
         directory = tmp_path / uuid.uuid4().hex
         directory.mkdir()
-        fleet = InProcessFleet(tuple(routes), directory, {"ack_deadline_s": 30.0, **settings})
+        fleet = InProcessFleet(tuple(routes), directory, {**SMALL, **settings})
         try:
             await fleet.start()
             yield fleet
@@ -265,7 +269,7 @@ def kit() -> Kit:
 
 
 class Gate:
-    """Holds every write to one bucket until it is opened; counts what was read and held."""
+    """Holds every write of an object until it is opened; counts what was read and held."""
 
     def __init__(self) -> None:
         self._opened = threading.Event()
@@ -276,56 +280,46 @@ class Gate:
     def open(self) -> None:
         self._opened.set()
 
-    def hold(self) -> None:
-        with self._lock:
-            self.waiting += 1
-        self._opened.wait(60)
-        with self._lock:
-            self.waiting -= 1
-
-    def count_read(self, length: int) -> None:
-        with self._lock:
-            self.read_bytes += length
-
-
-class _Watched:
-    """A store whose writes wait at a gate and whose reads are counted."""
-
-    def __init__(self, store: ObjectStore, gate: Gate, *, holds: bool) -> None:
-        self._store = store
-        self._gate = gate
-        self._holds = holds
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def put(self, key: str, *arguments: Any, **more: Any) -> Any:
-        if self._holds and JOURNAL_FOLDER not in key:
-            self._gate.hold()
-        return self._store.put(key, *arguments, **more)
-
-    def put_part(self, *arguments: Any, **more: Any) -> Any:
-        if self._holds:
-            self._gate.hold()
-        return self._store.put_part(*arguments, **more)
-
-    def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Any:
+    def write(self, original: Any, key: str, *arguments: Any, **more: Any) -> Any:
         if JOURNAL_FOLDER not in key:
-            self._gate.count_read(length)
-        return self._store.read(key, offset=offset, length=length, if_match=if_match)
+            with self._lock:
+                self.waiting += 1
+            self._opened.wait(60)
+            with self._lock:
+                self.waiting -= 1
+        return original(key, *arguments, **more)
+
+    def read(self, original: Any, key: str, *, length: int, **more: Any) -> Any:
+        if JOURNAL_FOLDER not in key:
+            with self._lock:
+                self.read_bytes += length
+        return original(key, length=length, **more)
 
 
 @pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Gate]:
-    """`gate(destination)`: what gateways write there waits; all that they read is counted."""
+def wrap_stores(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`wrap_stores(put=f)`: calls of that store method go through `f(original, *args)`."""
 
-    def make(destination: StoreSpec) -> Gate:
-        made = Gate()
+    def make(**wrappers: Callable[..., Any]) -> None:
+        class Wrapped:
+            def __init__(self, store: ObjectStore) -> None:
+                self._store = store
 
-        def open_watched(spec: StoreSpec, credentials: Any = None) -> Any:
-            return _Watched(open_store(spec, credentials), made, holds=spec == destination)
+            def __getattr__(self, name: str) -> Any:
+                original = getattr(self._store, name)
+                return partial(wrappers[name], original) if name in wrappers else original
 
-        monkeypatch.setattr("skyplane_gateway.endpoints.open_store", open_watched)
-        return made
+        monkeypatch.setattr(
+            "skyplane_gateway.endpoints.open_store",
+            lambda spec, credentials=None: Wrapped(open_store(spec, credentials)),
+        )
 
     return make
+
+
+@pytest.fixture
+def gate(wrap_stores: Callable[..., None]) -> Gate:
+    """What gateways write waits; all that they read is counted."""
+    made = Gate()
+    wrap_stores(put=made.write, put_part=made.write, read=made.read)
+    return made

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,64 +10,56 @@ from skyplane_gateway.config import MIB
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
 
-SMALL = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
 BODIES = {"parts": bytes(3 * MIB), "small": b"small", "whole": b"w" * MIB}
 THEIRS = b"somebody else's"
 
 
 @pytest.mark.parametrize("rule", ["fail", "skip", "replace"])
 @pytest.mark.parametrize("appeared", sorted(BODIES))
-def test_it_is_refused_at_commit_and_its_upload_aborted(
-    rule: str, appeared: str, fleet_of: Any, kit: Any, gate: Callable[..., Any]
+async def test_it_is_refused_at_commit_and_its_upload_aborted(
+    rule: str, appeared: str, fleet_of: Any, kit: Any, gate: Any
 ) -> None:
     """Under `replace` as well: that rule speaks of what was there when it was listed."""
 
-    async def scenario() -> None:
-        source, destination = kit.memory_spec(), kit.memory_spec()
-        kit.fill(source, BODIES)
-        held = gate(destination)
-        spec = kit.copy_spec(source, destination, chunk_bytes=MIB, conflict=rule)
-        async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
-            transfer = "24" * 16
-            await fleet.attach(transfer, source, destination)
-            await fleet.submit(transfer, spec)
-            everything = sum(map(len, BODIES.values()))
-            await fleet.until(lambda: fleet.service("b").sink.held_bytes == everything)
-            open_store(destination).put(appeared, THEIRS)
-            held.open()
-            status = await fleet.ended(transfer)
-        assert (status["state"], status["error"]["code"]) == ("failed", "objects-failed")
-        assert (status["copied"], status["failed"]) == (2, 1)
-        (failure,) = status["failures"]
-        assert (failure["destination"], failure["code"]) == (appeared, "precondition-failed")
-        assert failure["reason"]
-        assert kit.content(destination) == {**BODIES, appeared: THEIRS}
-        assert kit.uploads(destination) == []
-        # The journal stays for the resume that the handle of such a result names.
-        rows = [row.key for row in open_store(destination).list("")]
-        assert len([key for key in rows if JOURNAL_FOLDER in key]) == 1
-
-    asyncio.run(scenario())
+    source, destination = kit.memory_spec(), kit.memory_spec()
+    kit.fill(source, BODIES)
+    spec = kit.copy_spec(source, destination, chunk_bytes=MIB, conflict=rule)
+    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+        transfer = "24" * 16
+        await fleet.attach(transfer, source, destination)
+        await fleet.submit(transfer, spec)
+        everything = sum(map(len, BODIES.values()))
+        await fleet.until(lambda: fleet.service("b").sink.held_bytes == everything)
+        open_store(destination).put(appeared, THEIRS)
+        gate.open()
+        status = await fleet.ended(transfer)
+    assert (status["state"], status["error"]["code"]) == ("failed", "objects-failed")
+    assert (status["copied"], status["failed"]) == (2, 1)
+    (failure,) = status["failures"]
+    assert (failure["destination"], failure["code"]) == (appeared, "precondition-failed")
+    assert failure["reason"]
+    assert kit.content(destination) == {**BODIES, appeared: THEIRS}
+    assert kit.uploads(destination) == []
+    # The journal stays for the resume that the handle of such a result names.
+    rows = [row.key for row in open_store(destination).list("")]
+    assert len([key for key in rows if JOURNAL_FOLDER in key]) == 1
 
 
-def test_nothing_is_kept_of_a_transfer_that_may_leave_objects_out(fleet_of: Any, kit: Any) -> None:
+async def test_nothing_is_kept_of_a_transfer_that_may_leave_objects_out(
+    fleet_of: Any, kit: Any
+) -> None:
     """It counts as a success, so the same task run again copies again."""
 
-    async def scenario() -> None:
-        source, destination = kit.memory_spec(), kit.memory_spec()
-        kit.fill(source, BODIES)
-        kit.fill(destination, {"small": THEIRS})
-        spec = kit.copy_spec(
-            source, destination, chunk_bytes=MIB, conflict="fail", allow_failed=True
-        )
-        async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
-            transfer = "25" * 16
-            await fleet.attach(transfer, source, destination)
-            await fleet.submit(transfer, spec)
-            status = await fleet.ended(transfer)
-            await fleet.heard(transfer, spec)
-        assert (status["state"], status["error"]["code"]) == ("failed", "objects-failed")
-        assert (status["copied"], status["failed"], status["open_uploads"]) == (2, 1, [])
-        assert (kit.uploads(destination), kit.journals(destination)) == ([], [])
-
-    asyncio.run(scenario())
+    source, destination = kit.memory_spec(), kit.memory_spec()
+    kit.fill(source, BODIES)
+    kit.fill(destination, {"small": THEIRS})
+    spec = kit.copy_spec(source, destination, chunk_bytes=MIB, conflict="fail", allow_failed=True)
+    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+        transfer = "25" * 16
+        await fleet.attach(transfer, source, destination)
+        await fleet.submit(transfer, spec)
+        status = await fleet.ended(transfer)
+        await fleet.heard(transfer, spec)
+    assert (status["state"], status["error"]["code"]) == ("failed", "objects-failed")
+    assert (status["copied"], status["failed"], status["open_uploads"]) == (2, 1, [])
+    assert (kit.uploads(destination), kit.journals(destination)) == ([], [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -10,23 +9,20 @@ from typing import Any
 from skyplane_gateway.objects import StoreSpec
 
 
-def test_journals_of_others_are_left_out_and_counted(fleet_of: Any, kit: Any) -> None:
-    async def scenario() -> None:
-        async with fleet_of(kit.route(0, "a", "b")) as fleet:
-            source, destination = kit.memory_spec(), kit.memory_spec()
-            reserved = {f"in/sub/.skyplane/jobs/ab/{number}": b"1" for number in (1, 2)}
-            kit.fill(source, {"in/x": b"1", **reserved})
-            spec = kit.copy_spec(source, destination, source_prefix="in")
-            status = await fleet.run(spec)
-            assert (status["state"], status["objects"], status["copied"]) == ("succeeded", 1, 1)
-            assert status["reserved"] == 2
-            assert status["first_reserved"] == "in/sub/.skyplane/jobs/ab/1"
-            assert kit.content(destination) == {"x": b"1"}
-
-    asyncio.run(scenario())
+async def test_journals_of_others_are_left_out_and_counted(fleet_of: Any, kit: Any) -> None:
+    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        reserved = {f"in/sub/.skyplane/jobs/ab/{number}": b"1" for number in (1, 2)}
+        kit.fill(source, {"in/x": b"1", **reserved})
+        spec = kit.copy_spec(source, destination, source_prefix="in")
+        status = await fleet.run(spec)
+        assert (status["state"], status["objects"], status["copied"]) == ("succeeded", 1, 1)
+        assert status["reserved"] == 2
+        assert status["first_reserved"] == "in/sub/.skyplane/jobs/ab/1"
+        assert kit.content(destination) == {"x": b"1"}
 
 
-def test_a_name_that_no_store_can_hold_is_left_out_by_a_filter(
+async def test_a_name_that_no_store_can_hold_is_left_out_by_a_filter(
     fleet_of: Any, kit: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "in").mkdir()
@@ -34,15 +30,12 @@ def test_a_name_that_no_store_can_hold_is_left_out_by_a_filter(
     (tmp_path / "in" / "loop").symlink_to(tmp_path / "in" / "loop")
     (tmp_path / "in" / os.fsdecode(b"bad-\xff")).write_bytes(b"")
 
-    async def scenario() -> None:
-        async with fleet_of(kit.route(0, "a", "b")) as fleet:
-            source, destination = StoreSpec("file", str(tmp_path)), kit.memory_spec()
-            spec = kit.copy_spec(source, destination, source_prefix="in")
-            status = await fleet.run(spec)
-            assert status["state"] == "failed"
-            assert "not UTF-8" in status["error"]["message"]
-            spec = kit.copy_spec(source, destination, source_prefix="in", exclude=("bad-?",))
-            status = await fleet.run(spec)
-            assert (status["state"], status["copied"]) == ("succeeded", 1)
-
-    asyncio.run(scenario())
+    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+        source, destination = StoreSpec("file", str(tmp_path)), kit.memory_spec()
+        spec = kit.copy_spec(source, destination, source_prefix="in")
+        status = await fleet.run(spec)
+        assert status["state"] == "failed"
+        assert "not UTF-8" in status["error"]["message"]
+        spec = kit.copy_spec(source, destination, source_prefix="in", exclude=("bad-?",))
+        status = await fleet.run(spec)
+        assert (status["state"], status["copied"]) == ("succeeded", 1)

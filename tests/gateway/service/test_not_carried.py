@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,61 +25,54 @@ def _source(kit: Any) -> StoreSpec:
     return spec
 
 
-def test_it_is_counted_and_the_report_names_it(fleet_of: Any, kit: Any) -> None:
-    async def scenario() -> None:
-        async with fleet_of(kit.route(0, "a", "b")) as fleet:
-            source, destination = _source(kit), kit.memory_spec()
-            spec = kit.copy_spec(source, destination, chunk_bytes=CHUNK)
-            status = await fleet.run(spec)
-            assert (status["copied"], status["not_carried"]) == (4, 3)
-            assert status["not_carried_by_name"] == {"storage-class": 3, "tags": 3}
-            lead = fleet.service("a").leads.transfer(status["transfer_key"])
-            lacking = {row["source"]: row.get("not_carried") for row in lead.report.page(0)["rows"]}
-            both = ["storage-class", "tags"]
-            assert lacking == {"large": both, "lone": both, "small": both, "plain": None}
-
-    asyncio.run(scenario())
+async def test_it_is_counted_and_the_report_names_it(fleet_of: Any, kit: Any) -> None:
+    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+        source, destination = _source(kit), kit.memory_spec()
+        spec = kit.copy_spec(source, destination, chunk_bytes=CHUNK)
+        status = await fleet.run(spec)
+        assert (status["copied"], status["not_carried"]) == (4, 3)
+        assert status["not_carried_by_name"] == {"storage-class": 3, "tags": 3}
+        lead = fleet.service("a").leads.transfer(status["transfer_key"])
+        lacking = {row["source"]: row.get("not_carried") for row in lead.report.page(0)["rows"]}
+        both = ["storage-class", "tags"]
+        assert lacking == {"large": both, "lone": both, "small": both, "plain": None}
 
 
-def test_a_strict_transfer_fails_such_objects_and_writes_nothing_of_them(
+async def test_a_strict_transfer_fails_such_objects_and_writes_nothing_of_them(
     fleet_of: Any, kit: Any
 ) -> None:
-    async def scenario() -> None:
-        async with fleet_of(kit.route(0, "a", "b")) as fleet:
-            source, destination = _source(kit), kit.memory_spec()
-            spec = kit.copy_spec(source, destination, chunk_bytes=CHUNK, strict_metadata=True)
-            status = await fleet.run(spec)
-            assert (status["state"], status["copied"], status["failed"]) == ("failed", 1, 3)
-            assert {row["code"] for row in status["failures"]} == {"metadata-not-carried"}
-            for row in status["failures"]:
-                assert row["source"] in row["reason"]
-                assert "storage-class, tags" in row["reason"]
-            assert kit.content(destination) == {"plain": bytes(3)}
-            assert kit.uploads(destination) == []
-            assert status["not_carried"] == 0
-
-    asyncio.run(scenario())
+    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+        source, destination = _source(kit), kit.memory_spec()
+        spec = kit.copy_spec(source, destination, chunk_bytes=CHUNK, strict_metadata=True)
+        status = await fleet.run(spec)
+        assert (status["state"], status["copied"], status["failed"]) == ("failed", 1, 3)
+        assert {row["code"] for row in status["failures"]} == {"metadata-not-carried"}
+        for row in status["failures"]:
+            assert row["source"] in row["reason"]
+            assert "storage-class, tags" in row["reason"]
+        assert kit.content(destination) == {"plain": bytes(3)}
+        assert kit.uploads(destination) == []
+        assert status["not_carried"] == 0
 
 
-def test_a_file_comes_with_the_type_of_its_name(fleet_of: Any, kit: Any, tmp_path: Path) -> None:
+async def test_a_file_comes_with_the_type_of_its_name(
+    fleet_of: Any, kit: Any, tmp_path: Path
+) -> None:
     (tmp_path / "in").mkdir()
     for name, size in {"a.csv": 3, "b.html": 3 * CHUNK, "none": 3}.items():
         (tmp_path / "in" / name).write_bytes(bytes(size))
 
-    async def scenario() -> None:
-        async with fleet_of(kit.route(0, "a", "b")) as fleet:
-            destination = kit.memory_spec()
-            source = StoreSpec("file", str(tmp_path / "in"), options=(GUESSED_TYPE,))
-            status = await fleet.run(kit.copy_spec(source, destination, chunk_bytes=CHUNK))
-            assert status["copied"] == 3
-            store = open_store(destination)
-            types = {}
-            for name in ("a.csv", "b.html", "none"):
-                attributes = store.head(name).attributes
-                types[name] = attributes.content_type if attributes else None
-            assert types == {"a.csv": "text/csv", "b.html": "text/html", "none": None}
-            copied = StoreSpec("file", str(tmp_path))
-            to_files = kit.copy_spec(source, copied, destination_prefix="out", chunk_bytes=CHUNK)
-            assert (await fleet.run(to_files))["copied"] == 3
-
-    asyncio.run(scenario())
+    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+        destination = kit.memory_spec()
+        source = StoreSpec("file", str(tmp_path / "in"), options=(GUESSED_TYPE,))
+        status = await fleet.run(kit.copy_spec(source, destination, chunk_bytes=CHUNK))
+        assert status["copied"] == 3
+        store = open_store(destination)
+        types = {}
+        for name in ("a.csv", "b.html", "none"):
+            attributes = store.head(name).attributes
+            types[name] = attributes.content_type if attributes else None
+        assert types == {"a.csv": "text/csv", "b.html": "text/html", "none": None}
+        copied = StoreSpec("file", str(tmp_path))
+        to_files = kit.copy_spec(source, copied, destination_prefix="out", chunk_bytes=CHUNK)
+        assert (await fleet.run(to_files))["copied"] == 3

@@ -12,202 +12,46 @@ import pytest
 
 from skyplane_gateway.config import MIB
 from skyplane_gateway.errors import SkyplaneError
-from skyplane_gateway.stores import open_store
 
-SMALL = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
 KEY = "ab" * 16
 
 
-@pytest.fixture
-def wrap_stores(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """`wrap_stores(put=f)`: calls of that store method go through `f(original, *args)`."""
-
-    def make(**wrappers: Callable[..., Any]) -> None:
-        class Wrapped:
-            def __init__(self, store: Any) -> None:
-                self._store = store
-
-            def __getattr__(self, name: str) -> Any:
-                original = getattr(self._store, name)
-                if name not in wrappers:
-                    return original
-                return lambda *args, **more: wrappers[name](original, *args, **more)
-
-        monkeypatch.setattr(
-            "skyplane_gateway.endpoints.open_store",
-            lambda spec, credentials=None: Wrapped(open_store(spec, credentials)),
-        )
-
-    return make
-
-
-def test_attaching_again_does_not_disturb_what_runs(
-    fleet_of: Any, kit: Any, gate: Callable[..., Any]
+async def test_nothing_is_written_once_a_release_has_returned(
+    fleet_of: Any, kit: Any, gate: Any
 ) -> None:
-    async def scenario() -> None:
-        source, destination = kit.memory_spec(), kit.memory_spec()
-        objects = {f"o{i}": bytes(3 * MIB) for i in range(6)}
-        kit.fill(source, objects)
-        held = gate(destination)
-        spec = kit.copy_spec(source, destination, chunk_bytes=MIB)
-        routes = [kit.route(0, "a", "r", "b"), kit.route(1, "c", "d")]
-        async with fleet_of(*routes, **SMALL) as fleet:
-            await fleet.attach(KEY, source, destination)
-            await fleet.submit(KEY, spec)
-            await fleet.until(lambda: held.waiting > 0)
-            await fleet.attach(KEY, source, destination)
-            assert (await fleet.submit(KEY, spec))["joined"]
-            held.open()
-            status = await fleet.ended(KEY)
-            assert status["error"] is None
-            assert kit.content(destination) == objects
-            assert kit.uploads(destination) == []
-
-    asyncio.run(scenario())
+    source, destination = kit.memory_spec(), kit.memory_spec()
+    kit.fill(source, {"a": bytes(MIB)})
+    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+        await fleet.attach(KEY, source, destination)
+        await fleet.submit(KEY, kit.copy_spec(source, destination))
+        await fleet.until(lambda: gate.waiting > 0)
+        release = asyncio.create_task(asyncio.to_thread(fleet.client("b").release, KEY, 1))
+        await fleet.until(lambda: not fleet.service("b").sink._transfers)
+        assert not release.done()
+        gate.open()
+        await release
+        written = kit.content(destination)
+        await asyncio.to_thread(fleet.client("a").cancel, KEY)
+        assert kit.content(destination) == written
 
 
-def test_of_many_submits_at_once_one_leads_and_the_others_join(fleet_of: Any, kit: Any) -> None:
-    async def scenario() -> None:
-        source, destination = kit.memory_spec(), kit.memory_spec()
-        kit.fill(source, {f"o{i}": bytes(MIB) for i in range(8)})
-        spec = kit.copy_spec(source, destination, chunk_bytes=MIB)
-        async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
-
-            async def orchestrator() -> dict[str, Any]:
-                await fleet.attach(KEY, source, destination)
-                answer: dict[str, Any] = await fleet.submit(KEY, spec)
-                return answer
-
-            answers = await asyncio.gather(*(orchestrator() for _ in range(6)))
-            assert sorted(row["joined"] for row in answers) == [False] + [True] * 5
-            assert {row["epoch"] for row in answers} == {1}
-            status = await fleet.ended(KEY)
-            assert (status["error"], status["copied"]) == (None, 8)
-
-    asyncio.run(scenario())
-
-
-def test_a_cancel_while_submitting_leaves_nothing(
-    fleet_of: Any, kit: Any, gate: Callable[..., Any]
-) -> None:
-    async def scenario() -> None:
-        source, destination = kit.memory_spec(), kit.memory_spec()
-        kit.fill(source, {f"o{i}": bytes(3 * MIB) for i in range(4)})
-        held = gate(destination)
-        spec = kit.copy_spec(source, destination, chunk_bytes=MIB)
-        async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
-            await fleet.attach(KEY, source, destination)
-            submitting = asyncio.create_task(fleet.submit(KEY, spec))
-            cancelling = asyncio.create_task(asyncio.to_thread(fleet.client("a").cancel, KEY))
-            held.open()
-            await asyncio.gather(submitting, cancelling, return_exceptions=True)
-            await asyncio.to_thread(fleet.client("b").cancel, KEY)
-            # Whichever came first, nothing of it goes on.
-            led = fleet.service("a").leads._runs.get(KEY)
-            if led is not None:
-                await asyncio.to_thread(fleet.client("a").cancel, KEY)
-                assert led.task.done()
-            assert kit.uploads(destination) == []
-            assert fleet.service("a").endpoints.sources == {}
-            assert fleet.service("b").sink.held_bytes == 0
-
-    asyncio.run(scenario())
-
-
-def test_nothing_is_written_once_a_release_has_returned(
-    fleet_of: Any, kit: Any, gate: Callable[..., Any]
-) -> None:
-    async def scenario() -> None:
-        source, destination = kit.memory_spec(), kit.memory_spec()
-        kit.fill(source, {"a": bytes(MIB)})
-        held = gate(destination)
-        async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
-            await fleet.attach(KEY, source, destination)
-            await fleet.submit(KEY, kit.copy_spec(source, destination))
-            await fleet.until(lambda: held.waiting > 0)
-            release = asyncio.create_task(asyncio.to_thread(fleet.client("b").release, KEY, 1))
-            await fleet.until(lambda: not fleet.service("b").sink._transfers)
-            assert not release.done()
-            held.open()
-            await release
-            written = kit.content(destination)
-            await asyncio.to_thread(fleet.client("a").cancel, KEY)
-            assert kit.content(destination) == written
-
-    asyncio.run(scenario())
-
-
-def test_a_new_lead_may_count_its_chunks_from_one_again(fleet_of: Any, kit: Any) -> None:
+async def test_a_new_lead_may_count_its_chunks_from_one_again(fleet_of: Any, kit: Any) -> None:
     """The old one and all it knew are gone; its sinks have been told to let go."""
 
-    async def scenario() -> None:
-        source, destination = kit.memory_spec(), kit.memory_spec()
-        kit.fill(source, {"a": b"1", "b": b"2"})
-        spec = kit.copy_spec(source, destination)
-        async with fleet_of(kit.route(0, "a", "b"), ack_deadline_s=2.0) as fleet:
-            for _ in range(2):
-                await fleet.attach(KEY, source, destination)
-                await fleet.submit(KEY, spec)
-                assert (await fleet.ended(KEY))["error"] is None
-                await fleet.heard(KEY, spec)
-                del fleet.service("a").leads._runs[KEY]
-
-    asyncio.run(scenario())
-
-
-def test_the_status_says_what_is_attached_and_used(fleet_of: Any, kit: Any) -> None:
-    async def scenario() -> None:
-        source, destination = kit.memory_spec(), kit.memory_spec()
-        kit.fill(source, {"a": b"1"})
-        async with fleet_of(kit.route(0, "a", "b")) as fleet:
-            assert fleet.service("b").status()["attached"] == {}
-            await fleet.attach(KEY, source, destination, epoch=3)
-            unused = {KEY: {"epoch": 3, "is_used": False}}
-            assert fleet.service("a").status()["attached"] == unused
-            assert fleet.service("b").status()["attached"] == unused
-            await fleet.submit(KEY, kit.copy_spec(source, destination), epoch=3)
-            await fleet.ended(KEY)
-            assert fleet.service("b").status()["attached"][KEY]["is_used"]
-            await asyncio.to_thread(fleet.client("b").release, KEY, 3)
-            assert fleet.service("b").status()["attached"] == {}
-
-    asyncio.run(scenario())
-
-
-def test_the_status_says_which_epoch_is_over_and_whether_its_success_was_heard_of(
-    fleet_of: Any, kit: Any
-) -> None:
-    """Ends forgot the epoch with the stores, and whoever came late began it again."""
-
-    async def scenario() -> None:
-        source, destination = kit.memory_spec(), kit.memory_spec()
-        kit.fill(source, {"a": b"1"})
-        spec = kit.copy_spec(source, destination)
-        async with fleet_of(kit.route(0, "a", "b")) as fleet:
-
-            def released(node: str) -> Any:
-                return fleet.service(node).status()["released"]
-
-            assert released("b") == {}
-            await fleet.attach(KEY, source, destination, epoch=3)
-            assert released("b") == {}
-            await asyncio.to_thread(fleet.client("b").cancel, KEY)
-            assert released("b") == {KEY: {"epoch": 3, "heard": 0}}
-            await fleet.attach(KEY, source, destination, epoch=4)
-            await fleet.submit(KEY, spec, epoch=4)
-            await fleet.ended(KEY)
-            # Of an epoch that is not in charge any more nothing new is learnt.
-            await fleet.heard(KEY, spec, epoch=3)
-            assert released("b") == {KEY: {"epoch": 3, "heard": 0}}
-            await fleet.heard(KEY, spec, epoch=4)
-            for node in "ab":
-                assert released(node) == {KEY: {"epoch": 4, "heard": 4}}
-
-    asyncio.run(scenario())
+    source, destination = kit.memory_spec(), kit.memory_spec()
+    kit.fill(source, {"a": b"1", "b": b"2"})
+    spec = kit.copy_spec(source, destination)
+    async with fleet_of(kit.route(0, "a", "b"), ack_deadline_s=2.0) as fleet:
+        for _ in range(2):
+            await fleet.attach(KEY, source, destination)
+            await fleet.submit(KEY, spec)
+            assert (await fleet.ended(KEY))["error"] is None
+            await fleet.heard(KEY, spec)
+            del fleet.service("a").leads._runs[KEY]
 
 
 @pytest.mark.parametrize(("method", "size"), [("put", 10), ("put_part", 3 * MIB), ("read", 10)])
-def test_an_unforeseen_error_of_a_store_fails_its_object_alone(
+async def test_an_unforeseen_error_of_a_store_fails_its_object_alone(
     method: str,
     size: int,
     fleet_of: Any,
@@ -222,28 +66,25 @@ def test_an_unforeseen_error_of_a_store_fails_its_object_alone(
             raise KeyError("a defect")
         return original(key, *arguments, **more)
 
-    async def scenario() -> None:
-        source, destination = kit.memory_spec(), kit.memory_spec()
-        kit.fill(source, {"bad": bytes(size), "good": b"1"})
-        wrap_stores(**{method: fail})
-        async with fleet_of(kit.route(0, "a", "b"), **SMALL) as fleet:
-            status = await fleet.run(kit.copy_spec(source, destination, chunk_bytes=MIB))
-            assert status["state"] == "failed"
-            assert kit.content(destination) == {"good": b"1"}
-            (failure,) = status["failures"]
-            assert (failure["destination"], failure["code"]) == ("bad", "internal-error")
-            node = "source gateway a" if method == "read" else "sink gateway b"
-            assert f"'bad': the {node} failed" in failure["reason"]
-            assert "(" not in failure["reason"], "a Python repr"
-            assert "KeyError: 'a defect'" in caplog.text, "no traceback in the log"
-            assert kit.uploads(destination) == []
-            # Parts of the failed object that were under way still come to their end.
-            await fleet.until(lambda: fleet.service("b").sink.held_bytes == 0)
-
-    asyncio.run(scenario())
+    source, destination = kit.memory_spec(), kit.memory_spec()
+    kit.fill(source, {"bad": bytes(size), "good": b"1"})
+    wrap_stores(**{method: fail})
+    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+        status = await fleet.run(kit.copy_spec(source, destination, chunk_bytes=MIB))
+        assert status["state"] == "failed"
+        assert kit.content(destination) == {"good": b"1"}
+        (failure,) = status["failures"]
+        assert (failure["destination"], failure["code"]) == ("bad", "internal-error")
+        node = "source gateway a" if method == "read" else "sink gateway b"
+        assert f"'bad': the {node} failed" in failure["reason"]
+        assert "(" not in failure["reason"], "a Python repr"
+        assert "KeyError: 'a defect'" in caplog.text, "no traceback in the log"
+        assert kit.uploads(destination) == []
+        # Parts of the failed object that were under way still come to their end.
+        await fleet.until(lambda: fleet.service("b").sink.held_bytes == 0)
 
 
-def test_an_unforeseen_error_at_the_lead_ends_its_transfer(
+async def test_an_unforeseen_error_at_the_lead_ends_its_transfer(
     fleet_of: Any,
     kit: Any,
     wrap_stores: Callable[..., None],
@@ -252,19 +93,16 @@ def test_an_unforeseen_error_at_the_lead_ends_its_transfer(
     def fail(original: Any, *arguments: Any, **more: Any) -> Any:
         raise RuntimeError("a defect")
 
-    async def scenario() -> None:
-        source, destination = kit.memory_spec(), kit.memory_spec()
-        kit.fill(source, {"a": b"1"})
-        wrap_stores(list=fail)
-        async with fleet_of(kit.route(0, "a", "b")) as fleet:
-            status = await fleet.run(kit.copy_spec(source, destination))
-            assert (status["state"], status["error"]["code"]) == ("failed", "internal-error")
-            assert "RuntimeError: a defect" in caplog.text, "no traceback in the log"
-
-    asyncio.run(scenario())
+    source, destination = kit.memory_spec(), kit.memory_spec()
+    kit.fill(source, {"a": b"1"})
+    wrap_stores(list=fail)
+    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+        status = await fleet.run(kit.copy_spec(source, destination))
+        assert (status["state"], status["error"]["code"]) == ("failed", "internal-error")
+        assert "RuntimeError: a defect" in caplog.text, "no traceback in the log"
 
 
-def test_an_object_that_cannot_be_read_to_its_end_holds_no_room_at_the_sink(
+async def test_an_object_that_cannot_be_read_to_its_end_holds_no_room_at_the_sink(
     fleet_of: Any, kit: Any, wrap_stores: Callable[..., None]
 ) -> None:
     """Each leaves half a chunk behind; sixteen would fill the sink four times over."""
@@ -287,53 +125,47 @@ def test_an_object_that_cannot_be_read_to_its_end_holds_no_room_at_the_sink(
         reader = original(key, **more)
         return Breaking(reader) if key.startswith("bad") else reader
 
-    async def scenario() -> None:
-        source, destination = kit.memory_spec(), kit.memory_spec()
-        bad = {f"bad{i:02}": bytes(2 * MIB) for i in range(16)}
-        good = {f"good{i:02}": bytes(2 * MIB) for i in range(8)}
-        kit.fill(source, {**bad, **good})
-        wrap_stores(read=breaking)
-        spec = kit.copy_spec(source, destination, chunk_bytes=2 * MIB)
-        async with fleet_of(kit.route(0, "a", "r", "b"), **SMALL) as fleet:
-            status = await fleet.run(spec)
-            assert (status["copied"], status["failed"]) == (8, 16)
-            assert kit.content(destination) == good
-            await fleet.until(lambda: fleet.service("b").sink.held_bytes == 0)
-
-    asyncio.run(scenario())
+    source, destination = kit.memory_spec(), kit.memory_spec()
+    bad = {f"bad{i:02}": bytes(2 * MIB) for i in range(16)}
+    good = {f"good{i:02}": bytes(2 * MIB) for i in range(8)}
+    kit.fill(source, {**bad, **good})
+    wrap_stores(read=breaking)
+    spec = kit.copy_spec(source, destination, chunk_bytes=2 * MIB)
+    async with fleet_of(kit.route(0, "a", "r", "b")) as fleet:
+        status = await fleet.run(spec)
+        assert (status["copied"], status["failed"]) == (8, 16)
+        assert kit.content(destination) == good
+        await fleet.until(lambda: fleet.service("b").sink.held_bytes == 0)
 
 
-def test_many_transfers_leave_no_thread_and_no_connection(fleet_of: Any, kit: Any) -> None:
-    async def scenario() -> None:
-        source, destination = kit.memory_spec(), kit.memory_spec()
-        kit.fill(source, {f"o{i}": bytes(MIB) for i in range(4)})
-        spec = kit.copy_spec(source, destination, chunk_bytes=MIB)
-        routes = [kit.route(0, "a", "b"), kit.route(1, "c", "b")]
-        async with fleet_of(*routes, **SMALL) as fleet:
+async def test_many_transfers_leave_no_thread_and_no_connection(fleet_of: Any, kit: Any) -> None:
+    source, destination = kit.memory_spec(), kit.memory_spec()
+    kit.fill(source, {f"o{i}": bytes(MIB) for i in range(4)})
+    spec = kit.copy_spec(source, destination, chunk_bytes=MIB)
+    routes = [kit.route(0, "a", "b"), kit.route(1, "c", "b")]
+    async with fleet_of(*routes) as fleet:
 
-            async def one(number: int) -> None:
-                key = f"{number:032x}"
-                await fleet.attach(key, source, destination)
-                await fleet.submit(key, spec)
-                assert (await fleet.ended(key))["error"] is None
-                for node in fleet.nodes:
-                    await asyncio.to_thread(fleet.client(node).release, key, 1)
-
-            for number in range(3):
-                await one(number)
-            gc.collect()
-            tasks, threads = len(asyncio.all_tasks()), threading.active_count()
-            for number in range(3, 23):
-                await one(number)
-            # The test's own calls leave connections for the collector to close.
-            gc.collect()
-            await fleet.until(lambda: len(asyncio.all_tasks()) <= tasks + 2)
-            # The pools of the one event loop grow to their size, and no further.
-            assert threading.active_count() <= threads + 128
+        async def one(number: int) -> None:
+            key = f"{number:032x}"
+            await fleet.attach(key, source, destination)
+            await fleet.submit(key, spec)
+            assert (await fleet.ended(key))["error"] is None
             for node in fleet.nodes:
-                service = fleet.service(node)
-                assert service.endpoints.sources == service.endpoints.destinations == {}
-                assert service.sink.held_bytes == 0
-                assert len(service.sink._ended) == 0
+                await asyncio.to_thread(fleet.client(node).release, key, 1)
 
-    asyncio.run(scenario())
+        for number in range(3):
+            await one(number)
+        gc.collect()
+        tasks, threads = len(asyncio.all_tasks()), threading.active_count()
+        for number in range(3, 23):
+            await one(number)
+        # The test's own calls leave connections for the collector to close.
+        gc.collect()
+        await fleet.until(lambda: len(asyncio.all_tasks()) <= tasks + 2)
+        # The pools of the one event loop grow to their size, and no further.
+        assert threading.active_count() <= threads + 128
+        for node in fleet.nodes:
+            service = fleet.service(node)
+            assert service.endpoints.sources == service.endpoints.destinations == {}
+            assert service.sink.held_bytes == 0
+            assert len(service.sink._ended) == 0

@@ -1,6 +1,4 @@
-"""Peers without a certificate, with one that has run out, or with another fleet's: refused at
-both ports of every gateway while a transfer runs, which is none the worse for it.
-"""
+"""Callers and peers that are not of this fleet are refused; a running transfer is not hurt."""
 
 from __future__ import annotations
 
@@ -15,6 +13,10 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.config import MIB
+from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.control.tls import client_context
+from skyplane_gateway.errors import NotAuthorised
+from skyplane_gateway.identifiers import gateway_uri
 from skyplane_gateway.protocol import Connection, Identity, Side
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
@@ -102,14 +104,11 @@ def held_bytes(fleet: Any) -> dict[str, int]:
     return {node: fleet.service(node).sink.held_bytes for node in fleet.nodes}
 
 
-async def in_mid_transfer(
-    fleet_of: Any, kit: Any, gate: Callable[..., Any], visit: Callable[[Any], Any]
-) -> None:
+async def in_mid_transfer(fleet_of: Any, kit: Any, gate: Any, visit: Callable[[Any], Any]) -> None:
     """Have strangers at the gateways while chunks are on their way; then all must be well."""
     bodies = {f"o{number}": bytes([number]) * (2 * MIB) for number in range(4)}
     source, destination = kit.memory_spec(), kit.memory_spec()
     kit.fill(source, bodies)
-    held = gate(destination)
     settings = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
     async with fleet_of(kit.route(0, "a", "r", "b"), **settings) as fleet:
         transfer = "58" * 16
@@ -121,7 +120,7 @@ async def in_mid_transfer(
             await asyncio.to_thread(visit, fleet)
             assert held_bytes(fleet) == everything
         finally:
-            held.open()
+            gate.open()
         status = await fleet.ended(transfer)
         assert (status["state"], status["routes_down"]) == ("succeeded", {})
     assert kit.content(destination) == bodies
@@ -129,8 +128,8 @@ async def in_mid_transfer(
 
 
 @pytest.mark.parametrize("who", sorted(STRANGERS))
-def test_a_certificate_that_is_not_of_this_fleet_and_of_today(
-    who: str, fleet_of: Any, kit: Any, gate: Callable[..., Any]
+async def test_a_certificate_that_is_not_of_this_fleet_and_of_today(
+    who: str, fleet_of: Any, kit: Any, gate: Any
 ) -> None:
     def visit(fleet: Any) -> None:
         context = careless(STRANGERS[who](fleet.key))
@@ -140,10 +139,10 @@ def test_a_certificate_that_is_not_of_this_fleet_and_of_today(
         own = careless(Authority(SECRET, fleet.key))
         assert ask(fleet.gateways["a"].control_port, own).startswith("HTTP/1.1 200")
 
-    asyncio.run(in_mid_transfer(fleet_of, kit, gate, visit))
+    await in_mid_transfer(fleet_of, kit, gate, visit)
 
 
-def test_no_certificate_at_all(fleet_of: Any, kit: Any, gate: Callable[..., Any]) -> None:
+async def test_no_certificate_at_all(fleet_of: Any, kit: Any, gate: Any) -> None:
     def visit(fleet: Any) -> None:
         for node in fleet.nodes:
             port = fleet.gateways[node].control_port
@@ -151,11 +150,11 @@ def test_no_certificate_at_all(fleet_of: Any, kit: Any, gate: Callable[..., Any]
             # Nor is there an answer without TLS.
             assert push(port, b"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n") == b""
 
-    asyncio.run(in_mid_transfer(fleet_of, kit, gate, visit))
+    await in_mid_transfer(fleet_of, kit, gate, visit)
 
 
-def test_the_data_port_takes_nothing_without_this_fleets_key(
-    fleet_of: Any, kit: Any, gate: Callable[..., Any]
+async def test_the_data_port_takes_nothing_without_this_fleets_key(
+    fleet_of: Any, kit: Any, gate: Any
 ) -> None:
     """On the wire the place of the certificate is taken by the key of the two neighbours."""
 
@@ -181,4 +180,24 @@ def test_the_data_port_takes_nothing_without_this_fleets_key(
                 assert not answer or b"refused" in answer, answer
                 assert own not in answer
 
-    asyncio.run(in_mid_transfer(fleet_of, kit, gate, visit))
+    await in_mid_transfer(fleet_of, kit, gate, visit)
+
+
+async def test_a_gateway_may_only_do_what_a_lead_needs(fleet_of: Any, kit: Any) -> None:
+    async with fleet_of(kit.route(0, "a", "r", "b")) as fleet:
+
+        def as_node(node: str, target: str) -> ControlClient:
+            context = client_context(fleet.service(node).config)
+            port = fleet.gateways[target].control_port
+            return ControlClient("127.0.0.1", port, context, gateway_uri(fleet.key, target))
+
+        # A source may lead: it renews and releases, but does not shut down.
+        await asyncio.to_thread(as_node("a", "b").renew)
+        for call in (as_node("a", "b").shutdown, as_node("a", "b").log_tail):
+            with pytest.raises(NotAuthorised):
+                await asyncio.to_thread(call)
+        for node in ("r", "b"):
+            with pytest.raises(NotAuthorised):
+                await asyncio.to_thread(as_node(node, "a").status)
+            with pytest.raises(NotAuthorised):
+                await asyncio.to_thread(as_node(node, "a").store_verb, "k", 1, "list", {})

@@ -1,0 +1,232 @@
+"""The source and sink sides at one gateway, without a network."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from skyplane_gateway import endpoints as module
+from skyplane_gateway.chunk_orders import ChunkOrder, RangeOrder
+from skyplane_gateway.config import GatewayConfig
+from skyplane_gateway.endpoints import Endpoints
+from skyplane_gateway.errors import (
+    ConfigurationInvalid,
+    InternalError,
+    NotFound,
+    StaleEpoch,
+    StoreUnavailable,
+    Throttled,
+    UnknownTransfer,
+)
+from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.protocol import RawFrame
+from skyplane_gateway.sink.receiver import Sink
+from skyplane_gateway.stores.memory import MemoryStore, create_bucket, delete_bucket
+
+KEY, OTHER = "ab" * 16, "cd" * 16
+
+
+async def drop_frame(frame: RawFrame) -> None:
+    """The network loses everything."""
+
+
+@asynccontextmanager
+async def gateway() -> AsyncIterator[Endpoints]:
+    config = GatewayConfig(
+        "a", "ef" * 16, "127.0.0.1", "127.0.0.1", directory="/nowhere", store_threads=2
+    )
+    with ThreadPoolExecutor(2) as threads:
+        made = Endpoints(
+            config,
+            sink=Sink(capacity_bytes=1 << 20, send_receipt=lambda _: None, threads=threads),
+            send_frame=drop_frame,
+            threads=threads,
+            is_led=lambda key: False,
+        )
+        yield made
+        await made.close()
+
+
+@pytest.fixture
+def bucket() -> Iterator[StoreSpec]:
+    spec = StoreSpec("memory", uuid.uuid4().hex)
+    create_bucket(spec.bucket)
+    yield spec
+    delete_bucket(spec.bucket)
+
+
+async def attach(made: Endpoints, side: str, bucket: StoreSpec, epoch: int = 1) -> None:
+    await made.attach(KEY, epoch=epoch, side=side, store=bucket, credentials=None, verify="stored")
+
+
+# -- epochs
+
+
+@pytest.mark.parametrize("side", ["source", "sink"])
+async def test_an_older_epoch_is_refused(side: str, bucket: StoreSpec) -> None:
+    async with gateway() as made:
+        await attach(made, side, bucket, epoch=2)
+        with pytest.raises(StaleEpoch):
+            await attach(made, side, bucket, epoch=1)
+        if side == "source":
+            with pytest.raises(StaleEpoch):
+                made.source(KEY, 1)
+        else:
+            with pytest.raises(StaleEpoch):
+                await made.store_verb(KEY, 1, "head", {"key": "k"})
+        with pytest.raises(StaleEpoch):
+            await made.renew_credentials(KEY, epoch=1, side=side, credentials=Credentials({}))
+        assert made.attached() == {KEY: {"epoch": 2, "is_used": False}}
+
+
+async def test_a_source_does_not_work_for_an_epoch_that_did_not_attach_it(
+    bucket: StoreSpec,
+) -> None:
+    """Sinks would refuse its chunks, which carry the old epoch."""
+
+    async with gateway() as made:
+        await attach(made, "source", bucket, epoch=1)
+        with pytest.raises(UnknownTransfer):
+            made.source(KEY, 2)
+
+
+async def test_a_sink_obeys_a_newer_epoch_and_then_no_older_one(bucket: StoreSpec) -> None:
+    async with gateway() as made:
+        await attach(made, "sink", bucket, epoch=1)
+        await made.store_verb(KEY, 2, "head", {"key": "k"})
+        assert made.attached() == {KEY: {"epoch": 2, "is_used": True}}
+        with pytest.raises(StaleEpoch):
+            await made.store_verb(KEY, 1, "head", {"key": "k"})
+
+
+async def test_a_release_of_an_older_epoch_changes_nothing(bucket: StoreSpec) -> None:
+    async with gateway() as made:
+        await attach(made, "source", bucket, epoch=2)
+        await attach(made, "sink", bucket, epoch=2)
+        assert not await made.release(KEY, 1)
+        assert made.released() == {}
+        assert made.source(KEY, 2) is made.sources[KEY]
+        await made.store_verb(KEY, 2, "head", {"key": "k"})
+
+
+async def test_the_newest_released_and_acknowledged_epochs_are_remembered(
+    bucket: StoreSpec,
+) -> None:
+    async with gateway() as made:
+        await attach(made, "sink", bucket, epoch=3)
+        await made.release(KEY, 3)
+        assert made.released() == {KEY: {"epoch": 3, "heard": 0}}
+        await attach(made, "sink", bucket, epoch=4)
+        await made.release(KEY, 3, journals_in="")
+        assert made.released() == {KEY: {"epoch": 3, "heard": 0}}
+        await made.release(KEY, 4, journals_in="")
+        assert made.released() == {KEY: {"epoch": 4, "heard": 4}}
+        assert made.attached() == {}
+
+
+async def test_a_side_that_is_in_use_keeps_its_store_when_it_is_attached_again(
+    bucket: StoreSpec,
+) -> None:
+    async with gateway() as made:
+        for side in ("source", "sink"):
+            await attach(made, side, bucket)
+        before = made.sources[KEY], made.destinations[KEY]
+        for side in ("source", "sink"):
+            await attach(made, side, bucket)
+        unused = made.sources[KEY], made.destinations[KEY]
+        assert all(one is not other for one, other in zip(before, unused, strict=True))
+        made.source(KEY, 1).take(ChunkOrder(1, 1, 0, "objects", (RangeOrder("k", "e", 0, 1, "k"),)))
+        await made.store_verb(KEY, 1, "head", {"key": "k"})
+        for side in ("source", "sink"):
+            await attach(made, side, bucket)
+        assert (made.sources[KEY], made.destinations[KEY]) == unused
+
+
+# -- attach
+
+
+async def test_a_store_that_is_not_used_is_closed(
+    bucket: StoreSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[StoreSpec] = []
+    monkeypatch.setattr(MemoryStore, "close", lambda store: closed.append(store.spec))
+    missing = StoreSpec("memory", "nowhere")
+
+    async with gateway() as made:
+        await attach(made, "source", bucket, epoch=2)
+        assert closed == []
+        with pytest.raises(StaleEpoch):
+            await attach(made, "source", bucket, epoch=1)
+        with pytest.raises(NotFound):
+            await attach(made, "sink", missing)
+        assert closed == [bucket, missing]
+
+
+async def test_a_store_that_hangs_is_named(
+    bucket: StoreSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(MemoryStore, "check", lambda store, prefix="": over.wait(60))
+    monkeypatch.setattr(module, "_CHECK_TIMEOUT_S", 0.1)
+
+    async with gateway() as made:
+        try:
+            with pytest.raises(StoreUnavailable, match=f"memory://{bucket.bucket}"):
+                await attach(made, "sink", bucket)
+        finally:
+            over.set()
+
+
+async def test_a_store_that_throttles_is_attached(
+    bucket: StoreSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(store: MemoryStore, prefix: str = "") -> None:
+        raise Throttled("slow down")
+
+    monkeypatch.setattr(MemoryStore, "check", refuse)
+    monkeypatch.setattr(module, "_THROTTLE_TIMEOUT_S", 0.0)
+
+    async with gateway() as made:
+        await attach(made, "sink", bucket)
+        assert set(made.destinations) == {KEY}
+
+
+# -- verbs
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "error"),
+    [
+        ("explode", {}, ConfigurationInvalid),
+        # A lead of the same version does not send these.
+        ("create", {}, InternalError),
+        ("list", {"limit": None}, InternalError),
+        ("complete", {"parts": 7, "size_bytes": 1}, InternalError),
+    ],
+)
+async def test_a_verb_with_broken_arguments_is_refused(
+    verb: str, arguments: dict[str, Any], error: type[Exception], bucket: StoreSpec
+) -> None:
+    async with gateway() as made:
+        await attach(made, "sink", bucket)
+        with pytest.raises(error):
+            await made.store_verb(KEY, 1, verb, arguments)
+        with pytest.raises(UnknownTransfer):
+            await made.store_verb(OTHER, 1, verb, arguments)
+
+
+async def test_describe_and_waiting_send_no_request_and_do_not_count_as_use(
+    bucket: StoreSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gateway() as made:
+        await attach(made, "sink", bucket)
+        made.verb_threads.close()
+        assert (await made.store_verb(KEY, 1, "describe", {}))["capacity_bytes"] == 1 << 20
+        assert await made.store_verb(KEY, 1, "waiting", {}) == {"chunks": []}
+        assert not made.attached()[KEY]["is_used"]
