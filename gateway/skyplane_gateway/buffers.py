@@ -1,12 +1,12 @@
-"""What travels as bytes, without being copied."""
+"""Byte buffers that are passed on without a copy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TypeAlias
 
-#: One-dimensional, contiguous bytes. Whoever hands one over must not write to it
-#: before it has left the process: nothing here makes a copy.
+#: One-dimensional, contiguous bytes. Do not write to a buffer that was handed over:
+#: nothing here copies it.
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 

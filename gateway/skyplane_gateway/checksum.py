@@ -1,4 +1,4 @@
-"""CRC32C: the one checksum of the wire, and the only use of awscrt in the protocol.
+"""CRC32C, the checksum of the wire and of parts.
 
 CRC-32C as in RFC 3720 appendix B.4 (check value of b"123456789": 0xE3069283).
 """
@@ -11,10 +11,10 @@ from skyplane_gateway.buffers import Buffer
 
 
 def crc32c(data: Buffer, previous: int = 0) -> int:
-    """Checksum of `data`, going on from the checksum of what came before it."""
+    """Checksum of `data`; `previous` is the checksum of the bytes before it."""
     return int(checksums.crc32c(data, previous))
 
 
 def combine(first: int, second: int, second_bytes: int) -> int:
-    """Checksum of two blocks on end, from their own checksums and the second's length."""
+    """Checksum of two adjacent blocks, from their checksums and the length of the second."""
     return int(checksums.combine_crc32c(first, second, second_bytes))

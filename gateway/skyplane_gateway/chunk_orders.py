@@ -1,4 +1,4 @@
-"""What the lead tells a source to send, and what the source tells it became of it."""
+"""Chunk orders from the lead to a source, and their outcomes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ ChunkKind = Literal["objects", "part"]
 
 @dataclass(frozen=True, slots=True)
 class RangeOrder:
-    """One range to read: a whole object, or the part of one.
+    """One range to read: a whole object, or a part of it.
 
     Attributes:
-        source_key, etag: what to read, pinned to this version.
+        source_key, etag: the object, pinned to this version.
         offset, length: the range in bytes.
-        destination_key: where it goes.
-        precondition: fence of the write, for whole objects.
-        strict_metadata: fail, and send nothing, where a copy would lack what the object has.
+        precondition: of the write, for whole objects.
+        strict_metadata: fail and send nothing when the copy would lose metadata.
     """
 
     source_key: str
@@ -55,9 +54,9 @@ class ChunkOrder:
     """One chunk to read and send.
 
     Attributes:
-        chunk, attempt: identity of this sending on the wire.
-        route: number of the route that it takes.
-        kind: `objects` (one or many whole ones) or `part` (of a multipart upload).
+        chunk, attempt: identify this sending on the wire.
+        route: number of the route to use.
+        kind: `objects` (one or more whole objects) or `part` (of a multipart upload).
         upload_id, part_number: for parts.
     """
 
@@ -93,14 +92,14 @@ class ChunkOrder:
 
 @dataclass(frozen=True, slots=True)
 class RangeOutcome:
-    """What became of one range.
+    """The end of one range.
 
     Attributes:
-        error: why it is not at the destination; None when it is durable.
-        etag: the store's answer (for the object or the part).
+        error: why the range is not at the destination; None when it is durable.
+        etag: of the object or part, from the destination store.
         crc32c: of the bytes, as read at the source and confirmed by the sink.
-        at_source: the error is what the source's store said.
-        not_carried: see `ObjectInfo.not_carried`, as the source's answer told.
+        at_source: the error comes from the source store.
+        not_carried: see `ObjectInfo.not_carried`, as the source store reported it.
     """
 
     error: SkyplaneError | None
@@ -132,7 +131,7 @@ class RangeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ChunkOutcome:
-    """The end of one sending of a chunk: an outcome per range, in the order's order."""
+    """The end of one sending of a chunk: one outcome per range of its order."""
 
     chunk: int
     attempt: int

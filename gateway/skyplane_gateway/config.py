@@ -1,9 +1,8 @@
-"""What a gateway is told: its own configuration, the topology, a transfer.
+"""The documents that a gateway reads: its configuration, the topology, a transfer.
 
-Plain values with a JSON form; part of the package's public face, so that whoever
-starts gateways builds exactly what they read.
+Plain values with a JSON form. A provisioner builds the same classes that a gateway reads.
 
-docs/explanation/memory.md says what memory a gateway takes with these figures.
+docs/explanation/memory.md relates these settings to a gateway's memory.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ TransferState = Literal["running", "succeeded", "failed", "cancelled"]
 
 MIB: Final = 1 << 20
 
-#: Most connections of one gateway pair; beyond this a single instance gains nothing
-#: (paper section 4.2: throughput saturates near 64).
+#: Most connections of a hop: throughput saturates near 64 (paper section 4.2).
 MAX_CONNECTIONS: Final = 64
 
 _HELLO_KEY_BYTES: Final = 32
@@ -42,8 +40,8 @@ _HELLO_KEY_BYTES: Final = 32
 #: Requests to object stores at the same time.
 DEFAULT_STORE_THREADS: Final = 16
 
-#: Listeners, calls of other gateways and of orchestrators, journal, reports, log.
-_FILES_OF_ANY_GATEWAY: Final = 48
+#: Open files besides connections and stores: listeners, control calls, journal, report, log.
+_BASE_FILES: Final = 48
 
 _DURATIONS: Final = (
     "start_within_s",
@@ -62,7 +60,7 @@ def _require_key(peer: str, text: str) -> None:
         length = 0
     if length != _HELLO_KEY_BYTES:
         raise ConfigurationInvalid(
-            f"hello_keys_hex: that of {peer} is not the hex of {_HELLO_KEY_BYTES} bytes"
+            f"hello_keys_hex: the key for {peer} is not the hex of {_HELLO_KEY_BYTES} bytes"
         )
 
 
@@ -72,27 +70,25 @@ class GatewayConfig:
 
     Args:
         node: name in the fleet, `region tag/index`.
-        fleet_key: identity of the fleet; appears in the command line, so that
-            processes can be found by it.
+        fleet_key: identity of the fleet; part of the command line, to find its processes.
         control_host, data_host: addresses to listen on; port 0 lets the system choose.
-        directory: private directory (mode 0700) of this gateway: configuration,
-            certificates, log; removed when the gateway ends.
-        hello_keys_hex: neighbour -> the 32 bytes that this gateway and that neighbour
-            prove themselves with to each other, and that no third one has.
-        start_within_s: first lease: time from start to the first renewal.
-        lease_s: how long the gateway lives unrenewed after that.
-        hard_end_s: the end, whatever happens, counted from start.
-        assembly_mib: memory for chunks that a sink is putting together.
+        directory: private directory (mode 0700) for configuration, certificates and log;
+            removed when the gateway ends.
+        hello_keys_hex: neighbour -> 32 bytes that only the two gateways share; they prove
+            themselves with it.
+        start_within_s: the first lease, from the start to the first renewal.
+        lease_s: every later lease.
+        hard_end_s: the end of life, counted from the start; no renewal exceeds it.
+        assembly_mib: memory for the chunks that a sink assembles.
         readers: chunks that a source reads at the same time.
         store_threads: requests to object stores at the same time.
-        ack_deadline_s: longest silence of a path that has chunks to deliver: then they go
-            again, by another one where there is one. To wait for a store that throttles is
-            no silence.
-        stall_deadline_s: how long a transfer waits while no path is up and nothing arrives,
-            before it fails with what a resume needs; at least `ack_deadline_s`, and twice
-            that when None. A path that broke may be built again within that time.
-        write_timeout_s: a neighbour that takes nothing of what is sent to it for so long is
-            gone, and its path with it.
+        ack_deadline_s: a path with chunks in flight and no acknowledgement for this long is
+            lost. Its chunks are retried, on another path if there is one. Time that a store
+            throttles does not count.
+        stall_deadline_s: a transfer with no path and no progress for this long fails, and
+            can be resumed. At least `ack_deadline_s`; None is twice that. A broken path may
+            be rebuilt within this time.
+        write_timeout_s: a neighbour that takes no bytes for this long is lost, with its path.
     """
 
     node: str
@@ -115,7 +111,7 @@ class GatewayConfig:
 
     @property
     def stalled_after_s(self) -> float:
-        """The stall deadline that holds."""
+        """`stall_deadline_s`, or its default."""
         return self.stall_deadline_s or 2 * self.ack_deadline_s
 
     @property
@@ -153,36 +149,36 @@ class GatewayConfig:
         if self.stalled_after_s < self.ack_deadline_s:
             raise ConfigurationInvalid(
                 f"stall_deadline_s must be at least ack_deadline_s ({self.ack_deadline_s:g}), "
-                f"not {self.stall_deadline_s!r}: a path is silent for that long before it is lost"
+                f"not {self.stall_deadline_s!r}: a silent path is lost only after that time"
             )
         for name in ("assembly_mib", "readers", "store_threads"):
             count = getattr(self, name)
             if not isinstance(count, int) or count < 1:
-                raise ConfigurationInvalid(f"{name} must be at least 1 and whole, not {count!r}")
+                raise ConfigurationInvalid(f"{name} must be a whole number from 1, not {count!r}")
 
 
 def files_needed(connections: int, store_threads: int) -> int:
-    """Files and sockets that a gateway must be able to open.
+    """Files and sockets that a gateway must be able to open at the same time.
 
     Args:
-        connections: data connections with all of its neighbours.
-        store_threads: see `GatewayConfig`; there are three pools of as many.
+        connections: data connections with all neighbours.
+        store_threads: size of each of three thread pools; see `GatewayConfig`.
     """
-    # Half of what it may open is for connections that have proven nothing; see `strangers`.
-    return 2 * (_FILES_OF_ANY_GATEWAY + 3 * store_threads + connections)
+    # `pending_connections` takes up to half of the open files.
+    return 2 * (_BASE_FILES + 3 * store_threads + connections)
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path's number on the wire: one gateway after another, source first.
+    """A path through gateways, source first, and its number on the wire.
 
     Args:
         number: unique in the fleet.
-        nodes: gateway names; a single one is source and sink at once.
+        nodes: gateway names; a single node is both source and sink.
         connections: parallel TCP connections of each hop (len(nodes) - 1 values).
         share_gbps: the plan's flow over this route; its weight in dispatching.
-        dialed_by_downstream: hops (by index) that the downstream gateway dials,
-            because the upstream one cannot (NAT, private subnet).
+        dialed_by_downstream: indices of hops that the downstream gateway dials, because the
+            upstream one cannot (NAT, private subnet).
     """
 
     number: int
@@ -193,7 +189,9 @@ class Route:
 
     def __post_init__(self) -> None:
         if not self.nodes or len(self.connections) != len(self.nodes) - 1:
-            raise ConfigurationInvalid(f"route {self.number}: needs a connection count per hop")
+            raise ConfigurationInvalid(
+                f"route {self.number}: it needs one connection count per hop"
+            )
         if len(set(self.nodes)) != len(self.nodes):
             raise ConfigurationInvalid(f"route {self.number}: a gateway appears twice")
         if any(not 1 <= count <= MAX_CONNECTIONS for count in self.connections):
@@ -201,7 +199,7 @@ class Route:
                 f"route {self.number}: connections per hop must be 1 to {MAX_CONNECTIONS}"
             )
         if not 0 < self.share_gbps < math.inf:
-            raise ConfigurationInvalid(f"route {self.number}: its share must be above zero")
+            raise ConfigurationInvalid(f"route {self.number}: share_gbps must be above zero")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Route:
@@ -211,7 +209,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Who carries what: all routes of a fleet and where its gateways listen.
+    """All routes of a fleet, and the addresses of its gateways.
 
     Args:
         data_addresses: node -> (host, port) of its data listener.
@@ -247,19 +245,18 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class TransferSpec:
-    """What the lead is asked to do; holds no credential.
+    """What to copy, for the lead; holds no credentials.
 
     Args:
-        source, destination: the stores at both ends.
-        source_prefix, destination_prefix: key or prefix in them.
+        source_prefix, destination_prefix: key or prefix in the stores.
         recursive: the source is a prefix.
         include, exclude: globs on the key below the source prefix.
-        publish_last: further globs of objects to be written after all others.
-        allow_empty: an empty source is success.
-        allow_failed: so is a transfer of which single objects failed, and nobody goes on
-            with it.
+        publish_last: more globs of objects to write after all others.
+        allow_empty: a transfer without objects succeeds.
+        allow_failed: a transfer with failed objects succeeds, and is not resumed.
         chunk_bytes: size of a chunk and of a part.
-        strict_metadata: an object fails whose copy would lack tags, storage class or the like.
+        strict_metadata: an object fails if its copy would lose tags, storage class or other
+            metadata.
     """
 
     source: StoreSpec

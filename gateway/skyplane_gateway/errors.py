@@ -1,11 +1,10 @@
-"""The root of the error tree, and the branch that a gateway can raise.
+"""The root of the error tree, and the errors that a gateway raises.
 
-The control plane's `skyplane_orchestration.errors` continues this tree; the root
-lives here because the gateway runs where the library is not installed.
+`skyplane_orchestration.errors` continues this tree. The root is here because a gateway's
+machine does not have the library.
 
-Every leaf says what happened and what to do about it, and carries
-`is_permanent`: True when the same call can never succeed unless somebody
-changes something first (so a retry only wastes time and money).
+Every message says what happened and what to do. `is_permanent` is True when a retry of the
+same call cannot succeed until somebody changes something.
 
 Errors cross processes as the three plain values of `to_dict`.
 """
@@ -17,7 +16,7 @@ from typing import ClassVar, Final
 
 
 class SkyplaneError(Exception):
-    """Root of everything this project raises on purpose."""
+    """Root of all errors that this project raises."""
 
     #: Short stable name on the wire, in XCom and in `--json` output.
     code: ClassVar[str] = "skyplane"
@@ -42,9 +41,9 @@ class ConfigurationInvalid(SkyplaneError):
 
 
 class MissingExtra(ConfigurationInvalid, ImportError):
-    """A package is not installed that one of the distribution's extras brings.
+    """A package of one of the distribution's extras is not installed.
 
-    Also an ImportError, for those who try an import and do without.
+    Also an ImportError, for callers that try an import.
     """
 
     code = "missing-extra"
@@ -54,7 +53,7 @@ class MissingExtra(ConfigurationInvalid, ImportError):
         """The error that names the extra.
 
         Args:
-            what: what cannot be done or used without it.
+            what: the feature that needs the package.
             extra: name of the extra.
         """
         return cls(
@@ -79,77 +78,77 @@ class NotFound(StoreError):
 
 
 class NotRestored(StoreError):
-    """The object lies in an archive, and cannot be read before it is restored."""
+    """The object is archived and must be restored before it can be read."""
 
     code = "not-restored"
     is_permanent = True
 
 
 class PermissionDenied(StoreError):
-    """The credentials are good, but do not allow this."""
+    """The credentials are valid, but do not allow this request."""
 
     code = "permission-denied"
     is_permanent = True
 
 
 class Unauthenticated(StoreError):
-    """The store does not accept the credentials at all, or there are none."""
+    """The store rejects the credentials, or there are none."""
 
     code = "unauthenticated"
     is_permanent = True
 
 
 class CredentialsExpired(StoreError):
-    """The credentials were good, and are not any more: fresh ones mend it."""
+    """The credentials have expired; fresh ones are needed."""
 
     code = "credentials-expired"
 
 
 class PreconditionFailed(StoreError):
-    """If-Match, If-None-Match or a pinned version no longer holds."""
+    """If-Match, If-None-Match or a pinned version does not hold any more."""
 
     code = "precondition-failed"
     is_permanent = True
 
 
 class AlreadyExists(StoreError):
-    """There is an object at the destination, and the conflict rule keeps it."""
+    """The destination has an object of this key, and the conflict rule keeps it."""
 
     code = "already-exists"
     is_permanent = True
 
 
 class ChecksumMismatch(StoreError):
-    """Bytes do not have the checksum they were sent or read with."""
+    """The bytes do not match the checksum with which they were sent or read."""
 
     code = "checksum-mismatch"
 
 
 class ReadBackMismatch(ChecksumMismatch):
-    """An object was written and then found to have other bytes; it was removed.
+    """A written object had other bytes when it was read back, so it was removed.
 
-    Whatever it had replaced is gone with it: the next attempt must find nothing there.
+    The object that it had replaced is lost too: the next attempt expects an empty key.
     """
 
     code = "read-back-mismatch"
 
 
 class ObjectTooLarge(StoreError):
-    """An object is longer than what of its kind is read at once."""
+    """An object, such as a journal, exceeds the size limit of its kind."""
 
     code = "object-too-large"
     is_permanent = True
 
 
 class JournalUnreadable(StoreError):
-    """What a transfer has left at its destination cannot be read, and is needed to go on."""
+    """A journal that a resume needs cannot be read."""
 
     code = "journal-unreadable"
     is_permanent = True
 
 
 class Throttled(StoreError):
-    """The store asks to slow down; `retry_after_s` is how long, where it says so."""
+    """The store asks for fewer requests; `retry_after_s` is its Retry-After, if it sent one."""
 
     code = "throttled"
     retry_after_s: float | None = None
@@ -165,19 +164,19 @@ class StoreUnavailable(StoreError):
     code = "store-unavailable"
 
 
-#: A gateway has waited for these to pass already, for as long as anybody does.
+#: A gateway has already waited for these to end, up to the limit of its retry policy.
 WAITED_FOR: Final = (Throttled, CredentialsExpired)
 
 
 class InvalidKey(StoreError):
-    """The destination cannot hold an object of this name."""
+    """The destination cannot store an object under this key."""
 
     code = "invalid-key"
     is_permanent = True
 
 
 class MetadataNotCarried(StoreError):
-    """A copy would lack what the object has at its source, and the job forbids that."""
+    """A copy would lose metadata of its source, and the job forbids that."""
 
     code = "metadata-not-carried"
     is_permanent = True
@@ -199,58 +198,45 @@ class GatewayUnreachable(GatewayError):
 
 
 class AddressTaken(GatewayUnreachable):
-    """Somebody else answers on a gateway's control address: the gateway itself is gone."""
+    """Another process answers on a gateway's control address: the gateway is gone."""
 
     code = "address-taken"
 
 
 class GatewayDraining(GatewayUnreachable):
-    """A gateway was told to end: it takes nothing new, and is gone soon."""
+    """A gateway is ending and accepts no new work."""
 
     code = "gateway-draining"
 
 
 class GatewayLost(GatewayError):
-    """A gateway or a path went away while a transfer ran over it."""
+    """A gateway or a path was lost during a transfer."""
 
     code = "gateway-lost"
 
 
 class PathEnded(GatewayLost):
-    """A gateway of the path has left in good order: the path is not built again."""
+    """A gateway of the path has shut down, so the path is not rebuilt."""
 
     code = "path-ended"
 
 
 class NotAuthorised(GatewayError):
-    """The peer's certificate or hello does not allow what it asked for."""
+    """The peer's certificate or HELLO does not allow the request."""
 
     code = "not-authorised"
     is_permanent = True
 
 
 class StaleEpoch(GatewayError):
-    """A lead of an older epoch tried to write; a newer one is in charge."""
+    """A lead of an older epoch tried to write; a newer epoch has replaced it."""
 
     code = "stale-epoch"
     is_permanent = True
 
 
-class VersionMismatch(GatewayError):
-    """Gateway and caller speak different versions."""
-
-    code = "version-mismatch"
-    is_permanent = True
-
-
-class AlreadyRunning(GatewayError):
-    """Another transfer holds what this one asked for."""
-
-    code = "already-running"
-
-
 class UnknownTransfer(GatewayError):
-    """The gateway has no transfer of that key."""
+    """The gateway has no transfer of this key."""
 
     code = "unknown-transfer"
     is_permanent = True
@@ -264,40 +250,40 @@ class Cancelled(GatewayError):
 
 
 class Stopped(GatewayError):
-    """The transfer was stopped before its end, and what it has begun was kept."""
+    """The transfer was stopped before its end; its uploads were kept for a resume."""
 
     code = "stopped"
 
 
 class EmptySource(GatewayError):
-    """There is nothing to copy under the source prefix."""
+    """The source prefix has no objects to copy."""
 
     code = "empty-source"
     is_permanent = True
 
 
 class ObjectsFailed(GatewayError):
-    """The transfer ran to its end, but not every object is at the destination."""
+    """The transfer has ended, but some objects are not at the destination."""
 
     code = "objects-failed"
 
 
 class InternalError(GatewayError):
-    """Something that nobody has foreseen; the log has the traceback."""
+    """An unexpected error; the log has the traceback."""
 
     code = "internal-error"
 
     @classmethod
     def of(cls, error: BaseException, what: str, where: str) -> InternalError:
-        """For an error of our own.
+        """For a defect of this project.
 
         Args:
-            what: what was being done, with the object's name where there is one.
-            where: the gateway and its part in the transfer; its log must have the traceback.
+            what: the operation, with the object's key if there is one.
+            where: the gateway and its role in the transfer; its log has the traceback.
         """
         return cls(
-            f"{what}: {where} failed with an unforeseen {type(error).__name__}; the traceback is "
-            "at the end of its log, so please report both"
+            f"{what}: {where} failed with an unexpected {type(error).__name__}; the traceback is "
+            "at the end of its log; please report both"
         )
 
 
@@ -315,7 +301,7 @@ def _leaves(root: type[SkyplaneError]) -> dict[str, type[SkyplaneError]]:
 
 
 def from_dict(data: Mapping[str, object]) -> SkyplaneError:
-    """Rebuild the error that another process sent as `to_dict`."""
+    """The error that another process sent as `to_dict`."""
     kind = _leaves(SkyplaneError).get(str(data.get("code")), SkyplaneError)
     error = kind.__new__(kind)
     SkyplaneError.__init__(

@@ -1,4 +1,4 @@
-"""Names that both sides of the control API and of the wire must spell alike."""
+"""Identifiers of certificates and of the wire, shared by gateways and orchestrator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SCHEME: Final = "skyplane://"
 
 
 def orchestrator_uri(fleet_key: str) -> str:
-    """The URI name in the certificate of whoever steers the fleet."""
+    """The URI name in an orchestrator's certificate."""
     return f"{_SCHEME}{fleet_key}/orchestrator"
 
 
@@ -21,34 +21,34 @@ def gateway_uri(fleet_key: str, node: str) -> str:
 
 
 def node_of_uri(fleet_key: str, uri: str) -> str:
-    """The gateway that `gateway_uri` named; empty for any other URI."""
+    """The node of a gateway's URI; empty for any other URI."""
     prefix = f"{_SCHEME}{fleet_key}/gateway/"
     return unquote(uri[len(prefix) :]) if uri.startswith(prefix) else ""
 
 
 def wire_fleet_id(fleet_key: str) -> bytes:
-    """The 8 bytes that name the fleet on the wire.
+    """The fleet id on the wire, 8 bytes.
 
     Raises:
         ConfigurationInvalid: the key is not hex, or too short.
     """
-    return _front("fleet key", fleet_key, 8)
+    return _prefix("fleet key", fleet_key, 8)
 
 
 def wire_transfer_id(transfer_key: str) -> bytes:
-    """The 16 bytes that name a transfer on the wire: the key itself.
+    """The transfer id on the wire: the first 16 bytes of the key.
 
     Raises:
         ConfigurationInvalid: the key is not hex, or too short.
     """
-    return _front("transfer key", transfer_key, 16)
+    return _prefix("transfer key", transfer_key, 16)
 
 
-def _front(what: str, key: str, length: int) -> bytes:
+def _prefix(what: str, key: str, length: int) -> bytes:
     try:
-        front = bytes.fromhex(key)[:length]
+        prefix = bytes.fromhex(key)[:length]
     except ValueError:
-        front = b""
-    if len(front) < length:
+        prefix = b""
+    if len(prefix) < length:
         raise ConfigurationInvalid(f"the {what} {key!r} is not the hex of {length} bytes or more")
-    return front
+    return prefix

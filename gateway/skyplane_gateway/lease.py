@@ -1,7 +1,7 @@
-"""How long a gateway lives: a lease that is renewed, and a hard end that is not.
+"""The lease of a gateway, which is renewed, and its hard end, which is not.
 
-Durations are counted on a monotonic clock, which is injected: a wall clock that
-jumps must neither end a fleet nor keep one alive.
+Durations use the monotonic clock: a wall clock that jumps must not end a fleet, nor keep
+it alive.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Lease:
 
     Args:
         clock: measures the time.
-        start_within_s: length of the first lease, which covers the wait in a
-            scheduler's queue between provision and transfer.
-        lease_s: length of every later one.
-        hard_end_s: end of life counted from now; no renewal goes beyond it.
+        start_within_s: the first lease. It covers the wait in a scheduler's queue between
+            provision and transfer.
+        lease_s: every later lease.
+        hard_end_s: the end of life, counted from now; no renewal exceeds it.
     """
 
     def __init__(
@@ -42,15 +42,15 @@ class Lease:
         self._end = min(clock.monotonic() + start_within_s, self._hard_end)
 
     def renew(self, lease_s: float | None = None) -> None:
-        """Live `lease_s` from now; what was left of an older lease is forgotten.
+        """Replace the lease by `lease_s` from now, even if that is shorter.
 
-        The first renewal so ends the long wait for a start. An expired lease stays
-        expired: its gateway is on the way out.
+        So the first renewal ends the long first lease. An expired lease stays expired: its
+        gateway is ending.
 
         Raises:
-            ConfigurationInvalid: that is no length of time.
+            ConfigurationInvalid: the duration is not positive and finite.
         """
-        # NaN would win against the hard end in every comparison.
+        # NaN passes every comparison with the hard end.
         if lease_s is not None and not 0 < lease_s < math.inf:
             raise ConfigurationInvalid(f"a lease cannot be renewed for {lease_s!r} s")
         if not self.is_expired:
@@ -90,10 +90,10 @@ class LeaseRenewer:
 
     Args:
         lease: this gateway's own.
-        lease_s: what the others are renewed for.
-        patience_s: how long a led transfer may show no progress and still count.
-        progress: how far the led transfers are, as a value that changes while they move;
-            None when none is running.
+        lease_s: lease of the others.
+        stall_deadline_s: a transfer without progress for this long renews no lease.
+        progress: a value that changes while the led transfers make progress; None when none
+            is running.
         others: names of the fleet's other gateways.
         connect: a control client for one of them.
         clock: measures the time.
@@ -104,7 +104,7 @@ class LeaseRenewer:
         lease: Lease,
         *,
         lease_s: float,
-        patience_s: float,
+        stall_deadline_s: float,
         progress: Callable[[], Hashable | None],
         others: Callable[[], Sequence[str]],
         connect: Callable[[str], LeaseClient],
@@ -112,48 +112,48 @@ class LeaseRenewer:
     ) -> None:
         self._lease = lease
         self._lease_s = lease_s
-        self._patience_s = patience_s
+        self._stall_deadline_s = stall_deadline_s
         self._progress = progress
         self._others = others
         self._connect = connect
         self._clock = clock
-        #: Renewals of others that are under way.
-        self._asked: dict[str, asyncio.Task[None]] = {}
-        self._seen: Hashable | None = None
-        self._moved_at = clock.monotonic()
+        #: Renewals of other gateways in flight.
+        self._in_flight: dict[str, asyncio.Task[None]] = {}
+        self._last_progress: Hashable | None = None
+        self._progress_at_s = clock.monotonic()
 
     async def run(self) -> None:
-        """Watch over the leases; returns when this gateway's own has run out."""
+        """Renew the leases; returns when this gateway's own lease has expired."""
         step_s = min(1.0, self._lease_s / 4)
         renewed_at = self._clock.monotonic()
         while not self._lease.is_expired:
-            if self.moves() and self._clock.monotonic() - renewed_at >= self._lease_s / 3:
+            if self.is_progressing() and self._clock.monotonic() - renewed_at >= self._lease_s / 3:
                 renewed_at = self._clock.monotonic()
                 await self.renew_fleet()
             await asyncio.sleep(step_s)
 
-    def moves(self) -> bool:
-        """Whether what is led has moved within the patience."""
+    def is_progressing(self) -> bool:
+        """Whether the led transfers made progress within the stall deadline."""
         progress = self._progress()
         if progress is None:
-            self._seen = None
+            self._last_progress = None
             return False
-        if progress != self._seen:
-            self._seen, self._moved_at = progress, self._clock.monotonic()
-        return self._clock.monotonic() - self._moved_at < self._patience_s
+        if progress != self._last_progress:
+            self._last_progress, self._progress_at_s = progress, self._clock.monotonic()
+        return self._clock.monotonic() - self._progress_at_s < self._stall_deadline_s
 
     async def renew_fleet(self) -> None:
-        """Renew this gateway's lease and that of every other one of the fleet.
+        """Renew the leases of all gateways of the fleet.
 
-        One that hangs is not waited for beyond a third of a lease, nor asked a second time
-        meanwhile: the others' leases must not run out over it.
+        A gateway that hangs delays the others by a third of a lease at most. It gets no
+        second request while the first is in flight.
         """
         self._lease.renew()
         for node in self._others():
-            if node not in self._asked:
-                self._asked[node] = asyncio.create_task(self._renew(node))
-        if self._asked:
-            await asyncio.wait(self._asked.values(), timeout=self._lease_s / 3)
+            if node not in self._in_flight:
+                self._in_flight[node] = asyncio.create_task(self._renew(node))
+        if self._in_flight:
+            await asyncio.wait(self._in_flight.values(), timeout=self._lease_s / 3)
 
     async def _renew(self, node: str) -> None:
         try:
@@ -161,7 +161,7 @@ class LeaseRenewer:
         except SkyplaneError as error:
             log.warning("cannot renew the lease of %s: %s", node, error)
         finally:
-            del self._asked[node]
+            del self._in_flight[node]
 
     def _call(self, node: str) -> None:
         with self._connect(node) as client:

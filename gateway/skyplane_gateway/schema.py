@@ -1,8 +1,7 @@
-"""From JSON documents to values: the strict reader of everything that crosses a process.
+"""Strict decoding of JSON documents into dataclasses.
 
-A document is taken as a whole or refused with one `ConfigurationInvalid` that names the
-first place in it that is wrong. Nothing is converted on the way, since text where a number
-belongs is a mistake of whoever wrote the document, and would be felt far from here.
+A broken document raises one `ConfigurationInvalid` that names the first wrong place.
+Nothing is converted: text in place of a number is a mistake of the document's author.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ T = TypeVar("T", bound="DataclassInstance")
 
 
 def decode(kind: type[T], data: object, what: str, *, version: int | None = None) -> T:
-    """The dataclass `kind` from a document with its fields; those with a default may lack.
+    """The dataclass `kind` from a document; fields with a default are optional.
 
     Args:
-        what: what to call the document in errors, with its article.
-        version: the `schema_version` that it must carry; None for documents that carry none.
+        what: name of the document in error messages, with its article.
+        version: required `schema_version`; None for documents without one.
 
     Raises:
-        ConfigurationInvalid: another version, a field that is missing, unknown or of the
-            wrong type, or a value that the dataclass itself refuses.
+        ConfigurationInvalid: another version; a field is missing, unknown or of the wrong
+            type; or the dataclass refuses a value.
     """
     document = dict(as_mapping(data, what))
     if version is not None:
@@ -45,10 +44,10 @@ def decode(kind: type[T], data: object, what: str, *, version: int | None = None
 
 
 def as_mapping(data: object, what: str) -> Mapping[str, Any]:
-    """`data`, seen to be a JSON object.
+    """`data`, if it is a JSON object.
 
     Raises:
-        ConfigurationInvalid: it is something else.
+        ConfigurationInvalid: it is not.
     """
     if not isinstance(data, Mapping) or not all(isinstance(name, str) for name in data):
         raise ConfigurationInvalid(f"{what} must be a JSON object, not {_shown(data)}")
@@ -57,10 +56,10 @@ def as_mapping(data: object, what: str) -> Mapping[str, Any]:
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turn what broken plain data does to its reader into the one error that it is.
+    """Translate the errors of lookups and conversions.
 
     Raises:
-        ConfigurationInvalid: in place of what lookups and conversions raise.
+        ConfigurationInvalid: in their place.
     """
     try:
         yield
@@ -125,12 +124,12 @@ def _nested(kind: Any, value: Any, place: str) -> Any:
 
 
 def _tuple(arguments: tuple[Any, ...], value: Any, place: str) -> tuple[Any, ...]:
-    # Text is a sequence as well: `include: "*.csv"` would be five globs of one character.
+    # Text is a sequence too: `include: "*.csv"` would be five globs of one character.
     if not isinstance(value, list | tuple):
         raise ConfigurationInvalid(f"{place} must be a list, not {_shown(value)}")
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         if arguments[0] is str and all(type(entry) is str for entry in value):
-            return tuple(value)  # A journal has a hundred thousand keys.
+            return tuple(value)  # Fast path: a journal has a hundred thousand keys.
         arguments = (arguments[0],) * len(value)
     if len(value) != len(arguments):
         raise ConfigurationInvalid(f"{place} must have {len(arguments)} entries, not {len(value)}")
@@ -143,7 +142,7 @@ def _tuple(arguments: tuple[Any, ...], value: Any, place: str) -> tuple[Any, ...
 def _scalar(hint: Any, value: Any, place: str) -> Any:
     if hint in (int, float):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        # NaN compares with nothing, so that it would pass every bound.
+        # NaN would pass every check of a limit.
         if isinstance(value, float) and not math.isfinite(value):
             is_number = False
         if not is_number or (hint is int and value != int(value)):

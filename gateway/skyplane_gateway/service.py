@@ -83,7 +83,7 @@ class GatewayService:
         self._renewer = LeaseRenewer(
             self.lease,
             lease_s=config.lease_s,
-            patience_s=config.stalled_after_s,
+            stall_deadline_s=config.stalled_after_s,
             progress=self._progress,
             others=self._others,
             connect=self._client,

@@ -10,7 +10,6 @@ from __future__ import annotations
 from skyplane_gateway.errors import (
     AddressTaken,
     AlreadyExists,
-    AlreadyRunning,
     Cancelled,
     ChecksumMismatch,
     ConfigurationInvalid,
@@ -43,14 +42,12 @@ from skyplane_gateway.errors import (
     Throttled,
     Unauthenticated,
     UnknownTransfer,
-    VersionMismatch,
     from_dict,
 )
 
 __all__ = [
     "AddressTaken",
     "AlreadyExists",
-    "AlreadyRunning",
     "BudgetReached",
     "Cancelled",
     "ChecksumMismatch",
@@ -95,7 +92,6 @@ __all__ = [
     "Unauthenticated",
     "UnknownRegion",
     "UnknownTransfer",
-    "VersionMismatch",
     "from_dict",
 ]
 

@@ -31,61 +31,56 @@ class Other:
         self._renewed.append(f"{self._node} {lease_s:g}")
 
 
-def keeper_of(
+def renewer_of(
     clock: ManualClock, progress: Callable[[], Any], others: tuple[str, ...] = ()
 ) -> tuple[LeaseRenewer, Lease, list[str]]:
     lease = Lease(clock.clock, start_within_s=10.0, lease_s=5.0, hard_end_s=1000.0)
     renewed: list[str] = []
     connect: Any = lambda node: Other(renewed, node)  # noqa: E731
-    keeper = LeaseRenewer(
+    renewer = LeaseRenewer(
         lease,
         lease_s=5.0,
-        patience_s=20.0,
+        stall_deadline_s=20.0,
         progress=progress,
         others=lambda: others,
         connect=connect,
         clock=clock.clock,
     )
-    return keeper, lease, renewed
+    return renewer, lease, renewed
 
 
-def test_nothing_that_runs_is_no_movement() -> None:
-    keeper, _, _ = keeper_of(ManualClock(100.0), lambda: None)
-    assert not keeper.moves()
-
-
-def test_a_transfer_that_stands_still_counts_for_a_while_only() -> None:
+def test_a_transfer_without_progress_counts_until_the_stall_deadline() -> None:
     clock, seen = ManualClock(100.0), [1]
-    keeper, _, _ = keeper_of(clock, lambda: seen[0])
-    assert keeper.moves()
+    renewer, _, _ = renewer_of(clock, lambda: seen[0])
+    assert renewer.is_progressing()
     clock.now_s += 19
-    assert keeper.moves()
+    assert renewer.is_progressing()
     clock.now_s += 1
-    assert not keeper.moves()
+    assert not renewer.is_progressing()
     seen[0] += 1
-    assert keeper.moves()
+    assert renewer.is_progressing()
 
 
-def test_a_second_transfer_that_starts_where_the_first_ended_counts_anew() -> None:
+def test_no_running_transfer_is_no_progress_and_a_new_one_counts_at_once() -> None:
     clock, seen = ManualClock(100.0), [1, None]
-    keeper, _, _ = keeper_of(clock, lambda: seen[0])
-    assert keeper.moves()
+    renewer, _, _ = renewer_of(clock, lambda: seen[0])
+    assert renewer.is_progressing()
     clock.now_s += 50
     seen[0] = None
-    assert not keeper.moves()
+    assert not renewer.is_progressing()
     seen[0] = 1
-    assert keeper.moves()
+    assert renewer.is_progressing()
 
 
-def test_one_silent_gateway_does_not_keep_the_others_from_being_renewed() -> None:
-    keeper, lease, renewed = keeper_of(ManualClock(100.0), lambda: 1, ("a", "silent", "b"))
-    asyncio.run(keeper.renew_fleet())
+def test_a_gateway_that_does_not_answer_does_not_delay_the_others() -> None:
+    renewer, lease, renewed = renewer_of(ManualClock(100.0), lambda: 1, ("a", "silent", "b"))
+    asyncio.run(renewer.renew_fleet())
     assert sorted(renewed) == ["a 5", "b 5"]
     assert lease.remaining_s == 5.0
 
 
-def test_one_hanging_gateway_does_not_keep_the_others_from_being_renewed() -> None:
-    """Its answer is waited for no longer than a third of a lease, and one call at a time."""
+def test_a_gateway_that_hangs_does_not_delay_the_others_beyond_a_third_of_a_lease() -> None:
+    """It has one renewal in flight at a time."""
     answers, asked = threading.Event(), []
 
     class Hanging(Other):
@@ -99,10 +94,10 @@ def test_one_hanging_gateway_does_not_keep_the_others_from_being_renewed() -> No
         renewed: list[str] = []
         connect: Any = lambda node: Hanging(renewed, node)  # noqa: E731
         lease = Lease(ManualClock(100.0).clock, start_within_s=10.0, lease_s=0.3, hard_end_s=1000.0)
-        keeper = LeaseRenewer(
+        renewer = LeaseRenewer(
             lease,
             lease_s=0.3,
-            patience_s=20.0,
+            stall_deadline_s=20.0,
             progress=lambda: 1,
             others=lambda: ("a", "hanging", "b"),
             connect=connect,
@@ -110,42 +105,42 @@ def test_one_hanging_gateway_does_not_keep_the_others_from_being_renewed() -> No
         )
         try:
             while min(renewed.count("a 0.3"), renewed.count("b 0.3")) < 3:
-                await keeper.renew_fleet()
+                await renewer.renew_fleet()
             assert asked == ["hanging"]
         finally:
             answers.set()
         while "hanging 0.3" not in renewed:
-            await keeper.renew_fleet()
+            await renewer.renew_fleet()
 
     asyncio.run(scenario())
 
 
-def test_leases_are_renewed_while_it_moves_and_run_out_when_it_does_not(
+def test_leases_are_renewed_during_progress_and_expire_without_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nobody polls: the chain holds as long as the transfer moves, and the patience."""
-    clock, began, last_move = ManualClock(100.0), 100.0, 100.0 + 300.0
+    """Nobody polls; the leases last for the transfer and the stall deadline."""
+    clock, began, last_progress = ManualClock(100.0), 100.0, 100.0 + 300.0
     pause = asyncio.sleep
 
     async def advance(seconds: float) -> None:
         clock.now_s += seconds
         await pause(0)
 
-    moved = lambda: min(clock.now_s, last_move)  # noqa: E731
-    keeper, lease, renewed = keeper_of(clock, moved, ("a",))
+    moved = lambda: min(clock.now_s, last_progress)  # noqa: E731
+    renewer, lease, renewed = renewer_of(clock, moved, ("a",))
     lease.renew()
     monkeypatch.setattr(asyncio, "sleep", advance)
-    asyncio.run(keeper.run())
-    patience_s, lease_s, step_s = 20.0, 5.0, 1.25
-    assert last_move + patience_s <= clock.now_s + step_s
-    assert clock.now_s <= last_move + patience_s + lease_s + step_s
-    # Each is renewed every third of a lease or so, and so never runs out in between.
-    assert len(renewed) >= (last_move - began) / (lease_s / 3 + step_s) - 1
+    asyncio.run(renewer.run())
+    deadline_s, lease_s, step_s = 20.0, 5.0, 1.25
+    assert last_progress + deadline_s <= clock.now_s + step_s
+    assert clock.now_s <= last_progress + deadline_s + lease_s + step_s
+    # A renewal every third of a lease, plus one step.
+    assert len(renewed) >= (last_progress - began) / (lease_s / 3 + step_s) - 1
 
 
-def test_it_ends_when_the_lease_does() -> None:
+def test_the_renewer_ends_with_its_lease() -> None:
     clock = ManualClock(100.0)
-    keeper, lease, _ = keeper_of(clock, lambda: None)
+    renewer, lease, _ = renewer_of(clock, lambda: None)
     clock.now_s += 10
-    asyncio.run(keeper.run())
+    asyncio.run(renewer.run())
     assert lease.is_expired

@@ -1,4 +1,4 @@
-"""TLS contexts of a gateway: TLS 1.3 only, both ends show a certificate of the fleet."""
+"""TLS contexts of a gateway: TLS 1.3 only, both sides show a certificate of the fleet."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from skyplane_gateway.identifiers import node_of_uri, orchestrator_uri
 
 
 def server_context(config: GatewayConfig) -> ssl.SSLContext:
-    """Serves with the gateway's certificate and demands one of the same authority."""
+    """For the server: demands a certificate of the fleet's authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     return _prepare(context, config)
 
 
 def client_context(config: GatewayConfig) -> ssl.SSLContext:
-    """Calls other gateways with the gateway's own certificate."""
+    """For calls to other gateways, with this gateway's certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False  # Addresses are bare IPs; the caller compares the URI name.
+    context.check_hostname = False  # The client checks the URI name: addresses are bare IPs.
     return _prepare(context, config)
 
 
@@ -34,7 +34,7 @@ def _prepare(context: ssl.SSLContext, config: GatewayConfig) -> ssl.SSLContext:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who made a call: the orchestrator, or the gateway `node`."""
+    """The caller of a request: the gateway `node`, or the orchestrator."""
 
     node: str = ""
 
@@ -44,7 +44,7 @@ class Caller:
 
 
 def caller_of(certificate: dict[str, Any] | None, fleet_key: str) -> Caller:
-    """Read the caller from its verified certificate.
+    """The caller named by its verified certificate.
 
     Raises:
         NotAuthorised: no certificate, or one of another fleet.
