@@ -1,98 +1,68 @@
-"""The one door: plan, provision, transfer, teardown, sweep.
+"""The client: plan, provision, transfer, tear down, sweep.
 
-Operators, assets and the command are thin callers of `Client`; whatever can go wrong
-is an error of the one tree (`errors`), and a transfer that is not whole always raises.
+Operators, assets and the command call it and nothing below it. Every error is of the tree in
+`errors`; a transfer that leaves objects uncopied always raises.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-import secrets
-import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+import random
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration.errors import FleetLost, GatewayDraining, SkyplaneError
+from skyplane_gateway.clock import Clock
+from skyplane_gateway.selection import Selection
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
-from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.job import NO_LIMITS, Limits, Objective, TransferJob
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.resume_handle import ResumeHandle
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import FleetSpec, Provisioner, TeardownReport
+from skyplane_orchestration.provision.base import Provisioner, TeardownReport
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.timing import timed
-from skyplane_orchestration.transfer.control import Steering, SubmittedTransfer
-from skyplane_orchestration.transfer.finalize import (
-    clear_interrupted,
-    conclude,
-    require_success,
-    with_handle,
-)
-from skyplane_orchestration.transfer.monitor import (
-    Hands,
-    OnStatus,
-    OnSubmitted,
-    Pauses,
-    Watch,
-    Whereabouts,
-)
-from skyplane_orchestration.transfer.planning import Planning
-from skyplane_orchestration.transfer.sessions import FleetSessions
+from skyplane_orchestration.transfer import planning
+from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
+from skyplane_orchestration.transfer.fleets import Fleets, FleetTimes
+from skyplane_orchestration.transfer.monitor import OnStatus, OnSubmitted
+from skyplane_orchestration.transfer.move import check_move
+from skyplane_orchestration.transfer.run import TransferRun
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.model.resume_handle import ResumeHandle
+    from skyplane_orchestration.grids import Grid
     from skyplane_orchestration.security.authority import Authority, FleetSecret
+    from skyplane_orchestration.storage.compare import VerifyReport
 
-log = logging.getLogger(__name__)
+__all__ = ["Client", "FleetTimes"]
 
 _POLL_S: Final = 1.0
 
-#: Before a call takes its fleet down, others that follow its transfer have so long to hear of
-#: its end: so many looks, and the pause between two.
-_LOOKS_FOR_OTHERS: Final = 40
-_LOOK_S: Final = 0.25
 
-
-@dataclass(frozen=True, slots=True)
-class FleetTimes:
-    """How long gateways live: see DESIGN of leases in docs/explanation/recovery.md.
-
-    Args:
-        start_within_s: from provision to the transfer's start, a scheduler's queue included.
-        lease_s: life after the last renewal.
-        hard_end_s: life after provision, whatever happens.
-    """
-
-    start_within_s: float = 900.0
-    lease_s: float = 120.0
-    hard_end_s: float = 86400.0
-
-
-class Client(Planning):
+class Client:
     """Plans and runs transfers on behalf of one run.
 
     Args:
-        identity: whose run it is; a fresh one of this machine when None.
+        identity: the run; a fresh one of this machine when None.
         provisioner: brings gateways up; processes on this machine when None.
         secret: what all workers of the deployment share; the file
             `~/.config/skyplane-orch/secret`, made on first use, when None.
         grid: name or directory of the grid to plan on.
-        price_overrides: file of agreed egress prices, before all that the grid says.
+        price_overrides: file of agreed egress prices, which replace those of the grid.
         credentials: resolves `credential_ref`s.
         times: leases of the fleets that it provisions.
-        poll_s: longest pause between two looks at a running transfer; the first ones are
+        poll_s: longest pause between two polls of a running transfer; the first pauses are
             shorter.
-        sleep, now: for tests; `now` is wall time in unix seconds.
+        clock: measures and waits.
+        rng: makes the ids of this client.
     """
 
     def __init__(
@@ -106,31 +76,195 @@ class Client(Planning):
         credentials: CredentialSources | None = None,
         times: FleetTimes | None = None,
         poll_s: float = _POLL_S,
-        sleep: Callable[[float], None] = time.sleep,
-        now: Callable[[], float] = time.time,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
     ) -> None:
-        super().__init__(grid, price_overrides, credentials)
-        self.identity = identity or RunIdentity("local", "python", uuid.uuid4().hex)
-        self._provisioner = provisioner
+        self._rng = rng or random.SystemRandom()
+        self.identity = identity or RunIdentity("local", "python", self._rng.randbytes(16).hex())
         self._secret = secret
-        self._session = secrets.token_hex(8)
-        self._times = times or FleetTimes()
+        self._grid_name = grid
+        self._price_overrides = price_overrides
+        self._grid: Grid | None = None
+        self._credentials = credentials or CredentialSources()
         self._poll_s = poll_s
-        self._sleep = sleep
-        self._now = now
+        self._clock = clock or Clock()
+        self._fleets = Fleets(
+            provisioner,
+            self.authority,
+            session=self._rng.randbytes(8).hex(),
+            times=times or FleetTimes(),
+            clock=self._clock,
+        )
+
+    # -- plan
+
+    @property
+    def grid(self) -> Grid:
+        """The grid, loaded on first use.
+
+        Raises:
+            GridInvalid: its files are broken, or the file of agreed prices is.
+        """
+        if self._grid is None:
+            from skyplane_orchestration.grids import load_grid
+
+            self._grid = load_grid(self._grid_name, price_overrides=self._price_overrides)
+        return self._grid
+
+    def plan(self, job: TransferJob, *, proof_s: float | None = None) -> TransferPlan:
+        """The best plan for a job.
+
+        Needs no cloud when the regions and `volume_gb` are given; otherwise it asks the stores
+        for the buckets' regions and lists the source (up to a cap).
+
+        Args:
+            proof_s: seconds for each attempt to prove that no plan is better; see
+                `planner.plan`.
+
+        Raises:
+            UnknownRegion, PlanInfeasible: no plan, and why.
+            EmptySource: there is nothing to copy.
+            StoreError: an end is missing, closed to us, or does not answer.
+        """
+        return planning.plan_job(self.grid, job, self._credentials, proof_s)
+
+    def plan_to_all(
+        self, job: TransferJob, further: Sequence[Location], *, proof_s: float | None = None
+    ) -> MulticastPlan:
+        """One plan that brings the job's source to its destination and to further ones.
+
+        For comparison only: gateways of this release bring data to one destination.
+
+        Raises:
+            ConfigurationInvalid: two destinations lie in one region, or one in the source's.
+            UnknownRegion, PlanInfeasible: no plan, and why.
+            EmptySource: there is nothing to copy.
+            StoreError: an end is missing, closed to us, or does not answer.
+        """
+        return planning.plan_job_to_all(self.grid, job, further, self._credentials, proof_s)
+
+    def measured(self, job: TransferJob) -> tuple[TransferJob, tuple[str, ...]]:
+        """The job with regions, volume and number of objects, and notes on these figures.
+
+        Lists the source (up to a cap) where no volume is given.
+
+        Raises:
+            EmptySource: there is nothing to copy.
+            StoreError: an end is missing, closed to us, or does not answer.
+        """
+        return planning.measured(job, self._credentials)
+
+    def default_objective(
+        self, source: str, destination: str, limits: Limits = NO_LIMITS
+    ) -> Objective:
+        """At least the rate of the direct path with one instance at each end (region tags).
+
+        Raises:
+            UnknownRegion, PlanInfeasible: there is no such path.
+        """
+        from skyplane_orchestration import planner
+
+        return planner.default_objective(self.grid, source, destination, limits)
+
+    # -- checks, which change nothing
+
+    def preview(self, job: TransferJob) -> list[Selection]:
+        """What a transfer would do with each object now.
+
+        Raises:
+            StoreError: an end cannot be listed. EmptySource: there is nothing to copy.
+        """
+        return preflight.preview(preflight.locate(job, self._credentials), self._credentials)
+
+    def check_destination(self, job: TransferJob) -> None:
+        """Check that the destination exists, before a fleet is built for it.
+
+        Raises:
+            StoreError: it is missing, closed to us, or does not answer.
+        """
+        with timed("check of the destination"):
+            preflight.check_destination(job, self._credentials)
+
+    def check_move(self, job: TransferJob) -> None:
+        """Check that a move may delete at its source; does nothing for a copy.
+
+        Raises:
+            ConfigurationInvalid: one end lies in the other.
+            StoreError: the source may not be deleted from, or does not answer.
+        """
+        if job.move:
+            check_move(job, self._credentials, self._rng)
+
+    def check_place(self, location: Location) -> None:
+        """Check that a bucket exists and may be listed.
+
+        Raises:
+            StoreError: it is missing, closed to us, or does not answer.
+        """
+        preflight.check_place(preflight.located(location, self._credentials), self._credentials)
+
+    def verify(
+        self,
+        source: Location,
+        destination: Location,
+        *,
+        recursive: bool = True,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        allow_empty: bool = False,
+        with_extra: bool = False,
+        listing_only: bool = False,
+        parallel: int | None = None,
+    ) -> VerifyReport:
+        """Compare two places object by object, under the key rule of a copy.
+
+        Compares the stores' own CRC32C where these can be trusted; otherwise it reads the
+        object, in this process, without gateways. Needs permission to list and read both.
+
+        Raises:
+            EmptySource, NotFound: there is nothing to compare with.
+            StoreError: an end is missing, closed to us, or cannot be listed.
+        """
+        from skyplane_orchestration.storage.compare import PARALLEL_READS, verify_job
+
+        source, destination = preflight.located_ends(source, destination, self._credentials)
+        job = TransferJob(
+            source,
+            destination,
+            recursive=recursive,
+            include=tuple(include),
+            exclude=tuple(exclude),
+            allow_empty=allow_empty,
+        )
+        return verify_job(
+            job,
+            self._credentials,
+            with_extra=with_extra,
+            listing_only=listing_only,
+            parallel=PARALLEL_READS if parallel is None else parallel,
+        )
+
+    def unchanged(self, job: TransferJob) -> TransferResult | None:
+        """The success of a job that has nothing to do, which needs no gateways; else None.
+
+        Lists both ends in this process, up to a number of keys. None as well where they cannot
+        be listed, and where an earlier try of the transfer has left a journal or a fleet.
+        """
+        if self.provisioner.find(self.identity.fleet_key()):
+            return None
+        from skyplane_orchestration.transfer.up_to_date import result_if_unchanged
+
+        return result_if_unchanged(job, self.transfer_key(job), self._credentials, self._clock)
 
     # -- provision and teardown
 
     @property
     def provisioner(self) -> Provisioner:
-        if self._provisioner is None:
-            from skyplane_orchestration.provision.local import LocalProvisioner
-
-            self._provisioner = LocalProvisioner()
-        return self._provisioner
+        """What brings gateways up."""
+        return self._fleets.provisioner
 
     def authority(self, fleet_key: str) -> Authority:
-        """What proves to a fleet that this process may steer it."""
+        """What proves to a fleet that this process may control it."""
         from skyplane_orchestration.security.authority import Authority, FleetSecret
 
         if self._secret is None:
@@ -144,59 +278,24 @@ class Client(Planning):
             ProvisionFailed: it did not come up; what had come up was taken down.
         """
         key = self.identity.fleet_key(generation)
-        return self._ensure(key, plan, generation, self.identity.deployment)
-
-    def _ensure(
-        self,
-        key: str,
-        plan: TransferPlan,
-        generation: int,
-        deployment: str,
-        *,
-        must_exist: bool = False,
-    ) -> Fleet:
-        spec = FleetSpec(
-            key=key,
-            generation=generation,
-            deployment=deployment,
-            plan=plan,
-            start_within_s=self._times.start_within_s,
-            lease_s=self._times.lease_s,
-            hard_end_s=self._times.hard_end_s,
-            must_exist=must_exist,
-        )
-        with timed("provision"):
-            return self.provisioner.ensure(spec, self.authority(key))
+        return self._fleets.ensure(key, plan, generation, self.identity.deployment)
 
     def teardown(self, fleet: Fleet | str) -> TeardownReport:
         """Take a fleet down, by its document or, when that is lost, by its key.
 
-        Cancels what has not ended on it (which aborts its open uploads and removes its
-        journals), fetches the ends of the gateways' logs, deletes by tag. What a failed
-        transfer left for its resume handle is kept: `sweep` of the destination removes it
-        in time.
-        Idempotent; tolerates what is gone.
+        Cancels transfers that have not ended on it (which aborts their open uploads and deletes
+        their journals), fetches the ends of the gateways' logs, deletes by tag. It keeps what a
+        failed transfer left for its resume handle; `sweep` of the destination removes that
+        later. Idempotent; a fleet that is gone is no error.
 
         Raises:
             TeardownIncomplete: something is left; the message names it.
         """
-        key = fleet if isinstance(fleet, str) else fleet.key
-        if isinstance(fleet, str):
-            known = self.provisioner.recorded(fleet)
-        else:
-            self.provisioner.check_host(fleet)
-            known = fleet
-        ended: dict[str, str] = {}
-        if known is not None:
-            with timed("teardown: cancelling and logs"), self._steering(known) as steering:
-                ended = steering.wind_up()
-        tails = dict(ended)
-        for node, tail in self.provisioner.log_tails(key).items():
-            tails.setdefault(node, tail)
-        # One that ended when it was asked to may be gone before the provisioner looks.
-        with timed("teardown: waiting for their end"):
-            stopped = {*ended, *self.provisioner.destroy(key)}
-        return TeardownReport(tuple(sorted(stopped)), tails)
+        return self._fleets.teardown(fleet)
+
+    def teardown_after_error(self, fleet: Fleet) -> None:
+        """Take a fleet down; log an error of that, so that it does not hide an earlier one."""
+        self._fleets.teardown_after_error(fleet)
 
     def sweep(
         self,
@@ -207,25 +306,26 @@ class Client(Planning):
         dry_run: bool = False,
         older_than_s: float | None = None,
     ) -> SweepReport:
-        """Remove this deployment's fleets, and transfers, that nobody will come back for.
+        """Remove this deployment's orphaned fleets, and what old transfers left behind.
 
-        At destinations: transfers whose journal has not been written for `JOURNAL_KEPT_S`
-        (the time of a resume handle and an hour): the uploads that they name are aborted,
-        then their journals deleted. Whoever runs them, journals do not say which
-        deployment's they are. One failure does not stop the rest: see `SweepReport.left`.
+        At destinations it removes transfers whose journal was last written more than
+        `JOURNAL_KEPT_S` ago (the life of a resume handle and an hour): it aborts the uploads
+        that they name, then deletes the journals. This includes transfers of other
+        deployments: journals do not name theirs. One failure does not stop the rest: see
+        `SweepReport.left`.
 
         Args:
             destinations: where transfers have written to, or folders above.
-            orphaned_uploads: abort there too what no journal names and is as old; without
-                this it is only listed, since it may be another tool's.
+            orphaned_uploads: also abort uploads there that no journal names and that are as
+                old; by default they are only listed, since another tool may own them.
             recursive: look for journals at any depth, which lists every object there;
-                False: in the destinations themselves alone.
-            dry_run: touch nothing.
+                False: only in the destinations themselves.
+            dry_run: change nothing.
             older_than_s: also living fleets made longer ago than this.
 
         Raises:
             ConfigurationInvalid: a destination cannot be opened as it was given, or the run
-                root not be used; nothing was touched.
+                root cannot be used; nothing was changed.
         """
         from skyplane_orchestration.recovery.sweep import Destinations, SweepRule
 
@@ -233,7 +333,7 @@ class Client(Planning):
             fleets = self.provisioner.sweep(
                 self.identity.deployment, dry_run=dry_run, older_than_s=older_than_s
             )
-            rule = SweepRule(self._now(), dry_run, orphaned_uploads, recursive)
+            rule = SweepRule(self._clock.wall(), dry_run, orphaned_uploads, recursive)
             return replace(fleets, places=places.sweep(rule))
 
     # -- transfer
@@ -259,40 +359,24 @@ class Client(Planning):
         """Start a job on a fleet, or join it when it runs there already.
 
         Args:
-            transfer_key: go on with that transfer; this run's own when None.
-            least_epoch: begin no older epoch.
+            transfer_key: the transfer to continue; this run's own when None.
+            least_epoch: the lowest epoch to use.
 
         Raises:
             ForeignHost: the fleet is on another machine and only reachable there.
             FleetLost: its gateways are gone.
             StoreError: an end is missing, closed to its gateways, or does not answer.
         """
-        self.provisioner.check_host(fleet)
-        preflight.require_usable(job)
-        preflight.require_ends_apart(job)
-        self.check_move(job)
-        # The plan has looked up what the job may have left open.
-        job = replace(
-            job,
-            source=job.source.at(job.source.region or fleet.plan.src),
-            destination=job.destination.at(job.destination.region or fleet.plan.dst),
-        )
-        with timed("transfer: submit"), self._steering(fleet) as steering:
-            return steering.submit(
-                transfer_key or self.transfer_key(job),
-                job,
-                self._credentials,
-                least_epoch=least_epoch,
-            )
+        return self._run(job, fleet, transfer_key).submit(least_epoch=least_epoch)
 
     def status(self, fleet: Fleet, submitted: SubmittedTransfer) -> TransferStatus:
-        """How far a submitted transfer is; also keeps its lead alive.
+        """The progress of a submitted transfer; also renews its lead's lease.
 
         Raises:
             GatewayUnreachable: the lead does not answer.
         """
-        with self._steering(fleet) as steering:
-            return steering.status(submitted)
+        with self._fleets.control(fleet) as control:
+            return control.status(submitted)
 
     def wait(
         self,
@@ -306,46 +390,28 @@ class Client(Planning):
     ) -> TransferResult:
         """Poll a submitted transfer to its end.
 
-        A lead that stays silent is replaced by the next source gateway that answers, in a
-        new epoch. Where no source or no sink answers, the fleet is brought up again, once,
-        unless it was torn down meanwhile. See "When gateways die" in
-        docs/explanation/architecture.md.
-        One that has cost the policy's `max_job_usd` is stopped, and can be gone on with.
+        When the lead stops answering, the next source gateway takes over in a new epoch. When
+        no source or no sink answers, the fleet is brought up again, once, unless it was torn
+        down meanwhile. See docs/explanation/recovery.md. A transfer
+        that has cost the policy's `max_job_usd` is stopped, and can be resumed.
 
         Args:
-            on_submitted: told whenever another gateway leads, and on which fleet.
+            on_submitted: called with fleet and transfer whenever the lead changes.
             manifest: path or URL where the whole list of objects is written (Parquet).
 
         Raises:
-            TransferFailed: it ended otherwise than well; carries the result.
-            StoreError: it ended well, but the manifest cannot be written.
+            TransferFailed: it failed or was cancelled; carries the result.
+            StoreError: it succeeded, but the manifest cannot be written.
         """
-        with Watch(
-            job, fleet, submitted, self._hands, on_status=on_status, on_submitted=on_submitted
-        ) as watch:
-            with timed("transfer: moving the objects"):
-                status = watch.run()
-            with timed("transfer: conclusion"):
-                result = conclude(job, watch, status, self._credentials, manifest=manifest)
-            result = watch.spending.entered_in(result)
-            result = with_handle(result, job, watch, status, self._now())
-        return require_success(result, status)
-
-    @property
-    def _hands(self) -> Hands:
-        return Hands(
-            open=self._steering,
-            ensure=lambda fleet: self._ensure(
-                fleet.key, fleet.plan, fleet.generation, fleet.deployment, must_exist=True
-            ),
-            pause=Pauses(self._poll_s, self._sleep),
-            credentials=self._credentials,
+        run = self._run(
+            job,
+            fleet,
+            submitted.transfer_key,
+            on_status=on_status,
+            on_submitted=on_submitted,
+            manifest=manifest,
         )
-
-    @contextmanager
-    def _steering(self, fleet: Fleet) -> Iterator[Steering]:
-        with FleetSessions(fleet, self.authority(fleet.key), name=self._session) as sessions:
-            yield Steering(sessions)
+        return run.wait(submitted)
 
     def transfer(
         self,
@@ -362,59 +428,27 @@ class Client(Planning):
 
         Args:
             transfer_key, least_epoch: see `submit`.
-            on_submitted: told what to cancel, and on which fleet, should it come to that;
-                again whenever that changes.
+            on_submitted: called with fleet and transfer, as `cancel` takes them, after the
+                submit and whenever they change.
 
         Raises:
-            TransferFailed: some object is not at the destination; carries the result.
+            TransferFailed: an object is not at the destination; carries the result.
             SkyplaneError: it could not start.
         """
-        preflight.require_usable(job, manifest)
-        submit = partial(self.submit, job, transfer_key=transfer_key, least_epoch=least_epoch)
-        try:
-            submitted = submit(fleet)
-        except FleetLost as error:
-            log.warning("%s; building the fleet once more", error)
-            if isinstance(error.__cause__, GatewayDraining):
-                self._await_end_of(fleet)
-            fleet = self._ensure(fleet.key, fleet.plan, fleet.generation, fleet.deployment)
-            submitted = submit(fleet)
-        if on_submitted is not None:
-            on_submitted(fleet, submitted)
-        return self.wait(
+        run = self._run(
             job,
             fleet,
-            submitted,
+            transfer_key,
             on_status=on_status,
             on_submitted=on_submitted,
             manifest=manifest,
         )
-
-    def _await_end_of(self, fleet: Fleet) -> None:
-        """Wait, within a bound, until somebody has taken a fleet down: what is built before
-        that would go down with it."""
-        before = self.provisioner.find(fleet.key)
-        for _ in range(_LOOKS_FOR_OTHERS):
-            if self.provisioner.find(fleet.key) != before or not before:
-                return
-            self._sleep(_LOOK_S)
+        return run.run(least_epoch=least_epoch)
 
     def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
         """Stop a transfer and abort what it has begun. Idempotent."""
-        with self._steering(fleet) as steering:
-            steering.cancel(submitted)
-
-    def unchanged(self, job: TransferJob) -> TransferResult | None:
-        """The success of a job that has nothing to do, which needs no gateways; else None.
-
-        Both ends are listed from here, up to a number of keys. None as well where they cannot
-        be, and where an earlier try of the same transfer has left a journal or a fleet.
-        """
-        if self.provisioner.find(self.identity.fleet_key()):
-            return None
-        from skyplane_orchestration.transfer.up_to_date import result_if_unchanged
-
-        return result_if_unchanged(job, self.transfer_key(job), self._credentials)
+        with self._fleets.control(fleet) as control:
+            control.cancel(submitted)
 
     def run(
         self,
@@ -427,13 +461,12 @@ class Client(Planning):
     ) -> TransferResult:
         """Plan, provision, transfer and tear down in one call.
 
-        Without a plan or a manifest to write, a job that has nothing to do is done without
-        a fleet: see `unchanged`. A fleet is taken down whatever happens, an interruption
-        included.
+        Without a plan or a manifest to write, a job that has nothing to do needs no fleet: see
+        `unchanged`. The fleet is taken down whatever happens, an interruption included.
 
         Raises:
             TransferFailed: as `transfer`. TeardownIncomplete: as `teardown`, unless the
-            transfer's own error is on its way.
+                transfer's own error is raised.
         """
         preflight.require_usable(job, manifest)
         if plan is None:
@@ -442,10 +475,11 @@ class Client(Planning):
                 return done
             plan = self.plan(job)
         fleet = self.provision(plan)
-        with self._taken_down(fleet, job) as where:
+        run = self._run(job, fleet, on_status=on_status, manifest=manifest)
+        with run.teardown_afterwards():
             if on_fleet is not None:
                 on_fleet(fleet)
-            return self.transfer(job, fleet, manifest=manifest, **where.listeners(on_status))
+            return run.run()
 
     def resume(
         self,
@@ -456,88 +490,53 @@ class Client(Planning):
         manifest: str | None = None,
         max_job_usd: float | None = None,
     ) -> TransferResult:
-        """Go on with a transfer that failed, by the handle of its result.
+        """Continue a failed transfer, by the resume handle of its result.
 
-        It runs under its own keys, in a newer epoch, on its own fleet: one that is still
-        up stays up, one that is brought up for it is taken down. The same happens when a
-        task runs again under the identity of its run.
+        It runs under its own keys, in a newer epoch, on its own fleet. A fleet that is still up
+        stays up; a fleet that this call brings up is taken down. A task that runs again under
+        the identity of its run does the same.
 
         Args:
             max_job_usd: what it may cost from now on; as much as at first when None.
 
         Raises:
-            ConfigurationInvalid: the handle is none, or too old.
+            ConfigurationInvalid: the handle is not valid, or too old.
             TransferFailed, TeardownIncomplete: as `run`.
         """
-        from skyplane_orchestration.model.resume_handle import ResumeHandle
-
         found = ResumeHandle.from_text(handle) if isinstance(handle, str) else handle
-        found.require_live(self._now())
+        found.require_live(self._clock.wall())
         if max_job_usd is not None:
             found = found.with_budget(max_job_usd)
         preflight.require_usable(found.job, manifest)
         was_up = bool(self.provisioner.find(found.fleet_key))
-        fleet = self._ensure(found.fleet_key, found.plan, found.generation, found.deployment)
-        taken_down = self._taken_down(fleet, found.job)
-        with nullcontext(Whereabouts(fleet)) if was_up else taken_down as where:
+        fleet = self._fleets.ensure(found.fleet_key, found.plan, found.generation, found.deployment)
+        run = self._run(
+            found.job, fleet, found.transfer_key, on_status=on_status, manifest=manifest
+        )
+        with nullcontext() if was_up else run.teardown_afterwards():
             if on_fleet is not None:
                 on_fleet(fleet)
-            return self.transfer(
-                found.job,
-                fleet,
-                manifest=manifest,
-                transfer_key=found.transfer_key,
-                least_epoch=found.epoch + 1,
-                **where.listeners(on_status),
-            )
+            return run.run(least_epoch=found.epoch + 1)
 
-    @contextmanager
-    def _taken_down(self, fleet: Fleet, job: TransferJob) -> Iterator[Whereabouts]:
-        """A fleet that goes down whatever happens inside, wherever its gateways are by then.
-
-        After an interruption nobody goes on: what gateways that are gone have left goes too.
-        """
-        where = Whereabouts(fleet)
-        try:
-            yield where
-        except SkyplaneError:
-            if self._is_last(where):
-                self.teardown_after_error(where.fleet)
-            raise
-        except BaseException:
-            self.teardown_after_error(where.fleet)
-            clear_interrupted(job, where, self._credentials)
-            raise
-        if self._is_last(where):
-            self.teardown(where.fleet)
-
-    def _is_last(self, where: Whereabouts) -> bool:
-        """Whether the fleet may go down. One that others use is left to them.
-
-        Other calls of the same transfer have a few seconds to hear of its end.
-        """
-        if where.submitted is None or not where.has_ended:
-            return True
-        try:
-            with self._steering(where.fleet) as steering:
-                for _ in range(_LOOKS_FOR_OTHERS):
-                    if not steering.followers(where.submitted):
-                        break
-                    self._sleep(_LOOK_S)
-                is_last = steering.retire()
-        except BaseException:
-            self.teardown_after_error(where.fleet)
-            raise
-        if not is_last:
-            log.warning("fleet %s stays up: another call uses it, and ends it", where.fleet.key)
-        return is_last
-
-    def teardown_after_error(self, fleet: Fleet) -> None:
-        """Take down without hiding the error that is on its way."""
-        try:
-            report = self.teardown(fleet)
-        except SkyplaneError as error:
-            log.error("teardown of fleet %s failed as well: %s", fleet.key, error)
-            return
-        for node, tail in report.log_tails.items():
-            log.info("end of the log of %s:\n%s", node, tail)
+    def _run(
+        self,
+        job: TransferJob,
+        fleet: Fleet,
+        transfer_key: str | None = None,
+        *,
+        on_status: OnStatus | None = None,
+        on_submitted: OnSubmitted | None = None,
+        manifest: str | None = None,
+    ) -> TransferRun:
+        key = transfer_key or self.transfer_key(job)
+        return TransferRun(
+            TransferRequest(key, job, self._credentials),
+            fleet,
+            self._fleets,
+            manifest=manifest,
+            poll_s=self._poll_s,
+            clock=self._clock,
+            rng=self._rng,
+            on_status=on_status,
+            on_submitted=on_submitted,
+        )

@@ -65,14 +65,14 @@ def test_a_lease_is_positive() -> None:
 
 def test_times_reach_the_client(tmp_path: Path) -> None:
     resource = SkyplaneResource(start_within_s=5, lease_s=2, hard_end_s=60, run_root=str(tmp_path))
-    times = resolved(resource).client(IDENTITY)._times
+    times = resolved(resource).client(IDENTITY)._fleets._times
     assert (times.start_within_s, times.lease_s, times.hard_end_s) == (5.0, 2.0, 60.0)
 
 
 def test_settings_of_gateways_reach_the_provisioner(tmp_path: Path) -> None:
     given = {"ack_deadline_s": 30.0, "stall_deadline_s": 45.5, "readers": 2}
     resource = SkyplaneResource(gateway_settings=given, run_root=str(tmp_path))
-    provisioner: Any = resolved(resource).client(IDENTITY)._provisioner
+    provisioner: Any = resolved(resource).client(IDENTITY).provisioner
     assert provisioner.options.gateway_settings == given
 
 

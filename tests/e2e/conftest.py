@@ -42,6 +42,7 @@ from skyplane_orchestration.model.plan import (
 from skyplane_orchestration.provision.base import TeardownReport
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.security.authority import FleetSecret
+from skyplane_orchestration.transfer.fleets import Fleets
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -400,14 +401,14 @@ def kit(
     made = ClientKit(home)
     caplog.set_level("INFO", logger="skyplane_orchestration")
     leaks: list[str] = []
-    teardown = Client.teardown
+    teardown = Fleets.teardown
 
-    def look_first(client: Client, fleet: Fleet | str) -> TeardownReport:
+    def look_first(fleets: Fleets, fleet: Fleet | str) -> TeardownReport:
         shown = home.visible()
         leaks.extend(text for text in shown for secret in made.secrets if secret in text)
-        return teardown(client, fleet)
+        return teardown(fleets, fleet)
 
-    monkeypatch.setattr(Client, "teardown", look_first)
+    monkeypatch.setattr(Fleets, "teardown", look_first)
     yield made
     assert home.traces() == []
     assert leaks == []

@@ -182,11 +182,11 @@ def test_a_lead_that_sleeps_is_succeeded_and_does_no_harm_when_it_wakes(
     servers: tuple[S3Server, S3Server],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from skyplane_orchestration import client as client_module
+    from skyplane_orchestration.transfer import fleets
     from skyplane_orchestration.transfer.sessions import FleetSessions
 
     # An orchestrator that does not wait ten seconds for every answer.
-    monkeypatch.setattr(client_module, "FleetSessions", partial(FleetSessions, timeout_s=1.0))
+    monkeypatch.setattr(fleets, "FleetSessions", partial(FleetSessions, timeout_s=1.0))
     client = impatient(kit)
     fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK), count=2))
     lead = fleet.sources[0]

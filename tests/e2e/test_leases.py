@@ -17,6 +17,7 @@ import pytest
 from tests.faults import http_proxy
 from tests.faults.http_rules import Rule
 
+from skyplane_gateway.clock import Clock
 from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.client import FleetTimes
 from skyplane_orchestration.model.fleet import Fleet
@@ -163,7 +164,7 @@ def test_the_orchestrator_is_gone_for_good(
     whole = Location(f"s3://{bucket}/", destination.region, destination.endpoint)
     early = kit.client("janitor").sweep(destinations=[whole], orphaned_uploads=True)
     assert [row.outcome for row in early.places[0].transfers] == ["kept"]
-    late = kit.client("janitor", now=lambda: time.time() + 2 * RESUME_TTL_S)
+    late = kit.client("janitor", clock=Clock(wall=lambda: time.time() + 2 * RESUME_TTL_S))
     dry = late.sweep(destinations=[whole], dry_run=True)
     (row,) = dry.places[0].transfers
     assert sorted(each.url for each in row.uploads) == [f"s3://{bucket}/{key}" for key in keys]
@@ -189,7 +190,7 @@ def test_the_orchestrator_is_gone_for_good_and_the_lead_too(
     kit.home.wait_until(lambda: not kit.home.gateways(), "the end of the leases")
     assert [path.name for path in folder.iterdir() if path.is_dir()] == [lead.name]
 
-    late = kit.client("janitor", now=lambda: time.time() + 2 * RESUME_TTL_S)
+    late = kit.client("janitor", clock=Clock(wall=lambda: time.time() + 2 * RESUME_TTL_S))
     report = late.sweep(destinations=[unread.destination])
     assert [(row.key, row.reason) for row in report.orphans] == [
         (folder.name, "none of its gateways is alive")

@@ -16,7 +16,7 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.resume_handle import ResumeHandle
 from skyplane_orchestration.operators import SkyplaneTransferOperator
-from skyplane_orchestration.transfer.control import Steering
+from skyplane_orchestration.transfer import finalize
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,7 +133,7 @@ def test_a_move_whose_orchestrator_died_after_its_deletes_is_a_success_of_the_ne
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Steering, "release_success", dies)
+        patch.setattr(finalize, "_release_success", dies)
         with pytest.raises(KeyboardInterrupt):
             kit.client().run(move, plan=plan)
     assert list(source.iterdir()) == []

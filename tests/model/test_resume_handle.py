@@ -65,7 +65,7 @@ def test_a_handle_is_one_word_that_tells_all_of_it() -> None:
 def test_it_runs_out() -> None:
     assert RESUME_TTL_S == 86_400
     HANDLE.require_live(999.9)
-    with pytest.raises(ConfigurationInvalid, match=r"ran out 1\.0 h ago.*run it again"):
+    with pytest.raises(ConfigurationInvalid, match=r"expired 1\.0 h ago.*run it again"):
         HANDLE.require_live(1000.0 + 3600)
 
 

@@ -13,21 +13,21 @@ from skyplane_orchestration.recovery.failover import (
     Answered,
     Broken,
     Displaced,
-    EndedWell,
-    Ensured,
-    EnsureFleet,
+    EndWell,
     Event,
     Failover,
+    FleetRestored,
     FleetView,
     GiveUp,
-    Look,
-    NotEnsured,
+    Inspect,
+    Inspected,
     Poll,
-    Refused,
-    Seen,
+    RestoreFailed,
+    RestoreFleet,
     Silent,
     Submit,
-    Taken,
+    SubmitFailed,
+    Submitted,
     Tenure,
 )
 
@@ -41,12 +41,21 @@ def view(
     newest: Tenure | None = None,
     running: Tenure | None = None,
     epoch: int = 1,
-    known: int = 0,
-    heard: int = 0,
-) -> Seen:
+    newest_epoch: int = 0,
+    acknowledged_epoch: int = 0,
+) -> Inspected:
     newest = newest or running
     ends = tuple(sources), tuple(sinks)
-    return Seen(FleetView(*ends, newest, running, epoch, known=known, heard=heard))
+    return Inspected(
+        FleetView(
+            *ends,
+            newest,
+            running,
+            epoch,
+            newest_epoch=newest_epoch,
+            acknowledged_epoch=acknowledged_epoch,
+        )
+    )
 
 
 def silence(failover: Failover) -> Action:
@@ -62,7 +71,7 @@ def test_silence_is_borne_for_a_while_and_forgotten_with_an_answer() -> None:
         for _ in range(SILENT_POLLS - 1):
             assert failover.on(Silent("")) == Poll(FIRST)
         assert failover.on(Answered(1, has_progress=False)) == Poll(FIRST)
-    assert silence(failover) == Look()
+    assert silence(failover) == Inspect()
 
 
 def test_the_next_source_leads_the_next_epoch_with_the_ends_that_answer() -> None:
@@ -70,7 +79,7 @@ def test_the_next_source_leads_the_next_epoch_with_the_ends_that_answer() -> Non
     silence(failover)
     order = failover.on(view("bc", "yz"))
     assert order == Submit(Tenure("b", 2), ("b", "c"), ("y", "z"))
-    assert failover.on(Taken(Tenure("b", 2))) == Poll(Tenure("b", 2))
+    assert failover.on(Submitted(Tenure("b", 2))) == Poll(Tenure("b", 2))
 
 
 @pytest.mark.parametrize(("known", "epoch"), [(1, 2), (2, 2), (9, 9)])
@@ -122,11 +131,11 @@ def test_a_lead_that_answers_the_look_goes_on() -> None:
 def test_without_a_source_or_a_sink_the_fleet_is_ensured_once(sources: str, sinks: str) -> None:
     failover = Failover(FIRST)
     silence(failover)
-    assert failover.on(view(sources, sinks)) == EnsureFleet()
-    assert failover.on(Ensured()) == Look()
+    assert failover.on(view(sources, sinks)) == RestoreFleet()
+    assert failover.on(FleetRestored()) == Inspect()
     order = failover.on(view("abc", "z"))
     assert isinstance(order, Submit)
-    failover.on(Taken(order.tenure))
+    failover.on(Submitted(order.tenure))
     failover.on(Answered(2, has_progress=True))
     silence(failover)
     refusal = failover.on(view(sources, sinks))
@@ -138,18 +147,16 @@ def test_a_fleet_that_cannot_be_ensured_is_the_end() -> None:
     failover = Failover(FIRST)
     silence(failover)
     failover.on(view("", ""))
-    refusal = failover.on(NotEnsured("no ports"))
+    refusal = failover.on(RestoreFailed("no ports"))
     assert isinstance(refusal, GiveUp)
     assert "no ports" in refusal.reason
     assert "no answer" in refusal.reason
-    forbidden = Failover(FIRST, may_ensure=False)
-    assert isinstance(forbidden.on(Broken("no path is up")), GiveUp)
 
 
 def test_a_broken_fleet_is_ensured_without_a_look() -> None:
     failover = Failover(FIRST)
-    assert failover.on(Broken("no path is up")) == EnsureFleet()
-    failover.on(Ensured())
+    assert failover.on(Broken("no path is up")) == RestoreFleet()
+    failover.on(FleetRestored())
     assert failover.on(view("ab", newest=FIRST)) == Submit(Tenure("b", 2), ("a", "b"), ("z",))
 
 
@@ -158,12 +165,12 @@ def test_a_transfer_that_does_not_move_is_not_handed_on_again() -> None:
     silence(failover)
     order = failover.on(view())
     assert isinstance(order, Submit)
-    failover.on(Taken(order.tenure))
+    failover.on(Submitted(order.tenure))
     failover.on(Answered(2, has_progress=False))
     silence(failover)
     refusal = failover.on(view("c"))
     assert isinstance(refusal, GiveUp)
-    assert "No progress" in refusal.reason
+    assert "no progress" in refusal.reason
 
 
 def test_progress_earns_another_turn_up_to_the_limit() -> None:
@@ -173,22 +180,22 @@ def test_progress_earns_another_turn_up_to_the_limit() -> None:
         order = failover.on(view("bc"))
         assert isinstance(order, Submit)
         assert order.tenure.epoch == turn + 2
-        failover.on(Taken(order.tenure))
+        failover.on(Submitted(order.tenure))
         failover.on(Answered(order.tenure.epoch, has_progress=True))
     silence(failover)
     refusal = failover.on(view("bc"))
     assert isinstance(refusal, GiveUp)
-    assert "3 times" in refusal.reason
+    assert "3 failovers" in refusal.reason
 
 
 def test_a_fleet_that_cannot_take_over_is_ensured_then_another_is_asked() -> None:
     failover = Failover(FIRST)
     silence(failover)
     failover.on(view("bc"))
-    assert failover.on(Refused("a path is down")) == EnsureFleet()
-    assert failover.on(Ensured()) == Look()
+    assert failover.on(SubmitFailed("a path is down")) == RestoreFleet()
+    assert failover.on(FleetRestored()) == Inspect()
     assert failover.on(view("bc")) == Submit(Tenure("b", 2), ("b", "c"), ("z",))
-    assert failover.on(Refused("b is gone as well")) == Look()
+    assert failover.on(SubmitFailed("b is gone as well")) == Inspect()
     assert failover.on(view("c")) == Submit(Tenure("c", 2), ("c",), ("z",))
 
 
@@ -196,24 +203,21 @@ def test_a_lead_that_somebody_else_has_put_in_charge_is_looked_for_before_anothe
     """It had a new address, which this call did not know, so it was displaced."""
     failover = Failover(FIRST)
     silence(failover)
-    assert failover.on(view(known=2)) == EnsureFleet()
-    assert failover.on(Ensured()) == Look()
-    assert failover.on(view("abc", running=Tenure("a", 2), known=2)) == Poll(Tenure("a", 2))
+    assert failover.on(view(newest_epoch=2)) == RestoreFleet()
+    assert failover.on(FleetRestored()) == Inspect()
+    assert failover.on(view("abc", running=Tenure("a", 2), newest_epoch=2)) == Poll(Tenure("a", 2))
     # And when that one is lost, the fleet may still be brought up again.
     silence(failover)
-    assert failover.on(view("", "", known=2)) == EnsureFleet()
+    assert failover.on(view("", "", newest_epoch=2)) == RestoreFleet()
 
 
-@pytest.mark.parametrize("answer", [Ensured(), NotEnsured("it was torn down")])
+@pytest.mark.parametrize("answer", [FleetRestored(), RestoreFailed("it was torn down")])
 def test_where_it_cannot_be_found_the_transfer_is_handed_on(answer: Event) -> None:
     failover = Failover(FIRST)
     silence(failover)
-    failover.on(view(known=2))
-    assert failover.on(answer) == Look()
-    assert failover.on(view(known=2, epoch=3)) == Submit(Tenure("b", 3), ("b", "c"), ("z",))
-    forbidden = Failover(FIRST, may_ensure=False)
-    silence(forbidden)
-    assert isinstance(forbidden.on(view(known=2, epoch=3)), Submit)
+    failover.on(view(newest_epoch=2))
+    assert failover.on(answer) == Inspect()
+    assert failover.on(view(newest_epoch=2, epoch=3)) == Submit(Tenure("b", 3), ("b", "c"), ("z",))
 
 
 @pytest.mark.parametrize("heard", [1, 2])
@@ -221,27 +225,29 @@ def test_what_ended_well_and_was_heard_of_is_not_begun_again(heard: int) -> None
     """The ends were released, so they looked as if nothing had ever been done."""
     failover = Failover(FIRST)
     silence(failover)
-    over = view(known=heard, heard=heard, epoch=heard + 1)
-    assert failover.on(over) == EnsureFleet()
-    failover.on(Ensured())
-    assert failover.on(over) == EndedWell(heard)
+    over = view(newest_epoch=heard, acknowledged_epoch=heard, epoch=heard + 1)
+    assert failover.on(over) == RestoreFleet()
+    failover.on(FleetRestored())
+    assert failover.on(over) == EndWell(heard)
     found = Failover(FIRST)
     silence(found)
     found.on(over)
-    found.on(Ensured())
+    found.on(FleetRestored())
     tenure = Tenure("a", heard)
-    assert found.on(view("abc", newest=tenure, known=heard, heard=heard)) == Poll(tenure)
+    assert found.on(
+        view("abc", newest=tenure, newest_epoch=heard, acknowledged_epoch=heard)
+    ) == Poll(tenure)
     gone = Failover(FIRST)
     silence(gone)
     gone.on(over)
-    gone.on(NotEnsured("it was torn down"))
-    assert gone.on(view("", "")) == EndedWell(heard)
+    gone.on(RestoreFailed("it was torn down"))
+    assert gone.on(view("", "")) == EndWell(heard)
 
 
 def test_the_success_of_an_older_epoch_is_not_that_of_this_one() -> None:
     failover = Failover(Tenure("a", 3))
     silence(failover)
-    assert failover.on(view(known=3, heard=2, epoch=4)) == Submit(
+    assert failover.on(view(newest_epoch=3, acknowledged_epoch=2, epoch=4)) == Submit(
         Tenure("b", 4), ("b", "c"), ("z",)
     )
 
@@ -249,7 +255,7 @@ def test_the_success_of_an_older_epoch_is_not_that_of_this_one() -> None:
 # -- laws
 
 
-def _views() -> st.SearchStrategy[Seen]:
+def _views() -> st.SearchStrategy[Inspected]:
     tenures = st.builds(Tenure, st.sampled_from("abc"), st.integers(1, 6))
     return st.builds(
         lambda sources, sinks, newest, is_running, epoch, known, heard: view(
@@ -258,8 +264,8 @@ def _views() -> st.SearchStrategy[Seen]:
             newest=newest,
             running=newest if is_running else None,
             epoch=epoch,
-            known=known,
-            heard=heard,
+            newest_epoch=known,
+            acknowledged_epoch=heard,
         ),
         st.sets(st.sampled_from("abc")),
         st.sets(st.sampled_from("yz")),
@@ -281,7 +287,7 @@ def test_whatever_happens_epochs_rise_and_the_end_comes(data: st.DataObject) -> 
     for _ in range(60):
         epoch = failover.tenure.epoch
         match action:
-            case GiveUp() | EndedWell():
+            case GiveUp() | EndWell():
                 break
             case Poll(tenure):
                 assert tenure == failover.tenure
@@ -293,18 +299,18 @@ def test_whatever_happens_epochs_rise_and_the_end_comes(data: st.DataObject) -> 
                     Answered(epoch, has_progress=True),
                 ]
                 event: Event = data.draw(st.sampled_from(polled))
-            case Look():
+            case Inspect():
                 event = data.draw(_views())
             case Submit():
                 assert action.tenure.epoch > epoch
                 assert action.tenure.lead in action.sources
                 assert action.sinks
                 submits.append(action)
-                handed: list[Event] = [Taken(action.tenure), Refused("r")]
+                handed: list[Event] = [Submitted(action.tenure), SubmitFailed("r")]
                 event = data.draw(st.sampled_from(handed))
-            case EnsureFleet():
+            case RestoreFleet():
                 ensured += 1
-                event = Ensured() if data.draw(st.booleans()) else NotEnsured("n")
+                event = FleetRestored() if data.draw(st.booleans()) else RestoreFailed("n")
         action = failover.on(event)
         assert failover.tenure.epoch >= epoch
     assert len(submits) <= MAX_FAILOVERS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from tests.simulation.fleet import IDENTITY, SimProvisioner
-from tests.simulation.world import EPOCH_S, Process, World
+from tests.simulation.world import Process, World
 
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import SkyplaneError, TransferFailed
@@ -58,8 +59,8 @@ class SimClient(Client):
             identity=IDENTITY,
             provisioner=provisioner,
             credentials=CredentialSources(is_ambient_allowed=False),
-            sleep=world.sleep,
-            now=lambda: EPOCH_S + world.now,
+            clock=world.clock,
+            rng=random.Random(world.seed),
         )
         self._sim_authority = provisioner.authority
 

@@ -213,7 +213,7 @@ def test_few_are_in_hand_at_once(
         destination.put(f"q/{i:03}", b"x")
     listed = compared = most = 0
     lock = threading.Lock()
-    honest_list, honest_judge = MemoryStore.list, compare._Judge.__call__
+    honest_list, honest_compare = MemoryStore.list, compare._Comparison.__call__
 
     def list_(self: MemoryStore, prefix: str, **more: Any) -> Iterator[ObjectInfo]:
         nonlocal listed, most
@@ -224,15 +224,15 @@ def test_few_are_in_hand_at_once(
                     most = max(most, listed - compared)
             yield row
 
-    def judge(self: Any, pair: Any) -> Any:
+    def compare_pair(self: Any, pair: Any) -> Any:
         nonlocal compared
-        outcome = honest_judge(self, pair)
+        outcome = honest_compare(self, pair)
         with lock:
             compared += 1
         return outcome
 
     monkeypatch.setattr(MemoryStore, "list", list_)
-    monkeypatch.setattr(compare._Judge, "__call__", judge)
+    monkeypatch.setattr(compare._Comparison, "__call__", compare_pair)
     assert verify_job(MEMORY_JOB, NONE, parallel=3).equal == 100
     assert most <= 2 * 3 + 1
 

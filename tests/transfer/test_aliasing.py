@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,10 +21,13 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.transfer import aliasing
 from skyplane_orchestration.transfer.aliasing import (
-    require_outside,
-    require_two_files,
-    require_two_places,
+    require_distinct_files,
+    require_no_overlap,
 )
+
+
+def require_distinct_ends(job: TransferJob, source: ObjectStore, copies: ObjectStore) -> None:
+    aliasing.require_distinct_ends(job, source, copies, random.Random(1))
 
 
 @pytest.fixture
@@ -52,15 +56,15 @@ def keys(store: ObjectStore) -> list[str]:
 )
 def test_one_bucket_by_two_names(source: str, destination: str, bucket: MemoryStore) -> None:
     job = job_of(source, destination)
-    require_outside(job)
+    require_no_overlap(job)
     with pytest.raises(ConfigurationInvalid):
-        require_two_places(job, bucket, bucket)
+        require_distinct_ends(job, bucket, bucket)
     assert keys(bucket) == []
 
 
 @pytest.mark.parametrize(("source", "destination"), [("p/", "q/"), ("p/", "pp/")])
 def test_two_folders_of_one_bucket(source: str, destination: str, bucket: MemoryStore) -> None:
-    require_two_places(job_of(source, destination), bucket, bucket)
+    require_distinct_ends(job_of(source, destination), bucket, bucket)
     assert keys(bucket) == []
 
 
@@ -72,16 +76,16 @@ def test_one_object(source: str, destination: str, same: bool, bucket: MemorySto
     job = job_of(source, destination, recursive=False)
     if same:
         with pytest.raises(ConfigurationInvalid):
-            require_two_places(job, bucket, bucket)
+            require_distinct_ends(job, bucket, bucket)
     else:
-        require_two_places(job, bucket, bucket)
+        require_distinct_ends(job, bucket, bucket)
     assert keys(bucket) == []
 
 
 def test_two_buckets_of_one_name(bucket: MemoryStore) -> None:
     name = uuid.uuid4().hex
     create_bucket(name)
-    require_two_places(job_of("p/", "p/"), bucket, MemoryStore(StoreSpec("memory", name)))
+    require_distinct_ends(job_of("p/", "p/"), bucket, MemoryStore(StoreSpec("memory", name)))
 
 
 def test_a_server_over_the_folder_that_is_moved(tmp_path: Path) -> None:
@@ -92,9 +96,9 @@ def test_a_server_over_the_folder_that_is_moved(tmp_path: Path) -> None:
     source = Location(f"{tmp_path}/served/data/")
     job = TransferJob(source, Location("s3://served/data/"), move=True)
     with pytest.raises(ConfigurationInvalid, match=r"file://.* and s3://.*one place by two names"):
-        require_two_places(job, files, server)
+        require_distinct_ends(job, files, server)
     assert list((tmp_path / "served/data").iterdir()) == []
-    require_two_places(
+    require_distinct_ends(
         TransferJob(source, Location("s3://served/other/"), move=True), files, server
     )
 
@@ -107,7 +111,7 @@ def test_a_destination_that_is_not_written_to_from_here(
 
     monkeypatch.setattr(MemoryStore, "put", refuse)
     with pytest.raises(PermissionDenied, match=r"s3://b/q/.* not its own source.*s3:PutObject"):
-        require_two_places(job_of("p/", "q/"), bucket, bucket)
+        require_distinct_ends(job_of("p/", "q/"), bucket, bucket)
 
 
 @pytest.mark.parametrize(("closed", "is_refused"), [("p/", True), ("q/", False)])
@@ -129,9 +133,9 @@ def test_a_source_of_which_one_folder_may_be_read(
     source = Half(bucket.spec)
     if is_refused:
         with pytest.raises(PermissionDenied, match="s3:ListBucket"):
-            require_two_places(job_of("p/", "q/"), source, bucket)
+            require_distinct_ends(job_of("p/", "q/"), source, bucket)
     else:
-        require_two_places(job_of("p/", "q/"), source, bucket)
+        require_distinct_ends(job_of("p/", "q/"), source, bucket)
     assert seen
     assert keys(bucket) == []
 
@@ -148,10 +152,10 @@ def test_the_end_of_another_transfer_may_remove_the_folder_of_journals(
 
     monkeypatch.setattr(MemoryStore, "put", put)
     with pytest.raises(ConfigurationInvalid):
-        require_two_places(job_of("p/", "p/"), bucket, bucket)
+        require_distinct_ends(job_of("p/", "p/"), bucket, bucket)
     lost.extend([True] * 9)
     with pytest.raises(NotFound):
-        require_two_places(job_of("p/", "p/"), bucket, bucket)
+        require_distinct_ends(job_of("p/", "p/"), bucket, bucket)
 
 
 def test_what_one_who_was_killed_has_written_the_next_removes(
@@ -166,12 +170,12 @@ def test_what_one_who_was_killed_has_written_the_next_removes(
 
     job = job_of("p/", "q/")
     with monkeypatch.context() as dying:
-        dying.setattr(aliasing, "_require_unseen", kill)
+        dying.setattr(aliasing, "_require_not_at_source", kill)
         dying.setattr(aliasing, "_remove", kill)
         with pytest.raises(Killed):
-            require_two_places(job, bucket, bucket)
+            require_distinct_ends(job, bucket, bucket)
     assert len(keys(bucket)) == 1
-    require_two_places(job, bucket, bucket)
+    require_distinct_ends(job, bucket, bucket)
     assert keys(bucket) == []
 
 
@@ -195,14 +199,14 @@ def test_another_run_that_removes_it_meanwhile_does_not_hide_it(
 
     monkeypatch.setattr(MemoryStore, "list", look)
     with pytest.raises(ConfigurationInvalid):
-        require_two_places(job_of("p/", "p/"), bucket, bucket)
+        require_distinct_ends(job_of("p/", "p/"), bucket, bucket)
     assert len(lost) == 1
 
 
 def test_a_folder_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
     job = TransferJob(Location(f"{tmp_path}/in/"), Location(f"{tmp_path}/out/"), move=True)
     files = LocalStore(StoreSpec("file", "/"))
-    require_two_places(job, files, files)
+    require_distinct_ends(job, files, files)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -221,7 +225,7 @@ def test_a_folder_that_is_mounted_twice(
     monkeypatch.setattr(os.path, "realpath", lambda path: str(path))
     one, other = (Location(f"{tmp_path}/{end}/") for end in (source, destination))
     with pytest.raises(ConfigurationInvalid, match="one folder"):
-        require_outside(TransferJob(one, other, move=True))
+        require_no_overlap(TransferJob(one, other, move=True))
 
 
 @pytest.fixture
@@ -239,7 +243,7 @@ def look(job: TransferJob, *names: str) -> None:
         {"source": f"{job.source.key}{name}", "destination": f"{job.destination.key}{name}"}
         for name in names
     ]
-    require_two_files(job, lambda: iter(rows))
+    require_distinct_files(job, lambda: iter(rows))
 
 
 def test_a_file_and_its_copy_are_one(files: TransferJob, tmp_path: Path) -> None:
@@ -277,4 +281,4 @@ def test_a_file_may_get_another_name_in_its_folder(tmp_path: Path) -> None:
         (tmp_path / name).write_text("same")
     one, other = Location(f"{tmp_path}/a"), Location(f"{tmp_path}/b")
     job = TransferJob(one, other, move=True, recursive=False)
-    require_two_files(job, lambda: [{"source": one.key, "destination": other.key}])
+    require_distinct_files(job, lambda: [{"source": one.key, "destination": other.key}])

@@ -24,7 +24,7 @@ from skyplane_orchestration.model.plan import (
 )
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus, empty_status
-from skyplane_orchestration.transfer.budget import Spending
+from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.results import result_of
 
 A, R, B = "aws:us-east-1", "azure:eastus", "gcp:europe-west4"
@@ -82,36 +82,36 @@ def status(
 
 
 def test_every_hop_every_instance_and_the_requests_once() -> None:
-    spending = Spending(None)
-    assert spending.cost.total_usd == 0.0
-    spending.note(FLEET, status(1, 50.0, {0: 2 * GB, 1: 3 * GB}))
-    assert spending.cost.egress_usd == pytest.approx(2 * 0.09 + 3 * (0.02 + 0.05))
-    assert spending.cost.instance_usd == pytest.approx(0.0003 * (100 + 50))
-    assert spending.cost.request_usd == 0.0
-    spending.note(FLEET, status(1, 60.0, {0: 2 * GB, 1: 3 * GB}, copied=1))
-    assert spending.cost.instance_usd == pytest.approx(0.0003 * (100 + 60)), "not added up"
-    assert spending.cost.request_usd == 0.05
+    budget = Budget(None)
+    assert budget.cost.total_usd == 0.0
+    budget.record(FLEET, status(1, 50.0, {0: 2 * GB, 1: 3 * GB}))
+    assert budget.cost.egress_usd == pytest.approx(2 * 0.09 + 3 * (0.02 + 0.05))
+    assert budget.cost.instance_usd == pytest.approx(0.0003 * (100 + 50))
+    assert budget.cost.request_usd == 0.0
+    budget.record(FLEET, status(1, 60.0, {0: 2 * GB, 1: 3 * GB}, copied=1))
+    assert budget.cost.instance_usd == pytest.approx(0.0003 * (100 + 60)), "not added up"
+    assert budget.cost.request_usd == 0.05
 
 
 def test_a_new_epoch_adds_to_what_the_old_ones_cost() -> None:
-    spending = Spending(None)
-    spending.note(FLEET, status(1, 50.0, {0: 2 * GB}, copied=1))
-    spending.note(FLEET, status(2, 10.0, {0: 1 * GB}, copied=1))
-    assert spending.cost.egress_usd == pytest.approx(3 * 0.09)
+    budget = Budget(None)
+    budget.record(FLEET, status(1, 50.0, {0: 2 * GB}, copied=1))
+    budget.record(FLEET, status(2, 10.0, {0: 1 * GB}, copied=1))
+    assert budget.cost.egress_usd == pytest.approx(3 * 0.09)
     # The fleet came up once, and the plan's requests are those of the whole job.
-    assert spending.cost.instance_usd == pytest.approx(0.0003 * (100 + 50 + 10))
-    assert spending.cost.request_usd == 0.05
-    spending.note(replace(FLEET), status(3, 5.0, {}))
-    assert spending.cost.instance_usd == pytest.approx(0.0003 * (2 * 100 + 50 + 10 + 5))
+    assert budget.cost.instance_usd == pytest.approx(0.0003 * (100 + 50 + 10))
+    assert budget.cost.request_usd == 0.05
+    budget.record(replace(FLEET), status(3, 5.0, {}))
+    assert budget.cost.instance_usd == pytest.approx(0.0003 * (2 * 100 + 50 + 10 + 5))
 
 
 def test_of_one_epoch_it_is_the_result_s_own() -> None:
     last = status(1, 50.0, {0: 2 * GB, 1: 3 * GB}, copied=4)
     result = result_of(JOB, FLEET, last)
-    spending = Spending(None)
-    assert spending.entered_in(result) is result, "nothing was heard of it"
-    spending.note(FLEET, last)
-    assert spending.entered_in(result) == result
+    budget = Budget(None)
+    assert budget.with_totals(result) is result, "nothing was heard of it"
+    budget.record(FLEET, last)
+    assert budget.with_totals(result) == result
     assert result.cost.total_usd > 0
 
 
@@ -125,11 +125,11 @@ def test_a_second_try_tells_of_the_whole_and_of_itself() -> None:
         copied_earlier_bytes=7 * GB,
         earlier=earlier,
     )
-    spending = Spending(None)
+    budget = Budget(None)
     # Its lead has not read the journal yet.
-    spending.note(FLEET, status(2, 0.1, {}))
-    spending.note(FLEET, last)
-    result = spending.entered_in(result_of(JOB, FLEET, last))
+    budget.record(FLEET, status(2, 0.1, {}))
+    budget.record(FLEET, last)
+    result = budget.with_totals(result_of(JOB, FLEET, last))
     assert (result.copied, result.copied_bytes, result.seconds) == (10, 10 * GB, 50.0)
     assert result.goodput_gbps == pytest.approx(8 * 10 / 50)
     assert {(e.src, e.dst): e.sent_bytes for e in result.edges} == {
@@ -147,15 +147,15 @@ def test_a_second_try_tells_of_the_whole_and_of_itself() -> None:
     assert own.goodput_gbps == pytest.approx(8 * 3 / 10)
     assert own.cost.egress_usd == pytest.approx(2 * 0.09 + (0.02 + 0.05))
     assert own.cost.instance_usd == pytest.approx(0.0003 * 110)
-    assert own.cost == spending.cost, "a budget is for one try"
+    assert own.cost == budget.cost, "a budget is for one try"
     assert result.warnings == ()
     assert TransferResult.from_dict(result.to_dict()) == result
 
 
 def test_a_change_of_lead_makes_no_second_try() -> None:
     """What the new lead finds in the journal is of this try, and counted already."""
-    spending = Spending(None)
-    spending.note(FLEET, replace(status(1, 40.0, {0: 4 * GB}, copied=4), copied_bytes=4 * GB))
+    budget = Budget(None)
+    budget.record(FLEET, replace(status(1, 40.0, {0: 4 * GB}, copied=4), copied_bytes=4 * GB))
     last = replace(
         status(2, 10.0, {0: 2 * GB}, copied=6),
         copied_bytes=6 * GB,
@@ -163,8 +163,8 @@ def test_a_change_of_lead_makes_no_second_try() -> None:
         copied_earlier_bytes=4 * GB,
         earlier=Totals(39.5, (SentRow(A, B, 4 * GB),)),
     )
-    spending.note(FLEET, last)
-    result = spending.entered_in(result_of(JOB, FLEET, last))
+    budget.record(FLEET, last)
+    result = budget.with_totals(result_of(JOB, FLEET, last))
     assert (result.seconds, result.edges[0].sent_bytes) == (50.0, 6 * GB)
     assert result.goodput_gbps == pytest.approx(8 * 6 / 50)
     own = result.this_try
@@ -173,9 +173,9 @@ def test_a_change_of_lead_makes_no_second_try() -> None:
 
 def test_earlier_bytes_that_this_plan_has_no_price_for_are_told() -> None:
     last = replace(status(2, 10.0, {}), earlier=Totals(5.0, (SentRow(B, A, 70), SentRow(A, B, GB))))
-    spending = Spending(None)
-    spending.note(FLEET, last)
-    result = spending.entered_in(result_of(JOB, FLEET, last))
+    budget = Budget(None)
+    budget.record(FLEET, last)
+    result = budget.with_totals(result_of(JOB, FLEET, last))
     assert result.cost.egress_usd == pytest.approx(0.09)
     (warning,) = result.warnings
     assert "70 bytes" in warning
@@ -183,13 +183,13 @@ def test_earlier_bytes_that_this_plan_has_no_price_for_are_told() -> None:
 
 def test_what_is_reached_is_enough() -> None:
     last = status(1, 50.0, {0: 2 * GB})
-    spent = Spending(None)
-    spent.note(FLEET, last)
-    assert spent.excess() is None
-    for most_usd, is_over in ((spent.cost.total_usd, True), (spent.cost.total_usd * 1.001, False)):
-        spending = Spending(most_usd)
-        spending.note(FLEET, last)
-        error = spending.excess()
+    spent = Budget(None)
+    spent.record(FLEET, last)
+    assert spent.exceeded() is None
+    for max_usd, is_over in ((spent.cost.total_usd, True), (spent.cost.total_usd * 1.001, False)):
+        budget = Budget(max_usd)
+        budget.record(FLEET, last)
+        error = budget.exceeded()
         assert (error is not None) is is_over
         if error is not None:
             assert error.is_permanent, "who retries by themselves must not"
@@ -204,11 +204,11 @@ def test_what_is_reached_is_enough() -> None:
     )
 )
 def test_it_never_falls_while_leads_report_more(rows: list[tuple[int, int, float]]) -> None:
-    spending, before = Spending(None), 0.0
+    budget, before = Budget(None), 0.0
     most: dict[int, tuple[int, float]] = {}
     for epoch, size, seconds in sorted(rows, key=lambda row: row[0]):
         earlier = most.get(epoch, (0, 0.0))
         most[epoch] = (earlier[0] + size, earlier[1] + seconds)
-        spending.note(FLEET, status(epoch, most[epoch][1], {0: most[epoch][0]}))
-        assert spending.cost.total_usd >= before - 1e-9
-        before = spending.cost.total_usd
+        budget.record(FLEET, status(epoch, most[epoch][1], {0: most[epoch][0]}))
+        assert budget.cost.total_usd >= before - 1e-9
+        before = budget.cost.total_usd

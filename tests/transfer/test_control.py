@@ -1,13 +1,15 @@
+"""What `FleetControl` asks of gateways; the gateways are fakes."""
+
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.transfer.samples import KEY, fleet_of
 
-from skyplane_gateway.journal.document import Journal, encode_journal, journal_key
+from skyplane_gateway.journal.document import journal_key
 from skyplane_orchestration.errors import (
     AddressTaken,
     ConfigurationInvalid,
@@ -16,62 +18,22 @@ from skyplane_orchestration.errors import (
     GatewayUnreachable,
     NotAuthorised,
     NotFound,
-    PermissionDenied,
     SkyplaneError,
     UnknownTransfer,
 )
-from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.model.plan import (
-    GridReference,
-    InstanceGroup,
-    PlanCost,
-    PlanPath,
-    SolverReport,
-    TransferPlan,
-)
 from skyplane_orchestration.recovery.failover import FleetView, Submit, Tenure
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.transfer.control import Steering, SubmittedTransfer
-from skyplane_orchestration.transfer.sessions import FleetSessions
-
-HERE, KEY = "local:here", "ab" * 16
-JOB = TransferJob(Location("/data/in/"), Location("/data/out/"))
-PLAN = TransferPlan(
-    HERE,
-    HERE,
-    {},
-    1.0,
-    None,
-    None,
-    0.0,
-    PlanCost(None, None, None, None, 0.0),
-    {HERE: InstanceGroup("process", 1)},
-    (),
-    (PlanPath((HERE,), 1.0),),
-    (),
-    SolverReport("optimal", 0.0, 0.0, 0.0),
-    GridReference("test", "2024-01-01", "measured"),
+from skyplane_orchestration.transfer.control import (
+    FleetControl,
+    SubmittedTransfer,
+    TransferRequest,
 )
 
-
-def fleet_of(*paths: str) -> Fleet:
-    names = list(dict.fromkeys("".join(paths)))
-    return Fleet(
-        key="cd" * 16,
-        generation=0,
-        deployment="test",
-        provisioner="local",
-        plan=PLAN,
-        gateways=tuple(
-            GatewayHandle(name, HERE, ("127.0.0.1", 1), ("127.0.0.1", 2), "") for name in names
-        ),
-        routes=tuple({"number": n, "nodes": list(path)} for n, path in enumerate(paths)),
-        host="h/b",
-        provision_s=0.0,
-        hard_end_unix_s=0.0,
-    )
+JOB = TransferJob(Location("/data/in/"), Location("/data/out/"))
+LED_BY_B = SubmittedTransfer(KEY, 1, "b", joined=False)
 
 
 class FakeControl:
@@ -171,9 +133,16 @@ class FakeSessions:
         return answers, errors
 
 
-def submit(sessions: FakeSessions) -> SubmittedTransfer:
-    steering = Steering(sessions)  # type: ignore[arg-type]
-    return steering.submit(KEY, JOB, CredentialSources())
+def control_of(sessions: FakeSessions) -> FleetControl:
+    return FleetControl(sessions)  # type: ignore[arg-type]
+
+
+def request_of(job: TransferJob = JOB) -> TransferRequest:
+    return TransferRequest(KEY, job, CredentialSources())
+
+
+def submit(sessions: FakeSessions, job: TransferJob = JOB, **more: int) -> SubmittedTransfer:
+    return control_of(sessions).submit(request_of(job), **more)
 
 
 def test_both_ends_are_attached_before_the_first_source_is_asked_to_lead() -> None:
@@ -246,11 +215,11 @@ def test_who_follows_a_transfer() -> None:
     """Nobody, where its lead does not tell."""
     sessions = FakeSessions("ab")
     sessions.gateways["a"].followers = 2
-    steering = Steering(sessions)  # type: ignore[arg-type]
+    control = control_of(sessions)
     submitted = SubmittedTransfer(KEY, 4, "a", joined=True)
-    assert steering.followers(submitted) == 2
+    assert control.followers(submitted) == 2
     sessions.gateways["a"].errors["followers"] = GatewayUnreachable("gone")
-    assert steering.followers(submitted) == 0
+    assert control.followers(submitted) == 0
 
 
 @pytest.mark.parametrize(
@@ -265,7 +234,7 @@ def test_a_fleet_retires_unless_a_transfer_runs_on_it(
     sessions.gateways["b"].errors["status"] = GatewayUnreachable("gone")
     sessions.gateways["a"].leading[KEY] = {"epoch": 2, "state": state}
     sessions.gateways["a"].drains = drains
-    assert Steering(sessions).retire() == may_go  # type: ignore[arg-type]
+    assert control_of(sessions).drain_if_idle() == may_go
     drained = [call for call in sessions.calls if call[1] == "drain"]
     assert drained == ([] if state == "running" else [("a", "drain", True)])
 
@@ -350,15 +319,17 @@ def test_a_look_tells_who_answers_and_what_they_know() -> None:
         sessions.gateways[node].errors["status"] = GatewayUnreachable("gone")
     sessions.gateways["c"].leading[KEY] = {"epoch": 3, "state": "failed"}
     sessions.gateways["b"].attached[KEY] = {"epoch": 4, "is_used": True}
-    steering = Steering(sessions)  # type: ignore[arg-type]
-    assert steering.look(KEY) == FleetView(("c",), ("b",), Tenure("c", 3), None, 5, known=4)
+    control = control_of(sessions)
+    assert control.inspect(KEY) == FleetView(
+        ("c",), ("b",), Tenure("c", 3), None, 5, newest_epoch=4
+    )
     sessions.gateways["b"].released[KEY] = {"epoch": 6, "heard": 2}
-    assert steering.look(KEY) == FleetView(
-        ("c",), ("b",), Tenure("c", 3), None, 7, known=6, heard=2
+    assert control.inspect(KEY) == FleetView(
+        ("c",), ("b",), Tenure("c", 3), None, 7, newest_epoch=6, acknowledged_epoch=2
     )
     sessions.gateways["c"].errors["status"] = NotAuthorised("another fleet's")
     with pytest.raises(NotAuthorised):
-        steering.look(KEY)
+        control.inspect(KEY)
 
 
 def test_a_stranger_at_the_address_of_a_gateway_is_a_gateway_that_is_gone() -> None:
@@ -366,14 +337,14 @@ def test_a_stranger_at_the_address_of_a_gateway_is_a_gateway_that_is_gone() -> N
     sessions = FakeSessions("arb", "crd")
     for node in "ad":
         sessions.gateways[node].errors["status"] = AddressTaken("not as a")
-    steering = Steering(sessions)  # type: ignore[arg-type]
-    assert steering.look(KEY) == FleetView(("c",), ("b",), None, None, 1)
+    control = control_of(sessions)
+    assert control.inspect(KEY) == FleetView(("c",), ("b",), None, None, 1)
     with pytest.raises(FleetLost, match="not as a"):
         submit(sessions)
     # And once some have answered, it is no mistake of ours that none does any more.
     for node in "bc":
         sessions.gateways[node].errors["status"] = AddressTaken("not as c")
-    assert steering.look(KEY) == FleetView((), (), None, None, 1)
+    assert control.inspect(KEY) == FleetView((), (), None, None, 1)
 
 
 def test_with_another_fleet_secret_than_all_gateways_nothing_is_taken_for_gone() -> None:
@@ -389,9 +360,9 @@ def test_with_another_fleet_secret_than_all_gateways_nothing_is_taken_for_gone()
 
 def test_a_take_over_attaches_those_that_answer_alone() -> None:
     sessions = FakeSessions("arb", "crd")
-    steering = Steering(sessions)  # type: ignore[arg-type]
+    control = control_of(sessions)
     order = Submit(Tenure("c", 2), ("c",), ("b", "d"))
-    taken = steering.take_over(KEY, JOB, CredentialSources(), order)
+    taken = control.take_over(request_of(), order)
     assert taken == SubmittedTransfer(KEY, 2, "c", joined=False)
     assert sessions.calls == [
         ("c", "attach", "source", 2),
@@ -403,8 +374,7 @@ def test_a_take_over_attaches_those_that_answer_alone() -> None:
 
 def test_no_epoch_below_the_one_that_is_known() -> None:
     sessions = FakeSessions("ab")
-    steering = Steering(sessions)  # type: ignore[arg-type]
-    assert steering.submit(KEY, JOB, CredentialSources(), least_epoch=4).epoch == 4
+    assert submit(sessions, least_epoch=4).epoch == 4
 
 
 def test_an_epoch_with_a_journal_is_over(tmp_path: Path) -> None:
@@ -417,8 +387,7 @@ def test_an_epoch_with_a_journal_is_over(tmp_path: Path) -> None:
             journal = journal_key(f"{tmp_path}/out/".lstrip("/"), key, epoch)
             Path("/", journal).write_bytes(b"{}")
     sessions = FakeSessions("ab")
-    steering = Steering(sessions)  # type: ignore[arg-type]
-    assert steering.submit(KEY, job, CredentialSources()).epoch == 4
+    assert submit(sessions, job).epoch == 4
 
 
 def test_whose_journal_is_seen_before_its_lead_is_joined(tmp_path: Path) -> None:
@@ -439,53 +408,23 @@ def test_whose_journal_is_seen_before_its_lead_is_joined(tmp_path: Path) -> None
             return {**super().status(), "leading": before}
 
     sessions.gateways["a"] = Quicker("a", sessions.calls)
-    steering = Steering(sessions)  # type: ignore[arg-type]
-    submitted = steering.submit(KEY, job, CredentialSources())
-    assert submitted == SubmittedTransfer(KEY, 1, "a", joined=True)
+    assert submit(sessions, job) == SubmittedTransfer(KEY, 1, "a", joined=True)
     assert {call[1] for call in sessions.calls} == {"status", "follow"}
 
 
 def test_a_cancel_goes_to_the_lead_first_and_then_to_the_other_ends() -> None:
     sessions = FakeSessions("arb")
     sessions.gateways["b"].errors["cancel"] = GatewayUnreachable("gone")
-    Steering(sessions).cancel(SubmittedTransfer(KEY, 1, "b", joined=False))  # type: ignore[arg-type]
+    control_of(sessions).cancel(LED_BY_B)
     assert [call[0] for call in sessions.calls] == ["b", "a"]
-    Steering(sessions).release(SubmittedTransfer(KEY, 1, "b", joined=False))  # type: ignore[arg-type]
+    control_of(sessions).release(LED_BY_B)
     assert [call[0] for call in sessions.calls[2:]] == ["a", "b"], "a relay has nothing to forget"
-
-
-@pytest.mark.parametrize("by", ["a sink", "the orchestrator", "nobody", "nobody: it is damaged"])
-def test_the_journals_of_a_success_go_once_somebody_has_heard_of_it(
-    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = TransferJob(Location(f"{tmp_path}/in/"), Location(f"{tmp_path}/out/"))
-    folder = f"{tmp_path}/out/".lstrip("/")
-    journal = Path("/", journal_key(folder, KEY, 1))
-    journal.parent.mkdir(parents=True)
-    body = encode_journal(Journal(KEY, 1, "r", 1))
-    journal.write_bytes(body[:-1] if "damaged" in by else body)
-    sessions = FakeSessions("ab")
-    for gateway in sessions.gateways.values():
-        gateway.clears = by == "a sink"
-    if by == "nobody":
-
-        def refuse(*_: Any) -> None:
-            raise PermissionDenied("no, not here")
-
-        monkeypatch.setattr("skyplane_orchestration.recovery.cleanup.clear_journals", refuse)
-    steering = Steering(sessions)  # type: ignore[arg-type]
-    submitted = SubmittedTransfer(KEY, 1, "a", joined=False)
-    warnings = steering.release_success(submitted, job, CredentialSources())
-    assert sessions.calls == [("a", "release", folder), ("b", "release", folder)]
-    assert journal.exists() == (by != "the orchestrator")
-    why = {"nobody": "no, not here", "nobody: it is damaged": "cannot be read"}
-    assert [why[by] in text for text in warnings] == [True] * (by in why)
 
 
 def test_the_report_is_read_to_its_end() -> None:
     sessions = FakeSessions("ab")
-    steering = Steering(sessions)  # type: ignore[arg-type]
-    rows = list(steering.report_rows(SubmittedTransfer(KEY, 1, "a", joined=False)))
+    control = control_of(sessions)
+    rows = list(control.report_rows(SubmittedTransfer(KEY, 1, "a", joined=False)))
     assert rows == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
@@ -496,7 +435,7 @@ def test_winding_up_cancels_what_runs_and_leaves_nobody_out() -> None:
         "ef" * 16: {"epoch": 1, "state": "succeeded"},
     }
     sessions.gateways["r"].errors["status"] = GatewayUnreachable("gone")
-    tails = Steering(sessions).wind_up()  # type: ignore[arg-type]
+    tails = control_of(sessions).cancel_unended()
     assert tails == {"a": "log of a", "b": "log of b"}
     assert [call[0] for call in sessions.calls if call[1] == "cancel"] == ["a", "b"]
     # Whoever ends them holds the fleet's lock, so that nobody adopts one that is ending.
@@ -509,7 +448,7 @@ def test_winding_up_cancels_what_is_led_by_nobody_who_answers() -> None:
     sessions.gateways["a"].errors["status"] = GatewayUnreachable("gone")
     sessions.gateways["b"].errors["status"] = GatewayUnreachable("asleep")
     sessions.gateways["d"].attached[KEY] = {"epoch": 2, "is_used": True}
-    Steering(sessions).wind_up()  # type: ignore[arg-type]
+    control_of(sessions).cancel_unended()
     # Nobody waits for those that do not answer.
     assert {call[0] for call in sessions.calls if call[1] == "cancel"} == {"c", "d"}
 
@@ -519,73 +458,8 @@ def test_winding_up_keeps_what_has_ended_for_whoever_goes_on(epoch: int, cancels
     sessions = FakeSessions("ab")
     sessions.gateways["a"].leading[KEY] = {"epoch": 2, "state": "failed"}
     sessions.gateways["b"].attached[KEY] = {"epoch": epoch, "is_used": True}
-    Steering(sessions).wind_up()  # type: ignore[arg-type]
+    control_of(sessions).cancel_unended()
     assert any(call[1] == "cancel" for call in sessions.calls) == cancels
-
-
-# -- sessions
-
-
-class _Authority:
-    """Gives no context: nothing is called over the network here."""
-
-    made = 0
-
-    def client_context(self) -> Any:
-        self.made += 1
-        return object()
-
-    def expected_uri(self, node: str) -> str:
-        return node
-
-
-def test_a_session_is_opened_once_for_each_gateway() -> None:
-    authority = _Authority()
-    fleet = fleet_of("ab")
-    with FleetSessions(fleet, authority) as sessions:  # type: ignore[arg-type]
-        one = sessions.of(fleet.gateways[0])
-        assert sessions.of(fleet.gateways[0]) is one
-        assert sessions.of(fleet.gateways[1]) is not one
-    assert authority.made == 1
-
-
-def test_gateways_are_called_side_by_side() -> None:
-    fleet = fleet_of("abcd")
-    together = threading.Barrier(4, timeout=30)
-
-    def call(handle: GatewayHandle, _: Any) -> str:
-        together.wait()
-        return handle.node.upper()
-
-    with FleetSessions(fleet, _Authority()) as sessions:  # type: ignore[arg-type]
-        assert sessions.each(fleet.gateways, call) == {"a": "A", "b": "B", "c": "C", "d": "D"}
-        assert sessions.each((), call) == {}
-
-
-def test_one_error_among_answers() -> None:
-    fleet = fleet_of("abc")
-
-    def call(handle: GatewayHandle, _: Any) -> str:
-        if handle.node == "b":
-            raise NotFound("gone")
-        return handle.node
-
-    with FleetSessions(fleet, _Authority()) as sessions:  # type: ignore[arg-type]
-        with pytest.raises(NotFound):
-            sessions.each(fleet.gateways, call)
-        answers, errors = sessions.each_that_answers(fleet.gateways, call)
-        assert answers == {"a": "a", "c": "c"}
-        assert [type(error) for error in errors.values()] == [NotFound]
-        assert list(errors) == ["b"]
-
-    def defect(handle: GatewayHandle, _: Any) -> str:
-        raise RuntimeError("a defect is no answer")
-
-    with (
-        FleetSessions(fleet, _Authority()) as sessions,  # type: ignore[arg-type]
-        pytest.raises(RuntimeError),
-    ):
-        sessions.each_that_answers(fleet.gateways, defect)
 
 
 def test_fresh_credentials_go_to_the_ends_that_need_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -601,9 +475,8 @@ def test_fresh_credentials_go_to_the_ends_that_need_them(monkeypatch: pytest.Mon
     for prefix in ("SRC", "DST"):
         monkeypatch.setenv(f"{prefix}_ACCESS_KEY_ID", f"fresh {prefix}")
         monkeypatch.setenv(f"{prefix}_SECRET_ACCESS_KEY", "s")
-    steering = Steering(sessions)  # type: ignore[arg-type]
-    submitted = SubmittedTransfer(KEY, 3, "a", joined=False)
-    steering.renew_credentials(submitted, job, CredentialSources())
+    control = control_of(sessions)
+    control.renew_credentials(request_of(job), 3)
     assert [(*call[:4], call[4]["access_key_id"]) for call in sessions.calls if len(call) == 5] == [
         ("a", "renew credentials", "source", 3, "fresh SRC"),
         ("b", "renew credentials", "sink", 3, "fresh DST"),

@@ -1,4 +1,4 @@
-"""Whoever polls a transfer stops it when it has cost what it may, and leaves a handle."""
+"""A transfer is polled to its end, fails over, and is stopped at its budget."""
 
 from __future__ import annotations
 
@@ -8,73 +8,35 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
+from tests.transfer.samples import GB, JOB, KEY, PRICED_PLAN, A, B, fleet_of
 
+from skyplane_gateway.clock import Clock
 from skyplane_orchestration.errors import (
     FleetLost,
     GatewayLost,
     GatewayUnreachable,
+    SkyplaneError,
     StaleEpoch,
     Stopped,
-    TransferFailed,
     UnknownTransfer,
 )
-from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
-from skyplane_orchestration.model.job import Policy, TransferJob
-from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.model.plan import (
-    GridReference,
-    InstanceGroup,
-    PlanCost,
-    PlanEdge,
-    PlanPath,
-    SolverReport,
-    TransferPlan,
-)
-from skyplane_orchestration.model.resume_handle import ResumeHandle
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.job import Policy
 from skyplane_orchestration.model.status import TransferStatus, empty_status
-from skyplane_orchestration.recovery.failover import SILENT_POLLS, FleetView, Submit
+from skyplane_orchestration.recovery.failover import SILENT_POLLS, FleetView, Submit, Tenure
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.transfer.control import Steering, SubmittedTransfer
-from skyplane_orchestration.transfer.finalize import conclude, require_success, with_handle
-from skyplane_orchestration.transfer.monitor import Hands, Pauses, Watch
-
-A, B = "aws:us-east-1", "aws:eu-west-3"
-GB = 1_000_000_000
-KEY = "ab" * 16
-
-#: A GB over its one edge costs 0.1 USD, and nothing else costs anything.
-PLAN = TransferPlan(
-    A,
-    B,
-    {},
-    1.0,
-    None,
-    None,
-    0.0,
-    PlanCost(None, None, None, None, 0.1),
-    {A: InstanceGroup("process", 1), B: InstanceGroup("process", 1)},
-    (PlanEdge(A, B, 1.0, 1, 1.0, 0.1),),
-    (PlanPath((A, B), 1.0),),
-    (),
-    SolverReport("optimal", 0.0, 0.0, 0.0),
-    GridReference("test", "2026-01-01", "measured"),
+from skyplane_orchestration.transfer.control import (
+    FleetControl,
+    SubmittedTransfer,
+    TransferRequest,
 )
-FLEET = Fleet(
-    key=KEY,
-    generation=0,
-    deployment="test",
-    provisioner="fake",
-    plan=PLAN,
-    gateways=tuple(GatewayHandle(node, node, ("h", 1), ("h", 2), "") for node in (A, B)),
-    routes=({"number": 0, "nodes": [A, B]},),
-    host="",
-    provision_s=0.0,
-    hard_end_unix_s=0.0,
-)
-JOB = TransferJob(Location("s3://src/p/", A), Location("s3://dst/q/", B))
+from skyplane_orchestration.transfer.monitor import FleetAccess, Monitor, PollPauses
 
-
-NOBODY = FleetView((), (), None, None, 1)
+FLEET = fleet_of("ab", plan=PRICED_PLAN, regions={"a": A, "b": B})
+NONE_LEADS = FleetView((), (), None, None, 1)
+BOTH_ANSWER = FleetView(("a",), ("b",), None, None, 2)
+SILENCE = [GatewayUnreachable("it does not answer")] * SILENT_POLLS
+LOST = GatewayLost("all paths are down").to_dict()
 
 
 def running(gb: float, epoch: int = 1) -> TransferStatus:
@@ -92,13 +54,16 @@ def ended(status: TransferStatus, error: dict[str, Any] | None) -> TransferStatu
 
 
 @dataclass
-class Lead:
-    """Answers polls one after another; once it was told to stop, with its end."""
+class FakeControl:
+    """Answers polls in turn; once the lead was told to stop, with its end."""
 
-    answers: list[TransferStatus | Exception]
-    view: FleetView = NOBODY
+    answers: list[Any]
+    view: FleetView = NONE_LEADS
     hears: Callable[[int], bool] = lambda number: True
-    done: list[str] = field(default_factory=list)
+    restore_error: SkyplaneError | None = None
+    done: list[Any] = field(default_factory=list)
+    told: list[SubmittedTransfer] = field(default_factory=list)
+    slept: list[float] = field(default_factory=list)
     reason: str = ""
 
     def status(self, submitted: SubmittedTransfer) -> TransferStatus:
@@ -113,156 +78,183 @@ class Lead:
             raise GatewayUnreachable("no answer")
         self.reason = reason
 
-    def look(self, key: str) -> FleetView:
-        self.done.append("look")
+    def inspect(self, key: str) -> FleetView:
+        self.done.append("inspect")
         return self.view
 
-    def take_over(self, key: str, job: Any, credentials: Any, order: Submit) -> SubmittedTransfer:
-        self.done.append("take over")
-        return SubmittedTransfer(key, order.tenure.epoch, order.tenure.lead, joined=False)
+    def take_over(self, request: TransferRequest, order: Submit) -> SubmittedTransfer:
+        self.done.append(order)
+        return SubmittedTransfer(KEY, order.tenure.epoch, order.tenure.lead, joined=False)
 
-    def abort_left_uploads(self, *_: Any) -> tuple[str, ...]:
-        self.done.append("abort")
-        return ()
-
-    def release(self, submitted: SubmittedTransfer) -> None:
-        self.done.append("release")
-
-    def release_success(self, submitted: SubmittedTransfer, *_: Any) -> tuple[str, ...]:
-        self.done.append(f"release {submitted.epoch}")
-        return ()
-
-
-def watched(lead: Lead, most_usd: float | None) -> tuple[Watch, TransferStatus]:
-    @contextmanager
-    def open_(fleet: Fleet) -> Iterator[Steering]:
-        yield cast(Steering, lead)
-
-    def ensure(fleet: Fleet) -> Fleet:
-        lead.done.append("ensure")
+    def restore(self, fleet: Fleet) -> Fleet:
+        self.done.append("restore")
+        if self.restore_error is not None:
+            raise self.restore_error
         return fleet
 
-    hands = Hands(open_, ensure, lambda _: None, CredentialSources())
-    job = replace(JOB, policy=Policy(max_job_usd=most_usd))
-    watch = Watch(job, FLEET, SubmittedTransfer(KEY, 1, A, joined=False), hands)
-    with watch:
-        return watch, watch.run()
+    @contextmanager
+    def open(self, fleet: Fleet) -> Iterator[FleetControl]:
+        yield cast(FleetControl, self)
+
+    @property
+    def steps(self) -> list[str]:
+        return ["submit" if isinstance(step, Submit) else step for step in self.done]
+
+
+def followed(control: FakeControl, max_usd: float | None = None) -> tuple[Monitor, TransferStatus]:
+    job = replace(JOB, policy=Policy(max_job_usd=max_usd))
+    access = FleetAccess(
+        control.open, control.restore, 1.5, Clock(lambda: 0.0, sleep=control.slept.append)
+    )
+    submitted = SubmittedTransfer(KEY, 1, "a", joined=False)
+    with Monitor(
+        TransferRequest(KEY, job, CredentialSources()),
+        FLEET,
+        submitted,
+        access,
+        on_submitted=lambda _, where: control.told.append(where),
+    ) as monitor:
+        return monitor, monitor.run()
 
 
 def test_pauses_between_polls_are_short_at_first_and_grow() -> None:
-    slept: list[float] = []
-    pauses = Pauses(1.0, slept.append)
-    for _ in range(20):
-        pauses(True)
+    pauses = PollPauses(1.0)
+    slept = [pauses.next_s(answered=True) for _ in range(20)]
     assert slept[0] == pytest.approx(0.05)
-    assert sum(slept[:4]) < 0.5, "a job of a moment is not waited for"
+    assert sum(slept[:4]) < 0.5, "a short job ends without a long pause"
     assert slept == sorted(slept)
     assert slept[-1] == pytest.approx(1.0)
 
 
-def test_a_lead_that_is_silent_from_the_start_has_the_whole_pause_to_answer() -> None:
-    slept: list[float] = []
-    pauses = Pauses(1.0, slept.append)
-    for has_answer in (True, False, False, True):
-        pauses(has_answer)
+def test_a_lead_that_does_not_answer_has_the_longest_pause_to_answer() -> None:
+    pauses = PollPauses(1.0)
+    slept = [pauses.next_s(answered=answered) for answered in (True, False, False, True)]
     assert slept == pytest.approx([0.05, 1.0, 1.0, 0.065])
 
 
-@pytest.mark.parametrize("most_usd", [None, 0.25])
-def test_what_costs_less_than_it_may_runs_to_its_end(most_usd: float | None) -> None:
-    lead = Lead([running(1.0), running(2.0), ended(running(2.4), None)])
-    watch, status = watched(lead, most_usd)
-    assert (status.state, lead.done) == ("succeeded", [])
-    assert watch.spending.cost.total_usd == pytest.approx(0.24)
+# -- failover
 
 
-def test_one_that_has_cost_what_it_may_is_stopped_and_can_be_gone_on_with() -> None:
-    lead = Lead([running(1.0), running(2.5), running(2.6)])
-    watch, status = watched(lead, 0.25)
-    assert lead.done == ["stop"]
-    assert "0.25 USD" in lead.reason
-    result = conclude(JOB, watch, status, CredentialSources(), manifest=None)
-    result = watch.spending.entered_in(result)
-    assert (result.state, result.error_code) == ("failed", "budget-reached")
-    assert result.cost.total_usd == pytest.approx(0.26), "what was under way is paid as well"
-    result = with_handle(result, JOB, watch, status, 0.0)
-    assert ResumeHandle.from_text(result.resume_handle).transfer_key == KEY
-    with pytest.raises(TransferFailed, match="max_job_usd") as caught:
-        require_success(result, status)
-    assert caught.value.is_permanent
+def test_a_lead_that_stays_silent_is_replaced() -> None:
+    control = FakeControl([running(1.0), *SILENCE, running(1.0, 2), ended(running(1.0, 2), None)])
+    control.view = FleetView(("b",), ("b",), None, None, 1)
+    monitor, status = followed(control)
+    order = Submit(Tenure("b", 2), ("b",), ("b",))
+    assert (status.state, control.done) == ("succeeded", ["inspect", order])
+    assert [(row.lead, row.epoch) for row in control.told] == [("b", 2)]
+    assert "b leads in place of a, in epoch 2" in monitor.warnings[0]
+    assert control.slept == pytest.approx([0.05, 1.5, 1.5, 1.5, 1.5, 1.5, 0.065])
 
 
-def test_one_that_ends_at_the_last_moment_has_ended_well() -> None:
-    lead = Lead([running(3.0), ended(running(3.1), None)])
-    lead.stop = lambda submitted, reason: lead.done.append("stop")  # type: ignore[method-assign]
-    _, status = watched(lead, 0.25)
-    assert (status.state, status.error, lead.done) == ("succeeded", None, ["stop"])
+def test_a_broken_fleet_is_brought_up_again_once() -> None:
+    first, second = ended(running(1.0), LOST), ended(running(1.0, 2), LOST)
+    control = FakeControl([first, ended(running(1.0, 2), None)], BOTH_ANSWER)
+    monitor, status = followed(control)
+    assert (status.state, control.steps) == ("succeeded", ["restore", "inspect", "submit"])
+    assert "the fleet was broken and was brought up again" in monitor.warnings
+    assert [row.epoch for row in control.told] == [1, 2], "the fleet changes before the lead does"
+    _, status = followed(FakeControl([first, running(1.0, 2), second], BOTH_ANSWER))
+    assert status.error == LOST, "the second time its error is the result"
 
 
-def test_a_lead_that_did_not_hear_it_is_told_again() -> None:
-    lead = Lead([running(3.0), GatewayUnreachable("x"), running(3.2), running(3.3)])
-    lead.hears = lambda number: number > 1
-    _, status = watched(lead, 0.25)
-    assert lead.done == ["stop", "stop"]
-    assert (status.error or {})["code"] == "budget-reached"
+def test_a_silent_lead_of_a_fleet_that_was_torn_down_ends_the_transfer() -> None:
+    control = FakeControl([running(1.0), *SILENCE], restore_error=FleetLost("it was torn down"))
+    monitor, status = followed(control)
+    error = status.error or {}
+    assert (status.state, error["code"], monitor.is_abandoned) == ("failed", "fleet-lost", True)
+    assert "a is lost: it does not answer" in error["message"]
+    assert not error["is_permanent"]
 
 
-def test_nothing_is_brought_up_for_a_transfer_that_may_cost_no_more() -> None:
-    silence = [GatewayUnreachable("x")] * SILENT_POLLS
-    lost = ended(running(3.0), GatewayLost("all paths are down").to_dict())
-    endings: list[list[TransferStatus | Exception]] = [[*silence], [lost]]
-    for ending in endings:
-        lead = Lead([running(3.0), *ending], FleetView((A,), (B,), None, None, 1))
-        lead.hears = lambda number: False
-        watch, status = watched(lead, 0.25)
-        assert lead.done == ["stop"]
-        assert watch.is_abandoned
-        assert (status.error or {})["code"] == "budget-reached"
-        assert "could not be told to stop" in (status.error or {})["message"]
-
-
-def test_earlier_epochs_count() -> None:
-    lost = ended(running(2.0), GatewayLost("all paths are down").to_dict())
-    lead = Lead([lost, running(0.4, 2), running(0.6, 2), running(0.6, 2)])
-    lead.view = FleetView((A,), (B,), None, None, 1)
-    watch, status = watched(lead, 0.25)
-    assert lead.done == ["ensure", "look", "take over", "stop"]
-    assert (status.error or {})["code"] == "budget-reached"
-    assert watch.spending.cost.total_usd == pytest.approx(0.26)
+@pytest.mark.parametrize(
+    "answer",
+    [ended(running(1.0), StaleEpoch("it is over").to_dict()), UnknownTransfer("it was restarted")],
+)
+def test_the_newer_epoch_of_another_orchestrator_is_followed(answer: Any) -> None:
+    newer = Tenure("b", 7)
+    control = FakeControl([answer, ended(running(1.0, 7), None)])
+    control.view = FleetView(("a",), ("b",), newer, newer, 8)
+    _, status = followed(control)
+    assert (status.state, status.epoch, control.done) == ("succeeded", 7, ["inspect"])
 
 
 @pytest.mark.parametrize("error", [StaleEpoch("it is over"), UnknownTransfer("no sink of it")])
-def test_a_transfer_whose_displaced_lead_has_no_successor_leaves_a_handle(
-    error: StaleEpoch | UnknownTransfer,
-) -> None:
-    """Another orchestrator took over, and its fleet died: journal and uploads are kept."""
-    lead = Lead([ended(running(1.0), error.to_dict())])
-    watch, status = watched(lead, None)
-    assert lead.done == ["look", "ensure", "look"]
-    assert (status.error or {})["code"] == FleetLost.code
-    result = conclude(JOB, watch, status, CredentialSources(), manifest=None)
-    assert "abort" not in lead.done
-    assert with_handle(result, JOB, watch, status, 0.0).resume_handle
+def test_a_displaced_lead_without_successor_abandons_the_transfer(error: SkyplaneError) -> None:
+    control = FakeControl([ended(running(1.0), error.to_dict())])
+    monitor, status = followed(control)
+    assert control.done == ["inspect", "restore", "inspect"]
+    assert ((status.error or {})["code"], monitor.is_abandoned) == (FleetLost.code, True)
 
 
-@pytest.mark.parametrize("job", [JOB, replace(JOB, move=True)], ids=["copy", "move"])
-def test_a_success_that_another_orchestrator_has_heard_of_is_one(job: TransferJob) -> None:
-    """The ends were released, and the lead is gone: the transfer was begun again, and failed."""
-    silence = [GatewayUnreachable("x")] * SILENT_POLLS
-    lead = Lead([running(1.0), *silence])
-    lead.view = FleetView((A,), (B,), None, None, 3, known=2, heard=2)
-    watch, status = watched(lead, None)
-    assert lead.done == ["look", "ensure", "look"]
-    result = conclude(job, watch, status, CredentialSources(), manifest=None)
-    assert (result.state, result.epoch, result.error) == ("succeeded", 2, "")
-    assert any("another orchestrator" in text for text in result.warnings)
-    assert lead.done[3:] == ["release 2"]
+def test_a_success_that_another_orchestrator_has_fetched_is_a_success() -> None:
+    control = FakeControl([running(1.0), *SILENCE])
+    control.view = FleetView(("a",), ("b",), None, None, 3, newest_epoch=2, acknowledged_epoch=2)
+    monitor, status = followed(control)
+    assert control.done == ["inspect", "restore", "inspect"]
+    assert (status.state, status.epoch, status.error) == ("succeeded", 2, None)
+    assert (monitor.submitted.epoch, monitor.is_abandoned) == (2, True)
+    assert any("another orchestrator" in text for text in monitor.warnings)
 
 
-def test_a_lone_sink_that_was_started_again_is_attached_again() -> None:
-    """It knows nothing of the transfer; its lead ends, and keeps everything for the next."""
+def test_a_lone_sink_that_was_restarted_is_attached_again() -> None:
     unknown = UnknownTransfer("the sink has no such transfer").to_dict()
-    lead = Lead([ended(running(1.0), unknown), ended(running(2.0, 2), None)])
-    lead.view = FleetView((A,), (B,), None, None, 2)
-    _, status = watched(lead, None)
-    assert (status.state, lead.done) == ("succeeded", ["look", "take over"])
+    control = FakeControl([ended(running(1.0), unknown), ended(running(2.0, 2), None)])
+    control.view = BOTH_ANSWER
+    _, status = followed(control)
+    assert (status.state, control.steps) == ("succeeded", ["inspect", "submit"])
+
+
+# -- budget
+
+
+@pytest.mark.parametrize("max_usd", [None, 0.25])
+def test_a_transfer_below_its_budget_runs_to_its_end(max_usd: float | None) -> None:
+    control = FakeControl([running(1.0), running(2.0), ended(running(2.4), None)])
+    monitor, status = followed(control, max_usd)
+    assert (status.state, control.done) == ("succeeded", [])
+    assert monitor.budget.cost.total_usd == pytest.approx(0.24)
+
+
+def test_a_transfer_is_stopped_at_its_budget() -> None:
+    control = FakeControl([running(1.0), running(2.5), running(2.6)])
+    monitor, status = followed(control, 0.25)
+    error = status.error or {}
+    assert control.done == ["stop"]
+    assert "0.25 USD" in control.reason
+    assert (error["code"], error["is_permanent"]) == ("budget-reached", True)
+    assert monitor.budget.cost.total_usd == pytest.approx(0.26), "bytes in flight count as well"
+
+
+def test_a_transfer_that_ends_before_it_is_stopped_has_succeeded() -> None:
+    control = FakeControl([running(3.0), ended(running(3.1), None)])
+    control.stop = lambda submitted, reason: control.done.append("stop")  # type: ignore[method-assign]
+    _, status = followed(control, 0.25)
+    assert (status.state, status.error, control.done) == ("succeeded", None, ["stop"])
+
+
+def test_a_lead_that_did_not_hear_the_stop_is_told_again() -> None:
+    control = FakeControl([running(3.0), GatewayUnreachable("x"), running(3.2), running(3.3)])
+    control.hears = lambda number: number > 1
+    _, status = followed(control, 0.25)
+    assert control.done == ["stop", "stop"]
+    assert (status.error or {})["code"] == "budget-reached"
+
+
+@pytest.mark.parametrize("ending", [SILENCE, [ended(running(3.0), LOST)]], ids=["silent", "lost"])
+def test_no_fleet_is_brought_up_for_a_transfer_at_its_budget(ending: list[Any]) -> None:
+    control = FakeControl([running(3.0), *ending], BOTH_ANSWER)
+    control.hears = lambda number: False
+    monitor, status = followed(control, 0.25)
+    assert (control.done, monitor.is_abandoned) == (["stop"], True)
+    assert (status.error or {})["code"] == "budget-reached"
+    assert "could not be told to stop" in (status.error or {})["message"]
+
+
+def test_earlier_epochs_count_for_the_budget() -> None:
+    control = FakeControl(
+        [ended(running(2.0), LOST), running(0.4, 2), running(0.6, 2), running(0.6, 2)], BOTH_ANSWER
+    )
+    monitor, status = followed(control, 0.25)
+    assert control.steps == ["restore", "inspect", "submit", "stop"]
+    assert (status.error or {})["code"] == "budget-reached"
+    assert monitor.budget.cost.total_usd == pytest.approx(0.26)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -28,6 +29,7 @@ from skyplane_orchestration.transfer import move
 from skyplane_orchestration.transfer.move import Removal, check_move, remove_sources
 
 NONE = CredentialSources(is_ambient_allowed=False)
+RNG = random.Random(1)
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def row(folder: Path, key: str, state: str = "copied", **changes: Any) -> dict[s
 
 def remove(folder: Path, *rows: dict[str, Any]) -> Removal:
     removal = Removal()
-    remove_sources(job_of(folder), rows, NONE, removal)
+    remove_sources(job_of(folder), rows, NONE, removal, RNG)
     return removal
 
 
@@ -186,9 +188,9 @@ def test_nothing_is_deleted_when_the_ends_are_one_bucket_by_two_names(
         "destination_etag": info.etag,
     }
     with pytest.raises(ConfigurationInvalid, match="one place by two names"):
-        remove_sources(job, [copied], NONE, Removal())
+        remove_sources(job, [copied], NONE, Removal(), RNG)
     with pytest.raises(ConfigurationInvalid, match="one place by two names"):
-        check_move(job, NONE)
+        check_move(job, NONE, RNG)
     assert [row.key for row in store.list("")] == ["p/a"]
 
 
@@ -224,7 +226,7 @@ def test_the_report_is_read_whole_before_the_first_delete(
 
     monkeypatch.setattr(move, "_IN_MEMORY_BYTES", 1)
     removal = Removal()
-    remove_sources(job_of(folder), report(), NONE, removal)
+    remove_sources(job_of(folder), report(), NONE, removal, RNG)
     assert seen == [before] * 3
     assert (removal.removed, left(folder)) == (3, ["sub/c"])
 
@@ -277,7 +279,7 @@ def test_a_store_that_refuses_deletes_is_found_out_beforehand(
     monkeypatch.setattr(MemoryStore, "delete", delete)
     monkeypatch.setattr(storage_open, "open_store", lambda *_: store)
     job = TransferJob(Location("s3://in/p"), Location("s3://out/q/"), move=True)
-    check_move(job, NONE)
+    check_move(job, NONE, RNG)
     assert asked[0] == "p/.skyplane/jobs/may-delete"
     assert all("/.skyplane/jobs/" in key for key in asked), "no key of anybody's data"
     assert [info.key for info in store.list("")] == ["p/a"]
@@ -287,21 +289,21 @@ def test_a_store_that_refuses_deletes_is_found_out_beforehand(
 
     monkeypatch.setattr(MemoryStore, "delete", refuse)
     with pytest.raises(PermissionDenied, match=r"s3://in/p.*s3:DeleteObject"):
-        check_move(job, NONE)
+        check_move(job, NONE, RNG)
 
 
 def test_a_folder_that_may_not_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_move(job_of(folder), NONE)
+    check_move(job_of(folder), NONE, RNG)
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(PermissionDenied, match="may not be deleted from"):
-        check_move(job_of(folder), NONE)
+        check_move(job_of(folder), NONE, RNG)
 
 
 def test_places_that_overlap_are_refused(folder: Path) -> None:
     for source, target in (("in", "in"), ("in", "in/sub"), ("in/sub", "in")):
         one, other = (Location(f"{folder.parent}/{end}/") for end in (source, target))
         with pytest.raises(ConfigurationInvalid):
-            check_move(TransferJob(one, other, move=True), NONE)
+            check_move(TransferJob(one, other, move=True), NONE, RNG)
 
 
 def test_a_move_without_verification_is_no_job(folder: Path) -> None:

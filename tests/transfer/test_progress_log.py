@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.clock import Clock
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.status import TransferStatus
-from skyplane_orchestration.transfer.progress_log import Meter, ProgressLog, heading
+from skyplane_orchestration.transfer.progress_log import ProgressLog, ProgressMeter, heading
 
 MIB = 1 << 20
 STATUS = TransferStatus(
@@ -33,16 +34,17 @@ STATUS = TransferStatus(
 )
 
 
-class Clock:
+class Time:
     now_s = 100.0
 
-    def __call__(self) -> float:
-        return self.now_s
+    @property
+    def clock(self) -> Clock:
+        return Clock(lambda: self.now_s)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def time() -> Time:
+    return Time()
 
 
 def changed(**changes: Any) -> TransferStatus:
@@ -58,62 +60,62 @@ def delivered(mib: int, **changes: Any) -> TransferStatus:
     return changed(delivered_bytes=counts, **changes)
 
 
-def test_bytes_count_before_their_object_is_whole(clock: Clock) -> None:
-    meter = Meter(clock)
-    assert meter.read(STATUS).done_bytes == 0
-    clock.now_s += 2.0
-    reading = meter.read(delivered(100, objects=1))
-    assert (reading.done_bytes, reading.total_bytes) == (100 * MIB, 400 * MIB)
-    assert reading.bytes_per_s == pytest.approx(50 * MIB)
-    assert reading.left_s == pytest.approx(6.0)
+def test_bytes_count_before_their_object_is_whole(time: Time) -> None:
+    meter = ProgressMeter(time.clock)
+    assert meter.measure(STATUS).done_bytes == 0
+    time.now_s += 2.0
+    progress = meter.measure(delivered(100, objects=1))
+    assert (progress.done_bytes, progress.total_bytes) == (100 * MIB, 400 * MIB)
+    assert progress.bytes_per_s == pytest.approx(50 * MIB)
+    assert progress.left_s == pytest.approx(6.0)
 
 
-def test_the_rate_is_that_of_late_and_at_first_that_of_the_whole(clock: Clock) -> None:
-    meter = Meter(clock)
-    joined = meter.read(delivered(80, seconds=8.0))
+def test_the_rate_is_that_of_late_and_at_first_that_of_the_whole(time: Time) -> None:
+    meter = ProgressMeter(time.clock)
+    joined = meter.measure(delivered(80, seconds=8.0))
     assert joined.bytes_per_s == pytest.approx(10 * MIB)
     for second in range(1, 100):
-        clock.now_s += 1.0
-        reading = meter.read(delivered(80 + 2 * second, seconds=8.0 + second))
-    assert reading.bytes_per_s == pytest.approx(2 * MIB)
+        time.now_s += 1.0
+        progress = meter.measure(delivered(80 + 2 * second, seconds=8.0 + second))
+    assert progress.bytes_per_s == pytest.approx(2 * MIB)
     for _ in range(31):
-        clock.now_s += 1.0
-        reading = meter.read(delivered(80 + 2 * second))
-    assert (reading.bytes_per_s, reading.left_s) == (0.0, None), "it stands still"
+        time.now_s += 1.0
+        progress = meter.measure(delivered(80 + 2 * second))
+    assert (progress.bytes_per_s, progress.left_s) == (0.0, None), "it stands still"
 
 
-def test_what_is_not_to_be_copied_is_not_waited_for(clock: Clock) -> None:
+def test_what_is_not_to_be_copied_is_not_waited_for(time: Time) -> None:
     status = delivered(50, skipped=5, skipped_bytes=200 * MIB, failed=1, failed_bytes=100 * MIB)
-    reading = Meter(clock).read(status)
-    assert (reading.done_bytes, reading.total_bytes) == (50 * MIB, 100 * MIB)
+    progress = ProgressMeter(time.clock).measure(status)
+    assert (progress.done_bytes, progress.total_bytes) == (50 * MIB, 100 * MIB)
 
 
-def test_what_earlier_epochs_copied_is_done_but_not_at_this_rate(clock: Clock) -> None:
+def test_what_earlier_epochs_copied_is_done_but_not_at_this_rate(time: Time) -> None:
     earlier: dict[str, Any] = {"copied_earlier": 4, "copied_earlier_bytes": 100 * MIB}
     status = delivered(20, copied=5, copied_bytes=120 * MIB, seconds=2.0, **earlier)
-    reading = Meter(clock).read(status)
-    assert reading.done_bytes == 120 * MIB
-    assert reading.bytes_per_s == pytest.approx(10 * MIB)
+    progress = ProgressMeter(time.clock).measure(status)
+    assert progress.done_bytes == 120 * MIB
+    assert progress.bytes_per_s == pytest.approx(10 * MIB)
 
 
-def test_a_new_lead_counts_from_its_own_beginning(clock: Clock) -> None:
-    meter = Meter(clock)
-    meter.read(delivered(100))
-    clock.now_s += 1.0
-    assert meter.read(delivered(1, epoch=2, seconds=0.5)).bytes_per_s == pytest.approx(2 * MIB)
+def test_a_new_lead_counts_from_its_own_beginning(time: Time) -> None:
+    meter = ProgressMeter(time.clock)
+    meter.measure(delivered(100))
+    time.now_s += 1.0
+    assert meter.measure(delivered(1, epoch=2, seconds=0.5)).bytes_per_s == pytest.approx(2 * MIB)
 
 
-def test_an_object_that_was_delivered_twice_is_there_once(clock: Clock) -> None:
-    reading = Meter(clock).read(delivered(410, seconds=1.0))
-    assert (reading.done_bytes, reading.left_s) == (400 * MIB, None)
+def test_an_object_that_was_delivered_twice_is_there_once(time: Time) -> None:
+    progress = ProgressMeter(time.clock).measure(delivered(410, seconds=1.0))
+    assert (progress.done_bytes, progress.left_s) == (400 * MIB, None)
 
 
-def test_a_log_has_the_first_line_some_and_the_last(clock: Clock) -> None:
+def test_a_log_has_the_first_line_some_and_the_last(time: Time) -> None:
     lines: list[str] = []
-    progress = ProgressLog(lines.append, clock)
+    progress = ProgressLog(lines.append, time.clock)
     for second in range(600):
         progress(delivered(second // 2))
-        clock.now_s += 1.0
+        time.now_s += 1.0
     assert 10 <= len(lines) <= 18
     progress(delivered(400, state="succeeded", copied=10, copied_bytes=400 * MIB, seconds=600.0))
     assert lines[0] == "running: 0 B of 400.0 MiB, 0 of 10 objects"
@@ -123,9 +125,9 @@ def test_a_log_has_the_first_line_some_and_the_last(clock: Clock) -> None:
     assert lines[-1] == "succeeded: 400.0 MiB of 400.0 MiB, 10 of 10 objects, 682.7 KiB/s"
 
 
-def test_a_line_says_what_else_there_is(clock: Clock) -> None:
+def test_a_line_says_what_else_there_is(time: Time) -> None:
     lines: list[str] = []
-    ProgressLog(lines.append, clock)(
+    ProgressLog(lines.append, time.clock)(
         changed(listed=False, copied=3, copied_earlier=2, skipped=4, failed=1)
     )
     ends = "3 of 10 objects, 2 copied earlier, 4 skipped, 1 failed"
@@ -138,9 +140,9 @@ def test_a_line_before_the_first_object_says_that_the_source_is_listed() -> None
     assert lines == ["running: listing the source"]
 
 
-def test_the_last_line_says_what_was_not_done(clock: Clock) -> None:
+def test_the_last_line_says_what_was_not_done(time: Time) -> None:
     lines: list[str] = []
-    ProgressLog(lines.append, clock)(changed(state="failed", copied=3, failed=1))
+    ProgressLog(lines.append, time.clock)(changed(state="failed", copied=3, failed=1))
     assert lines == ["failed: 0 B of 400.0 MiB, 3 of 10 objects, 1 failed, 6 unfinished"]
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.clock import Clock
 from skyplane_gateway.errors import InvalidKey, PermissionDenied
 from skyplane_gateway.journal.document import journal_key
 from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import open as storage_open
 from skyplane_orchestration.storage import preflight
@@ -42,6 +44,10 @@ def job_of(ends: Path, **more: Any) -> TransferJob:
     return TransferJob(Location(f"{ends}/in/"), Location(f"{ends}/out/"), **more)
 
 
+def unchanged(job: TransferJob) -> TransferResult | None:
+    return result_if_unchanged(job, KEY, NONE, Clock())
+
+
 def files(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
 
@@ -49,7 +55,7 @@ def files(folder: Path) -> dict[str, int]:
 @pytest.mark.parametrize("conflict", ["skip", "replace-if-newer", "replace-if-different"])
 def test_what_stays_as_it_is_needs_no_lead(ends: Path, conflict: str) -> None:
     before = files(ends)
-    result = result_if_unchanged(job_of(ends, conflict=conflict), KEY, NONE)
+    result = unchanged(job_of(ends, conflict=conflict))
     assert result is not None
     assert (result.state, result.used_gateways, result.transfer_key) == ("succeeded", False, KEY)
     assert (result.objects, result.skipped, result.copied, result.failed) == (3, 3, 0, 0)
@@ -60,10 +66,10 @@ def test_what_stays_as_it_is_needs_no_lead(ends: Path, conflict: str) -> None:
 
 def test_an_object_that_is_missing_or_differs_is_for_the_lead(ends: Path) -> None:
     (ends / "out/sub/c.txt").write_bytes(b"longer than before")
-    assert result_if_unchanged(job_of(ends), KEY, NONE) is None
+    assert unchanged(job_of(ends)) is None
     (ends / "out/sub/c.txt").unlink()
-    assert result_if_unchanged(job_of(ends), KEY, NONE) is None
-    left_out = result_if_unchanged(job_of(ends, exclude=("sub/*",)), KEY, NONE)
+    assert unchanged(job_of(ends)) is None
+    left_out = unchanged(job_of(ends, exclude=("sub/*",)))
     assert left_out is not None
     assert left_out.skipped == 2
 
@@ -76,17 +82,17 @@ def test_a_rule_that_keeps_nothing_lists_nothing(
         raise AssertionError("the lead lists both ends anyway")
 
     monkeypatch.setattr(storage_open, "open_store", no_store)
-    assert result_if_unchanged(job_of(ends, conflict=conflict), KEY, NONE) is None
+    assert unchanged(job_of(ends, conflict=conflict)) is None
 
 
 def test_a_move_has_sources_to_look_at(ends: Path) -> None:
-    assert result_if_unchanged(job_of(ends, move=True), KEY, NONE) is None
+    assert unchanged(job_of(ends, move=True)) is None
 
 
 def test_no_objects_are_a_success_only_where_that_is_allowed(ends: Path) -> None:
     nothing: dict[str, Any] = {"include": ("*.parquet",)}
-    assert result_if_unchanged(job_of(ends, **nothing), KEY, NONE) is None
-    allowed = result_if_unchanged(job_of(ends, **nothing, allow_empty=True), KEY, NONE)
+    assert unchanged(job_of(ends, **nothing)) is None
+    allowed = unchanged(job_of(ends, **nothing, allow_empty=True))
     assert allowed is not None
     assert (allowed.objects, allowed.succeeded) == (0, True)
 
@@ -96,11 +102,11 @@ def test_a_transfer_that_left_a_journal_is_gone_on_with_by_a_lead(ends: Path) ->
     other = ends / "out" / journal_key("", OTHER, 3)
     other.parent.mkdir(parents=True)
     other.write_bytes(b"{}")
-    assert result_if_unchanged(job_of(ends), KEY, NONE) is not None
+    assert unchanged(job_of(ends)) is not None
     own = ends / "out" / journal_key("", KEY, 1)
     own.parent.mkdir(parents=True)
     own.write_bytes(b"{}")
-    assert result_if_unchanged(job_of(ends), KEY, NONE) is None
+    assert unchanged(job_of(ends)) is None
 
 
 @pytest.mark.parametrize(("most", "is_compared"), [(5, False), (6, True)])
@@ -108,7 +114,7 @@ def test_as_many_keys_are_listed_as_take_less_time_than_gateways(
     ends: Path, most: int, is_compared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(up_to_date, "MOST_KEYS", most)
-    assert (result_if_unchanged(job_of(ends), KEY, NONE) is not None) is is_compared
+    assert (unchanged(job_of(ends)) is not None) is is_compared
 
 
 def test_the_listing_ends_at_the_first_object_to_copy(
@@ -124,7 +130,7 @@ def test_the_listing_ends_at_the_first_object_to_copy(
             yield row
 
     monkeypatch.setattr(RetryingStore, "list", noted)
-    assert result_if_unchanged(job_of(ends), KEY, NONE) is None
+    assert unchanged(job_of(ends)) is None
     assert [Path(key).name for key in seen] == ["a.csv", "b.csv"], "one of each end"
 
 
@@ -136,34 +142,34 @@ def test_what_cannot_be_listed_or_held_is_left_to_who_says_so(
     )
     itself = TransferJob(Location(f"{ends}/in/"), Location(f"{ends}/in/"), conflict="skip")
     for job in (single, itself):
-        assert result_if_unchanged(job, KEY, NONE) is None
+        assert unchanged(job) is None
 
     def closed(self: LocalStore, prefix: str, **more: Any) -> Any:
         raise PermissionDenied("the folder cannot be read")
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalStore, "list", closed)
-        assert result_if_unchanged(job_of(ends), KEY, NONE) is None
+        assert unchanged(job_of(ends)) is None
 
     def refuse(kind: str, key: str, size_bytes: int) -> None:
         raise InvalidKey(f"{key!r} cannot be a file")
 
     monkeypatch.setattr(up_to_date, "check_destination_key", refuse)
-    assert result_if_unchanged(job_of(ends), KEY, NONE) is None
+    assert unchanged(job_of(ends)) is None
 
 
 def test_it_agrees_with_the_preview(ends: Path) -> None:
     for change in (b"the same", b"other, and longer"):
         (ends / "out/b.csv").write_bytes(change)
         actions = {row.action for row in preflight.preview(job_of(ends), NONE)}
-        assert (result_if_unchanged(job_of(ends), KEY, NONE) is not None) == (actions == {"skip"})
+        assert (unchanged(job_of(ends)) is not None) == (actions == {"skip"})
 
 
 def test_keys_that_are_kept_for_journals_are_counted_and_named_as_by_a_lead(ends: Path) -> None:
     stray = ends / "in" / journal_key("", OTHER, 1)
     stray.parent.mkdir(parents=True)
     stray.write_bytes(b"{}")
-    result = result_if_unchanged(job_of(ends), KEY, NONE)
+    result = unchanged(job_of(ends))
     assert result is not None
     assert (result.objects, result.reserved) == (3, 1)
     [warning] = result.warnings

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.transfer.progress_log import Meter, ProgressLog
+from skyplane_orchestration.transfer.progress_log import ProgressLog, ProgressMeter
 
 if TYPE_CHECKING:
     from skyplane_orchestration.model.fleet import Fleet
@@ -110,18 +110,18 @@ class ProgressBar:
             transient=True,
         )
         self._task = self._bar.add_task("starting", total=None)
-        self._meter = Meter()
+        self._meter = ProgressMeter()
 
     def start(self) -> None:
         self._bar.start()
 
     def update(self, status: TransferStatus) -> None:
-        reading = self._meter.read(status)
+        progress = self._meter.measure(status)
         self._bar.update(
             self._task,
             description=f"{status.copied}/{status.objects} objects",
-            completed=reading.done_bytes,
-            total=reading.total_bytes if status.listed else None,
+            completed=progress.done_bytes,
+            total=progress.total_bytes if status.listed else None,
         )
 
     def stop(self) -> None:

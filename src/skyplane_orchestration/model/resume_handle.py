@@ -57,7 +57,7 @@ class ResumeHandle:
         if now_unix_s >= self.expires_unix_s:
             hours = (now_unix_s - self.expires_unix_s) / SECONDS_PER_HOUR
             raise ConfigurationInvalid(
-                f"the resume handle ran out {hours:.1f} h ago, and what the transfer had open may "
+                f"the resume handle expired {hours:.1f} h ago, and what the transfer had open may "
                 "have been cleared away; run it again (conflict replace-if-different leaves out "
                 "what is there already)"
             )

@@ -1,33 +1,77 @@
-"""What is cleared away, from here, of a transfer that nobody goes on with."""
+"""Finds and removes what a transfer left at its destination, without its gateways."""
 
 from __future__ import annotations
 
-from skyplane_gateway.journal.document import folder_of_destination
+from collections.abc import Mapping, Sequence
+
+from skyplane_gateway.journal.document import (
+    epoch_of,
+    folder_of_destination,
+    journals_prefix,
+    place_of,
+)
 from skyplane_gateway.journal.orphans import clear_journals
 from skyplane_gateway.retry import RetryPolicy
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import SkyplaneError, StaleEpoch
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.open import open_location
 
 
-def clear_from_here(
+def journal_folder(job: TransferJob) -> str:
+    """The folder at the destination that holds the job's journals."""
+    return folder_of_destination(job.destination.key, recursive=job.recursive)
+
+
+def newest_journal_epoch(destination: ObjectStore, job: TransferJob, transfer_key: str) -> int:
+    """The newest epoch that has a journal at the destination; 0 for none.
+
+    A fleet that was built anew remembers no epochs. An epoch with a journal is over.
+    """
+    folder = journal_folder(job)
+    rows = destination.list(journals_prefix(folder, transfer_key))
+    own = (row.key for row in rows if place_of(row.key) == (folder, transfer_key))
+    return max((epoch_of(key) or 0 for key in own), default=0)
+
+
+def remove_journals(
     job: TransferJob, transfer_key: str, epoch: int, credentials: CredentialSources
 ) -> tuple[str, ...]:
-    """Abort the uploads that the transfer's journals name, and remove the journals.
+    """Abort the uploads that the transfer's journals name, then delete the journals.
 
-    Once a newer epoch has a journal, all is that one's.
+    Leaves everything as it is once a newer epoch has a journal.
 
     Returns:
-        A warning where something stays.
+        A warning if something could not be removed.
     """
-    place = job.destination
-    folder = folder_of_destination(place.key, recursive=job.recursive)
     try:
-        with open_location(place, credentials, RetryPolicy()) as store:
-            clear_journals(store, folder, transfer_key, epoch)
+        with open_location(job.destination, credentials, RetryPolicy()) as store:
+            clear_journals(store, journal_folder(job), transfer_key, epoch)
     except StaleEpoch:
         return ()
     except SkyplaneError as error:
         return (f"not all that the transfer left at its destination is removed: {error}",)
     return ()
+
+
+def abort_uploads(
+    job: TransferJob, uploads: Sequence[Mapping[str, str]], credentials: CredentialSources
+) -> tuple[str, ...]:
+    """Abort uploads that no sink could abort.
+
+    Returns:
+        A warning for each upload that stays open.
+    """
+    if not uploads:
+        return ()
+    warnings = []
+    with open_location(job.destination, credentials) as store:
+        for upload in uploads:
+            try:
+                store.abort_upload(upload["key"], upload["upload_id"])
+            except SkyplaneError as error:
+                warnings.append(
+                    f"the upload {upload['upload_id']} of {upload['key']!r} stays open: {error}"
+                )
+    return tuple(warnings)

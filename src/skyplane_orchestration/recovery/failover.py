@@ -1,7 +1,7 @@
-"""Who leads when the lead falls silent: decisions alone.
+"""The state machine that decides who leads a transfer when its lead stops answering.
 
-No clock, no socket, no thread: `watch` drives it over the control API, a simulation over
-whatever it likes. An event goes in, the next thing to do comes out.
+No clock, no socket, no thread: an event goes in, the next action comes out. `Monitor` runs it
+against the control API, the tests against made-up events.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 #: Polls without an answer after which the lead counts as lost.
 SILENT_POLLS: Final = 5
 
-#: Times that one call hands a transfer to another epoch.
+#: Most failovers of one call.
 MAX_FAILOVERS: Final = 3
 
 
@@ -26,43 +26,44 @@ class Tenure:
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """What the ends of a fleet say of one transfer.
+    """What the sources and sinks of a fleet report about one transfer.
 
     Attributes:
         sources, sinks: nodes that answer, in the fleet's order.
-        newest: the newest tenure that any of them knows as lead, running or ended.
-        running: the newest of those that run.
-        epoch: the lowest epoch that may be begun.
-        unclaimed: the newest, if it ended well and nobody has heard of that yet.
-        known: the newest epoch that any of them has had anything to do with.
-        heard: the newest epoch that ended well, so that somebody has had the ends released.
+        newest: the newest tenure that a gateway reports as lead, running or ended.
+        running: the newest tenure that still runs.
+        next_epoch: the lowest epoch that a new lead may use.
+        unacknowledged: `newest`, if it succeeded and no orchestrator has fetched that yet.
+        newest_epoch: the newest epoch that any gateway has seen.
+        acknowledged_epoch: the newest epoch whose success an orchestrator has fetched; the
+            gateways were released after that.
     """
 
     sources: tuple[str, ...]
     sinks: tuple[str, ...]
     newest: Tenure | None
     running: Tenure | None
-    epoch: int
-    unclaimed: Tenure | None = None
-    known: int = 0
-    heard: int = 0
+    next_epoch: int
+    unacknowledged: Tenure | None = None
+    newest_epoch: int = 0
+    acknowledged_epoch: int = 0
 
     @property
     def to_join(self) -> Tenure | None:
-        """The tenure that whoever submits the transfer now takes for its own."""
-        return self.running or self.unclaimed
+        """The tenure that a new submit of the transfer joins, if any."""
+        return self.running or self.unacknowledged
 
 
-# ---------------------------------------------------------------- what happens
+# ---------------------------------------------------------------- events
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The lead answers.
+    """The lead answered a poll.
 
     Attributes:
-        epoch: the one that it reports of; newer when another orchestrator submitted there.
-        has_progress: something has ended or was delivered in that epoch.
+        epoch: the epoch that it reports; newer when another orchestrator submitted there.
+        has_progress: an object has ended or bytes were delivered in that epoch.
     """
 
     epoch: int
@@ -71,79 +72,89 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """The lead does not answer a poll."""
+    """The lead did not answer a poll."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Displaced:
-    """The lead answers, but is not in charge: it was restarted, or its epoch is over."""
+    """The lead answered, but leads no longer: it was restarted, or its epoch is over."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The lead gave up because the fleet around it is broken."""
+    """The lead gave up because it lost the other gateways."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """The ends of the fleet were asked."""
+class Inspected:
+    """The sources and sinks of the fleet were asked."""
 
     view: FleetView
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A lead has taken the transfer on, or had it already."""
+class Submitted:
+    """A gateway leads the transfer now, or did already."""
 
     tenure: Tenure
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The transfer could not be handed over: an end went silent, or paths are broken."""
+class SubmitFailed:
+    """The submit failed: a gateway did not answer, or paths are broken."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ensured:
+class FleetRestored:
     """The fleet is up again."""
 
 
 @dataclass(frozen=True, slots=True)
-class NotEnsured:
-    """The fleet could not be brought up again."""
+class RestoreFailed:
+    """The fleet did not come up again."""
 
     reason: str
 
 
-Event = Answered | Silent | Displaced | Broken | Seen | Taken | Refused | Ensured | NotEnsured
+Event = (
+    Answered
+    | Silent
+    | Displaced
+    | Broken
+    | Inspected
+    | Submitted
+    | SubmitFailed
+    | FleetRestored
+    | RestoreFailed
+)
 
 
-# ---------------------------------------------------------------- what to do
+# ---------------------------------------------------------------- actions
 
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """Ask this lead how far it is, after the usual pause."""
+    """Wait for the usual pause, then ask this lead for its status."""
 
     tenure: Tenure
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Ask all ends of the fleet what they know."""
+class Inspect:
+    """Ask all sources and sinks of the fleet what they know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Attach these ends and ask that source to lead, in that epoch."""
+    """Attach these gateways, then submit to the lead in its epoch."""
 
     tenure: Tenure
     sources: tuple[str, ...]
@@ -151,94 +162,86 @@ class Submit:
 
 
 @dataclass(frozen=True, slots=True)
-class EnsureFleet:
-    """Bring the same fleet up again: living gateways adopted, missing ones started.
+class RestoreFleet:
+    """Bring the same fleet up again: adopt living gateways, start missing ones.
 
-    Also how it is learnt where the gateways are that somebody else has started meanwhile.
+    This also finds gateways that another orchestrator has started meanwhile.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """End with a failure that says why."""
+    """End with a failure that has this reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class EndedWell:
-    """End with the success of that epoch, which another orchestrator has heard of and of
-    which nobody is left to ask."""
+class EndWell:
+    """End with the success of this epoch.
+
+    Another orchestrator has fetched its result; no gateway has it any more.
+    """
 
     epoch: int
 
 
-Action = Poll | Look | Submit | EnsureFleet | GiveUp | EndedWell
+Action = Poll | Inspect | Submit | RestoreFleet | GiveUp | EndWell
 
 
 class Failover:
     """Follows one transfer from lead to lead.
 
+    The fleet is brought up again once; and once before that, to find a lead that another
+    orchestrator has submitted to. Between two failovers there must be progress.
+
     Args:
-        tenure: who leads now.
-        may_ensure: the fleet may be brought up again, once; and once more, before that, to
-            find a lead that another orchestrator has put in charge.
-        silent_polls: so many in a row make a lost lead.
-        max_failovers: most submits; between two of them there must be progress.
+        tenure: the current lead.
     """
 
-    def __init__(
-        self,
-        tenure: Tenure,
-        *,
-        may_ensure: bool = True,
-        silent_polls: int = SILENT_POLLS,
-        max_failovers: int = MAX_FAILOVERS,
-    ) -> None:
+    def __init__(self, tenure: Tenure) -> None:
         self.tenure = tenure
         self.failovers = 0
-        self._may_ensure = may_ensure
-        self._may_search = may_ensure
+        self._may_restore = True
+        self._may_search = True
         self._is_searching = False
-        #: The newest epoch that is known to have ended well.
-        self._heard = 0
-        self._silent_polls = silent_polls
-        self._max_failovers = max_failovers
+        #: The newest epoch that is known to have succeeded.
+        self._acknowledged_epoch = 0
         self._silent = 0
         self._reason = ""
-        # Began by a fail-over and has nothing to show for it yet.
+        #: The current lead began by a failover and has made no progress yet.
         self._is_idle = False
 
     def on(self, event: Event) -> Action:
-        """What to do now that this has happened."""
+        """The next action after this event."""
         match event:
             case Answered():
                 return self._answered(event)
             case Silent(reason):
                 self._silent += 1
                 self._reason = f"the lead {self.tenure.lead} is lost: {reason}"
-                return Look() if self._silent >= self._silent_polls else Poll(self.tenure)
+                return Inspect() if self._silent >= SILENT_POLLS else Poll(self.tenure)
             case Displaced(reason):
                 self._reason = f"{self.tenure.lead} leads the transfer no more: {reason}"
-                return Look()
+                return Inspect()
             case Broken(reason):
                 self._reason = reason
-                return self._ensure()
-            case Seen(view):
-                return self._seen(view)
-            case Taken(tenure):
+                return self._restore()
+            case Inspected(view):
+                return self._inspected(view)
+            case Submitted(tenure):
                 return self._follow(tenure)
-            case Refused(reason):
+            case SubmitFailed(reason):
                 self._reason = reason
-                self._is_idle = False  # It never began, so nothing was expected of it.
-                return self._ensure() if self._may_ensure else Look()
-            case Ensured():
+                self._is_idle = False  # This lead never began.
+                return self._restore() if self._may_restore else Inspect()
+            case FleetRestored():
                 self._may_search = self._is_searching = False
-                return Look()
-            case NotEnsured(reason):
+                return Inspect()
+            case RestoreFailed(reason):
                 if self._is_searching:
                     self._is_searching = False
-                    return Look()
+                    return Inspect()
                 return GiveUp(f"{self._reason}. The fleet cannot be brought up again: {reason}")
 
     def _answered(self, event: Answered) -> Poll:
@@ -253,46 +256,47 @@ class Failover:
         self._silent = 0
         return Poll(tenure)
 
-    def _seen(self, view: FleetView) -> Action:
+    def _inspected(self, view: FleetView) -> Action:
         if view.newest is not None and view.newest.epoch > self.tenure.epoch:
             return self._follow(view.newest)
         if view.running == self.tenure:
             return self._follow(self.tenure)
-        self._heard = max(self._heard, view.heard)
-        is_over = self._heard >= self.tenure.epoch
-        if self._may_search and (is_over or view.known > self.tenure.epoch):
+        self._acknowledged_epoch = max(self._acknowledged_epoch, view.acknowledged_epoch)
+        has_ended = self._acknowledged_epoch >= self.tenure.epoch
+        if self._may_search and (has_ended or view.newest_epoch > self.tenure.epoch):
             self._may_search, self._is_searching = False, True
-            return EnsureFleet()
-        if is_over:
+            return RestoreFleet()
+        if has_ended:
             return self._ended_well(view)
         if not view.sources or not view.sinks:
-            return self._ensure()
+            return self._restore()
         refusal = self._exhausted()
         if refusal:
             return GiveUp(f"{self._reason}. {refusal}")
         self.failovers += 1
         self._is_idle = True
-        tenure = Tenure(self._next(view.sources), max(view.epoch, self.tenure.epoch + 1))
+        tenure = Tenure(self._next(view.sources), max(view.next_epoch, self.tenure.epoch + 1))
         return Submit(tenure, view.sources, view.sinks)
 
-    def _ended_well(self, view: FleetView) -> Poll | EndedWell:
-        if view.newest == Tenure(self.tenure.lead, self._heard):
+    def _ended_well(self, view: FleetView) -> Poll | EndWell:
+        if view.newest == Tenure(self.tenure.lead, self._acknowledged_epoch):
             return self._follow(view.newest)
-        return EndedWell(self._heard)
+        return EndWell(self._acknowledged_epoch)
 
     def _next(self, sources: tuple[str, ...]) -> str:
-        """Any source but the one that failed, while there is another."""
+        """Another source than the lost lead, if there is one."""
         return next((node for node in sources if node != self.tenure.lead), sources[0])
 
     def _exhausted(self) -> str:
-        if self.failovers >= self._max_failovers:
-            return f"It was handed on {self.failovers} times already"
-        return "No progress was made since it was last handed on" if self._is_idle else ""
+        """Why there is no further failover; empty when there may be one."""
+        if self.failovers >= MAX_FAILOVERS:
+            return f"There were {self.failovers} failovers already"
+        return "The last failover brought no progress" if self._is_idle else ""
 
-    def _ensure(self) -> Action:
+    def _restore(self) -> Action:
         refusal = self._exhausted()
-        if refusal or not self._may_ensure:
-            why = refusal or "No other gateway can go on with it"
+        if refusal or not self._may_restore:
+            why = refusal or "No other gateway can lead it"
             return GiveUp(f"{self._reason}. {why}" if self._reason else why)
-        self._may_ensure = False
-        return EnsureFleet()
+        self._may_restore = False
+        return RestoreFleet()

@@ -1,1 +1,1 @@
-"""Opens stores from locations, looks at them before a transfer, compares them after it."""
+"""Opens stores from locations, checks them before a transfer, compares them after it."""

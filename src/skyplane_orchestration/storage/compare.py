@@ -18,16 +18,16 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.empty_source import Counted, require_file, require_some
+from skyplane_orchestration.storage.empty_source import CountingLister, require_file, require_some
 from skyplane_orchestration.storage.open import open_ends, rule_of
-from skyplane_orchestration.storage.parallel import side_by_side
+from skyplane_orchestration.storage.parallel import map_parallel
 
 SCHEMA_VERSION: Final = 1
 
 #: Differences that a report lists; the counts are of all.
 MAX_LISTED_DIFFERENCES: Final = 50
 
-#: Objects compared side by side; as many again wait for a turn.
+#: Objects compared in parallel; as many again are queued.
 PARALLEL_READS: Final = 8
 
 DifferenceKind = Literal["missing", "extra", "different", "unreadable"]
@@ -38,9 +38,9 @@ class Difference:
     """An object that is not the same at both places.
 
     Args:
-        kind: `missing` at the destination, `extra` there, `different`, or `unreadable`
-            (nothing can be said of it).
-        source, destination: URLs; empty where there is none.
+        kind: `missing` at the destination, `extra` there, `different`, or `unreadable` (it
+            could not be compared).
+        source, destination: URLs; empty where there is no object.
     """
 
     kind: DifferenceKind
@@ -51,15 +51,15 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What a comparison found.
+    """The result of a comparison.
 
     Args:
         objects: objects of the source that were compared.
-        equal, missing, different, unreadable: what they are; they add up to `objects`.
-        extra: objects of the destination alone; None when nobody asked.
-        size_bytes: size of the equal ones.
-        read_bytes: read from both stores for want of a checksum that can be trusted.
-        has_checksums: False when names and sizes alone were compared.
+        equal, missing, different, unreadable: counts that add up to `objects`.
+        extra: objects that only the destination has; None when they were not looked for.
+        size_bytes: size of the equal objects.
+        read_bytes: bytes read from both stores where they had no trusted checksum.
+        has_checksums: False when only names and sizes were compared.
         differences: the first `MAX_LISTED_DIFFERENCES`, in the order of keys.
     """
 
@@ -88,7 +88,7 @@ class VerifyReport:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A key of the destination, and what is there under it and at its source."""
+    """A key of the destination, with its object there and the one at the source."""
 
     key: str
     source: ObjectInfo | None
@@ -103,41 +103,41 @@ class _Outcome:
 
 
 def pairs(rule: SelectionRule, list_source: Lister, list_destination: Lister) -> Iterator[Pair]:
-    """The merge join of both listings, in key order; neither is held.
+    """The merge join of both listings, in key order, in constant memory.
 
-    Objects that the filters leave out, and this project's own journals, are in neither.
+    Leaves out objects that the filters exclude, and journals of transfers.
 
     Raises:
         NotFound: without `recursive`, the object does not exist at the source.
         StoreError: a listing failed.
     """
-    theirs: Iterator[tuple[ObjectInfo, str]] = iter(())
+    destination_rows: Iterator[tuple[ObjectInfo, str]] = iter(())
     if rule.recursive:
-        # The same rule, read from the other end.
-        back = replace(
+        # The same rule in the opposite direction.
+        reverse = replace(
             rule,
             source_prefix=rule.destination_prefix,
             destination_prefix=rule.source_prefix,
         )
-        theirs = candidates(back, list_destination)
-    there = next(theirs, None)
+        destination_rows = candidates(reverse, list_destination)
+    there = next(destination_rows, None)
     for source, key in candidates(rule, list_source):
         if key == "":
-            continue  # It marks the source folder itself, which has no name over there.
+            continue  # The mark of the source folder itself has no key at the destination.
         if not rule.recursive:
             first = next(list_destination(listed_at(rule, key)), None)
             there = None if first is None or first.key != key else (first, "")
         while there is not None and there[0].key < key:
             yield Pair(there[0].key, None, there[0])
-            there = next(theirs, None)
+            there = next(destination_rows, None)
         if there is not None and there[0].key == key:
             yield Pair(key, source, there[0])
-            there = next(theirs, None)
+            there = next(destination_rows, None)
         else:
             yield Pair(key, source, None)
     while there is not None:
         yield Pair(there[0].key, None, there[0])
-        there = next(theirs, None)
+        there = next(destination_rows, None)
 
 
 def verify_job(
@@ -150,12 +150,12 @@ def verify_job(
 ) -> VerifyReport:
     """Compare what a job would copy with what is at its destination.
 
-    Memory does not grow with the number of objects: the listings are joined in step, at
-    most `2 * parallel` objects are in hand, and each is read by the mebibyte.
+    Memory does not grow with the number of objects: at most `2 * parallel` are compared at a
+    time, and each is read by the mebibyte.
 
     Args:
         with_extra: also look for objects that the source does not have.
-        listing_only: names and sizes alone; nothing is read.
+        listing_only: compare names and sizes only; read nothing.
 
     Raises:
         EmptySource, NotFound: there is nothing to compare with.
@@ -164,21 +164,21 @@ def verify_job(
     if parallel < 1:
         raise ConfigurationInvalid(f"parallel must be at least 1, not {parallel}")
     with open_ends(job, credentials) as (source, destination):
-        judge = _Judge(source, destination, listing_only=listing_only)
+        comparison = _Comparison(source, destination, listing_only=listing_only)
         tally = _Tally(job, with_extra=with_extra, has_checksums=not listing_only)
         require_file(job)
         rule = rule_of(job)
-        listing = Counted(partial(source.list, wants=rule.wants), "source")
-        found = pairs(rule, listing, Counted(destination.list, "destination"))
-        for pair, outcome in side_by_side(found, judge, parallel):
+        listing = CountingLister(partial(source.list, wants=rule.wants), "source")
+        found = pairs(rule, listing, CountingLister(destination.list, "destination"))
+        for pair, outcome in map_parallel(found, comparison, parallel):
             tally.add(pair, outcome)
         report = tally.report()
         require_some(job, source, selected=report.objects, listed=listing.count)
     return report
 
 
-class _Judge:
-    """Decides on one pair; called from several threads."""
+class _Comparison:
+    """Compares one pair; called from several threads."""
 
     def __init__(
         self, source: ObjectStore, destination: ObjectStore, *, listing_only: bool
@@ -216,10 +216,10 @@ class _Judge:
 
 
 def crc32c_of(store: ObjectStore, listed: ObjectInfo) -> tuple[int, int]:
-    """Checksum of the listed version, and the bytes that were read for it.
+    """Checksum of the listed version, and how many bytes were read for it.
 
     Raises:
-        PreconditionFailed: it is another version by now.
+        PreconditionFailed: there is another version now.
         StoreError: it cannot be read.
     """
     if store.capabilities.trusts_checksum:
@@ -228,7 +228,7 @@ def crc32c_of(store: ObjectStore, listed: ObjectInfo) -> tuple[int, int]:
             raise PreconditionFailed(f"{listed.key!r} was changed since it was listed")
         if known.crc32c is not None:
             return known.crc32c, 0
-    # Here, since a comparison of listings needs no library for checksums.
+    # Imported late: a comparison of listings needs no checksum library.
     from skyplane_gateway.stores.readback import read_crc32c
 
     found = read_crc32c(store, listed, listed.size_bytes)
@@ -239,7 +239,7 @@ def crc32c_of(store: ObjectStore, listed: ObjectInfo) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class _Tally:
-    """Counts, and the first differences."""
+    """The counts and the first differences of a comparison."""
 
     job: TransferJob
     with_extra: bool

@@ -1,4 +1,4 @@
-"""Why there is nothing to copy, told before anything is built."""
+"""Checks that there is something to copy, and says why if there is not."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from skyplane_orchestration.model.job import TransferJob
 
 
 @contextmanager
-def saying_which(end: str) -> Iterator[None]:
-    """Put `source` or `destination` before what the store of that end says inside."""
+def named_in_errors(end: str) -> Iterator[None]:
+    """Put `source` or `destination` before the message of a store error in the block."""
     try:
         yield
     except StoreError as error:
@@ -25,8 +25,8 @@ def saying_which(end: str) -> Iterator[None]:
         raise
 
 
-class Counted:
-    """A listing that counts what it lists, and says which end it is of.
+class CountingLister:
+    """A lister that counts its rows and names its end in errors.
 
     Args:
         lister: lists the keys that start with a prefix.
@@ -39,14 +39,14 @@ class Counted:
         self.count = 0
 
     def __call__(self, prefix: str) -> Iterator[ObjectInfo]:
-        with saying_which(self._end):
+        with named_in_errors(self._end):
             for row in self._lister(prefix):
                 self.count += 1
                 yield row
 
 
 def require_file(job: TransferJob) -> None:
-    """See that the one file of a job without `recursive` is there.
+    """Check that the one file of a job without `recursive` exists.
 
     Raises:
         NotFound: it is missing, or a folder.
@@ -61,14 +61,14 @@ def require_file(job: TransferJob) -> None:
 
 
 def require_some(job: TransferJob, store: ObjectStore, *, selected: int, listed: int) -> None:
-    """See that there is something to copy, or that the job allows that there is not.
+    """Check that there is something to copy, unless the job allows an empty source.
 
     Args:
-        store: the source's.
-        selected, listed: objects that the filters let through, and all.
+        store: of the source.
+        selected, listed: objects that the filters select, and all.
 
     Raises:
-        EmptySource: there is nothing; says why.
+        EmptySource: there is nothing to copy; says why.
     """
     if selected == 0 and not job.allow_empty:
         raise EmptySource(_why(job, store, listed))

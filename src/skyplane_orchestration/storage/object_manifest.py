@@ -1,4 +1,4 @@
-"""The whole list of what became of every object, as one Parquet file."""
+"""Writes the manifest: one Parquet file with a row for every object of a transfer."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ def write_manifest(
     """Write the report's rows to `target` and return its URL.
 
     Args:
-        target: a path or URL. A bucket other than the destination's is opened with the
-            ambient credentials; the destination's own with the destination's.
+        target: a path or URL. The destination's bucket is opened with the destination's
+            credentials, any other with the ambient ones.
         rows: the lead's report; keys become URLs.
 
     Raises:
-        InvalidLocation: `target` is no place. StoreError: it cannot be written.
+        InvalidLocation: `target` is neither a path nor a URL.
+        StoreError: it cannot be written.
     """
     place = Location(target)
     if (place.kind, place.bucket) == (job.destination.kind, job.destination.bucket):

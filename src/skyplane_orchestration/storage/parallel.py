@@ -1,4 +1,4 @@
-"""Work on many things at once, with few of them in hand."""
+"""Parallel work on a stream of items, with a bound on those in flight."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def side_by_side(
-    things: Iterable[T], work: Callable[[T], R], parallel: int
+def map_parallel(
+    items: Iterable[T], work: Callable[[T], R], parallel: int
 ) -> Iterator[tuple[T, R]]:
-    """Each thing with what `work` makes of it, in order.
+    """Each item with the result of `work`, in order; raises the errors of `work`.
 
-    At most `2 * parallel` are in hand, so an endless iterable is fine. An error of `work`
-    comes out where its result would have.
+    At most `2 * parallel` items are in flight, so the iterable may be endless.
     """
-    under_way: deque[tuple[T, Future[R]]] = deque()
-    with ThreadPoolExecutor(parallel, thread_name_prefix="side-by-side") as threads:
-        for thing in things:
-            under_way.append((thing, threads.submit(work, thing)))
-            if len(under_way) == 2 * parallel:
-                first, future = under_way.popleft()
+    in_flight: deque[tuple[T, Future[R]]] = deque()
+    with ThreadPoolExecutor(parallel, thread_name_prefix="parallel") as threads:
+        for item in items:
+            in_flight.append((item, threads.submit(work, item)))
+            if len(in_flight) == 2 * parallel:
+                first, future = in_flight.popleft()
                 yield first, future.result()
-        for first, future in under_way:
+        for first, future in in_flight:
             yield first, future.result()

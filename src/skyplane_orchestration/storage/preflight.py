@@ -1,4 +1,4 @@
-"""Looks at both ends before anything is built: region, volume, and what would be copied."""
+"""Checks both ends before a fleet is built: region, volume, and what would be copied."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import (
-    Counted,
+    CountingLister,
+    named_in_errors,
     require_file,
     require_some,
-    saying_which,
 )
 from skyplane_orchestration.storage.open import open_ends, open_location, rule_of, spec_of
 from skyplane_orchestration.units import bytes_to_gb
 
-#: Objects that a listing for a plan looks at; beyond that the plan says "at least".
+#: Most objects that are listed for a plan; a plan for more has a note.
 LISTING_CAP: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """How much there is to move; `is_capped` when the listing was cut off."""
+    """What there is to move; `is_capped` when the listing stopped before its end."""
 
     objects: int
     size_bytes: int
@@ -55,48 +55,52 @@ def require_ends_apart(job: TransferJob) -> None:
 
 
 def require_usable(job: TransferJob, manifest: str | None = None) -> None:
-    """Refuse what no transfer can do, before anything is built for it.
+    """Refuse what no transfer can do, before a fleet is built.
 
     Args:
         manifest: path or URL where the list of all objects is to be written.
 
     Raises:
-        InvalidLocation: the manifest's name is no place.
-        ConfigurationInvalid: a place is of a kind of store that this release does not move.
+        InvalidLocation: the manifest is neither a path nor a URL.
+        ConfigurationInvalid: this release does not support a store of that kind.
     """
     for place in (job.source, job.destination, *([] if manifest is None else [Location(manifest)])):
         require_kind(place.kind)
 
 
 def locate(job: TransferJob, credentials: CredentialSources) -> TransferJob:
-    """The job with the region of both ends known.
+    """The job with the regions of both ends.
 
-    A bucket is asked for its region. A file has none of its own: its gateway runs on
-    this machine, and is taken to be where the other end is.
+    A store is asked for the region of a bucket. Files have no region: they count as in the
+    region of the other end.
 
     Raises:
-        InvalidLocation: a store does not say and none was given, or the ends overlap.
+        InvalidLocation: a store does not name the region and the job neither, or the ends
+            overlap.
         StoreError: a bucket is missing, closed to us, or does not answer.
     """
     require_ends_apart(job)
-    with saying_which("source"):
+    with named_in_errors("source"):
         source = _region_of(job.source, credentials)
-    with saying_which("destination"):
+    with named_in_errors("destination"):
         destination = _region_of(job.destination, credentials)
-    here = "local:this-machine"
-    source = source or destination or here
+    source = source or destination or "local:this-machine"
     destination = destination or source
-    return _replace_ends(job, job.source.at(source), job.destination.at(destination))
+    return replace(job, source=job.source.at(source), destination=job.destination.at(destination))
 
 
-def _replace_ends(job: TransferJob, source: Location, destination: Location) -> TransferJob:
-    document = job.to_dict()
-    document["source"], document["destination"] = source.to_dict(), destination.to_dict()
-    return TransferJob.from_dict(document)
+def located_ends(
+    source: Location, destination: Location, credentials: CredentialSources
+) -> tuple[Location, Location]:
+    """Both ends, `located`; errors name the end."""
+    with named_in_errors("source"):
+        source = located(source, credentials)
+    with named_in_errors("destination"):
+        return source, located(destination, credentials)
 
 
 def located(location: Location, credentials: CredentialSources) -> Location:
-    """A location with its region where the store says which; no plan needs it to.
+    """A location with its region, if the store names it.
 
     Raises:
         StoreError: the bucket is missing, closed to us, or does not answer.
@@ -130,8 +134,8 @@ def measure(job: TransferJob, credentials: CredentialSources) -> Volume:
     objects = size = 0
     require_file(job)
     with open_location(job.source, credentials) as store:
-        listing = Counted(partial(store.list, wants=rule_of(job).wants), "source")
-        # Nothing is known of the destination, so the rule for conflicts does not come to bear.
+        listing = CountingLister(partial(store.list, wants=rule_of(job).wants), "source")
+        # Without a listing of the destination there are no conflicts.
         rows = select(rule_of(job), listing, lambda _: iter(()))
         for row in islice(rows, LISTING_CAP):
             objects += 1
@@ -142,29 +146,29 @@ def measure(job: TransferJob, credentials: CredentialSources) -> Volume:
 
 
 def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]:
-    """What a transfer would do with each object now, writing nothing.
+    """What a transfer would do with each object now.
 
     Raises:
         EmptySource: there is nothing, and the job does not allow that.
         StoreError: an end cannot be listed.
     """
     require_file(job)
-    with open_ends(job, credentials) as (source, there):
-        listing = Counted(partial(source.list, wants=rule_of(job).wants), "source")
+    with open_ends(job, credentials) as (source, destination):
+        listing = CountingLister(partial(source.list, wants=rule_of(job).wants), "source")
         rows = list(
             select(
                 rule_of(job),
                 listing,
-                Counted(there.list, "destination"),
+                CountingLister(destination.list, "destination"),
                 check_key=partial(check_destination_key, job.destination.kind),
             )
         )
         require_some(job, source, selected=len(rows), listed=listing.count)
-    return [_strictly(row) for row in rows] if job.strict_metadata else rows
+    return [_strict(row) for row in rows] if job.strict_metadata else rows
 
 
-def _strictly(row: Selection) -> Selection:
-    """As the lead takes it with `strict_metadata`, as far as listings tell."""
+def _strict(row: Selection) -> Selection:
+    """The row under `strict_metadata`, as far as listings show metadata."""
     names = row.source.not_carried
     if row.action != "copy" or not names:
         return row
@@ -183,20 +187,20 @@ def preview_row(job: TransferJob, row: Selection) -> dict[str, Any]:
 
 
 def check_destination(job: TransferJob, credentials: CredentialSources) -> None:
-    """See that the destination is there, so that nothing is built for nothing.
+    """Check that the destination exists, before a fleet is built for it.
 
     Raises:
-        ConfigurationInvalid: an end is of a kind of store that this release does not move.
+        ConfigurationInvalid: this release does not support the store of an end.
         NotFound: the bucket is missing.
         StoreError: it is closed to us or does not answer.
     """
     require_usable(job)
-    with saying_which("destination"):
+    with named_in_errors("destination"):
         check_place(job.destination, credentials)
 
 
 def check_place(location: Location, credentials: CredentialSources) -> None:
-    """See that a bucket is there and may be listed.
+    """Check that a bucket exists and may be listed.
 
     Raises:
         NotFound: the bucket is missing.

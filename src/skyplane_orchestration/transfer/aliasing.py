@@ -1,15 +1,14 @@
-"""Sees that the two ends of a move are two places, whatever they are called.
+"""Checks that the two ends of a move are distinct places, whatever their names.
 
-A bucket has as many names as its server, a folder as many as there are links and mounts.
-Names therefore prove nothing; what is written to one end and does not appear in the other
-does.
+A server may have several names, a folder several links and mounts, so different names prove
+nothing. The proof is an object that is written to one end and does not appear at the other.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import uuid
+import random
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -36,14 +35,14 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.storage.open import spec_of
 
-#: The epoch of the journal that is written to be looked for.
+#: The epoch of the journal that serves as probe.
 _EPOCH: Final = 1
 
-#: Writings of it, should its folder be removed by the end of another transfer meanwhile.
+#: Attempts to write the probe: the end of another transfer may remove its folder.
 _ATTEMPTS: Final = 5
 
-#: Folders whose identity is remembered: objects of one folder end at about the same time.
-_FOLDERS: Final = 4096
+#: Folders whose identity is cached: objects of one folder end at about the same time.
+_CACHED_FOLDERS: Final = 4096
 
 Row = Mapping[str, Any]
 
@@ -53,18 +52,18 @@ def source_folder(job: TransferJob) -> str:
     return folder_of_destination(job.source.key, recursive=job.recursive)
 
 
-def require_outside(job: TransferJob) -> None:
-    """Refuse ends of which one lies in the other, by their names.
+def require_no_overlap(job: TransferJob) -> None:
+    """Refuse ends of which one lies in the other, judged by their names.
 
     Raises:
-        ConfigurationInvalid: one does.
+        ConfigurationInvalid: they overlap.
     """
-    _require_outside(job, spec_of(job.source), spec_of(job.destination))
+    _require_no_overlap(job, spec_of(job.source), spec_of(job.destination))
     if job.recursive and job.source.kind == job.destination.kind == "file":
         _require_other_folders(job)
 
 
-def _require_outside(job: TransferJob, source: StoreSpec, destination: StoreSpec) -> None:
+def _require_no_overlap(job: TransferJob, source: StoreSpec, destination: StoreSpec) -> None:
     ends = source, job.source.key, destination, job.destination.key
     require_apart(*ends, recursive=job.recursive)
     try:
@@ -77,32 +76,36 @@ def _require_outside(job: TransferJob, source: StoreSpec, destination: StoreSpec
 
 
 def _require_other_folders(job: TransferJob) -> None:
-    """The same by device and inode, which a bind mount does not change as it does the path."""
+    """`require_no_overlap` by device and inode: a bind mount changes the path alone."""
     source, destination = (
         Path(os.path.realpath(f"/{location.key}")) for location in (job.source, job.destination)
     )
     for inner, outer in ((destination, source), (source, destination)):
         for folder in (inner, *inner.parents):
-            with suppress(OSError):  # Not there yet, or out of reach: its own look will tell.
+            with suppress(OSError):  # Missing or not accessible: the transfer itself reports that.
                 if folder.samefile(outer):
                     raise _one_place(job, f"{folder} and {outer} are one folder")
 
 
-def require_two_places(job: TransferJob, source: ObjectStore, copies: ObjectStore) -> None:
-    """Refuse ends that are one place, or lie in one another, under different names.
+def require_distinct_ends(
+    job: TransferJob, source: ObjectStore, copies: ObjectStore, rng: random.Random
+) -> None:
+    """Refuse ends that are one place, or overlap, under different names.
 
-    A journal of a transfer that never was is written at the destination and looked for in
-    the source. Should we be killed meanwhile, the next run of the same job removes it, or a
-    sweep like any other.
+    Writes a journal of no transfer at the destination and looks for it at the source. If this
+    process dies before it deletes that, the next run of the job does, or a sweep.
+
+    Args:
+        rng: makes each probe unique.
 
     Raises:
-        ConfigurationInvalid: they are.
-        PermissionDenied: the destination may not be written to from here.
-        StoreError: one of the ends cannot be asked.
+        ConfigurationInvalid: they are one place, or overlap.
+        PermissionDenied: this process may not write to the destination.
+        StoreError: an end does not answer.
     """
     folder = folder_of_destination(job.destination.key, recursive=job.recursive)
     if job.destination.kind == "file" and not Path("/" + folder).is_dir():
-        return  # What is not there yet is nobody's source.
+        return  # A folder that does not exist yet is no source.
     token = _token_of(job)
     written = journal_key(folder, token, _EPOCH)
     gone = StoreUnavailable(
@@ -112,12 +115,12 @@ def require_two_places(job: TransferJob, source: ObjectStore, copies: ObjectStor
     try:
         for _ in range(_ATTEMPTS):
             try:
-                etag = _write(job, copies, written, token)
+                etag = _write(job, copies, written, token, rng)
             except NotFound as error:
-                failure = error  # The end of another transfer has removed the folder meanwhile.
+                failure = error  # The end of another transfer has removed the folder.
                 continue
-            _require_unseen(job, source, token, written)
-            # Who looked at the same time may have removed ours before we did.
+            _require_not_at_source(job, source, token, written)
+            # A concurrent check may have removed the probe too early.
             if _has(copies, written, etag):
                 return
             failure = gone
@@ -126,9 +129,9 @@ def require_two_places(job: TransferJob, source: ObjectStore, copies: ObjectStor
     raise failure
 
 
-def _write(job: TransferJob, copies: ObjectStore, key: str, token: str) -> str:
-    """The etag of what was written; no other has it."""
-    journal = Journal(token, _EPOCH, rule="", chunk_bytes=1, writer=uuid.uuid4().hex)
+def _write(job: TransferJob, copies: ObjectStore, key: str, token: str, rng: random.Random) -> str:
+    """The etag of the probe, which is unique."""
+    journal = Journal(token, _EPOCH, rule="", chunk_bytes=1, writer=rng.randbytes(16).hex())
     try:
         return copies.put(key, encode_journal(journal)).etag
     except PermissionDenied as error:
@@ -139,29 +142,29 @@ def _write(job: TransferJob, copies: ObjectStore, key: str, token: str) -> str:
 
 
 def _remove(copies: ObjectStore, folder: str, token: str) -> None:
-    # Unread: it names nothing, and what another look has written is as good.
+    # Not read before: it names no uploads, even if a concurrent check has written it.
     LeftTransfer(folder, token).journals(copies).delete(_EPOCH)
 
 
 def _token_of(job: TransferJob) -> str:
-    """Stands for the job where a journal has the key of its transfer."""
+    """Identifies the job in place of a transfer key."""
     ends = (job.source.url, job.source.endpoint_url, job.destination.url, str(job.recursive))
     return hashlib.sha256("\0".join(ends).encode()).hexdigest()[:32]
 
 
-def _require_unseen(job: TransferJob, source: ObjectStore, token: str, written: str) -> None:
+def _require_not_at_source(job: TransferJob, source: ObjectStore, token: str, written: str) -> None:
     same_name = journal_key(source_folder(job), token, _EPOCH)
     if _keeps_names(job) and _has(source, same_name):
         raise _one_place(job, "what is written to the one appears in the other")
     if job.source.kind == job.destination.kind:
-        # Who may read no more than the source's folder sees nothing of what is beside it.
+        # Permissions may cover the source folder alone.
         with suppress(PermissionDenied):
             if _has(source, written):
-                _require_outside(job, spec_of(job.source), spec_of(job.source))
+                _require_no_overlap(job, spec_of(job.source), spec_of(job.source))
 
 
 def _keeps_names(job: TransferJob) -> bool:
-    """Whether objects have the same name below both folders: one object may get another."""
+    """Whether objects keep their names below the folder; a single object may be renamed."""
     if job.recursive:
         return True
     source, folder = job.source.key, source_folder(job)
@@ -170,36 +173,36 @@ def _keeps_names(job: TransferJob) -> bool:
 
 
 def _has(store: ObjectStore, key: str, etag: str | None = None) -> bool:
-    # By a listing: a `head` of what is not there takes rights that a source need not have.
+    # A listing: a `head` of a missing key needs permissions that a source need not grant.
     rows = (row for row in store.list(key) if row.key == key)
     return any(etag in (None, row.etag) for row in rows)
 
 
-def require_two_files(job: TransferJob, copied: Callable[[], Iterable[Row]]) -> None:
-    """Refuse a move that would delete a copy, be it as its own source or as another's.
+def require_distinct_files(job: TransferJob, copied: Callable[[], Iterable[Row]]) -> None:
+    """Refuse a move that would delete a copy, as its own source or as another's.
 
-    That is what links and mounts below the ends can bring about. Folders are held by device
-    and inode, so memory grows by one number with each folder that is moved from.
+    Links and mounts below the ends can make that happen. Memory grows by one pair of numbers
+    with each source folder.
 
     Args:
-        copied: the rows of what was copied, from their start whenever it is called.
+        copied: the rows of copied objects, from the first one at every call.
 
     Raises:
         ConfigurationInvalid: it would.
     """
     if not job.source.kind == job.destination.kind == "file":
         return
-    folder_of = lru_cache(_FOLDERS)(_identity_of)
+    folder_of = lru_cache(_CACHED_FOLDERS)(_identity_of)
     emptied: set[tuple[int, int] | None] = set()
     for row in copied():
         source, copy = _path(row["source"]), _path(row["destination"])
-        with suppress(OSError):  # Gone, or out of reach: its own look will tell.
-            # Of a link to the copy the link alone would be deleted.
+        with suppress(OSError):  # Gone or not accessible: the delete itself reports that.
+            # `lstat`: deleting a link to the copy deletes only the link.
             if os.path.samestat(source.lstat(), copy.stat()):
                 raise _one_place(job, f"{source} and its copy {copy} are one file")
         emptied.add(folder_of(source.parent))
     if not job.recursive:
-        return  # One object may get another name in its own folder.
+        return  # A single object may be renamed within its folder.
     for row in copied():
         folder = _path(row["destination"]).parent
         if (identity := folder_of(folder)) is not None and identity in emptied:
@@ -211,7 +214,7 @@ def _path(key: str) -> Path:
 
 
 def _identity_of(folder: Path) -> tuple[int, int] | None:
-    """Device and inode; None where it is gone, or out of reach."""
+    """Device and inode; None if it is gone or not accessible."""
     try:
         status = folder.stat()
     except OSError:
@@ -226,9 +229,10 @@ def _one_place(job: TransferJob, proof: str) -> ConfigurationInvalid:
         job.destination.url,
         job.destination.endpoint_url,
     )
-    source, there, destination, here = ends
+    source, source_endpoint, destination, endpoint = ends
     return ConfigurationInvalid(
-        f"{source}{there and f' at {there}'} and {destination}{here and f' at {here}'} are one "
+        f"{source}{source_endpoint and f' at {source_endpoint}'} and "
+        f"{destination}{endpoint and f' at {endpoint}'} are one "
         f"place by two names: {proof}, so a move would delete the only copy; nothing was "
         "deleted, choose another destination"
     )

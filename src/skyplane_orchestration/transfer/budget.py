@@ -1,10 +1,8 @@
-"""What a transfer has cost so far, and whether that is as much as it may; and what its tries
-have come to together.
+"""What a transfer has cost so far, the limit on it, and the totals over all tries.
 
-Counted at the plan's prices from what the leads report, as the result's cost is: payload
-with a receipt on every hop that it took, instances from provision to now, and the plan's
-sum for requests once anything was copied. What was sent twice, and the time in which nobody
-led, is in no report and so not in the sum.
+Costs are computed at the plan's prices from the leads' reports: delivered bytes on every hop,
+instances from provision to now, and the plan's request cost once an object was copied. Bytes
+that were sent twice, and time without a lead, are in no report and so not in the sum.
 """
 
 from __future__ import annotations
@@ -22,32 +20,32 @@ from skyplane_orchestration.transfer.costs import cost_of, earlier_cost, edge_ou
 
 @dataclass(frozen=True, slots=True)
 class _Epoch:
-    """What a lead said last, on the fleet of that time."""
+    """The last status of an epoch, and the fleet that it ran on."""
 
     fleet: Fleet
     status: TransferStatus
     cost: CostOutcome
 
 
-class Spending:
-    """Follows one transfer over its epochs.
+class Budget:
+    """The cost of one transfer over its epochs, against its limit.
 
     Args:
-        most_usd: what it may cost; None for no limit.
+        max_usd: what the transfer may cost; None for no limit.
     """
 
-    def __init__(self, most_usd: float | None) -> None:
-        self._most_usd = most_usd
+    def __init__(self, max_usd: float | None) -> None:
+        self._max_usd = max_usd
         self._epochs: dict[int, _Epoch] = {}
-        #: Of the epochs before the first that this try has seen.
+        #: The totals of the epochs before this try.
         self._before = Totals()
         self._fleet: Fleet | None = None
         self._first_epoch = 0
 
-    def note(self, fleet: Fleet, status: TransferStatus) -> None:
-        """Take in what a lead reports; the time in which a fleet came up counts once."""
+    def record(self, fleet: Fleet, status: TransferStatus) -> None:
+        """Take a lead's status; the time in which a fleet came up counts once."""
         if status.epoch <= min(self._epochs, default=status.epoch):
-            # A lead that has just begun has not read the journal yet.
+            # The first statuses of a lead may precede its reading of the journal.
             self._before = status.earlier
         if fleet is not self._fleet:
             self._fleet, self._first_epoch = fleet, status.epoch
@@ -56,28 +54,28 @@ class Spending:
 
     @property
     def cost(self) -> CostOutcome:
-        """Over all epochs of this try."""
+        """The cost of all epochs of this try."""
         rows = [epoch.cost for epoch in self._epochs.values()]
         return CostOutcome(
             egress_usd=sum(row.egress_usd for row in rows),
             instance_usd=sum(row.instance_usd for row in rows),
-            # The plan's own sum, for the whole job.
+            # Each has the plan's sum for the whole job.
             request_usd=max((row.request_usd for row in rows), default=0.0),
         )
 
-    def excess(self) -> BudgetReached | None:
-        """The error of a transfer that may cost no more."""
+    def exceeded(self) -> BudgetReached | None:
+        """The error to stop the transfer with, once its cost has reached the limit."""
         spent_usd = self.cost.total_usd
-        if self._most_usd is None or spent_usd < self._most_usd:
+        if self._max_usd is None or spent_usd < self._max_usd:
             return None
         return BudgetReached(
             f"the transfer was stopped: its planned cost is {spent_usd:.4g} USD so far, and it may "
-            f"cost {self._most_usd:.4g} USD (max_job_usd). What was copied stays at the "
+            f"cost {self._max_usd:.4g} USD (max_job_usd). What was copied stays at the "
             "destination; a resume may cost as much again, or what its --max-job-usd says"
         )
 
-    def entered_in(self, result: TransferResult) -> TransferResult:
-        """The result of the last epoch, made one of all tries with this one's own beside it."""
+    def with_totals(self, result: TransferResult) -> TransferResult:
+        """The result of the last epoch, with the totals of all tries and this try's own."""
         if self._fleet is None:
             return result
         own, before = self._this_try(), self._before
@@ -87,7 +85,7 @@ class Spending:
             f"{unknown_bytes} bytes of earlier tries went between regions that this plan does not "
             "use; their egress is not in the cost"
         )
-        # Where nobody knows how long it took, what was copied before has no rate.
+        # Earlier bytes have no rate where their time is not known.
         size = result.copied_bytes if before.seconds else own.copied_bytes
         return replace(
             result,
@@ -116,7 +114,7 @@ class Spending:
         )
 
     def _edges(self, edges: tuple[EdgeOutcome, ...], seconds: float) -> tuple[EdgeOutcome, ...]:
-        """The plan's edges with what all epochs have sent over them."""
+        """The plan's edges with the bytes that all epochs have sent over them."""
         sent = Counter({(row.src, row.dst): row.size_bytes for row in self._before.sent})
         for epoch in self._epochs.values():
             status = epoch.status

@@ -1,4 +1,4 @@
-"""What a transfer cost and achieved, per edge and in total."""
+"""The cost and the throughput of a transfer, per edge and in total."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def rate_gbps(size_bytes: int, seconds: float) -> float:
 def earlier_cost(fleet: Fleet, totals: Totals) -> tuple[CostOutcome, int]:
     """What earlier tries have cost, at the prices and with the instances of this try's plan.
 
-    Journals tell neither prices nor fleets. The time in which earlier fleets came up is not in
-    it, nor are requests: the plan has one sum of them, for the whole job.
+    Journals contain neither prices nor fleets. The cost leaves out the time in which earlier
+    fleets came up, and requests: the plan has one sum of these for the whole job.
 
     Returns:
-        The cost, and the bytes of hops that this plan does not have, which are not in it.
+        The cost, and the bytes on hops that this plan does not have, which it leaves out.
     """
     prices = {(edge.src, edge.dst): edge.usd_per_gb for edge in fleet.plan.edges}
     known = [row for row in totals.sent if (row.src, row.dst) in prices]
@@ -71,7 +71,7 @@ def cost_of(fleet: Fleet, status: TransferStatus, up_s: float) -> CostOutcome:
     """What one epoch has cost so far, at the plan's prices.
 
     Args:
-        up_s: seconds of the fleet before the epoch that it is to pay for.
+        up_s: seconds of the fleet before the epoch, to be counted with it.
     """
     plan = fleet.plan
     edges = edge_outcomes(fleet, status.delivered_bytes, status.seconds)

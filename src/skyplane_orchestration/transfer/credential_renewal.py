@@ -1,4 +1,4 @@
-"""When the ends of a transfer are looked at for credentials that need to be renewed."""
+"""Decides when gateways are asked whether they need fresh credentials."""
 
 from __future__ import annotations
 
@@ -6,40 +6,39 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from skyplane_gateway.clock import Clock
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.status import TransferStatus
 
 log = logging.getLogger(__name__)
 
-#: Every so often all ends are looked at. The lead's own gateway says at every poll.
-_LOOK_S: Final = 30.0
+#: Seconds between two checks of all gateways. Each poll tells what the lead's gateway needs.
+_CHECK_INTERVAL_S: Final = 30.0
 
 
-class RenewalWatch:
-    """Decides at every poll whether to look.
+class CredentialRenewal:
+    """Renews credentials in the course of polling.
 
     Args:
-        renew: looks at the ends and hands fresh credentials to those that need them; raises
-            SkyplaneError.
-        now: seconds.
+        renew: sends fresh credentials to the gateways that need them; raises SkyplaneError.
     """
 
-    def __init__(self, renew: Callable[[], None], now: Callable[[], float]) -> None:
+    def __init__(self, renew: Callable[[], None], clock: Clock) -> None:
         self._renew = renew
-        self._now = now
-        self._looked_s = now()
+        self._clock = clock
+        self._checked_s = clock.monotonic()
         self._was_needed = False
 
     def poll(self, status: TransferStatus) -> None:
-        """Look at once where the lead begins to ask for credentials, else now and then."""
+        """Renew when the lead begins to ask for credentials, and at intervals."""
         is_new = bool(status.needs_credentials) and not self._was_needed
         self._was_needed = bool(status.needs_credentials)
-        if not is_new and self._now() - self._looked_s < _LOOK_S:
+        if not is_new and self._clock.monotonic() - self._checked_s < _CHECK_INTERVAL_S:
             return
-        self._looked_s = self._now()
+        self._checked_s = self._clock.monotonic()
         try:
             self._renew()
         except SkyplaneError as error:
-            log.warning("there are no fresh credentials to hand over: %s", error)
-        except Exception:  # It comes from where the orchestrator keeps them; the next may not.
-            log.exception("fresh credentials cannot be had now")
+            log.warning("no fresh credentials for the gateways: %s", error)
+        except Exception:  # An orchestrator's resolver may raise anything; the next call may work.
+            log.exception("no fresh credentials for the gateways")

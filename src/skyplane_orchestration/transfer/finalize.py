@@ -1,11 +1,13 @@
-"""What is done once a transfer has ended: uploads, manifest, the deletes of a move, result."""
+"""The end of a transfer: uploads, manifest, the deletes of a move, result, resume handle."""
 
 from __future__ import annotations
 
 import logging
+import random
 from dataclasses import replace
 from typing import Final
 
+from skyplane_gateway.clock import Clock
 from skyplane_orchestration.errors import (
     AlreadyExists,
     BudgetReached,
@@ -15,146 +17,62 @@ from skyplane_orchestration.errors import (
     SkyplaneError,
     TransferFailed,
 )
-from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.resume_handle import (
+    MAX_TEXT_BYTES,
+    RESUME_TTL_S,
+    ResumeHandle,
+)
 from skyplane_orchestration.model.status import TransferStatus
-from skyplane_orchestration.recovery.cleanup import clear_from_here
-from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.transfer.monitor import Watch, Whereabouts
+from skyplane_orchestration.recovery.cleanup import abort_uploads, journal_folder, remove_journals
+from skyplane_orchestration.transfer.control import TransferRequest
+from skyplane_orchestration.transfer.monitor import Monitor
+from skyplane_orchestration.transfer.move import Removal, remove_sources
 from skyplane_orchestration.transfer.results import result_of
 
 log = logging.getLogger(__name__)
 
-#: Code of a move whose copies are all there, and some of whose sources are as well.
+#: Code of a move that copied everything and could not delete every source.
 SOURCES_LEFT = "sources-left"
 
 _TRACEBACK: Final = "Traceback (most recent call last)"
 
-#: What an object fails with as long as the objects and the job are the same. A key that cannot
-#: be written is none of that: a folder of its name may be in the way, and can be removed.
+#: Codes that an object fails with again as long as objects and job are the same. An invalid key
+#: is not among them: a folder of that name may be in the way, which the user can remove.
 _FAILS_AGAIN: Final = frozenset((AlreadyExists.code, MetadataNotCarried.code))
 
 
-def conclude(
-    job: TransferJob,
-    watch: Watch,
+def finalize(
+    request: TransferRequest,
+    monitor: Monitor,
     status: TransferStatus,
-    credentials: CredentialSources,
     *,
     manifest: str | None,
+    clock: Clock,
+    rng: random.Random,
 ) -> TransferResult:
-    """The result of a transfer that has ended, well or not; the ends have let go of it, and
-    of a success its journals are gone.
+    """The result of a transfer that has ended, with its resume handle if it has one.
+
+    Its gateways have released it then; the journals of a success are deleted.
 
     Raises:
-        StoreError: it ended well, but the manifest cannot be written.
+        StoreError: the transfer succeeded, but the manifest cannot be written.
     """
     try:
-        result = _result(job, watch, status, credentials, manifest)
+        result = _result(request, monitor, status, manifest, rng)
     except BaseException:
-        watch.steering.release(watch.submitted)
+        monitor.control.release(monitor.submitted)
         raise
-    _log_unforeseen(result, watch)
-    if not result.succeeded:
-        watch.steering.release(watch.submitted)
-        return result
-    left = watch.steering.release_success(watch.submitted, job, credentials)
-    return replace(result, warnings=(*result.warnings, *left))
-
-
-def _result(
-    job: TransferJob,
-    watch: Watch,
-    status: TransferStatus,
-    credentials: CredentialSources,
-    manifest: str | None,
-) -> TransferResult:
-    warnings = list(watch.warnings)
-    uri = ""
-    try:
-        if not watch.is_abandoned:
-            # What nobody leads is kept for whoever goes on with it.
-            warnings += watch.steering.abort_left_uploads(job, status, credentials)
-            uri = _write_manifest(job, watch, credentials, manifest)
-        result = result_of(job, watch.fleet, status, manifest_uri=uri, warnings=tuple(warnings))
-        # Whoever has heard of a success before has deleted the sources before that.
-        is_mover = job.move and not watch.is_abandoned
-        return _moved(job, watch, result, credentials) if is_mover else result
-    except SkyplaneError as error:
-        if status.state == "succeeded":
-            raise
-        # The transfer's own failure is what the caller has to hear of.
-        warnings.append(f"after the transfer: {error.message}")
-        return result_of(job, watch.fleet, status, warnings=tuple(warnings))
-
-
-def _log_unforeseen(result: TransferResult, watch: Watch) -> None:
-    """Of an internal error only the gateways' logs tell, and they go with the gateways."""
-    codes = {result.error_code, *(failure.code for failure in result.failures)}
-    if InternalError.code not in codes:
-        return
-    for node, tail in watch.steering.log_tails().items():
-        if _TRACEBACK in tail:
-            log.error("end of the log of %s:\n%s", node, tail)
-
-
-def with_handle(
-    result: TransferResult,
-    job: TransferJob,
-    watch: Watch,
-    status: TransferStatus,
-    now_unix_s: float,
-) -> TransferResult:
-    """The result with a resume handle, where going on can help."""
-    if result.state != "failed" or not _can_be_resumed(result, watch, status):
-        return result
-    from skyplane_orchestration.model.resume_handle import (
-        MAX_TEXT_BYTES,
-        RESUME_TTL_S,
-        ResumeHandle,
-    )
-
-    text = ResumeHandle(
-        job=job,
-        plan=watch.fleet.plan,
-        fleet_key=watch.fleet.key,
-        generation=watch.fleet.generation,
-        deployment=watch.fleet.deployment,
-        transfer_key=watch.submitted.transfer_key,
-        epoch=watch.submitted.epoch,
-        expires_unix_s=now_unix_s + RESUME_TTL_S,
-    ).to_text()
-    if len(text) > MAX_TEXT_BYTES:
-        warning = "the job and its plan are too long for a resume handle; run it again instead"
-        return replace(result, warnings=(*result.warnings, warning))
-    return replace(result, resume_handle=text)
-
-
-def _can_be_resumed(result: TransferResult, watch: Watch, status: TransferStatus) -> bool:
-    """Whether a resume comes to another end than this one, and spares what was done."""
-    if (status.error or {}).get("code") == BudgetReached.code:
-        return True
-    if _is_permanent(result, status):
-        return False
-    # Of what nobody leads, the last that was heard may be old.
-    if status.objects == 0 and watch.submitted.epoch == 1 and not watch.is_abandoned:
-        return False
-    failures = {failure["code"] for failure in status.failures}
-    is_complete = status.failed == len(status.failures) > 0
-    return not (is_complete and failures <= _FAILS_AGAIN)
-
-
-def clear_interrupted(job: TransferJob, where: Whereabouts, credentials: CredentialSources) -> None:
-    """Nobody goes on with a transfer that was told to end, and its gateways have ended: remove
-    what those of them have left that could not be told so any more.
-
-    Of one that had ended before, only its result is missing: the journal tells the next run.
-    """
-    if where.submitted is None or where.has_ended:
-        return
-    key, epoch = where.submitted.transfer_key, where.submitted.epoch
-    for warning in clear_from_here(job, key, epoch, credentials):
-        log.warning("%s", warning)
+    _log_tracebacks(result, monitor)
+    if result.succeeded:
+        left = _release_success(request, monitor)
+        result = replace(result, warnings=(*result.warnings, *left))
+    else:
+        monitor.control.release(monitor.submitted)
+    result = monitor.budget.with_totals(result)
+    if result.state == "failed" and _can_be_resumed(result, monitor, status):
+        return _with_resume_handle(result, request, monitor, clock.wall())
+    return result
 
 
 def require_success(result: TransferResult, status: TransferStatus) -> TransferResult:
@@ -168,35 +86,52 @@ def require_success(result: TransferResult, status: TransferStatus) -> TransferR
     )
 
 
-def _is_permanent(result: TransferResult, status: TransferStatus) -> bool:
-    """Whether a repetition cannot help, be it for the transfer or for what came after it."""
-    is_refused = result.error_code == ConfigurationInvalid.code
-    return is_refused or bool((status.error or {}).get("is_permanent", False))
+def _result(
+    request: TransferRequest,
+    monitor: Monitor,
+    status: TransferStatus,
+    manifest: str | None,
+    rng: random.Random,
+) -> TransferResult:
+    job = request.job
+    warnings = list(monitor.warnings)
+    uri = ""
+    try:
+        if not monitor.is_abandoned:
+            # A resume needs the uploads of an abandoned transfer.
+            warnings += abort_uploads(job, status.open_uploads, request.credentials)
+            uri = _write_manifest(request, monitor, manifest)
+        result = result_of(job, monitor.fleet, status, manifest_uri=uri, warnings=tuple(warnings))
+        # The orchestrator that fetched the success of an abandoned move has deleted its sources.
+        if job.move and result.succeeded and not monitor.is_abandoned:
+            return _delete_sources(request, monitor, result, rng)
+        return result
+    except SkyplaneError as error:
+        if status.state == "succeeded":
+            raise
+        # The failure of the transfer itself matters more.
+        warnings.append(f"after the transfer: {error.message}")
+        return result_of(job, monitor.fleet, status, warnings=tuple(warnings))
 
 
-def _write_manifest(
-    job: TransferJob, watch: Watch, credentials: CredentialSources, manifest: str | None
-) -> str:
+def _write_manifest(request: TransferRequest, monitor: Monitor, manifest: str | None) -> str:
     if manifest is None:
         return ""
     from skyplane_orchestration.storage.object_manifest import write_manifest
 
-    rows = watch.steering.report_rows(watch.submitted)
-    return write_manifest(manifest, job, rows, credentials)
+    rows = monitor.control.report_rows(monitor.submitted)
+    return write_manifest(manifest, request.job, rows, request.credentials)
 
 
-def _moved(
-    job: TransferJob, watch: Watch, result: TransferResult, credentials: CredentialSources
+def _delete_sources(
+    request: TransferRequest, monitor: Monitor, result: TransferResult, rng: random.Random
 ) -> TransferResult:
-    """The result after the sources were deleted; of a failed transfer none is."""
-    if not result.succeeded:
-        return result
-    from skyplane_orchestration.transfer.move import Removal, remove_sources
-
+    """Delete what was copied at the source; the result with what became of that."""
     removal = Removal()
     trouble = ""
     try:
-        remove_sources(job, watch.steering.report_rows(watch.submitted), credentials, removal)
+        rows = monitor.control.report_rows(monitor.submitted)
+        remove_sources(request.job, rows, request.credentials, removal, rng)
     except ConfigurationInvalid as error:
         return replace(result, state="failed", error=error.message, error_code=error.code)
     except SkyplaneError as error:
@@ -212,3 +147,62 @@ def _moved(
         f"sources could be deleted: {trouble}"
     )
     return replace(result, state="failed", error=text, error_code=SOURCES_LEFT)
+
+
+def _log_tracebacks(result: TransferResult, monitor: Monitor) -> None:
+    """Log the cause of internal errors: only the gateways' logs have it, until teardown."""
+    codes = {result.error_code, *(failure.code for failure in result.failures)}
+    if InternalError.code not in codes:
+        return
+    for node, tail in monitor.control.log_tails().items():
+        if _TRACEBACK in tail:
+            log.error("end of the log of %s:\n%s", node, tail)
+
+
+def _release_success(request: TransferRequest, monitor: Monitor) -> tuple[str, ...]:
+    """Release the gateways and delete the journals; warnings for what stays."""
+    if monitor.control.release(monitor.submitted, journals_in=journal_folder(request.job)):
+        return ()
+    # No sink could delete them.
+    return remove_journals(
+        request.job, request.transfer_key, monitor.submitted.epoch, request.credentials
+    )
+
+
+def _with_resume_handle(
+    result: TransferResult, request: TransferRequest, monitor: Monitor, now_unix_s: float
+) -> TransferResult:
+    text = ResumeHandle(
+        job=request.job,
+        plan=monitor.fleet.plan,
+        fleet_key=monitor.fleet.key,
+        generation=monitor.fleet.generation,
+        deployment=monitor.fleet.deployment,
+        transfer_key=monitor.submitted.transfer_key,
+        epoch=monitor.submitted.epoch,
+        expires_unix_s=now_unix_s + RESUME_TTL_S,
+    ).to_text()
+    if len(text) > MAX_TEXT_BYTES:
+        warning = "the job and its plan are too long for a resume handle; run it again instead"
+        return replace(result, warnings=(*result.warnings, warning))
+    return replace(result, resume_handle=text)
+
+
+def _can_be_resumed(result: TransferResult, monitor: Monitor, status: TransferStatus) -> bool:
+    """Whether a resume may end differently, and saves work."""
+    if (status.error or {}).get("code") == BudgetReached.code:
+        return True
+    if _is_permanent(result, status):
+        return False
+    # The last status of an abandoned transfer may be old.
+    if status.objects == 0 and monitor.submitted.epoch == 1 and not monitor.is_abandoned:
+        return False
+    failures = {failure["code"] for failure in status.failures}
+    is_complete = status.failed == len(status.failures) > 0
+    return not (is_complete and failures <= _FAILS_AGAIN)
+
+
+def _is_permanent(result: TransferResult, status: TransferStatus) -> bool:
+    """Whether a retry cannot help, neither the transfer nor what followed it."""
+    is_refused = result.error_code == ConfigurationInvalid.code
+    return is_refused or bool((status.error or {}).get("is_permanent", False))

@@ -1,4 +1,4 @@
-"""What the ends of a fleet know of one transfer, from their status documents."""
+"""Reads the status documents of a fleet's gateways."""
 
 from __future__ import annotations
 
@@ -13,48 +13,50 @@ from skyplane_orchestration.recovery.failover import FleetView, Tenure
 
 @dataclass(frozen=True, slots=True)
 class _Led:
-    """A tenure as a gateway reports of it.
+    """A tenure in the status of the gateway that leads, or led.
 
-    `is_unclaimed`: it ended well, and the ends have not been released since.
+    `is_unacknowledged`: it succeeded, and the gateways have not been released since.
     """
 
     tenure: Tenure
     is_running: bool
-    is_unclaimed: bool
+    is_unacknowledged: bool
 
 
 def view_of(
     fleet: Fleet, documents: Mapping[str, Mapping[str, Any]], transfer_key: str
 ) -> FleetView:
-    """The view of the ends that have answered.
+    """The view of the gateways that have answered.
 
-    An epoch in which anything was done is never used again: gateways that outlived its lead
-    still know its chunks, or that it is over. One that was only prepared is, so that of two
-    orchestrators at once the second joins the first.
+    An epoch that was used is never used again: gateways that outlived its lead still know its
+    chunks, or that it is over. An epoch that was only attached may be used: then the second
+    of two concurrent orchestrators joins the first.
 
     Args:
         documents: node -> its status.
 
     Raises:
-        ConfigurationInvalid: a document is none.
+        ConfigurationInvalid: a document is not valid.
     """
     led: list[_Led] = []
-    epoch, known, heard = 1, 0, 0
+    next_epoch, newest_epoch, acknowledged_epoch = 1, 0, 0
     with reading("the status of a gateway"):
         for node, document in documents.items():
             row = document["leading"].get(transfer_key)
             attached = document.get("attached", {}).get(transfer_key)
-            # A gateway of the release before does not tell.
+            # A gateway of the previous release has no such field.
             released = document.get("released", {}).get(transfer_key)
             if row is not None:
                 led.append(_led(node, row, attached))
-                epoch, known = max(epoch, row["epoch"] + 1), max(known, row["epoch"])
+                next_epoch = max(next_epoch, row["epoch"] + 1)
+                newest_epoch = max(newest_epoch, row["epoch"])
             if attached is not None:
-                epoch = max(epoch, attached["epoch"] + bool(attached["is_used"]))
-                known = max(known, attached["epoch"])
+                next_epoch = max(next_epoch, attached["epoch"] + bool(attached["is_used"]))
+                newest_epoch = max(newest_epoch, attached["epoch"])
             if released is not None:
-                epoch, known = max(epoch, released["epoch"] + 1), max(known, released["epoch"])
-                heard = max(heard, released["heard"])
+                next_epoch = max(next_epoch, released["epoch"] + 1)
+                newest_epoch = max(newest_epoch, released["epoch"])
+                acknowledged_epoch = max(acknowledged_epoch, released["heard"])
     running = [row.tenure for row in led if row.is_running]
     newest = max(led, key=lambda row: row.tenure.epoch, default=None)
     return FleetView(
@@ -62,40 +64,44 @@ def view_of(
         sinks=tuple(h.node for h in fleet.sinks if h.node in documents),
         newest=newest.tenure if newest is not None else None,
         running=max(running, key=lambda tenure: tenure.epoch, default=None),
-        epoch=epoch,
-        unclaimed=newest.tenure if newest is not None and newest.is_unclaimed else None,
-        known=known,
-        heard=heard,
+        next_epoch=next_epoch,
+        unacknowledged=(newest.tenure if newest is not None and newest.is_unacknowledged else None),
+        newest_epoch=newest_epoch,
+        acknowledged_epoch=acknowledged_epoch,
     )
 
 
 def _led(node: str, row: Mapping[str, Any], attached: Mapping[str, Any] | None) -> _Led:
-    is_held = attached is not None and attached["epoch"] == row["epoch"]
+    is_attached = attached is not None and attached["epoch"] == row["epoch"]
     state = row["state"]
-    return _Led(Tenure(node, row["epoch"]), state == "running", state == "succeeded" and is_held)
+    return _Led(
+        Tenure(node, row["epoch"]), state == "running", state == "succeeded" and is_attached
+    )
 
 
-def unended(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Transfers that run, or that are attached and have not ended as far as anybody knows:
-    key -> lead, empty where it does not answer.
+def unended_transfers(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Transfers that run, or are attached and have not ended in any known epoch.
 
     Args:
         documents: node -> its status.
 
+    Returns:
+        Transfer key -> lead; empty where the lead does not answer.
+
     Raises:
-        ConfigurationInvalid: a document is none.
+        ConfigurationInvalid: a document is not valid.
     """
     found: dict[str, str] = {}
-    over: dict[str, int] = {}
+    ended_epochs: dict[str, int] = {}
     with reading("the status of a gateway"):
         for node, document in documents.items():
             for key, row in document["leading"].items():
                 if row["state"] == "running":
                     found[key] = node
                 else:
-                    over[key] = max(over.get(key, 0), row["epoch"])
+                    ended_epochs[key] = max(ended_epochs.get(key, 0), row["epoch"])
         for document in documents.values():
             for key, row in document.get("attached", {}).items():
-                if row["epoch"] > over.get(key, 0):
+                if row["epoch"] > ended_epochs.get(key, 0):
                     found.setdefault(key, "")
     return found

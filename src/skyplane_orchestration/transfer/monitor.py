@@ -1,15 +1,14 @@
-"""Polls a transfer to its end, hands it to another lead when its own falls silent, and stops
-it when it has cost what it may."""
+"""Polls a transfer to its end: fails over when its lead is lost, and stops it at its budget."""
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from typing import Final, TypedDict
+from typing import Final
 
+from skyplane_gateway.clock import Clock
 from skyplane_orchestration.errors import (
     BudgetReached,
     FleetLost,
@@ -22,146 +21,110 @@ from skyplane_orchestration.errors import (
     UnknownTransfer,
 )
 from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.status import TransferStatus, empty_status
 from skyplane_orchestration.recovery.failover import (
     Action,
     Answered,
     Broken,
     Displaced,
-    EndedWell,
-    Ensured,
-    EnsureFleet,
+    EndWell,
     Event,
     Failover,
+    FleetRestored,
     GiveUp,
-    Look,
-    NotEnsured,
+    Inspect,
+    Inspected,
     Poll,
-    Refused,
-    Seen,
+    RestoreFailed,
+    RestoreFleet,
     Silent,
     Submit,
-    Taken,
+    SubmitFailed,
+    Submitted,
     Tenure,
 )
-from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.transfer.budget import Spending
-from skyplane_orchestration.transfer.control import Steering, SubmittedTransfer
-from skyplane_orchestration.transfer.credential_renewal import RenewalWatch
+from skyplane_orchestration.transfer.budget import Budget
+from skyplane_orchestration.transfer.control import (
+    FleetControl,
+    SubmittedTransfer,
+    TransferRequest,
+)
+from skyplane_orchestration.transfer.credential_renewal import CredentialRenewal
 
 log = logging.getLogger(__name__)
 
-#: Codes of a lead that is not in charge any more: its epoch is over, or an end of it was
-#: started again and knows nothing of the transfer.
+#: Codes with which a lead ends that leads no longer: its epoch is over, or a gateway was
+#: restarted and does not know the transfer.
 _DISPLACED: Final = (StaleEpoch.code, UnknownTransfer.code)
 
-#: The first pause between two polls, and by how much each is longer than the one before.
+#: The first pause between two polls, and the factor from each pause to the next.
 _FIRST_PAUSE_S: Final = 0.05
 _GROWTH: Final = 1.3
 
-#: Told how far a transfer is, after every poll.
+#: Called with each status, after every poll.
 OnStatus = Callable[[TransferStatus], None]
 
-#: Told which transfer runs on which fleet: once it does, and whenever that changes.
+#: Called with the fleet and the transfer on it: after the submit and after each failover.
 OnSubmitted = Callable[[Fleet, SubmittedTransfer], None]
 
 
-class Listeners(TypedDict):
-    """Arguments of a call that runs a transfer."""
-
-    on_submitted: OnSubmitted
-    on_status: OnStatus
-
-
-@dataclass(slots=True)
-class Whereabouts:
-    """Where a transfer runs now; as its `listeners` learn.
-
-    Attributes:
-        submitted: None before it runs anywhere.
-        has_ended: its lead has said so.
-    """
-
-    fleet: Fleet
-    submitted: SubmittedTransfer | None = None
-    has_ended: bool = False
-
-    def listeners(self, on_status: OnStatus | None) -> Listeners:
-        """Whom to tell of the transfer; `on_status` is told as well."""
-
-        def told_where(fleet: Fleet, submitted: SubmittedTransfer) -> None:
-            self.fleet, self.submitted = fleet, submitted
-
-        def told_how_far(status: TransferStatus) -> None:
-            self.has_ended = not status.is_running
-            if on_status is not None:
-                on_status(status)
-
-        return {"on_submitted": told_where, "on_status": told_how_far}
-
-
 @dataclass(frozen=True, slots=True)
-class Hands:
-    """What a watch does things with.
-
-    Attributes:
-        open: the orchestrator's verbs on a fleet, for as long as it is entered.
-        ensure: brings a fleet up again unless it was torn down meanwhile; raises
-            SkyplaneError. None where the caller's fleet is not to be touched.
-        pause: waits until the next poll; told whether the last one had an answer.
-        credentials: for ends that are attached anew, or whose credentials end.
-        now: monotonic seconds.
-    """
-
-    open: Callable[[Fleet], AbstractContextManager[Steering]]
-    ensure: Callable[[Fleet], Fleet] | None
-    pause: Callable[[bool], None]
-    credentials: CredentialSources
-    now: Callable[[], float] = time.monotonic
-
-
-class Pauses:
-    """Waits between polls: briefly at first, as a small job ends at once, then longer.
-
-    After silence it is the longest at once: a lead counts as lost by the number of silent
-    polls, and needs that time to answer again.
+class FleetAccess:
+    """How a monitor reaches a fleet.
 
     Args:
-        longest_s: the pause of a transfer that takes long.
-        sleep: waits for so many seconds.
+        control: opens a session with the fleet.
+        restore: brings the fleet up again unless it was torn down; raises SkyplaneError.
+        poll_s: longest pause between two polls.
     """
 
-    def __init__(self, longest_s: float, sleep: Callable[[float], None]) -> None:
+    control: Callable[[Fleet], AbstractContextManager[FleetControl]]
+    restore: Callable[[Fleet], Fleet]
+    poll_s: float
+    clock: Clock
+
+
+class PollPauses:
+    """The pauses between polls: short at first, so that small jobs end quickly, then longer.
+
+    After an unanswered poll the pause is `longest_s`: a lead counts as lost after a number of
+    polls, and needs time to answer again.
+    """
+
+    def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
-        self._sleep = sleep
         self._next_s = _FIRST_PAUSE_S
 
-    def __call__(self, has_answer: bool) -> None:
-        if not has_answer:
-            self._sleep(self._longest_s)
-            return
-        self._sleep(min(self._next_s, self._longest_s))
+    def next_s(self, *, answered: bool) -> float:
+        """The next pause; `answered` tells whether the last poll was."""
+        if not answered:
+            return self._longest_s
+        pause_s = min(self._next_s, self._longest_s)
         self._next_s = min(self._next_s * _GROWTH, self._longest_s)
+        return pause_s
 
 
-class Watch:
-    """Follows one submitted transfer.
+class Monitor:
+    """Follows one submitted transfer. A context manager.
+
+    Args:
+        request: what was submitted; a failover submits it again.
+        fleet, submitted: where the transfer runs at first.
 
     Attributes:
-        fleet, submitted, steering: where it runs now.
-        warnings: what happened on the way that somebody should see.
-        spending: what it has cost so far.
-        is_abandoned: nobody leads it any more; its last status is made up of what was
-            known, with the reason as its error if it has not succeeded.
+        fleet, submitted, control: where the transfer runs now.
+        warnings: events that the user should see.
+        budget: the cost so far.
+        is_abandoned: no gateway leads the transfer any more; its last status is derived from
+            what was known before, with the reason as its error unless it succeeded.
     """
 
     def __init__(
         self,
-        job: TransferJob,
+        request: TransferRequest,
         fleet: Fleet,
         submitted: SubmittedTransfer,
-        hands: Hands,
+        access: FleetAccess,
         *,
         on_status: OnStatus | None = None,
         on_submitted: OnSubmitted | None = None,
@@ -169,32 +132,31 @@ class Watch:
         self.fleet = fleet
         self.submitted = submitted
         self.warnings: list[str] = []
-        self.spending = Spending(job.policy.max_job_usd)
+        self.budget = Budget(request.job.policy.max_job_usd)
         self.is_abandoned = False
-        self._excess: BudgetReached | None = None
-        self._job = job
-        self._hands = hands
+        self._exceeded: BudgetReached | None = None
+        self._request = request
+        self._access = access
         self._on_status = on_status
         self._on_submitted = on_submitted
-        self._failover = Failover(
-            Tenure(submitted.lead, submitted.epoch), may_ensure=hands.ensure is not None
-        )
+        self._failover = Failover(Tenure(submitted.lead, submitted.epoch))
         self._status = empty_status(submitted.transfer_key, submitted.epoch)
-        self._renewal = RenewalWatch(self._renew_credentials, hands.now)
-        self._open = ExitStack()
+        self._pauses = PollPauses(access.poll_s)
+        self._renewal = CredentialRenewal(self._renew_credentials, access.clock)
+        self._session = ExitStack()
 
-    def __enter__(self) -> Watch:
-        self.steering = self._open.enter_context(self._hands.open(self.fleet))
+    def __enter__(self) -> Monitor:
+        self.control = self._session.enter_context(self._access.control(self.fleet))
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._open.close()
+        self._session.close()
 
     def run(self) -> TransferStatus:
-        """The transfer's last status.
+        """Poll until the transfer has ended; its last status.
 
         Raises:
-            SkyplaneError: a gateway answers with what no retry can mend.
+            SkyplaneError: a gateway answers with an error that no failover can help.
         """
         action: Action = Poll(self._failover.tenure)
         while True:
@@ -202,19 +164,20 @@ class Watch:
             if event is None:
                 return self._status
             action = self._failover.on(event)
-            if isinstance(action, EndedWell):
+            if isinstance(action, EndWell):
                 return self._ended_well(action)
-            if self._excess is not None and not isinstance(action, Poll):
-                # Nothing is brought up for a transfer that may cost no more.
-                reason = f"{self._excess.message}. Its lead could not be told to stop"
+            if self._exceeded is not None and not isinstance(action, Poll):
+                # No fleet is restored for a transfer that has reached its budget.
+                reason = f"{self._exceeded.message}. Its lead could not be told to stop"
                 return self._abandoned(BudgetReached(reason))
             if isinstance(action, GiveUp):
                 return self._given_up(action)
             if isinstance(action, Poll):
-                self._hands.pause(isinstance(event, Answered))
+                answered = isinstance(event, Answered)
+                self._access.clock.sleep(self._pauses.next_s(answered=answered))
 
     def _given_up(self, action: GiveUp) -> TransferStatus:
-        # What a lead that was displaced says last is not the end of the transfer.
+        # The last status of a displaced lead is not the end of the transfer.
         if self._status.is_running or _code_of(self._status) in _DISPLACED:
             error = FleetLost(
                 f"{action.reason}. What was copied stays at the destination; resume the "
@@ -223,13 +186,13 @@ class Watch:
             return self._abandoned(error)
         return self._status
 
-    def _ended_well(self, action: EndedWell) -> TransferStatus:
-        """Another orchestrator has the result, and with it the figures."""
+    def _ended_well(self, action: EndWell) -> TransferStatus:
+        """The success that another orchestrator has fetched, with the figures seen before."""
         self.is_abandoned = True
         self.submitted = replace(self.submitted, epoch=action.epoch)
         self.warnings.append(
-            f"the transfer succeeded in epoch {action.epoch}, as another orchestrator has heard; "
-            "the figures of this result are what was seen from here before"
+            f"the transfer succeeded in epoch {action.epoch}, and another orchestrator has its "
+            "result; the figures of this result are from the last status before that"
         )
         self._status = replace(
             self._status, state="succeeded", epoch=action.epoch, error=None, open_uploads=()
@@ -242,30 +205,30 @@ class Watch:
         return self._status
 
     def _do(self, action: Action) -> Event | None:
-        """What came of it; None when the transfer has ended."""
+        """Run an action; None when the transfer has ended."""
         match action:
             case Poll(tenure):
                 return self._poll(tenure)
-            case Look():
-                return Seen(self.steering.look(self.submitted.transfer_key))
+            case Inspect():
+                return Inspected(self.control.inspect(self.submitted.transfer_key))
             case Submit():
-                return self._hand_over(action)
-            case EnsureFleet():
-                return self._ensure()
-            case GiveUp() | EndedWell():
+                return self._submit(action)
+            case RestoreFleet():
+                return self._restore()
+            case GiveUp() | EndWell():
                 return None
 
     def _poll(self, tenure: Tenure) -> Event | None:
         if tenure != Tenure(self.submitted.lead, self.submitted.epoch):
-            self._moved(tenure)
+            self._lead_changed(tenure)
         try:
-            status = self.steering.status(self.submitted)
+            status = self.control.status(self.submitted)
         except (GatewayDraining, UnknownTransfer) as error:
             return Displaced(error.message)
         except GatewayUnreachable as error:
             return Silent(error.message)
         self._status = status
-        self.spending.note(self.fleet, status)
+        self.budget.record(self.fleet, status)
         code = _code_of(status)
         if status.state == "failed" and code in (*_DISPLACED, GatewayLost.code):
             reason = str((status.error or {}).get("message", code))
@@ -273,29 +236,28 @@ class Watch:
         if self._on_status is not None:
             self._on_status(status)
         if not status.is_running:
-            if self._excess is not None and code == Stopped.code:
-                self._status = replace(status, error=self._excess.to_dict())
+            if self._exceeded is not None and code == Stopped.code:
+                self._status = replace(status, error=self._exceeded.to_dict())
             return None
-        self._excess = self._excess or self.spending.excess()
-        if self._excess is not None and not self._stop(self._excess):
+        self._exceeded = self._exceeded or self.budget.exceeded()
+        if self._exceeded is not None and not self._stop(self._exceeded):
             return Silent("it does not answer")
         self._renewal.poll(status)
         return Answered(status.epoch, _has_progress(status))
 
     def _renew_credentials(self) -> None:
-        self.steering.renew_credentials(self.submitted, self._job, self._hands.credentials)
+        self.control.renew_credentials(self._request, self.submitted.epoch)
 
-    def _stop(self, excess: BudgetReached) -> bool:
-        """Have the lead stop; whether it has heard it."""
-        log.warning("transfer %s: %s", self.submitted.transfer_key, excess.message)
+    def _stop(self, exceeded: BudgetReached) -> bool:
+        """Tell the lead to stop; False if it does not answer."""
+        log.warning("transfer %s: %s", self.submitted.transfer_key, exceeded.message)
         try:
-            self.steering.stop(self.submitted, excess.message)
+            self.control.stop(self.submitted, exceeded.message)
         except GatewayUnreachable:
             return False
         return True
 
-    def _moved(self, tenure: Tenure) -> None:
-        """Somebody else leads now: remember it, say it, tell the caller."""
+    def _lead_changed(self, tenure: Tenure) -> None:
         before = self.submitted
         self.submitted = replace(before, epoch=tenure.epoch, lead=tenure.lead)
         instead = "again" if tenure.lead == before.lead else f"in place of {before.lead}"
@@ -305,37 +267,30 @@ class Watch:
         if self._on_submitted is not None:
             self._on_submitted(self.fleet, self.submitted)
 
-    def _hand_over(self, order: Submit) -> Event:
-        log.warning(
-            "transfer %s: asking %s to lead epoch %d",
-            self.submitted.transfer_key,
-            order.tenure.lead,
-            order.tenure.epoch,
-        )
+    def _submit(self, order: Submit) -> Event:
+        lead, epoch = order.tenure.lead, order.tenure.epoch
+        key = self.submitted.transfer_key
+        log.warning("transfer %s: asking %s to lead epoch %d", key, lead, epoch)
         try:
-            taken = self.steering.take_over(
-                self.submitted.transfer_key, self._job, self._hands.credentials, order
-            )
+            submitted = self.control.take_over(self._request, order)
         except StaleEpoch as error:
             return Displaced(error.message)
         except SkyplaneError as error:
-            return Refused(f"{order.tenure.lead} could not go on: {error.message}")
-        return Taken(Tenure(taken.lead, taken.epoch))
+            return SubmitFailed(f"{lead} could not lead it: {error.message}")
+        return Submitted(Tenure(submitted.lead, submitted.epoch))
 
-    def _ensure(self) -> Event:
-        if self._hands.ensure is None:
-            return NotEnsured("it is not this call's to build")
+    def _restore(self) -> Event:
         log.warning("fleet %s is broken; bringing it up again", self.fleet.key)
         try:
-            self.fleet = self._hands.ensure(self.fleet)
+            self.fleet = self._access.restore(self.fleet)
         except SkyplaneError as error:
-            return NotEnsured(error.message)
-        self._open.close()
-        self.steering = self._open.enter_context(self._hands.open(self.fleet))
+            return RestoreFailed(error.message)
+        self._session.close()
+        self.control = self._session.enter_context(self._access.control(self.fleet))
         self.warnings.append("the fleet was broken and was brought up again")
         if self._on_submitted is not None:
             self._on_submitted(self.fleet, self.submitted)
-        return Ensured()
+        return FleetRestored()
 
 
 def _code_of(status: TransferStatus) -> str | None:

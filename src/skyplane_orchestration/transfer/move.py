@@ -1,9 +1,10 @@
-"""The second half of a move: delete at the source what is safe at the destination."""
+"""The second half of a move: delete sources whose copies are at the destination."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
@@ -23,31 +24,31 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.open import open_ends
-from skyplane_orchestration.storage.parallel import side_by_side
+from skyplane_orchestration.storage.parallel import map_parallel
 from skyplane_orchestration.transfer.aliasing import (
     Row,
-    require_outside,
-    require_two_files,
-    require_two_places,
+    require_distinct_ends,
+    require_distinct_files,
+    require_no_overlap,
 )
 
 _PARALLEL: Final = 8
 
 _IN_MEMORY_BYTES: Final = 1 << 20
 
-#: A key below the source that no copy takes for data, and that nobody ever writes.
+#: A key below the source that no copy selects and nothing writes.
 _PROBE: Final = ".skyplane/jobs/may-delete"
 
 
 @dataclass(slots=True)
 class Removal:
-    """What became of the sources of copied objects.
+    """The outcome of deleting the sources of copied objects.
 
     Attributes:
-        removed: sources that are gone now.
-        kept: sources that are another version by now than the one that was copied.
-        failed: sources that could not be looked at or deleted.
-        reasons: of the first few that are still there.
+        removed: sources that no longer exist.
+        kept: sources whose version is not the copied one.
+        failed: sources that could not be checked or deleted.
+        reasons: why the first few sources still exist.
     """
 
     removed: int = 0
@@ -56,28 +57,28 @@ class Removal:
     reasons: list[str] = field(default_factory=list)
 
 
-def check_move(job: TransferJob, credentials: CredentialSources) -> None:
-    """See that a move can end as one, before anything is built for it.
+def check_move(job: TransferJob, credentials: CredentialSources, rng: random.Random) -> None:
+    """Check that a move can delete its sources, before a fleet is built for it.
 
-    A store is asked to delete a key that does not exist, since none says what is allowed;
-    in a bucket with versions this leaves a delete marker under that key.
+    Deletes a key that does not exist, since no store reports permissions; in a bucket with
+    versions this leaves a delete marker under that key.
 
     Raises:
-        ConfigurationInvalid: one end is the other or lies in it, whatever they are called.
-        PermissionDenied: the source may not be deleted from, or the destination not be
-            written to from here.
-        StoreError: one of them cannot be asked.
+        ConfigurationInvalid: the ends are one place or overlap, under whatever names.
+        PermissionDenied: this process may not delete from the source or write to the
+            destination.
+        StoreError: one of them does not answer.
     """
-    require_outside(job)
+    require_no_overlap(job)
     with open_ends(job, credentials) as (source, copies):
         _require_deletable(job, source)
-        require_two_places(job, source, copies)
+        require_distinct_ends(job, source, copies, rng)
 
 
 def _require_deletable(job: TransferJob, source: ObjectStore) -> None:
     folder = _folder(job.source.key, job.recursive)
     if job.source.kind == "file":
-        # An unlink of what does not exist says nothing about permission.
+        # Unlinking a missing file shows nothing about permission.
         place = "/" + folder
         if Path(place).is_dir() and not os.access(place, os.W_OK | os.X_OK):
             raise PermissionDenied(f"{place} may not be deleted from, which a move does")
@@ -102,52 +103,53 @@ def remove_sources(
     rows: Iterable[Row],
     credentials: CredentialSources,
     removal: Removal,
+    rng: random.Random,
 ) -> None:
-    """Delete the source of every object that was copied; of no other.
+    """Delete the source of every object that was copied, and no other.
 
-    Objects that announce others (`_SUCCESS`, ...) go first, so that no reader of the
-    source is told of what is no longer there. Copy and source are looked at right before,
-    in that order: a source stays unless its copy is there and it is the version that was
-    copied. Where the store can, the delete is conditional on that.
+    Deletes objects that announce others (`_SUCCESS`, ...) first, so that no reader of the
+    source expects objects that are gone. Checks copy and source right before each delete: a
+    source is kept unless its copy exists and it is the copied version. The delete is
+    conditional on that version where the store supports it.
 
     Args:
-        rows: the lead's report of an ended transfer. It is read to its end before the first
-            delete: nobody keeps the lead alive for as long as deletes may take.
-        removal: where it is counted, so that nothing is forgotten should it break off.
+        rows: the lead's report of an ended transfer. Read to its end before the first delete,
+            since the lead's lease may end while deletes run.
+        removal: takes the counts, which remain after an error.
 
     Raises:
-        ConfigurationInvalid: the ends, or an object and its copy, are one under two names;
-            nothing was deleted.
-        SkyplaneError: the report cannot be read, or one of the ends not be listed.
+        ConfigurationInvalid: the ends, or an object and its copy, are the same under two
+            names; nothing was deleted.
+        SkyplaneError: the report cannot be read, or an end cannot be listed.
     """
     with open_ends(job, credentials) as (store, copies), closing(_Copied()) as copied:
         for end, location in ((store, job.source), (copies, job.destination)):
-            # A service that is asked in the name of another region names its own with an
-            # error, but not in the answer to a `head`, which has no body.
+            # A request for the wrong region is answered with the right one in the body of an
+            # error. A `head` has no body, so this comes first.
             end.check(_folder(location.key, job.recursive))
-        require_two_places(job, store, copies)
-        copied.keep(rows)
-        require_two_files(job, copied.rows)
+        require_distinct_ends(job, store, copies, rng)
+        copied.spool(rows)
+        require_distinct_files(job, copied.rows)
         for is_first in (True, False):
             chosen = (
                 row
                 for row in copied.rows()
                 if is_published_last(row["destination"], job.publish_last) == is_first
             )
-            for row, outcome in side_by_side(
+            for row, outcome in map_parallel(
                 chosen, lambda row: _remove(store, copies, row), _PARALLEL
             ):
                 _count(removal, job, row, *outcome)
 
 
 class _Copied:
-    """The rows of what was copied; in a file without a name once they outgrow a mebibyte."""
+    """The rows of copied objects, in an unnamed file beyond a mebibyte."""
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
 
-    def keep(self, rows: Iterable[Row]) -> None:
-        """Raises StoreError when there is no room for them."""
+    def spool(self, rows: Iterable[Row]) -> None:
+        """Raises StoreError when the disk is full."""
         for row in rows:
             if row["state"] != "copied":
                 continue
@@ -160,7 +162,7 @@ class _Copied:
                 ) from error
 
     def rows(self) -> Iterator[Row]:
-        """All of them; one reader at a time."""
+        """All rows; one reader at a time."""
         self._file.seek(0)
         for line in self._file:
             yield json.loads(line)
@@ -186,16 +188,16 @@ def _remove(store: ObjectStore, copies: ObjectStore, row: Row) -> _Outcome:
         with suppress(NotFound):
             store.delete(row["source"], if_match=current.etag)
     except (NotFound, PreconditionFailed):
-        return "kept", "it was changed while it was looked at, or its copy was"
+        return "kept", "it or its copy was changed during the check"
     except StoreError as error:
         return "failed", error.message
     return "removed", ""
 
 
 def _is_copy_there(copies: ObjectStore, row: Row) -> bool:
-    """By version where the lead says which it wrote, by content where that is another."""
+    """Whether the copy exists: by the version that was written, else by content."""
     if row.get("crc32c") is None:
-        return True  # Its content is compared with the source's.
+        return True  # `_is_copied_version` compares its content with the source.
     try:
         copy = copies.head(row["destination"])
     except NotFound:
@@ -206,14 +208,14 @@ def _is_copy_there(copies: ObjectStore, row: Row) -> bool:
         return False
     from skyplane_orchestration.storage.compare import crc32c_of
 
-    # A folder's mark has no bytes, and a file store cannot read it.
+    # The mark of a folder has no bytes, and a file store cannot read it.
     return not row["bytes"] or bool(crc32c_of(copies, copy)[0] == row["crc32c"])
 
 
 def _is_copied_version(
     store: ObjectStore, copies: ObjectStore, current: ObjectInfo, row: Row
 ) -> bool:
-    """By version where the lead says which it was, by content where not."""
+    """Whether the source is the copied version: by its etag, else by content."""
     if row.get("source_etag"):
         return bool(current.etag == row["source_etag"])
     if current.size_bytes != row["bytes"]:
@@ -222,7 +224,7 @@ def _is_copied_version(
 
     wanted = row.get("crc32c")
     if wanted is None:
-        # Copied by an earlier epoch, which left no more than its name: the copy tells.
+        # An earlier epoch copied it and left only the name: compare with the copy.
         try:
             copy = copies.head(row["destination"])
         except NotFound:
@@ -231,11 +233,11 @@ def _is_copied_version(
     return bool(crc32c_of(store, current)[0] == wanted)
 
 
-def _count(removal: Removal, job: TransferJob, row: Row, what: str, reason: str) -> None:
-    if what == "removed":
+def _count(removal: Removal, job: TransferJob, row: Row, outcome: str, reason: str) -> None:
+    if outcome == "removed":
         removal.removed += 1
         return
-    if what == "kept":
+    if outcome == "kept":
         removal.kept += 1
     else:
         removal.failed += 1

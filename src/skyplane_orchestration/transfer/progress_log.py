@@ -1,20 +1,22 @@
-"""How far a transfer is, in bytes delivered: for task logs, pipes and the command's bar."""
+"""The progress of a transfer: bytes, rate, time left, and log lines."""
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from skyplane_gateway.clock import Clock
 from skyplane_orchestration.formatting import duration, size
 
 if TYPE_CHECKING:
     from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.model.status import TransferStatus
 
-#: The rate is that of so many seconds.
+_SYSTEM_CLOCK: Final = Clock()
+
+#: The rate is measured over this window.
 _WINDOW_S: Final = 30.0
 
 #: Seconds between the first two lines of a log, and at most between any two.
@@ -23,21 +25,21 @@ _LONGEST_INTERVAL_S: Final = 60.0
 
 
 def heading(job: TransferJob) -> str:
-    """The first line of whatever logs a transfer."""
+    """The first log line of a transfer."""
     verb = "moving" if job.move else "copying"
     return f"{verb} {job.source.url} to {job.destination.url}"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How far a transfer is.
+class Progress:
+    """The progress of a transfer at one moment.
 
     Attributes:
-        done_bytes: delivered to the destination's store, those of objects that are not
-            whole yet among them, and what earlier epochs copied.
-        total_bytes: of all objects that are to be copied, as far as they are listed.
-        bytes_per_s: of late; 0 where nothing can be said yet.
-        left_s: seconds to the end at that rate; None where nobody can tell.
+        done_bytes: delivered to the destination's store, parts of unfinished objects and
+            objects of earlier epochs included.
+        total_bytes: of all listed objects to copy.
+        bytes_per_s: recent rate; 0 when not known yet.
+        left_s: seconds to the end at that rate; None when not known.
     """
 
     done_bytes: int
@@ -46,30 +48,26 @@ class Reading:
     left_s: float | None
 
 
-class Meter:
-    """Makes readings from the statuses of one transfer, in their order.
+class ProgressMeter:
+    """Measures the progress from the statuses of one transfer, in their order."""
 
-    Args:
-        clock: monotonic seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Clock = _SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._samples: deque[tuple[float, int]] = deque()
 
-    def read(self, status: TransferStatus) -> Reading:
+    def measure(self, status: TransferStatus) -> Progress:
         own = _own_bytes(status)
         total = max(status.size_bytes - status.skipped_bytes - status.failed_bytes, 0)
         done = min(own + status.copied_earlier_bytes, total)
         rate = self._rate(own, status)
-        # What is all delivered waits for its commit, and nobody can tell how long.
+        # The time of the last commits is not known.
         is_known = status.listed and status.is_running and rate > 0 and done < total
-        return Reading(done, total, rate, (total - done) / rate if is_known else None)
+        return Progress(done, total, rate, (total - done) / rate if is_known else None)
 
     def _rate(self, own: int, status: TransferStatus) -> float:
-        now_s, samples = self._clock(), self._samples
+        now_s, samples = self._clock.monotonic(), self._samples
         if samples and own < samples[-1][1]:
-            samples.clear()  # Another epoch counts from its own beginning.
+            samples.clear()  # A new epoch counts from zero.
         samples.append((now_s, own))
         while len(samples) > 2 and samples[1][0] <= now_s - _WINDOW_S:
             samples.popleft()
@@ -80,49 +78,46 @@ class Meter:
 
 
 def _own_bytes(status: TransferStatus) -> int:
-    """Delivered by the epoch that the status is of.
+    """Bytes delivered in the status's epoch.
 
-    Receipts count what is delivered of objects that are not whole yet. What a store holds
-    already of an upload that is continued has none, but counts once the object is copied.
+    `delivered_bytes` includes parts of unfinished objects. It lacks parts that an earlier epoch
+    has uploaded; these count once their object is copied.
     """
     delivered = sum(status.delivered_bytes.values())
     return max(delivered, status.copied_bytes - status.copied_earlier_bytes)
 
 
 class ProgressLog:
-    """Told of every status, logs the first, some at growing intervals, and the last.
+    """Logs the first status, some at growing intervals, and the last; called with each.
 
     Args:
         log: takes one line.
-        clock: monotonic seconds.
     """
 
-    def __init__(
-        self, log: Callable[[str], object], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, log: Callable[[str], object], clock: Clock = _SYSTEM_CLOCK) -> None:
         self._log = log
         self._clock = clock
-        self._meter = Meter(clock)
-        self._next_s = clock()
+        self._meter = ProgressMeter(clock)
+        self._next_s = clock.monotonic()
         self._interval_s = _FIRST_INTERVAL_S
 
     def __call__(self, status: TransferStatus) -> None:
-        reading = self._meter.read(status)
-        now_s = self._clock()
+        progress = self._meter.measure(status)
+        now_s = self._clock.monotonic()
         if status.is_running and now_s < self._next_s:
             return
         self._next_s = now_s + self._interval_s
         self._interval_s = min(2 * self._interval_s, _LONGEST_INTERVAL_S)
-        self._log(line_of(status, reading))
+        self._log(line_of(status, progress))
 
 
-def line_of(status: TransferStatus, reading: Reading) -> str:
+def line_of(status: TransferStatus, progress: Progress) -> str:
     """One line: bytes, objects, rate and time left."""
     if status.is_running and not status.objects:
         return "running: listing the source"
     more = "" if status.listed else " so far"
     parts = [
-        f"{size(reading.done_bytes)} of {size(reading.total_bytes)}{more}",
+        f"{size(progress.done_bytes)} of {size(progress.total_bytes)}{more}",
         f"{status.copied} of {status.objects} objects",
     ]
     counts = {
@@ -132,8 +127,8 @@ def line_of(status: TransferStatus, reading: Reading) -> str:
         "unfinished": 0 if status.is_running else status.unfinished,
     }
     parts += [f"{count} {what}" for what, count in counts.items() if count]
-    if reading.bytes_per_s > 0:
-        parts.append(f"{size(reading.bytes_per_s)}/s")
-    if reading.left_s is not None:
-        parts.append(f"{duration(max(reading.left_s, 1.0))} left")
+    if progress.bytes_per_s > 0:
+        parts.append(f"{size(progress.bytes_per_s)}/s")
+    if progress.left_s is not None:
+        parts.append(f"{duration(max(progress.left_s, 1.0))} left")
     return f"{status.state}: {', '.join(parts)}"

@@ -1,4 +1,4 @@
-"""From the lead's status document to the values that callers see."""
+"""Turns the last status of a transfer into its result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from skyplane_orchestration.model.result import (
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.transfer.costs import cost_of, edge_outcomes, rate_gbps
 
-#: What a single text may take of a result, in bytes of JSON.
+#: Longest single texts in a result, in bytes of JSON.
 _REASON_BYTES: Final = 400
 _ERROR_BYTES: Final = 2000
 _LISTED_WARNINGS: Final = 10
@@ -36,10 +36,10 @@ def result_of(
     manifest_uri: str = "",
     warnings: tuple[str, ...] = (),
 ) -> TransferResult:
-    """The result of a transfer that has ended, as far as its last epoch goes: `Spending` knows
-    of the others.
+    """The result of an ended transfer, with the figures of its last epoch.
 
-    Raises InternalError where an object is in none of its counts, or in two.
+    `Budget.with_totals` adds those of earlier epochs. Raises InternalError where the counts do
+    not add up.
     """
     status.require_counted()
     error = status.error or {}
@@ -84,7 +84,7 @@ def result_of(
             (
                 *_not_carried(status),
                 *reserved_warnings(job, status.reserved, status.first_reserved),
-                *_warnings_of(status),
+                *_pinned_by_time(status),
                 *warnings,
             )
         ),
@@ -98,9 +98,9 @@ def result_of(
 def listed_failures(
     job: TransferJob, rows: Iterable[Mapping[str, Any]]
 ) -> tuple[FailedObject, ...]:
-    """As many of the report's failures as a result may list, their reasons cut."""
+    """The first failures, as many as a result may list, with long reasons cut."""
     listed: list[FailedObject] = []
-    room = MAX_LISTED_BYTES
+    bytes_left = MAX_LISTED_BYTES
     for row in islice(rows, MAX_LISTED_FAILURES):
         failure = FailedObject(
             source=job.source.url_of(row["source"]),
@@ -109,14 +109,15 @@ def listed_failures(
             reason=cut(row["reason"], _REASON_BYTES),
             attempts=row["attempts"],
         )
-        room -= len(json.dumps(asdict(failure)))
-        if room < 0:
+        bytes_left -= len(json.dumps(asdict(failure)))
+        if bytes_left < 0:
             break
         listed.append(failure)
     return tuple(listed)
 
 
-def _warnings_of(status: TransferStatus) -> tuple[str, ...]:
+def _pinned_by_time(status: TransferStatus) -> tuple[str, ...]:
+    """A warning about objects whose version was compared by time and size, if any."""
     if not status.pinned_by_time:
         return ()
     return (
@@ -127,7 +128,7 @@ def _warnings_of(status: TransferStatus) -> tuple[str, ...]:
 
 
 def reserved_warnings(job: TransferJob, count: int, first: str) -> tuple[str, ...]:
-    """A warning that names source keys kept for journals, if there are any (see `Listing`)."""
+    """A warning about source objects under reserved keys, if there are any."""
     if not count:
         return ()
     return (
@@ -138,7 +139,7 @@ def reserved_warnings(job: TransferJob, count: int, first: str) -> tuple[str, ..
 
 
 def _not_carried(status: TransferStatus) -> tuple[str, ...]:
-    """A warning that names what copies lack, if they lack anything."""
+    """A warning about metadata that copies lack, if any."""
     if not status.not_carried:
         return ()
     names = ", ".join(f"{name} ({count})" for name, count in status.not_carried_by_name.items())
@@ -155,10 +156,10 @@ def _listed_warnings(warnings: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def cut(text: str, max_bytes: int) -> str:
-    """The front of a text that fits into so many bytes of JSON."""
+    """The text, cut to this many bytes of JSON."""
     if len(json.dumps(text)) <= max_bytes:
         return text
-    # One character takes at most twelve bytes there: a surrogate pair, escaped.
+    # One character takes at most twelve bytes: an escaped surrogate pair.
     front = text[: max(0, max_bytes - len('"..."')) // 12]
     for end in range(len(front), len(text)):
         if len(json.dumps(text[: end + 1])) > max_bytes - len("..."):

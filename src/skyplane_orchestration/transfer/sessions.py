@@ -1,4 +1,4 @@
-"""Control sessions with the gateways of one fleet, and calls to all of them at once."""
+"""Control sessions with the gateways of one fleet, and parallel calls to them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Gateways that are called side by side.
-_SIDE_BY_SIDE: Final = 16
+#: Gateways that are called at the same time.
+_PARALLEL_CALLS: Final = 16
 
 
 class FleetSessions:
-    """A session per gateway, opened when it is first used.
+    """One session per gateway, opened on first use.
 
-    A gateway that cannot prove to be of the fleet does not answer (`AddressTaken`). That the
-    caller has another fleet secret is the same from here; `Steering` tells them apart.
+    A peer that cannot prove to be of the fleet raises `AddressTaken`. A wrong fleet secret of
+    the caller looks the same here; `FleetControl` tells the two apart.
 
     Args:
-        fleet: whose gateways.
-        authority: proves to them that the caller may steer the fleet.
+        fleet: the gateways to call.
+        authority: proves to them that the caller may control the fleet.
         timeout_s: longest wait for an ordinary answer.
-        name: tells the caller apart from others that follow the same transfer.
+        name: identifies the caller among others that follow the same transfer.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class FleetSessions:
     def each(
         self, handles: Iterable[GatewayHandle], call: Callable[[GatewayHandle, ControlClient], T]
     ) -> dict[str, T]:
-        """Call every gateway side by side; node -> answer.
+        """Call every gateway in parallel; node -> answer.
 
-        Raises the first error, once all calls have ended.
+        Raises the first error after all calls have ended.
         """
         pairs = [(handle, self.of(handle)) for handle in handles]
-        with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="control") as threads:
+        with ThreadPoolExecutor(_PARALLEL_CALLS, thread_name_prefix="control") as threads:
             futures = {
                 handle.node: threads.submit(call, handle, client) for handle, client in pairs
             }
@@ -77,7 +77,7 @@ class FleetSessions:
     def each_that_answers(
         self, handles: Iterable[GatewayHandle], call: Callable[[GatewayHandle, ControlClient], T]
     ) -> tuple[dict[str, T], dict[str, SkyplaneError]]:
-        """As `each`, but a gateway's error is an answer of its own: answers and errors."""
+        """As `each`, but returns answers and errors instead of raising."""
 
         def guarded(handle: GatewayHandle, client: ControlClient) -> T | SkyplaneError:
             try:

@@ -1,17 +1,17 @@
-"""Whether a job has anything to do, seen from here before anything is brought up for it.
+"""Checks, before a fleet is built, whether a job has anything to do.
 
-The rules are the lead's own (`skyplane_gateway.selection`), on the same listings. What is in
-doubt is left to the lead: a journal of the transfer, an error, more keys than are listed here.
+It applies the lead's rules (`skyplane_gateway.selection`) to the same listings. In doubt the
+lead decides: after an error, beyond `MOST_KEYS`, or where the transfer has a journal.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
+from skyplane_gateway.clock import Clock
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import (
     KEEPING_RULES,
@@ -26,25 +26,25 @@ from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import CostOutcome, TransferResult
+from skyplane_orchestration.recovery.cleanup import newest_journal_epoch
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.open import open_ends, rule_of
 from skyplane_orchestration.storage.preflight import require_ends_apart
 from skyplane_orchestration.timing import timed
-from skyplane_orchestration.transfer.control import newest_journal
 from skyplane_orchestration.transfer.results import reserved_warnings
 
 log = logging.getLogger(__name__)
 
-#: Keys that are listed at both ends together: more take longer than gateways to come up.
+#: Most keys to list at both ends together: gateways come up in less time than more take.
 MOST_KEYS: Final = 50_000
 
 
-class _TooMany(Exception):
-    """There are more keys than are listed here."""
+class _TooManyKeys(Exception):
+    """There are more than `MOST_KEYS`."""
 
 
-class _Counted:
-    """Listings that end with `_TooMany` once they have given so many keys together.
+class _LimitedListings:
+    """Listings that raise `_TooManyKeys` after a number of keys in all.
 
     Attributes:
         reserved, first_reserved: as of `skyplane_gateway.lead.listing_diff.Listing`.
@@ -59,14 +59,14 @@ class _Counted:
         def listed(prefix: str) -> Iterator[ObjectInfo]:
             for row in store.list(prefix, wants=wants):
                 if not self._left:
-                    raise _TooMany
+                    raise _TooManyKeys
                 self._left -= 1
                 yield row
 
         return listed
 
     def of_source(self, store: ObjectStore, rule: SelectionRule) -> Lister:
-        """The same, counting what is left out since its key is kept for journals."""
+        """`of`, counting objects that are left out because their keys are reserved."""
 
         def listed(prefix: str) -> Iterator[ObjectInfo]:
             for row in self.of(store, rule.wants)(prefix):
@@ -79,25 +79,25 @@ class _Counted:
 
 
 def result_if_unchanged(
-    job: TransferJob, transfer_key: str, credentials: CredentialSources
+    job: TransferJob, transfer_key: str, credentials: CredentialSources, clock: Clock
 ) -> TransferResult | None:
-    """The success of a job whose destination is already as it shall be; None for any other.
+    """The success of a job that has nothing to do; None for any other.
 
-    It writes nothing. Of a job that has something to do it reads up to the first such object.
-    A move and a rule that replaces or refuses what is there always leave the lead something.
+    Lists up to the first object to copy. A move always has something to do, and so has a rule
+    that replaces or refuses existing objects.
     """
     if job.move or job.conflict not in KEEPING_RULES:
         return None
-    began_s = time.monotonic()
-    counted = _Counted(MOST_KEYS)
+    began_s = clock.monotonic()
+    listings = _LimitedListings(MOST_KEYS)
     try:
         with timed("comparison of both ends"):
-            kept = _kept_objects(job, transfer_key, credentials, counted)
-    except _TooMany:
+            kept = _kept_objects(job, transfer_key, credentials, listings)
+    except _TooManyKeys:
         log.info("more than %d keys to compare; the gateways compare them", MOST_KEYS)
         return None
     except SkyplaneError as error:
-        # The same error comes again, in its place, if it stands in the way of the transfer.
+        # If the error matters, the transfer raises it again.
         log.info("the two ends cannot be compared from here: %s", error.message)
         return None
     if kept is None or (kept == 0 and not job.allow_empty):
@@ -113,39 +113,39 @@ def result_if_unchanged(
         skipped=kept,
         failed=0,
         copied_bytes=0,
-        seconds=time.monotonic() - began_s,
+        seconds=clock.monotonic() - began_s,
         goodput_gbps=0.0,
         planned_gbps=0.0,
         edges=(),
         cost=CostOutcome(egress_usd=0.0, instance_usd=0.0, request_usd=0.0),
         failures=(),
-        warnings=reserved_warnings(job, counted.reserved, counted.first_reserved),
-        reserved=counted.reserved,
+        warnings=reserved_warnings(job, listings.reserved, listings.first_reserved),
+        reserved=listings.reserved,
     )
 
 
 def _kept_objects(
-    job: TransferJob, transfer_key: str, credentials: CredentialSources, counted: _Counted
+    job: TransferJob, transfer_key: str, credentials: CredentialSources, listings: _LimitedListings
 ) -> int | None:
-    """How many objects there are if all stay as they are; None if not, or nobody can tell."""
+    """The number of objects if none is to be copied; else None."""
     require_ends_apart(job)
-    with open_ends(job, credentials) as (source, there):
+    with open_ends(job, credentials) as (source, destination):
         kept = 0
-        for row in _rows(job, source, there, counted):
+        for row in _rows(job, source, destination, listings):
             if row.action != "skip":
                 return None
             kept += 1
-        # An earlier epoch may have left uploads, or objects that it could not verify.
-        return None if newest_journal(there, job, transfer_key) else kept
+        # An earlier epoch may have left uploads or unverified objects.
+        return None if newest_journal_epoch(destination, job, transfer_key) else kept
 
 
 def _rows(
-    job: TransferJob, source: ObjectStore, there: ObjectStore, counted: _Counted
+    job: TransferJob, source: ObjectStore, destination: ObjectStore, listings: _LimitedListings
 ) -> Iterator[Selection]:
     rule = rule_of(job)
     return select(
         rule,
-        counted.of_source(source, rule),
-        counted.of(there),
+        listings.of_source(source, rule),
+        listings.of(destination),
         check_key=partial(check_destination_key, job.destination.kind),
     )

@@ -1,0 +1,172 @@
+"""Brings the fleets of one client up, opens control sessions with them, takes them down."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from skyplane_gateway.clock import Clock
+from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.provision.base import FleetSpec, Provisioner, TeardownReport
+from skyplane_orchestration.timing import timed
+from skyplane_orchestration.transfer.control import FleetControl, SubmittedTransfer
+from skyplane_orchestration.transfer.sessions import FleetSessions
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.security.authority import Authority
+
+log = logging.getLogger(__name__)
+
+#: How often, and at what interval, this process checks whether another one is done with a fleet.
+_CHECKS: Final = 40
+_CHECK_INTERVAL_S: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class FleetTimes:
+    """How long gateways live: see docs/explanation/recovery.md.
+
+    Args:
+        start_within_s: from provision to the transfer's start, a scheduler's queue included.
+        lease_s: life after the last renewal.
+        hard_end_s: life after provision, whatever happens.
+    """
+
+    start_within_s: float = 900.0
+    lease_s: float = 120.0
+    hard_end_s: float = 86400.0
+
+
+class Fleets:
+    """The fleets that one client works with.
+
+    Args:
+        provisioner: brings gateways up; processes on this machine when None.
+        authority: fleet key -> what proves to the fleet that this process may control it.
+        session: identifies this client among others that follow the same transfer.
+        times: leases of new fleets.
+    """
+
+    def __init__(
+        self,
+        provisioner: Provisioner | None,
+        authority: Callable[[str], Authority],
+        *,
+        session: str,
+        times: FleetTimes,
+        clock: Clock,
+    ) -> None:
+        self._provisioner = provisioner
+        self._authority = authority
+        self._session = session
+        self._times = times
+        self._clock = clock
+
+    @property
+    def provisioner(self) -> Provisioner:
+        if self._provisioner is None:
+            from skyplane_orchestration.provision.local import LocalProvisioner
+
+            self._provisioner = LocalProvisioner()
+        return self._provisioner
+
+    def ensure(
+        self,
+        key: str,
+        plan: TransferPlan,
+        generation: int,
+        deployment: str,
+        *,
+        must_exist: bool = False,
+    ) -> Fleet:
+        """The fleet of this key, up; see `Provisioner.ensure`."""
+        spec = FleetSpec(
+            key=key,
+            generation=generation,
+            deployment=deployment,
+            plan=plan,
+            start_within_s=self._times.start_within_s,
+            lease_s=self._times.lease_s,
+            hard_end_s=self._times.hard_end_s,
+            must_exist=must_exist,
+        )
+        with timed("provision"):
+            return self.provisioner.ensure(spec, self._authority(key))
+
+    def rebuild(self, fleet: Fleet) -> Fleet:
+        """The same fleet, up again, even if another process has torn it down."""
+        return self.ensure(fleet.key, fleet.plan, fleet.generation, fleet.deployment)
+
+    def restore(self, fleet: Fleet) -> Fleet:
+        """The same fleet, up again.
+
+        Raises:
+            FleetLost: it was torn down.
+        """
+        return self.ensure(
+            fleet.key, fleet.plan, fleet.generation, fleet.deployment, must_exist=True
+        )
+
+    @contextmanager
+    def control(self, fleet: Fleet) -> Iterator[FleetControl]:
+        """Control of a fleet; its sessions close at the end of the block."""
+        with FleetSessions(fleet, self._authority(fleet.key), name=self._session) as sessions:
+            yield FleetControl(sessions)
+
+    def teardown(self, fleet: Fleet | str) -> TeardownReport:
+        """Take a fleet down, by its document or its key; see `Client.teardown`."""
+        key = fleet if isinstance(fleet, str) else fleet.key
+        if isinstance(fleet, str):
+            known = self.provisioner.recorded(fleet)
+        else:
+            self.provisioner.check_host(fleet)
+            known = fleet
+        tails: dict[str, str] = {}
+        if known is not None:
+            with timed("teardown: cancelling and logs"), self.control(known) as control:
+                tails = control.cancel_unended()
+        answered = set(tails)
+        for node, tail in self.provisioner.log_tails(key).items():
+            tails.setdefault(node, tail)
+        # A gateway that answered may end before the provisioner looks.
+        with timed("teardown: waiting for their end"):
+            stopped = answered.union(self.provisioner.destroy(key))
+        return TeardownReport(tuple(sorted(stopped)), tails)
+
+    def teardown_after_error(self, fleet: Fleet) -> None:
+        """Take a fleet down; log an error instead of raising it."""
+        try:
+            report = self.teardown(fleet)
+        except SkyplaneError as error:
+            log.error("teardown of fleet %s failed as well: %s", fleet.key, error)
+            return
+        for node, tail in report.log_tails.items():
+            log.info("end of the log of %s:\n%s", node, tail)
+
+    def await_teardown(self, fleet: Fleet) -> None:
+        """Wait for another process to tear a fleet down, for 10 s at most.
+
+        Gateways that are started before that would be torn down as well.
+        """
+        before = self.provisioner.find(fleet.key)
+        for _ in range(_CHECKS):
+            if self.provisioner.find(fleet.key) != before or not before:
+                return
+            self._clock.sleep(_CHECK_INTERVAL_S)
+
+    def is_unused(self, fleet: Fleet, submitted: SubmittedTransfer) -> bool:
+        """Whether a fleet may be torn down; False if a transfer runs on it.
+
+        Gives other processes that follow the ended transfer 10 s to fetch its status.
+        """
+        with self.control(fleet) as control:
+            for _ in range(_CHECKS):
+                if not control.followers(submitted):
+                    break
+                self._clock.sleep(_CHECK_INTERVAL_S)
+            return control.drain_if_idle()

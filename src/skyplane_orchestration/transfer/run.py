@@ -1,0 +1,181 @@
+"""One run of a job on a fleet: check, submit, monitor, finalize, tear down."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from skyplane_gateway.clock import Clock
+from skyplane_orchestration.errors import FleetLost, GatewayDraining, SkyplaneError
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.status import TransferStatus
+from skyplane_orchestration.recovery.cleanup import remove_journals
+from skyplane_orchestration.storage.preflight import require_ends_apart, require_usable
+from skyplane_orchestration.timing import timed
+from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
+from skyplane_orchestration.transfer.finalize import finalize, require_success
+from skyplane_orchestration.transfer.fleets import Fleets
+from skyplane_orchestration.transfer.monitor import FleetAccess, Monitor, OnStatus, OnSubmitted
+from skyplane_orchestration.transfer.move import check_move
+
+log = logging.getLogger(__name__)
+
+
+class TransferRun:
+    """Runs one job on a fleet.
+
+    Args:
+        manifest: path or URL where the list of all objects is written.
+        poll_s: longest pause between two polls.
+        on_submitted, on_status: see `Client.transfer`.
+
+    Attributes:
+        fleet: the fleet that was used last.
+        submitted: the transfer on it; None before the submit.
+        has_ended: the lead has reported the end.
+    """
+
+    def __init__(
+        self,
+        request: TransferRequest,
+        fleet: Fleet,
+        fleets: Fleets,
+        *,
+        manifest: str | None = None,
+        poll_s: float,
+        clock: Clock,
+        rng: random.Random,
+        on_submitted: OnSubmitted | None = None,
+        on_status: OnStatus | None = None,
+    ) -> None:
+        self.fleet = fleet
+        self.submitted: SubmittedTransfer | None = None
+        self.has_ended = False
+        # The plan has the regions that the job leaves open.
+        job, plan = request.job, fleet.plan
+        located = replace(
+            job,
+            source=job.source.at(job.source.region or plan.src),
+            destination=job.destination.at(job.destination.region or plan.dst),
+        )
+        self._request = replace(request, job=located)
+        self._fleets = fleets
+        self._manifest = manifest
+        self._poll_s = poll_s
+        self._clock = clock
+        self._rng = rng
+        self._on_submitted = on_submitted
+        self._on_status = on_status
+
+    def run(self, *, least_epoch: int = 1) -> TransferResult:
+        """Submit the job and follow it to its end; a lost fleet is built once more.
+
+        Raises:
+            TransferFailed: an object is not at the destination; carries the result.
+            SkyplaneError: the transfer could not start.
+        """
+        require_usable(self._request.job, self._manifest)
+        try:
+            submitted = self.submit(least_epoch=least_epoch)
+        except FleetLost as error:
+            log.warning("%s; building the fleet once more", error)
+            if isinstance(error.__cause__, GatewayDraining):
+                self._fleets.await_teardown(self.fleet)
+            self.fleet = self._fleets.rebuild(self.fleet)
+            submitted = self.submit(least_epoch=least_epoch)
+        self._was_submitted(self.fleet, submitted)
+        return self.wait(submitted)
+
+    def submit(self, *, least_epoch: int = 1) -> SubmittedTransfer:
+        """Check the job and submit it; see `Client.submit`."""
+        self._fleets.provisioner.check_host(self.fleet)
+        job = self._request.job
+        require_usable(job)
+        require_ends_apart(job)
+        if job.move:
+            check_move(job, self._request.credentials, self._rng)
+        with timed("transfer: submit"), self._fleets.control(self.fleet) as control:
+            return control.submit(self._request, least_epoch=least_epoch)
+
+    def wait(self, submitted: SubmittedTransfer) -> TransferResult:
+        """Follow a submitted transfer to its end; see `Client.wait`."""
+        access = FleetAccess(self._fleets.control, self._fleets.restore, self._poll_s, self._clock)
+        with Monitor(
+            self._request,
+            self.fleet,
+            submitted,
+            access,
+            on_status=self._was_polled,
+            on_submitted=self._was_submitted,
+        ) as monitor:
+            with timed("transfer: moving the objects"):
+                status = monitor.run()
+            with timed("transfer: conclusion"):
+                result = finalize(
+                    self._request,
+                    monitor,
+                    status,
+                    manifest=self._manifest,
+                    clock=self._clock,
+                    rng=self._rng,
+                )
+        return require_success(result, status)
+
+    def _was_submitted(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
+        self.fleet, self.submitted = fleet, submitted
+        if self._on_submitted is not None:
+            self._on_submitted(fleet, submitted)
+
+    def _was_polled(self, status: TransferStatus) -> None:
+        self.has_ended = not status.is_running
+        if self._on_status is not None:
+            self._on_status(status)
+
+    @contextmanager
+    def teardown_afterwards(self) -> Iterator[None]:
+        """Tear the fleet down at the end of the block, whatever happens inside.
+
+        After an interruption nothing resumes the transfer, so what its gateways have left at
+        the destination is removed as well.
+        """
+        try:
+            yield
+        except SkyplaneError:
+            if self._is_unused():
+                self._fleets.teardown_after_error(self.fleet)
+            raise
+        except BaseException:
+            self._fleets.teardown_after_error(self.fleet)
+            self._remove_interrupted()
+            raise
+        if self._is_unused():
+            self._fleets.teardown(self.fleet)
+
+    def _is_unused(self) -> bool:
+        """Whether the fleet may be torn down; another call may use it."""
+        if self.submitted is None or not self.has_ended:
+            return True
+        try:
+            is_unused = self._fleets.is_unused(self.fleet, self.submitted)
+        except BaseException:
+            self._fleets.teardown_after_error(self.fleet)
+            raise
+        if not is_unused:
+            log.warning("fleet %s stays up: another call uses it, and ends it", self.fleet.key)
+        return is_unused
+
+    def _remove_interrupted(self) -> None:
+        """Remove journals and uploads, unless the transfer had ended: its next run needs those."""
+        if self.submitted is None or self.has_ended:
+            return
+        for warning in remove_journals(
+            self._request.job,
+            self._request.transfer_key,
+            self.submitted.epoch,
+            self._request.credentials,
+        ):
+            log.warning("%s", warning)
