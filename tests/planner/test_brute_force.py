@@ -1,21 +1,18 @@
-"""The optimum itself, counted out: every N, every type and every M of small networks.
+"""The optimum itself, without a solver: every N, every type and every M of three regions.
 
-On three regions no solver takes part: with N, types and M fixed, both paths have a capacity
-and a price, and what is best of two paths can be written down. On four regions N and types
-are enumerated, and M is left to a small program of its own.
+With N, types and M fixed, both paths have a capacity and a price, and the best mixture of two
+paths has a closed form.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import Bounds, LinearConstraint, milp
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
@@ -23,7 +20,7 @@ from skyplane_orchestration.model.job import Limits, MaximizeThroughput, Minimiz
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner import plan, violations
 
-S, T, A, B = "aws:s", "gcp:t", "azure:a", "aws:b"
+S, T, A = "aws:s", "gcp:t", "azure:a"
 CLOUDS = ("aws", "gcp", "azure")
 Edges = dict[tuple[str, str], tuple[float, float]]
 
@@ -61,7 +58,8 @@ class World:
         return min(read or math.inf, write or math.inf)
 
 
-def world(grid_of: Callable[..., Grid], seed: int, tags: tuple[str, ...]) -> World:
+def world(grid_of: Callable[..., Grid], seed: int) -> World:
+    tags = (S, T, A)
     chooser = np.random.default_rng(seed)
     edges: Edges = {
         (tail, head): (float(chooser.uniform(10, 90)), round(float(chooser.uniform(0, 0.2)), 3))
@@ -97,9 +95,6 @@ def made(found: World, objective: Objective) -> TransferPlan | None:
         return None
     assert violations(answer, found.grid, found.limits) == []
     return answer
-
-
-# ---------------------------------------------------------------- two paths, in closed form
 
 
 @dataclass(frozen=True)
@@ -179,9 +174,11 @@ def two_paths(found: World) -> TwoPaths:
     )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed", [*range(20), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(20, 200))]
+)
 def test_three_regions(small_grid: Callable[..., Grid], seed: int) -> None:
-    found = world(small_grid, seed, (S, T, A))
+    found = world(small_grid, seed)
     paths = two_paths(found)
     most = float(paths.most.max())
     fastest = made(found, MaximizeThroughput(max_usd_per_gb=1e4))
@@ -207,90 +204,3 @@ def test_three_regions(small_grid: Callable[..., Grid], seed: int) -> None:
             assert under is not None
             assert under.throughput_gbps == pytest.approx(paths.most_under(ceiling / 8), rel=1e-3)
             assert under.solver.bound >= under.throughput_gbps * (1 - 1e-9)
-
-
-# ---------------------------------------------------------------- four regions
-
-
-def numbers_and_types(found: World) -> Iterator[dict[str, tuple[InstanceType, int]]]:
-    tags = (S, T, A, B)
-    for chosen in product(*(found.choices(tag, is_end=tag in (S, T)) for tag in tags)):
-        yield dict(zip(tags, chosen, strict=True))
-
-
-def best_flow(
-    found: World, chosen: dict[str, tuple[InstanceType, int]], goal: float | None, usd: float
-) -> float | None:
-    """With N and types fixed: least USD per second at a goal, else the most Gbit/s.
-
-    Args:
-        usd: the price per Gbit that the most Gbit/s must keep.
-    """
-    edges = [
-        (tail, head)
-        for tail, head in product(chosen, chosen)
-        if tail != head and head != S and tail != T and found.per_connection(tail, head) > 0
-    ]
-    e = len(edges)
-    rows: list[tuple[dict[int, float], float, float]] = []
-    for k, (tail, head) in enumerate(edges):
-        rows.append(({k: 1.0, e + k: -found.per_connection(tail, head)}, -np.inf, 0.0))
-    for tag, (kind, count) in chosen.items():
-        out = [k for k, edge in enumerate(edges) if edge[0] == tag]
-        into = [k for k, edge in enumerate(edges) if edge[1] == tag]
-        source = {S: -1.0, T: 1.0}.get(tag, 0.0)
-        balance = {**dict.fromkeys(out, 1.0), **dict.fromkeys(into, -1.0), 2 * e: source}
-        rows.append((balance, 0.0, 0.0))
-        rows.append((dict.fromkeys(into, 1.0), -np.inf, count * kind.ingress_gbps))
-        rows.append((dict.fromkeys(out, 1.0), -np.inf, count * kind.egress_gbps))
-        for side in (out, into):
-            columns = dict.fromkeys([e + k for k in side], 1.0)
-            rows.append((columns, -np.inf, float(count * kind.connection_limit)))
-    instances = sum(kind.usd_per_hour / 3600 * count for kind, count in chosen.values())
-    price = np.array([*(found.usd_per_gbit(*edge) for edge in edges), *np.zeros(e + 1)])
-    if goal is None:
-        ceiling = {k: float(price[k]) for k in range(e)}
-        rows.append(({**ceiling, 2 * e: -usd}, -np.inf, -instances))
-    matrix = np.zeros((len(rows), 2 * e + 1))
-    for number, (entries, _, _) in enumerate(rows):
-        for column, value in entries.items():
-            matrix[number, column] = value
-    upper = np.full(2 * e + 1, np.inf)
-    upper[-1] = found.store_gbps if goal is None else goal
-    lower = np.zeros(2 * e + 1)
-    lower[-1] = 0.0 if goal is None else goal
-    if goal is not None and goal > found.store_gbps:
-        return None
-    cost = price * 1000 if goal is not None else np.array([*np.zeros(2 * e), -1.0])
-    answer: Any = milp(
-        cost,
-        constraints=LinearConstraint(
-            matrix, [low for _, low, _ in rows], [high for _, _, high in rows]
-        ),
-        bounds=Bounds(lower, upper),
-        integrality=np.array([*np.zeros(e), *np.ones(e), 0]),
-    )
-    if answer.x is None:
-        return None
-    return float(answer.fun) / 1000 + instances if goal is not None else -float(answer.fun)
-
-
-@pytest.mark.parametrize("seed", range(100, 104))
-def test_four_regions(small_grid: Callable[..., Grid], seed: int) -> None:
-    found = world(small_grid, seed, (S, T, A, B))
-    fastest = made(found, MaximizeThroughput(max_usd_per_gb=1e4))
-    assert fastest is not None
-    goal = 0.7 * fastest.throughput_gbps
-    every = list(numbers_and_types(found))
-    costs = [best_flow(found, chosen, goal, 0.0) for chosen in every]
-    least = min(cost for cost in costs if cost is not None) / goal
-    cheapest = made(found, MinimizeCost(goal, exactly=True))
-    assert cheapest is not None
-    assert cheapest.cost.usd_per_gb / 8 == pytest.approx(least, rel=2e-4)
-    price = least * 1.05
-    rates = [best_flow(found, chosen, None, price) for chosen in every]
-    under = made(found, MaximizeThroughput(max_usd_per_gb=price * 8))
-    assert under is not None
-    assert under.throughput_gbps == pytest.approx(
-        max(rate for rate in rates if rate is not None), rel=1e-3
-    )

@@ -4,8 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from tests.planner.random_laws import grids, law
 
 from skyplane_orchestration.errors import ConfigurationInvalid, PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
@@ -15,7 +14,6 @@ from skyplane_orchestration.planner.relaxed_frontier import relaxed_frontier
 
 ONE, TWO = Limits(instance_limit=1), Limits(instance_limit=2)
 ENDS = ("aws:s", "gcp:t")
-few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def test_every_plan_is_faster_and_dearer_than_the_one_before(shipped: Grid) -> None:
@@ -88,38 +86,10 @@ def test_the_gap_is_the_distance_to_the_relaxed_frontier(measured: Grid) -> None
     assert {one.solver.status for one in plans} == {"optimal", "feasible"}
 
 
-@st.composite
-def worlds(
-    draw: st.DrawFn,
-) -> tuple[dict[tuple[str, str], tuple[float, float]], list[InstanceType]]:
-    """Edges of four regions with rates and prices, and one or two instance types per cloud."""
-    tags = ("aws:s", "gcp:t", "azure:u", "aws:v")
-    rate = st.integers(5, 90).map(lambda tenths: tenths / 10)
-    price = st.integers(0, 200).map(lambda thousandths: thousandths / 1000)
-    edges = {(src, dst): (draw(rate), draw(price)) for src in tags for dst in tags if src != dst}
-    types = [
-        InstanceType(
-            cloud,
-            f"{cloud}-{size}",
-            4,
-            egress_gbps=float(draw(st.integers(2, 12))),
-            ingress_gbps=float(draw(st.integers(2, 12))),
-            connection_limit=draw(st.sampled_from([8, 32, 64])),
-            usd_per_hour=draw(st.sampled_from([0.0, 0.2, 1.5, 20.0])),
-            instance_limit=draw(st.integers(1, 3)),
-        )
-        for cloud in ("aws", "gcp", "azure")
-        for size in ("small", "large")[: draw(st.integers(1, 2))]
-    ]
-    return edges, types
-
-
-@few
-@given(world=worlds())
+@law(8, grid=grids(4, 4, least_tenths=5))
 def test_on_random_grids_it_has_both_ends_and_nothing_dearer_than_needed(
-    small_grid: Any, world: Any
+    grid: Grid,
 ) -> None:
-    grid = small_grid(*world)
     plans = frontier(grid, *ENDS, points=6)
     cheapest = plan(grid, *ENDS, MinimizeCost(1e-3))
     fastest = plan(grid, *ENDS, MaximizeThroughput(max_usd_per_gb=1e6))

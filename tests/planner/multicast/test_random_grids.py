@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
+from tests.planner.conftest import grid_of
+from tests.planner.random_laws import CLOUDS, TAGS, grids, law, tenths, thousandths
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
@@ -21,34 +22,14 @@ from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.planner import multicast_plan, multicast_violations, plan
 from skyplane_orchestration.planner.multicast import relaxation
 
-TAGS = ("aws:s", "gcp:t", "azure:u", "aws:v", "gcp:w", "azure:x", "aws:y")
-CLOUDS = ("aws", "gcp", "azure")
-few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-World = tuple[dict[tuple[str, str], tuple[float, float]], list[InstanceType], int]
-goals = st.integers(1, 100).map(lambda tenths: tenths / 10)
+goals = tenths(1, 100)
+several = st.integers(1, 2)
+#: The largest number of regions of which every tree is generated; 0 is none.
+all_trees_up_to = st.sampled_from([6, 0])
 
 
-@st.composite
-def worlds(draw: st.DrawFn, fewest: int = 3, most: int = 4) -> World:
-    """Edges with rates and prices, one instance type per cloud, how many destinations."""
-    tags = TAGS[: draw(st.integers(fewest, most))]
-    rate = st.integers(0, 90).map(lambda tenths: tenths / 10)
-    price = st.integers(0, 200).map(lambda thousandths: thousandths / 1000)
-    edges = {(src, dst): (draw(rate), draw(price)) for src in tags for dst in tags if src != dst}
-    types = [
-        InstanceType(
-            cloud,
-            f"{cloud}-any",
-            4,
-            egress_gbps=float(draw(st.integers(2, 12))),
-            ingress_gbps=float(draw(st.integers(2, 12))),
-            connection_limit=draw(st.sampled_from([8, 32, 64])),
-            usd_per_hour=draw(st.sampled_from([0.0, 0.2, 1.5, 20.0])),
-            instance_limit=draw(st.integers(1, 3)),
-        )
-        for cloud in CLOUDS
-    ]
-    return edges, types, draw(st.integers(1, min(3, len(tags) - 1)))
+def small(most: int = 4, fewest: int = 3) -> st.SearchStrategy[Grid]:
+    return grids(fewest, most, types=1)
 
 
 def every_tree(grid: Grid, ends: list[int]) -> Iterator[list[tuple[int, int]]]:
@@ -128,27 +109,40 @@ def optimum_usd_per_gb(
 
 
 def planned(
-    grid: Grid, destinations: list[str], objective: Any, limits: Limits | None = None
+    grid: Grid,
+    destinations: list[str],
+    objective: Any,
+    limits: Limits | None = None,
+    *,
+    few_regions: int = 6,
+    volume_gb: float | None = None,
 ) -> MulticastPlan | PlanInfeasible:
-    try:
-        return multicast_plan(grid, "aws:s", destinations, objective, limits=limits or Limits())
-    except PlanInfeasible as error:
-        return error
+    """The plan, after the checks that hold for every plan.
+
+    Args:
+        few_regions: up to so many regions every tree is generated.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(relaxation, "FEW_REGIONS", few_regions)
+        try:
+            answer = multicast_plan(
+                grid,
+                "aws:s",
+                destinations,
+                objective,
+                limits=limits or Limits(),
+                volume_gb=volume_gb,
+            )
+        except PlanInfeasible as error:
+            return error
+    assert multicast_violations(answer, grid, limits or Limits()) == []
+    return answer
 
 
-@pytest.fixture
-def all_by_generation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small networks take the way of large ones."""
-    monkeypatch.setattr(relaxation, "FEW_REGIONS", 0)
-
-
-@few
-@given(world=worlds(), goal=goals)
+@law(10, grid=small(), count=several, goal=goals)
 def test_the_plan_at_a_goal_is_the_optimum_over_all_trees(
-    small_grid: Any, world: World, goal: float
+    grid: Grid, count: int, goal: float
 ) -> None:
-    edges, types, count = world
-    grid = small_grid(edges, types)
     destinations = list(TAGS[1 : count + 1])
     best = optimum_usd_per_gb(grid, destinations, goal)
     answer = planned(grid, destinations, MinimizeCost(goal, exactly=True))
@@ -161,55 +155,32 @@ def test_the_plan_at_a_goal_is_the_optimum_over_all_trees(
     assert answer.throughput_gbps == pytest.approx(goal)
     assert answer.cost.usd_per_gb == pytest.approx(best, rel=1e-5, abs=1e-7)
     assert answer.solver.gap <= 1e-4
-    assert multicast_violations(answer, grid) == []
 
 
-@few
-@given(world=worlds(), goal=goals)
-def test_no_rate_from_the_floor_up_is_cheaper(small_grid: Any, world: World, goal: float) -> None:
-    edges, types, count = world
-    grid = small_grid(edges, types)
+@law(10, grid=small(), count=several, goal=goals, few_regions=all_trees_up_to)
+def test_no_rate_from_the_floor_up_is_cheaper_than_the_bound(
+    grid: Grid, count: int, goal: float, few_regions: int
+) -> None:
+    """With all trees nothing is cheaper than the plan, either."""
     destinations = list(TAGS[1 : count + 1])
-    answer = planned(grid, destinations, MinimizeCost(goal))
+    answer = planned(grid, destinations, MinimizeCost(goal), few_regions=few_regions)
     if isinstance(answer, PlanInfeasible):
-        assert optimum_usd_per_gb(grid, destinations, goal) is None
+        assert not few_regions or optimum_usd_per_gb(grid, destinations, goal) is None
         return
-    assert multicast_violations(answer, grid) == []
+    price = answer.cost.usd_per_gb
     assert answer.throughput_gbps >= goal * (1 - 1e-9)
-    assert answer.solver.bound <= answer.cost.usd_per_gb * (1 + 1e-9)
-    for rate in {goal, goal * 1.3, answer.throughput_gbps, 5.0}:
-        if rate >= goal:
-            other = optimum_usd_per_gb(grid, destinations, rate)
-            assert other is None or answer.cost.usd_per_gb <= other * (1 + 1e-5) + 1e-7
-
-
-@few
-@given(world=worlds(), goal=goals)
-def test_the_bound_holds_at_every_rate_from_the_floor_up(
-    small_grid: Any, all_by_generation: None, world: World, goal: float
-) -> None:
-    edges, types, count = world
-    grid = small_grid(edges, types)
-    destinations = list(TAGS[1 : count + 1])
-    answer = planned(grid, destinations, MinimizeCost(goal))
-    if isinstance(answer, PlanInfeasible):
-        return
-    for rate in (goal, goal * 1.2, goal * 1.7, goal * 3):
-        other = optimum_usd_per_gb(grid, destinations, rate)
+    assert answer.solver.bound <= price * (1 + 1e-9)
+    for rate in (goal, goal * 1.2, goal * 1.7, goal * 3, answer.throughput_gbps, 5.0):
+        other = optimum_usd_per_gb(grid, destinations, rate) if rate >= goal else None
         assert other is None or answer.solver.bound <= other * (1 + 1e-6) + 1e-9
+        assert other is None or not few_regions or price <= other * (1 + 1e-5) + 1e-7
 
 
-@few
-@given(world=worlds(), goal=goals)
-def test_the_bound_of_a_whole_job_holds_with_boot(
-    small_grid: Any, world: World, goal: float
-) -> None:
-    edges, types, count = world
-    grid = small_grid(edges, types)
+@law(10, grid=small(), count=several, goal=goals)
+def test_the_bound_of_a_whole_job_holds_with_boot(grid: Grid, count: int, goal: float) -> None:
     destinations = list(TAGS[1 : count + 1])
-    try:
-        answer = multicast_plan(grid, "aws:s", destinations, MinimizeCost(goal), volume_gb=500.0)
-    except PlanInfeasible:
+    answer = planned(grid, destinations, MinimizeCost(goal), volume_gb=500.0)
+    if isinstance(answer, PlanInfeasible):
         return
     assert answer.cost.total_usd is not None
     assert answer.solver.bound <= answer.cost.total_usd * (1 + 1e-9)
@@ -217,111 +188,89 @@ def test_the_bound_of_a_whole_job_holds_with_boot(
         # Had all to wait for the slowest cloud, which takes 120 s, this is what rate costs.
         slowest = optimum_usd_per_gb(grid, destinations, rate, 1 + 120 * rate / 4000)
         assert slowest is None or answer.solver.bound <= slowest * 500 * (1 + 1e-6) + 1e-6
-    at_floor = optimum_usd_per_gb(grid, destinations, goal, 1 + 120 * goal / 4000)
-    assert at_floor is None or answer.cost.total_usd <= at_floor * 500 * (1 + 1e-4) + 1e-6
+        if slowest is not None and rate == goal:
+            assert answer.cost.total_usd <= slowest * 500 * (1 + 1e-4) + 1e-6
 
 
-@few
-@given(world=worlds(), goal=goals)
+@law(10, grid=small(), count=several, goal=goals)
 def test_with_few_trees_made_the_bound_is_below_the_optimum_and_the_plan_near(
-    small_grid: Any, all_by_generation: None, world: World, goal: float
+    grid: Grid, count: int, goal: float
 ) -> None:
-    edges, types, count = world
-    grid = small_grid(edges, types)
     destinations = list(TAGS[1 : count + 1])
     best = optimum_usd_per_gb(grid, destinations, goal)
-    answer = planned(grid, destinations, MinimizeCost(goal, exactly=True))
+    answer = planned(grid, destinations, MinimizeCost(goal, exactly=True), few_regions=0)
     if best is None:
         assert isinstance(answer, PlanInfeasible)
         return
     if isinstance(answer, PlanInfeasible):
-        # Whole connections over the trees that were made may not reach the very most; then
-        # the refusal does not say that nothing does.
+        # Whole connections over these trees may not reach the largest rate; then the error does
+        # not claim that no plan does.
         assert "was found" in answer.message.partition(";")[0]
         assert answer.most_gbps is not None
         assert goal * 0.7 < answer.most_gbps < goal
         return
-    assert multicast_violations(answer, grid) == []
-    assert answer.solver.bound <= best * (1 + 1e-6) + 1e-9
-    assert answer.cost.usd_per_gb >= best * (1 - 1e-6) - 1e-9
-    # What is reported as the gap is no less than what is missing to the optimum.
     price = answer.cost.usd_per_gb
+    assert answer.solver.bound <= best * (1 + 1e-6) + 1e-9
+    assert price >= best * (1 - 1e-6) - 1e-9
+    # The reported gap is at least the distance to the optimum.
     assert answer.solver.gap * price >= (price - best) * (1 - 1e-6) - 1e-9
 
 
-@few
-@given(world=worlds(most=5), goal=goals)
-def test_never_dearer_than_separate_plans_that_fit_the_quotas(
-    small_grid: Any, world: World, goal: float
-) -> None:
-    edges, types, _ = world
-    grid = small_grid(edges, types)
-    destinations = list(TAGS[1:3])
-    answer = planned(grid, destinations, MinimizeCost(goal, exactly=True))
-    if isinstance(answer, PlanInfeasible):
-        return
-    assert multicast_violations(answer, grid) == []
-    if answer.separate.fits_quotas:
+@law(10, grid=small(5), goal=goals)
+def test_never_dearer_than_separate_plans_that_fit_the_quotas(grid: Grid, goal: float) -> None:
+    answer = planned(grid, list(TAGS[1:3]), MinimizeCost(goal, exactly=True))
+    if not isinstance(answer, PlanInfeasible) and answer.separate.fits_quotas:
         assert answer.separate.total_usd_per_gb is not None
         assert answer.cost.usd_per_gb <= answer.separate.total_usd_per_gb * (1 + 1e-4) + 1e-7
 
 
-@few
-@given(world=worlds(most=7), goal=goals)
-def test_one_destination_is_the_ordinary_plan(small_grid: Any, world: World, goal: float) -> None:
-    edges, types, _ = world
-    grid = small_grid(edges, types)
-    limits = Limits(instance_types={cloud: f"{cloud}-any" for cloud in CLOUDS})
+@law(10, grid=small(7), goal=goals)
+def test_one_destination_is_the_ordinary_plan(grid: Grid, goal: float) -> None:
     objective = MinimizeCost(goal, exactly=True)
-    answer = planned(grid, [TAGS[1]], objective, limits)
+    answer = planned(grid, [TAGS[1]], objective)
     if isinstance(answer, PlanInfeasible):
         with pytest.raises(PlanInfeasible) as refused:
-            plan(grid, "aws:s", TAGS[1], objective, limits=limits)
+            plan(grid, "aws:s", TAGS[1], objective)
         assert answer.most_gbps == pytest.approx(refused.value.most_gbps, rel=2e-3, abs=1e-3)
         return
-    ordinary = plan(grid, "aws:s", TAGS[1], objective, limits=limits)
+    ordinary = plan(grid, "aws:s", TAGS[1], objective)
     # Each is within its own proven gap of the same optimum.
     slack = max(answer.solver.gap, ordinary.solver.gap) + 1e-5
     assert answer.cost.usd_per_gb == pytest.approx(ordinary.cost.usd_per_gb, rel=slack, abs=1e-7)
     assert answer.solver.bound <= ordinary.cost.usd_per_gb * (1 + 1e-6) + 1e-9
 
 
-@few
-@given(world=worlds(fewest=5, most=7), goal=goals, relays=st.sampled_from([None, 0, 1, 2]))
-def test_larger_networks_hold_too(
-    small_grid: Any, world: World, goal: float, relays: int | None
-) -> None:
-    edges, types, count = world
-    grid = small_grid(edges, types)
+@law(
+    10,
+    grid=small(7, fewest=5),
+    count=st.integers(1, 3),
+    goal=goals,
+    relays=st.sampled_from([None, 0, 1, 2]),
+)
+def test_larger_networks_hold_too(grid: Grid, count: int, goal: float, relays: int | None) -> None:
     limits = Limits(max_relays=relays)
     answer = planned(grid, list(TAGS[1 : count + 1]), MinimizeCost(goal), limits)
     if isinstance(answer, PlanInfeasible):
         assert answer.binding
-        return
-    assert multicast_violations(answer, grid, limits) == []
-    assert answer.solver.bound <= answer.cost.usd_per_gb * (1 + 1e-9)
+    else:
+        assert answer.solver.bound <= answer.cost.usd_per_gb * (1 + 1e-9)
 
 
-@few
-@given(world=worlds(), ceiling=st.integers(1, 400).map(lambda thousandths: thousandths / 1000))
-def test_nothing_faster_is_as_cheap_as_the_ceiling(
-    small_grid: Any, world: World, ceiling: float
-) -> None:
-    edges, types, count = world
-    grid = small_grid(edges, types)
+@law(10, grid=small(), count=several, ceiling=thousandths(1, 400))
+def test_nothing_faster_is_as_cheap_as_the_ceiling(grid: Grid, count: int, ceiling: float) -> None:
     destinations = list(TAGS[1 : count + 1])
     answer = planned(grid, destinations, MaximizeThroughput(max_usd_per_gb=ceiling))
     if isinstance(answer, PlanInfeasible):
         cheapest = optimum_usd_per_gb(grid, destinations, 2.0)
         assert cheapest is None or cheapest > ceiling * (1 - 1e-6)
         return
-    assert multicast_violations(answer, grid) == []
     assert answer.cost.usd_per_gb <= ceiling * (1 + 1e-6)
     faster = optimum_usd_per_gb(grid, destinations, answer.throughput_gbps * 1.001)
     assert faster is None or faster > ceiling * (1 - 1e-6)
 
 
-def seeded_world(chooser: random.Random) -> World:
+def dense_grid(chooser: random.Random) -> Grid:
+    """Six regions with every edge."""
     edges = {
         (src, dst): (chooser.uniform(0.3, 9.0), chooser.uniform(0.0, 0.2))
         for src in TAGS[:6]
@@ -341,27 +290,23 @@ def seeded_world(chooser: random.Random) -> World:
         )
         for cloud in CLOUDS
     ]
-    return edges, types, chooser.choice([2, 3])
+    return grid_of(edges, types)
 
 
-def test_a_few_trees_are_enough_to_be_near_the_optimum_over_all(
-    small_grid: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_few_trees_are_enough_to_be_near_the_optimum_over_all() -> None:
     chooser = random.Random(20261120)
     excess: list[float] = []
-    while len(excess) < 12:
-        edges, types, count = seeded_world(chooser)
-        grid = small_grid(edges, types)
+    while len(excess) < 8:
+        grid, count = dense_grid(chooser), chooser.choice([2, 3])
         objective = MinimizeCost(chooser.uniform(0.5, 5.0), exactly=True)
-        price: list[float] = []
-        for few_regions in (6, 0):
-            monkeypatch.setattr(relaxation, "FEW_REGIONS", few_regions)
-            answer = planned(grid, list(TAGS[1 : count + 1]), objective)
-            if isinstance(answer, MulticastPlan):
-                price.append(answer.cost.usd_per_gb)
+        answers = [
+            planned(grid, list(TAGS[1 : count + 1]), objective, few_regions=few_regions)
+            for few_regions in (6, 0)
+        ]
+        price = [one.cost.usd_per_gb for one in answers if isinstance(one, MulticastPlan)]
         if price:
-            excess.append(price[-1] / price[0] - 1)
             assert len(price) == 2
+            excess.append(price[-1] / price[0] - 1)
     assert statistics.median(excess) <= 1e-4
     assert max(excess) <= 0.01
 
