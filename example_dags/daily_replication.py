@@ -1,8 +1,7 @@
-"""Every day, copy the day's partition to another region; clearing a day repairs it.
+"""Copies each day's partition to another region every day.
 
-`replace-if-different` leaves alone what is there already, so a run that is cleared or
-backfilled moves only what is missing or has changed. `_SUCCESS` is written after everything
-else, so a reader in Paris that waits for it never sees half a day.
+With `replace-if-different`, a cleared or backfilled run copies only missing and changed objects.
+`_SUCCESS` is written last, so a reader that waits for it always sees the whole day.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ DAY = "dt={{ data_interval_start | ds }}/"
 with DAG(
     dag_id="daily_replication",
     description="Replicates one day's prefix per run",
-    # The interval of a run is the day before it, in Airflow 2 and 3 alike.
+    # A run covers the day before it, in Airflow 2 and 3.
     schedule=CronDataIntervalTimetable("@daily", timezone="UTC"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,

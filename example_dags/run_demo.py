@@ -1,8 +1,8 @@
-"""The whole demo: `python example_dags/run_demo.py airflow|dagster [--corrupt]`.
+"""The demo: `python example_dags/run_demo.py airflow|dagster [--corrupt]`.
 
-Starts two S3 servers that stand for Sydney and Paris, runs the example DAG (or asset) on
-them with gateways as processes of this machine, reads every byte back and compares. Ends
-with 0 only when all is as it should be. See demo_support/runner.py.
+It starts two S3 servers that stand for Sydney and Paris, and runs the example DAG or asset with
+gateways on this machine. Then it reads all objects back and compares them. The exit code is 0
+only without a problem. See demo_support/runner.py.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Sydney to Paris, faster than the direct path: a planned overlay as four tasks of a DAG.
 
-One c6in.xlarge in each city moves about 2.5 Gbit/s between them directly. This asks for
-4.1 Gbit/s with at most one instance per region, so the plan goes through other regions too.
-Without cloud instances (the `local` provisioner) the gateways are processes on the worker.
+One c6in.xlarge in each city sends about 2.5 Gbit/s on the direct path. This example needs 4.1
+Gbit/s with one instance per region, so the plan uses other regions too.
+With the `local` provisioner the gateways are processes on the worker.
 
-Runs on buckets of your own when these variables are set in the environment of Airflow:
+To use your own buckets, set these variables in the environment of Airflow:
 SKYPLANE_DEMO_SOURCE_URL, SKYPLANE_DEMO_DESTINATION_URL, and for S3-compatible servers
 SKYPLANE_DEMO_SOURCE_ENDPOINT, SKYPLANE_DEMO_DESTINATION_ENDPOINT. `make demo` sets them.
 """

@@ -1,13 +1,12 @@
 """Sydney to Paris, faster than the direct path: a planned overlay as one Dagster asset.
 
-One c6in.xlarge in each city moves about 2.5 Gbit/s between them directly. This asks for
-4.1 Gbit/s with at most one instance per region, so the plan goes through other regions too.
-Without cloud instances (the `local` provisioner) the gateways are processes on the machine
-that runs the step.
+One c6in.xlarge in each city sends about 2.5 Gbit/s on the direct path. This example needs 4.1
+Gbit/s with one instance per region, so the plan uses other regions too.
+With the `local` provisioner the gateways are processes on the machine that runs the op.
 
     dagster dev -f sydney_to_paris_asset.py
 
-Runs on buckets of your own when these variables are set: SKYPLANE_DEMO_SOURCE_URL,
+To use your own buckets, set these variables: SKYPLANE_DEMO_SOURCE_URL,
 SKYPLANE_DEMO_DESTINATION_URL, and for S3-compatible servers SKYPLANE_DEMO_SOURCE_ENDPOINT,
 SKYPLANE_DEMO_DESTINATION_ENDPOINT. `make demo-dagster` sets them.
 """
@@ -38,7 +37,7 @@ DESTINATION = Location(
     endpoint_url=os.environ.get("SKYPLANE_DEMO_DESTINATION_ENDPOINT", ""),
 )
 
-#: Somebody else's data, which this location observes and does not make.
+#: External data that no asset of this code location makes.
 imagenet_sydney = dg.AssetSpec("imagenet_sydney", metadata={"dagster/uri": SOURCE.url})
 
 imagenet_paris = build_skyplane_transfer_asset(
@@ -55,7 +54,7 @@ imagenet_paris = build_skyplane_transfer_asset(
 
 defs = dg.Definitions(
     assets=[imagenet_sydney, imagenet_paris],
-    # Where steps run on more than one machine, add the secret that they share:
+    # If ops run on more than one machine, add their common secret:
     # fleet_secret=dg.EnvVar("SKYPLANE_FLEET_SECRET").
     resources={"skyplane": SkyplaneResource(deployment="example")},
     sensors=[build_skyplane_cleanup_sensor(), build_skyplane_sweep_sensor()],

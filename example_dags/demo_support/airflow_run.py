@@ -1,9 +1,9 @@
-"""Runs the example DAG in this process and writes down what its tasks returned.
+"""Runs the example DAG and writes the return values of its tasks to a file.
 
-    python -m example_dags.demo_support.airflow_run OUTCOME.json
+    python -m example_dags.demo_support.airflow_run RUN.json
 
-Airflow's settings come from the environment, which must hold before Airflow is imported:
-`airflow_environment`. The file is written whatever the run's end; see `runner.Outcome`.
+Airflow reads its settings from the environment when it is imported: `airflow_environment`. The
+file is written after a failed run too; see `runner.DemoRun`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import os
 import re
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +22,7 @@ from example_dags.demo_support.servers import DemoSite
 GROUP: Final = "imagenet"
 
 _EXAMPLES: Final = Path(__file__).resolve().parents[1]
-#: Lines of the log that the demo shows: the beginning of a task, and what our operators say.
+#: Lines of the log that the demo shows: the start of a task, and lines of our operators.
 _SHOWN: Final = re.compile(
     r"^\S+ \[(?:info|warning|error) *\] (?:"
     r"\[DAG TEST\] starting (?P<task>task_id=\S+)"
@@ -34,7 +33,7 @@ _DAG_FILE: Final = _EXAMPLES / "sydney_to_paris.py"
 
 
 def airflow_environment(site: DemoSite) -> dict[str, str]:
-    """The site's environment with an Airflow of its own in the site's directory."""
+    """The site's environment, with an Airflow home in the site's directory."""
     home = site.directory / "airflow"
     return {
         **{k: v for k, v in site.environment().items() if not k.startswith("AIRFLOW_")},
@@ -48,27 +47,18 @@ def airflow_environment(site: DemoSite) -> dict[str, str]:
 
 
 def run_example(site: DemoSite) -> dict[str, Any]:
-    """Run the DAG in a process of its own; the document that it wrote.
+    """Run the DAG in another process; the fields of `DemoRun`.
 
-    Raises RuntimeError when it ended without one.
+    Raises RuntimeError if the process wrote no file.
     """
     environment = airflow_environment(site)
-    outcome = site.directory / "outcome.json"
-    migrated = subprocess.run(
-        [sys.executable, "-m", "airflow", "db", "migrate"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if migrated.returncode != 0:
-        raise RuntimeError(f"airflow db migrate failed: {migrated.stderr[-2000:]}")
-    command = [sys.executable, "-m", __name__, str(outcome)]
+    file = site.directory / "run.json"
+    command = [sys.executable, "-m", __name__, str(file)]
     follow(command, environment, _EXAMPLES.parent, site.log_path, _shown)
-    if not outcome.exists():
+    if not file.exists():
         log = site.log_path.read_text(errors="replace")
-        raise RuntimeError(f"the DAG's process ended without an outcome:\n{log[-4000:]}")
-    document: dict[str, Any] = json.loads(outcome.read_text())
+        raise RuntimeError(f"the DAG's process wrote no file:\n{log[-4000:]}")
+    document: dict[str, Any] = json.loads(file.read_text())
     return document
 
 
@@ -77,7 +67,10 @@ def _shown(line: str) -> str | None:
     return (found["task"] or found["said"]).strip() if found else None
 
 
-def _run(outcome: Path) -> None:
+def _run(file: Path) -> None:
+    from airflow.utils.db import initdb
+
+    initdb()
     dag = runpy.run_path(str(_DAG_FILE))["dag"]
     run = dag.test()
     tasks = {instance.task_id: instance for instance in run.get_task_instances()}
@@ -94,7 +87,7 @@ def _run(outcome: Path) -> None:
         "fleet_key": fleet["key"],
         "gateways": len(fleet["gateways"]),
     }
-    outcome.write_text(json.dumps(document))
+    file.write_text(json.dumps(document))
 
 
 if __name__ == "__main__":

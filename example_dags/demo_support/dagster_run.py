@@ -1,8 +1,8 @@
-"""Materializes the example asset in a process of its own and writes down what came of it.
+"""Materializes the example asset and writes the outputs of its ops to a file.
 
-    python -m example_dags.demo_support.dagster_run OUTCOME.json
+    python -m example_dags.demo_support.dagster_run RUN.json
 
-See `runner.Outcome` for the document.
+See `runner.DemoRun` for the fields.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ASSET: Final = "imagenet_paris"
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _STEPS: Final = ("plan", "provision", "transfer", "teardown", "finish")
 
-#: Lines of Dagster's log that the demo shows: the start of a step, and what our ops say.
+#: Lines of Dagster's log that the demo shows: the start of a step, and lines of our ops.
 _SHOWN: Final = re.compile(
     rf" - dagster - (?:DEBUG - .* - {ASSET}\.(?P<step>\w+) - STEP_START\b"
     rf"|(?:INFO|WARNING|ERROR) - .* - {ASSET}\.(?P<of>\w+) - (?P<said>.*))"
@@ -29,25 +29,25 @@ _SHOWN: Final = re.compile(
 
 
 def run_example(site: DemoSite) -> dict[str, Any]:
-    """Materialize the asset in a process of its own; the document that it wrote.
+    """Materialize the asset in another process; the fields of `DemoRun`.
 
-    Raises RuntimeError when it ended without one.
+    Raises RuntimeError if the process wrote no file.
     """
     home = site.directory / "dagster"
     home.mkdir(exist_ok=True)
-    outcome = site.directory / "outcome.json"
+    file = site.directory / "run.json"
     environment = {
         **site.environment(),
         "DAGSTER_HOME": str(home),
         "DAGSTER_DISABLE_TELEMETRY": "yes",
         "PYTHONWARNINGS": "ignore",
     }
-    command = [sys.executable, "-m", __name__, str(outcome)]
+    command = [sys.executable, "-m", __name__, str(file)]
     follow(command, environment, _ROOT, site.log_path, _shown)
-    if not outcome.exists():
+    if not file.exists():
         text = site.log_path.read_text(errors="replace")
-        raise RuntimeError(f"the asset's process ended without an outcome:\n{text[-4000:]}")
-    document: dict[str, Any] = json.loads(outcome.read_text())
+        raise RuntimeError(f"the asset's process wrote no file:\n{text[-4000:]}")
+    document: dict[str, Any] = json.loads(file.read_text())
     return document
 
 
@@ -56,7 +56,7 @@ def _shown(line: str) -> str | None:
     return (found["step"] or f"{found['of']}: {found['said']}") if found else None
 
 
-def _run(outcome: Path) -> None:
+def _run(file: Path) -> None:
     import dagster as dg
     from example_dags.sydney_to_paris_asset import defs
 
@@ -83,7 +83,7 @@ def _run(outcome: Path) -> None:
         "fleet_key": fleet["key"],
         "gateways": len(fleet["gateways"]),
     }
-    outcome.write_text(json.dumps(document))
+    file.write_text(json.dumps(document))
 
 
 if __name__ == "__main__":

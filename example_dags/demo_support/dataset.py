@@ -1,4 +1,4 @@
-"""The demo's objects, made from a seed, so that a check needs no copy of them."""
+"""The demo's objects. Their content is made from a seed, so a check needs no copy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 SEED: Final = "skyplane-orchestration demo 1"
 
-#: Announces the others, so it must arrive after all of them.
+#: It announces the other objects, so it must be written last.
 MARKER: Final = "_SUCCESS"
 
 _LARGE_OBJECTS: Final = 12
@@ -17,7 +17,7 @@ _LARGE_BYTES: Final = 16 << 20
 _SMALL_OBJECTS: Final = 400
 _SMALL_BYTES: Final = 8 << 10
 
-#: Keys that URL encoding, form encoding or a file system would change.
+#: Keys with characters that URL encoding, form encoding or file systems change.
 _AWKWARD_KEYS: Final = (
     "odd/two words and  two blanks.csv",
     "odd/größe-東京-🛰.csv",
@@ -29,14 +29,14 @@ _AWKWARD_BYTES: Final = 70_001
 
 
 class PutsObjects(Protocol):
-    """The one verb of a boto3 S3 client that is needed here."""
+    """The part of a boto3 S3 client that writes objects."""
 
     def put_object(self, *, Bucket: str, Key: str, Body: bytes) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """Keys below a prefix and the size of each, in bytes."""
+    """Keys below a prefix, and their sizes in bytes."""
 
     sizes: Mapping[str, int]
     seed: str = field(default=SEED)

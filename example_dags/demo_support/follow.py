@@ -1,4 +1,4 @@
-"""Runs an orchestrator's process and shows the telling part of what it says."""
+"""Runs a process, keeps its output in a file and prints selected lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-#: A line of output -> what to show of it; None for nothing.
+#: A line of output -> the text to print; None for none.
 Show = Callable[[str], str | None]
 
 
@@ -17,9 +17,9 @@ def follow(
     log_path: Path,
     show: Show,
 ) -> None:
-    """Run a command to its end; all of its output goes to `log_path`, some of it to us.
+    """Run a command; write its output to `log_path` and print what `show` selects.
 
-    An interruption of ours ends the command too, in good order, before it goes on.
+    An interruption first ends the command with SIGTERM.
     """
     with (
         log_path.open("w", encoding="utf-8") as log,
@@ -31,7 +31,7 @@ def follow(
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,  # Ctrl-C reaches it through us, once.
+            start_new_session=True,  # Ctrl-C reaches only this process, which ends the command.
         ) as process,
     ):
         try:

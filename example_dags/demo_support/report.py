@@ -1,4 +1,4 @@
-"""Plan and outcome of the demo as text."""
+"""Plan and result of the demo as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from skyplane_orchestration.model.result import TransferResult
 
 
 def plan_lines(plan: TransferPlan, direct: TransferPlan) -> Iterator[str]:
-    """The plan, beside what the direct path with one instance at each end would do."""
+    """The plan, and the direct path with one instance at each end."""
     yield (
         f"plan: {plan.src} to {plan.dst} at {plan.throughput_gbps:.2f} Gbit/s "
         f"for {plan.cost.usd_per_gb:.4f} USD/GB"
@@ -27,9 +27,9 @@ def plan_lines(plan: TransferPlan, direct: TransferPlan) -> Iterator[str]:
 
 
 def result_lines(plan: TransferPlan, result: TransferResult) -> Iterator[str]:
-    """The outcome, and per edge the plan's share of the flow against the bytes' share.
+    """The result, and for each edge its planned and achieved share of the bytes.
 
-    Rates cannot be compared when all regions are one machine; shares can.
+    All regions are one machine, so shares can be compared, but rates cannot.
     """
     yield (
         f"result: {result.state}, {result.copied} of {result.objects} objects, "

@@ -1,11 +1,11 @@
-"""The demo from end to end: servers, data, orchestrator, check, report.
+"""Runs the demo: servers, data, orchestrator, report and check.
 
-An orchestrator's part is a module `<name>_run` of this package with
+Each orchestrator has a module `<name>_run` of this package with
 
-    run_example(site: DemoSite) -> dict   the fields of `Outcome`
+    run_example(site: DemoSite) -> dict   the fields of `DemoRun`
 
-which runs the example in a process of its own under `site.environment()` and sends that
-process's output to `site.log_path`.
+which runs the example in another process with `site.environment()` and writes the output of
+that process to `site.log_path`.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from example_dags.demo_support.verify import corrupt_one, left_running, relayed_
 
 from skyplane_orchestration import TransferPlan, TransferResult
 
-#: At least this part of the bytes must have come through relays.
-_LEAST_RELAYED: Final = 0.2
+#: Smallest share of the bytes that must come through relays.
+_MIN_RELAYED_SHARE: Final = 0.2
 
-_LEAST_GATEWAYS: Final = 4
+_MIN_GATEWAYS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What an orchestrator's part of the demo hands back.
+class DemoRun:
+    """What an orchestrator did in the demo.
 
     Args:
-        state: `success`, or how else the run ended.
-        tasks: name of each task, op or step -> its state.
-        plan, transfer: documents of the plan and the result; None where there is none.
-        fleet_key: of the fleet that carried it; empty where none came up.
-        gateways: how many there were.
+        state: `success`, or another final state of the run.
+        tasks: name of each task or op -> its state.
+        plan, transfer: documents of the plan and the result; None if missing.
+        fleet_key: key of the fleet; empty if none came up.
+        gateways: number of gateways.
     """
 
     state: str
@@ -91,43 +91,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _demo(site: DemoSite, orchestrator: str, directory: Path, corrupt: bool) -> list[str]:
-    """Run it, say what happened, and return what is not as it should be."""
+    """Run the example, print a report, and return the problems."""
     data = demo_data_set()
     print(f"writing {len(data.sizes)} objects, {data.size_bytes} bytes, to {site.source.url}")
     data.write(site.source.client(), site.source.bucket, site.source.prefix)
     run = import_module(f"example_dags.demo_support.{orchestrator}_run").run_example
-    outcome = Outcome(**run(site))
+    demo_run = DemoRun(**run(site))
     print("-" * 79)
-    print(f"{orchestrator}: {outcome.state}; " + ", ".join(map(" ".join, outcome.tasks.items())))
-    problems = _report(outcome, site, directory / "plan.svg")
+    print(f"{orchestrator}: {demo_run.state}; " + ", ".join(map(" ".join, demo_run.tasks.items())))
+    problems = _report(demo_run, site, directory / "plan.svg")
     if corrupt:
         print(f"flipped one bit of {corrupt_one(data, site.destination)}")
-    return [*problems, *_check(outcome, data, site)]
+    return [*problems, *_check(demo_run, data, site)]
 
 
-def _report(outcome: Outcome, site: DemoSite, picture: Path) -> list[str]:
-    problems = [] if outcome.state == "success" else [f"the run ended as {outcome.state}"]
-    if outcome.plan is None or outcome.transfer is None:
+def _report(demo_run: DemoRun, site: DemoSite, picture: Path) -> list[str]:
+    problems = [] if demo_run.state == "success" else [f"the run ended as {demo_run.state}"]
+    if demo_run.plan is None or demo_run.transfer is None:
         return [*problems, "there is no plan or no result"]
-    plan = TransferPlan.from_dict(outcome.plan)
-    result = TransferResult.from_dict(outcome.transfer)
+    plan = TransferPlan.from_dict(demo_run.plan)
+    result = TransferResult.from_dict(demo_run.transfer)
     direct = _draw(plan, picture)
     for line in (*plan_lines(plan, direct), f"  picture: {picture}", *result_lines(plan, result)):
         print(line)
-    share = relayed_share(outcome.transfer, site.source.region, site.destination.region)
+    share = relayed_share(demo_run.transfer, site.source.region, site.destination.region)
     print(
-        f"  {outcome.gateways} gateways, all of them processes of this machine; "
+        f"  {demo_run.gateways} gateways, all of them processes of this machine; "
         f"{share:.0%} of the bytes came through relays"
     )
-    if share <= _LEAST_RELAYED:
+    if share <= _MIN_RELAYED_SHARE:
         problems.append(f"only {share:.0%} of the bytes came through relays")
-    if outcome.gateways < _LEAST_GATEWAYS:
-        problems.append(f"only {outcome.gateways} gateways took part")
+    if demo_run.gateways < _MIN_GATEWAYS:
+        problems.append(f"only {demo_run.gateways} gateways took part")
     return problems
 
 
 def _draw(plan: TransferPlan, picture: Path) -> TransferPlan:
-    """Write the plan's picture; the plan without relays, one instance at each end."""
+    """Write the plan's picture; returns the direct plan with one instance at each end."""
     from skyplane_orchestration import planner
     from skyplane_orchestration.grids import load_grid
     from skyplane_orchestration.planner.plots.plan_map import plan_svg
@@ -137,10 +137,10 @@ def _draw(plan: TransferPlan, picture: Path) -> TransferPlan:
     return planner.direct(grid, plan.src, plan.dst, 1)
 
 
-def _check(outcome: Outcome, data: DataSet, site: DemoSite) -> list[str]:
-    """The two last lines of the demo, and what they found wrong."""
+def _check(demo_run: DemoRun, data: DataSet, site: DemoSite) -> list[str]:
+    """Print the two last lines of the demo and return the problems."""
     verification = verify(data, site.destination)
-    running = left_running(site, (outcome.fleet_key,) if outcome.fleet_key else ())
+    running = left_running(site, (demo_run.fleet_key,) if demo_run.fleet_key else ())
     for line in (*verification.differences, *running):
         print(line)
     print(verification)
@@ -154,7 +154,7 @@ def _check(outcome: Outcome, data: DataSet, site: DemoSite) -> list[str]:
 
 
 def _end_fleets(site: DemoSite) -> None:
-    """End what is left of the site's fleets, after an interruption or a failure."""
+    """End the fleets that an interruption or a failure has left."""
     from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 
     if site.run_root.is_dir():

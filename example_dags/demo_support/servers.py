@@ -1,4 +1,4 @@
-"""Two S3 servers on this machine that stand for two regions, and what is set up around them."""
+"""Two S3 servers on this machine that stand for two regions, with a bucket each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class End:
     Args:
         region: region tag.
         endpoint_url: address of the server that stands for the region's S3.
-        log_path: where the server logs its requests.
+        log_path: the server's log of requests.
     """
 
     region: str
@@ -58,7 +58,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class DemoSite:
-    """Where one demo runs: two ends, and a directory that holds all else.
+    """The two ends of a demo, and its directory.
 
     Args:
         directory: for the orchestrator's home, logs and state; removed by its maker.
@@ -70,19 +70,19 @@ class DemoSite:
 
     @property
     def run_root(self) -> Path:
-        """Where the local provisioner keeps its fleets under `environment`."""
+        """The local provisioner's directory of fleets under `environment`."""
         return self.directory / "run" / "skyplane-orch"
 
     @property
     def log_path(self) -> Path:
-        """Where the orchestrator's whole output goes."""
+        """The file with all output of the orchestrator."""
         return self.directory / "orchestrator.log"
 
     def environment(self) -> dict[str, str]:
-        """Environment of the orchestrator's process: this one's, and what the example reads.
+        """The environment of the orchestrator's process, with the variables of the example.
 
-        The fleet secret and the fleets of the local provisioner are kept in the site's
-        directory as well (XDG base directory specification).
+        The fleet secret and the local fleets are in the site's directory too (XDG base directory
+        specification).
         """
         return {
             **os.environ,
@@ -100,7 +100,7 @@ class DemoSite:
 
 @contextmanager
 def demo_site(directory: Path) -> Iterator[DemoSite]:
-    """Two servers with a bucket each, for as long as the block runs."""
+    """Two servers with a bucket each, until the block ends."""
     (directory / "run").mkdir(mode=0o700, parents=True, exist_ok=True)
     (directory / "config").mkdir(mode=0o700, exist_ok=True)
     with ExitStack() as stack:
@@ -123,9 +123,9 @@ def demo_site(directory: Path) -> Iterator[DemoSite]:
 
 @contextmanager
 def s3_server(log_path: Path) -> Iterator[str]:
-    """A moto server in a process of its own; the address it answers on.
+    """A moto server in another process; its address.
 
-    Raises RuntimeError with the end of its log when it does not come up.
+    Raises RuntimeError with the end of its log if it does not come up.
     """
     port = _free_port()
     with log_path.open("wb") as log:
@@ -134,7 +134,7 @@ def s3_server(log_path: Path) -> Iterator[str]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C must not end it before what depends on it.
+            start_new_session=True,  # Ctrl-C must not end it before the orchestrator.
         )
     try:
         if not _answers(process, port):

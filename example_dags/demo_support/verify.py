@@ -1,4 +1,4 @@
-"""Is everything there, byte for byte, and nothing else? Knows nothing of any orchestrator."""
+"""Checks that the destination has all objects, byte for byte, and nothing else."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 _PROC: Final = Path("/proc")
 
-#: A write that an S3 server has logged as done.
+#: A successful write in the log of an S3 server.
 _WRITE: Final = re.compile(r'"(?:PUT|POST) (?P<path>\S+) HTTP/[\d.]+" 2\d\d ')
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was read at the destination.
+    """The result of the check.
 
     Args:
-        differences: one line per object that is not as it should be; empty when all is well.
+        differences: one line per problem; empty if there is none.
     """
 
     objects: int
@@ -42,7 +42,7 @@ class Verification:
 
 
 def verify(data: DataSet, end: End) -> Verification:
-    """Read every byte at the destination and compare it with what the seed says."""
+    """Read all objects at the destination and compare them with the data set."""
     client = end.client()
     found = set(_listed(client, end.bucket))
     wanted = {end.prefix + key: key for key in data.sizes}
@@ -70,7 +70,7 @@ def _listed(client: S3Client, bucket: str) -> Iterator[str]:
 def _late_arrivals(end: End) -> list[str]:
     """Objects that were written after the marker that announces them.
 
-    The server's log says in which order it answered; modification times have whole seconds.
+    The order is taken from the server's log, since modification times are whole seconds.
     """
     requests = _WRITE.finditer(end.log_path.read_text(encoding="utf-8", errors="replace"))
     written = [unquote(request["path"].partition("?")[0]) for request in requests]
@@ -78,7 +78,7 @@ def _late_arrivals(end: End) -> list[str]:
     if below + MARKER not in written:
         return []
     last = len(written) - 1 - written[::-1].index(below + MARKER)
-    # The journal of the transfer is no data, and is gone when its task has ended.
+    # The transfer deletes its journal at its end.
     journals = below + ".skyplane/"
     late = sorted(
         {
@@ -101,7 +101,7 @@ def corrupt_one(data: DataSet, end: End) -> str:
 
 
 def relayed_share(result: Mapping[str, Any], source: str, destination: str) -> float:
-    """The part of the delivered bytes that came through a relay, 0 to 1.
+    """The share of the delivered bytes that came through a relay, 0 to 1.
 
     Args:
         result: a `TransferResult` as a dict.
@@ -129,5 +129,5 @@ def _command_lines() -> Iterator[tuple[int, str]]:
             try:
                 raw = (entry / "cmdline").read_bytes()
             except OSError:
-                continue  # It ended meanwhile, or is not ours to see.
+                continue  # The process has ended, or belongs to another user.
             yield int(entry.name), raw.replace(b"\0", b" ").decode(errors="replace").strip()

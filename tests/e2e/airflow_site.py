@@ -1,7 +1,7 @@
-"""An Airflow 3 of its own: scheduler, execution API and a database, as processes.
+"""A real Airflow 3: scheduler, execution API and a database, as processes.
 
-Tasks run as they do in service: each in a process that a supervisor watches over, retried
-by the scheduler. The database is read as it is, since nothing else tells a task's process.
+Tasks run as in production: each in a process with a supervisor, retried by the scheduler. The
+tests read the database, since only it has the process ids of tasks.
 """
 
 from __future__ import annotations
@@ -22,8 +22,16 @@ from typing import Any, Final
 from tests.e2e.conftest import Home
 from tests.e2e.held_store import wait_for
 
-#: So long a task may be silent before the scheduler takes it for dead.
+#: The scheduler takes a task for dead after this time without a heartbeat.
 _HEARTBEAT_TIMEOUT_S: Final = 5
+
+_RUN_COMMANDS: Final = """
+import sys
+from airflow.cli import cli_parser
+for line in sys.argv[1:]:
+    arguments = cli_parser.get_parser().parse_args(line.split())
+    arguments.func(arguments)
+"""
 
 
 @dataclass(frozen=True)
@@ -42,17 +50,17 @@ class AirflowSite:
     def _airflow_home(self) -> Path:
         return Path(self.environment["AIRFLOW_HOME"])
 
-    def command(self, *words: str) -> None:
-        """Run one command of Airflow to its end."""
+    def run_commands(self, *commands: str) -> None:
+        """Run commands of Airflow in one process, since importing Airflow takes seconds."""
         done = subprocess.run(
-            [sys.executable, "-m", "airflow", *words],
+            [sys.executable, "-c", _RUN_COMMANDS, *commands],
             env=self.environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
 
     def start(self, dag_id: str) -> Run:
         """Begin a run of a DAG."""
-        self.command("dags", "trigger", dag_id, "--run-id", "run")
+        self.run_commands(f"dags trigger {dag_id} --run-id run")
         return Run(self, dag_id)
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
@@ -162,7 +170,7 @@ def airflow_site(directory: Path, dags: Path, extra: Mapping[str, str]) -> Itera
         **_settings(directory / "airflow", dags, port),
     }
     site = AirflowSite(home, environment)
-    site.command("db", "migrate")
+    site.run_commands("db migrate", "dags reserialize")
     processes = []
     try:
         for words in (
@@ -178,7 +186,6 @@ def airflow_site(directory: Path, dags: Path, extra: Mapping[str, str]) -> Itera
                     start_new_session=True,
                 )
             processes.append(process)
-        site.command("dags", "reserialize")
         yield site
     finally:
         for process in processes:

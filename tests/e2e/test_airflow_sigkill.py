@@ -122,6 +122,7 @@ def test_a_killed_transfer_is_joined_and_sends_nothing_twice(lab: Lab) -> None:
     require_nothing_left(lab, place, set(OBJECTS))
 
 
+@pytest.mark.soak
 def test_tasks_killed_while_they_provision_and_while_they_tear_down(lab: Lab) -> None:
     """The task of the transfer was killed while it ran, and is not retried."""
     place = lab.places["killed_around"]

@@ -182,16 +182,6 @@ def test_a_run_terminated_before_its_transfer_leaves_nothing_after_a_sensors_tic
     assert private.traces() == []
 
 
-def test_a_missing_bucket_is_found_before_anything_is_built(
-    private: Home, servers: tuple[S3Server, S3Server]
-) -> None:
-    servers[0].make_bucket("dagster-nowhere")
-    result = materialize(asset_of("dagster-nowhere", servers))
-    assert not result.success
-    assert [event.step_key for event in result.all_events if event.is_step_success] == []
-    assert private.traces() == []
-
-
 def test_a_terminated_run_takes_its_gateways_down(
     home: Home, servers: tuple[S3Server, S3Server], gate: FaultProxy, tmp_path: Path
 ) -> None:

@@ -59,7 +59,6 @@ transfer_fails = group_dag("transfer_fails", conflict="fail", **PAIR)
 provision_fails = group_dag("provision_fails", **PAIR)
 teardown_fails = group_dag("teardown_fails")
 killed = group_dag("killed", **PAIR)
-plan_fails = group_dag("plan_fails", exclude=["*"])
 
 with DAG(dag_id="one_task", schedule=None, catchup=False) as one_task:
     SkyplaneTransferOperator(
@@ -69,16 +68,4 @@ with DAG(dag_id="one_task", schedule=None, catchup=False) as one_task:
         min_throughput_gbps="{{ 1 + 1 }}",
         manifest=f"{DESTINATION}/manifests/{{{{ run_id }}}}.parquet",
         outlets=[Asset("x-scenario://copies/one_task")],
-    )
-
-with DAG(dag_id="killed_one_task", schedule=None, catchup=False) as killed_one_task:
-    SkyplaneTransferOperator(
-        task_id="copy",
-        source_url=SOURCE,
-        destination_url=f"{DESTINATION}/killed_one_task/",
-    )
-
-with DAG(dag_id="mapped", schedule=None, catchup=False) as mapped:
-    SkyplaneTransferOperator.partial(task_id="copy", source_url=SOURCE).expand(
-        destination_url=[f"{DESTINATION}/mapped_0/", f"{DESTINATION}/mapped_1/"]
     )
