@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
 import pytest
+
+from skyplane_gateway.chunk_orders import ChunkOrder
+from skyplane_gateway.source.transfer import SourceTransfer
 
 #: The coroutines and generators of a killed process never end, and Python warns when it collects
 #: them.
@@ -21,3 +25,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here in item.path.parents:
             for told in _OF_KILLED:
                 item.add_marker(pytest.mark.filterwarnings(told))
+
+
+@pytest.fixture
+def orders(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, int]]:
+    """(epoch, chunk) -> how often a source was asked to send it."""
+    seen: Counter[tuple[int, int]] = Counter()
+    take = SourceTransfer.take
+
+    def counted(source: SourceTransfer, order: ChunkOrder) -> None:
+        seen[source.epoch, order.chunk] += 1
+        take(source, order)
+
+    monkeypatch.setattr(SourceTransfer, "take", counted)
+    return seen

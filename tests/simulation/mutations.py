@@ -41,7 +41,6 @@ _COPIED: Final = (
 _SUITE: Final = (
     # A source that obeys an old lead shows in no simulation: sinks refuse its chunks.
     "tests/gateway/test_endpoints.py",
-    "tests/simulation/test_fences.py",
     "tests/simulation/test_faults.py",
     "tests/gateway/service/test_epochs.py",
     "tests/simulation/test_found.py",

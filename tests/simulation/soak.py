@@ -26,6 +26,9 @@ from tests.simulation.schedule import random_schedule
 #: Seeds that a process takes at a time.
 _BLOCK: Final = 25
 
+#: The property of a test that names its first and last seed; see tests/conftest.py.
+SEEDS_PROPERTY: Final = "schedule seeds"
+
 #: The base seed, where one is wanted.
 SEED_VARIABLE: Final = "SKYPLANE_SCHEDULE_SEED"
 

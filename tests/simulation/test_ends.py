@@ -7,23 +7,20 @@ from typing import Any
 
 import pytest
 from tests.simulation import orchestrator
-from tests.simulation.run import Scene, run_schedule
-from tests.simulation.schedule import KIB, Cancel, Schedule
+from tests.simulation.run import Scene
+from tests.simulation.scenarios import MIXED_SIZES, play
+from tests.simulation.schedule import Cancel
 
 from skyplane_orchestration.model.job import Policy, TransferJob
 from skyplane_orchestration.model.plan import InstanceGroup
 from skyplane_orchestration.model.resume_handle import ResumeHandle
 from skyplane_orchestration.units import SECONDS_PER_HOUR
 
-_SIZES = (260 * KIB, 700, 150 * KIB, 32 * KIB, 1, 70 * KIB)
-
 
 @pytest.mark.parametrize("at_s", [0.31, 0.35, 0.4, 0.6, 0.9, 1.3, 1.9])
 @pytest.mark.parametrize("shape", [0, 1, 2])
 def test_39_a_transfer_that_is_cancelled_leaves_nothing(shape: int, at_s: float) -> None:
-    schedule = Schedule(39, shape, _SIZES, (Cancel(at_s),))
-    outcome = run_schedule(schedule)
-    assert not outcome.findings, "\n".join([repr(schedule), *outcome.findings, *outcome.log])
+    outcome = play(39, shape, MIXED_SIZES, (Cancel(at_s),))
     assert outcome.state in ("cancelled", "succeeded")
     assert outcome.state == "cancelled" or at_s > 1
     assert outcome.inspection.open_uploads == {}
@@ -62,9 +59,7 @@ def test_43_one_that_has_cost_what_it_may_is_stopped_and_gone_on_with(
         client._poll_s = 0.05
 
     monkeypatch.setattr(orchestrator.SimClient, "__init__", impatient)
-    schedule = Schedule(43, shape, _SIZES, then=then)  # type: ignore[arg-type]
-    outcome = run_schedule(schedule)
-    assert not outcome.findings, "\n".join([repr(schedule), *outcome.findings, *outcome.log])
+    play(43, shape, MIXED_SIZES, then=then)
     first, second = scenes[0].orchestrators
     assert first.result is not None
     assert second.result is not None

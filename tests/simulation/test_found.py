@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import pytest
-from tests.simulation.run import Outcome, run_schedule
+from tests.simulation.scenarios import play
 from tests.simulation.schedule import (
     KIB,
     Cancel,
@@ -14,7 +14,6 @@ from tests.simulation.schedule import (
     Frame,
     Kill,
     KillClient,
-    Schedule,
     Slow,
     Stop,
     Store,
@@ -24,18 +23,12 @@ from skyplane_gateway.journal.document import LostRow, UploadRow
 from skyplane_gateway.journal.store import JournalFolder
 
 
-def run(schedule: Schedule) -> Outcome:
-    outcome = run_schedule(schedule)
-    assert not outcome.findings, "\n".join(["", repr(schedule), *outcome.findings, *outcome.log])
-    return outcome
-
-
 @pytest.mark.parametrize("twentieth", range(4, 12))
 def test_a_cancel_at_any_moment_ends_the_transfer_and_leaves_nothing(twentieth: int) -> None:
     """One while it cleaned up had it run for ever: its end was never entered. One while an
     upload was begun left that upload open, after the journal was gone that named it."""
     moments = [(5 * twentieth + step / 2) / 100 for step in range(10)]
-    ends = {run(Schedule(7, 0, (5 * KIB, 40 * KIB), (Cancel(at_s),))).state for at_s in moments}
+    ends = {play(7, 0, (5 * KIB, 40 * KIB), (Cancel(at_s),)).state for at_s in moments}
     assert ends <= {"cancelled", "succeeded"}
 
 
@@ -43,7 +36,7 @@ def test_a_lead_that_is_cancelled_twice_leaves_nothing_running() -> None:
     """It wakes to a cancel and to the end of its lease at once; its duties went on."""
     sizes = (32767, 700, 0, 65536, 32768, 5120, 153600, 32769, 1)
     faults = (Cancel(0.444), Slow(1.454, 0, 40.0, 1000.0), Stop(0.33, 0, 400.0))
-    run(Schedule(2768, 0, sizes, faults, "fail", 1, verify="reread", announcing=4))
+    play(2768, 0, sizes, faults, "fail", 1, verify="reread", announcing=4)
 
 
 def test_a_journal_that_is_written_late_is_there_for_the_next_lead() -> None:
@@ -53,7 +46,7 @@ def test_a_journal_that_is_written_late_is_there_for_the_next_lead() -> None:
         Store("destination", "read", 3, 1, "throttled"),
         Store("destination", "put", 4, 30, "late"),
     )
-    run(Schedule(5431, 3, (71680, 32767, 32769, 71680), faults, "fail", verify="reread"))
+    play(5431, 3, (71680, 32767, 32769, 71680), faults, "fail", verify="reread")
 
 
 def test_a_lead_whose_sinks_are_gone_or_know_nothing_of_it_ends() -> None:
@@ -61,7 +54,7 @@ def test_a_lead_whose_sinks_are_gone_or_know_nothing_of_it_ends() -> None:
     sizes = (71680, 153600, 266240, 266240, 5120)
     faults = (Kill(0.877, 2, 20.0), Stop(0.355, 0, 400.0))
     more = {"conflict": "replace-if-newer", "there": 2, "verify": "reread", "then": "again"}
-    outcome = run(Schedule(20496, 2, sizes, faults, **more))  # type: ignore[arg-type]
+    outcome = play(20496, 2, sizes, faults, **more)
     assert outcome.state == "succeeded"
     assert outcome.inspection.then_state == "succeeded"
 
@@ -77,7 +70,7 @@ def test_what_could_not_be_compared_has_failed_and_is_not_called_a_strangers() -
         Store("source", "read", 7, 30, "ends early"),
     )
     more = {"trusts_checksum": True, "then": "again", "source_vouches": False}
-    run(Schedule(104312, 0, sizes, faults, "fail", 2, announcing=0, **more))  # type: ignore[arg-type]
+    play(104312, 0, sizes, faults, "fail", 2, announcing=0, **more)
 
 
 def test_what_can_not_be_compared_at_all_fails_alone_and_the_next_run_compares_it() -> None:
@@ -85,7 +78,7 @@ def test_what_can_not_be_compared_at_all_fails_alone_and_the_next_run_compares_i
     sizes = (153600, 32767, 32769, 1, 32768, 266240, 65536, 5120)
     faults = (Kill(0.433, 0, 0.5), Store("source", "read", 7, 100, "ends early"))
     more = {"then": "again", "source_vouches": False}
-    outcome = run(Schedule(104312, 0, sizes, faults, "fail", 2, announcing=0, **more))  # type: ignore[arg-type]
+    outcome = play(104312, 0, sizes, faults, "fail", 2, announcing=0, **more)
     ends = [line.split(maxsplit=1)[1].strip() for line in outcome.log if " k07: " in line]
     assert ends == ["k07: failed store-unavailable", "k07: copied"]
 
@@ -99,7 +92,7 @@ def test_a_copy_that_could_not_be_read_back_is_not_called_a_strangers() -> None:
         Stop(0.795, 0, 40.0),
     )
     more = {"announcing": 0, "then": "again", "source_vouches": False}
-    run(Schedule(111713, 2, sizes, faults, "fail", **more))  # type: ignore[arg-type]
+    play(111713, 2, sizes, faults, "fail", **more)
 
 
 @pytest.mark.parametrize("trusts", [True, False])
@@ -115,7 +108,7 @@ def test_an_object_of_which_a_kept_part_was_spoilt_is_sent_again_from_its_beginn
         Store("source", "head", 8, 1, "slow"),
     )
     more = {"announcing": 3, "then": "again elsewhere", "trusts_checksum": trusts}
-    outcome = run(Schedule(114944, 0, sizes, faults, "replace-if-different", **more))  # type: ignore[arg-type]
+    outcome = play(114944, 0, sizes, faults, "replace-if-different", **more)
     assert outcome.inspection.then_state == "succeeded"
 
 
@@ -128,7 +121,7 @@ def test_a_success_that_a_later_run_hears_of_is_that_of_its_time() -> None:
         Change(2.301, 1, is_deleted=False),
         Stop(0.484, 0, 40.0),
     )
-    outcome = run(Schedule(117133, 0, sizes, faults, "replace-if-different", then="again"))
+    outcome = play(117133, 0, sizes, faults, "replace-if-different", then="again")
     assert outcome.inspection.then_state == "succeeded"
 
 
@@ -150,7 +143,7 @@ def test_what_could_not_be_read_back_is_not_kept_unseen_by_the_next_run(
         Store("destination", "put", 4, 2, "corrupt"),
     )
     more = {"verify": "reread", "then": "again", "source_vouches": False}
-    outcome = run(Schedule(215807106953, 2, (71680, 32767, 32768), faults, conflict, **more))  # type: ignore[arg-type]
+    outcome = play(215807106953, 2, (71680, 32767, 32768), faults, conflict, **more)
     assert (outcome.state, outcome.inspection.then_state) == ("failed", state)
 
 
@@ -170,7 +163,7 @@ def test_a_journal_that_cannot_be_read_keeps_no_object_unseen(conflict: str, sta
         Store("destination", "put", 4, 30, "corrupt"),
     )
     more = {"verify": "reread", "then": "again", "source_vouches": False}
-    outcome = run(Schedule(215807106953, 2, (71680, 32767, 32768), faults, conflict, **more))  # type: ignore[arg-type]
+    outcome = play(215807106953, 2, (71680, 32767, 32768), faults, conflict, **more)
     assert (outcome.state, outcome.inspection.then_state) == ("failed", state)
     assert ("cannot be read" in outcome.inspection.then_reason) is (state == "failed")
 
@@ -185,7 +178,7 @@ def test_clearing_up_asks_no_more_of_a_store_than_it_must() -> None:
         Store("destination", "read", 4, 1, "throttled"),
     )
     more = {"there": 2, "then": "again elsewhere", "source_vouches": False}
-    outcome = run(Schedule(215807116887, 0, sizes, faults, "replace", **more))  # type: ignore[arg-type]
+    outcome = play(215807116887, 0, sizes, faults, "replace", **more)
     assert outcome.inspection.then_state == "succeeded"
 
 
@@ -199,7 +192,7 @@ def test_a_transfer_s_own_spoilt_journal_keeps_no_upload_open() -> None:
         Frame(0.394, 5, "flip", 4),
         Change(0.18, 2, is_deleted=False),
     )
-    outcome = run(Schedule(208548158426, 3, sizes, faults, "skip", then="again elsewhere"))
+    outcome = play(208548158426, 3, sizes, faults, "skip", then="again elsewhere")
     assert (outcome.state, outcome.inspection.then_state) == ("failed", "succeeded")
 
 
@@ -207,7 +200,7 @@ def test_a_gateway_that_ends_while_it_is_asked_is_replaced() -> None:
     """By the lease of one that had slept, in the moment in which the next run came."""
     faults = (Kill(2.105, 2, 20.0), Stop(0.314, 1, 400.0), Stop(1.853, 0, 0.5))
     sizes, rule = (700, 71680, 71680), "replace-if-different"
-    outcome = run(Schedule(208548163900, 1, sizes, faults, rule, announcing=4, then="again"))
+    outcome = play(208548163900, 1, sizes, faults, rule, announcing=4, then="again")
     assert (outcome.state, outcome.inspection.then_state) == ("failed", "succeeded")
 
 
@@ -217,7 +210,7 @@ def test_what_a_lost_request_begins_is_named_even_where_another_upload_took_its_
     upload of the second request alone."""
     faults = (Kill(0.939, 1, 0.5), Stop(2.407, 0, 0.5), Stop(0.913, 4, 40.0))
     sizes, rule = (65536, 65536, 32768), "replace-if-different"
-    outcome = run(Schedule(145907886145, 2, sizes, faults, rule, announcing=4))
+    outcome = play(145907886145, 2, sizes, faults, rule, announcing=4)
     assert outcome.state == "succeeded"
 
 
@@ -234,7 +227,7 @@ def test_what_the_lead_has_looked_for_nobody_looks_for_again(
 
     monkeypatch.setattr(JournalFolder, "_abort", note)
     lost = Store("destination", "create_upload", 1, 3, "lost answer")
-    outcome = run(Schedule(1, 0, (300 * KIB, 200 * KIB), (lost,)))
+    outcome = play(1, 0, (300 * KIB, 200 * KIB), (lost,))
     assert outcome.state == "succeeded"
     assert looked_for == []
 
@@ -249,7 +242,7 @@ def test_an_object_that_comes_after_the_listing_is_nothing_to_wait_for() -> None
     )
     sizes = (65536, 700, 0, 1, 266240, 700, 32767)
     more = {"trusts_checksum": False, "announcing": 3, "source_vouches": False}
-    outcome = run(Schedule(145907886938, 2, sizes, faults, "fail", then="again elsewhere", **more))  # type: ignore[arg-type]
+    outcome = play(145907886938, 2, sizes, faults, "fail", then="again elsewhere", **more)
     assert (outcome.state, outcome.inspection.then_state) == ("succeeded", "failed")
 
 
@@ -262,5 +255,5 @@ def test_what_the_store_begins_after_all_have_ended_is_the_sweep_s() -> None:
         Store("destination", "create_upload", 3, 1, "slow"),
     )
     sizes = (153600, 32768, 32767, 1, 153600, 0, 153600, 32768)
-    outcome = run(Schedule(145907888048, 1, sizes, faults, "replace", announcing=3, then="again"))
+    outcome = play(145907888048, 1, sizes, faults, "replace", announcing=3, then="again")
     assert (outcome.state, outcome.inspection.then_state) == ("succeeded", "succeeded")

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 import pytest
-from tests.simulation.seeds import PROPERTY
-from tests.simulation.soak import Ended, base_seed, soak
+from tests.simulation.soak import SEEDS_PROPERTY, Ended, base_seed, soak
 
 #: How many; fewer where somebody is in a hurry.
 SCHEDULES: Final = int(os.environ.get("SKYPLANE_SCHEDULES", 20_000))
@@ -21,7 +20,7 @@ def test_many_random_schedules_end_equal_or_reported(
 ) -> None:
     first = base_seed(default=random.SystemRandom().randrange(1 << 40))
     seeds = range(first, first + SCHEDULES)
-    record_property(PROPERTY, [seeds.start, seeds.stop - 1])
+    record_property(SEEDS_PROPERTY, [seeds.start, seeds.stop - 1])
 
     def tell(ended: Ended) -> None:
         with capsys.disabled():

@@ -7,19 +7,18 @@ from functools import partial
 import pytest
 from tests.simulation import run
 from tests.simulation.injection import plan_faults
-from tests.simulation.run import Outcome, Scene, run_schedule
-from tests.simulation.schedule import KIB, Fault, Kill, Schedule
-
-_SIZES = (260 * KIB, 700, 150 * KIB, 32 * KIB, 1, 70 * KIB)
+from tests.simulation.run import Outcome, Scene
+from tests.simulation.scenarios import MIXED_SIZES, ensure_well
+from tests.simulation.schedule import Fault, Kill, Schedule
 
 
 @pytest.mark.parametrize("faults", [(), (Kill(0.6, 0),)], ids=["", "and the lead dies"])
-@pytest.mark.parametrize("second_s", [0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.7, 1.0, 1.2])
+@pytest.mark.parametrize("second_s", [0.0, 0.05, 0.2, 0.3, 0.4, 0.7, 1.2])
 @pytest.mark.parametrize("shape", [0, 2])
 def test_38_the_second_joins(
     shape: int, second_s: float, faults: tuple[Fault, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene, outcome = _two_runs(Schedule(38, shape, _SIZES, faults), second_s, monkeypatch)
+    scene, outcome = _two_runs(Schedule(38, shape, MIXED_SIZES, faults), second_s, monkeypatch)
     results = [one.result for one in scene.orchestrators]
     assert [result and result.state for result in results] == ["succeeded"] * 2
     assert len({result.transfer_key for result in results if result is not None}) == 1
@@ -27,7 +26,7 @@ def test_38_the_second_joins(
         assert {result.epoch for result in results if result is not None} == {1}
         joined = [one.submitted[0][1].joined for one in scene.orchestrators]
         assert sorted(joined) == [False, True]
-        assert outcome.inspection.put_bytes == sum(_SIZES), "nothing is written twice"
+        assert outcome.inspection.put_bytes == sum(MIXED_SIZES), "nothing is written twice"
 
 
 @pytest.mark.parametrize("second_s", [0.9, 2.0])
@@ -41,16 +40,16 @@ def test_38_both_hear_of_the_success_though_the_lead_has_died(
     knew the old address alone, took the transfer for one that nobody had begun, had another
     source lead the same epoch again, and reported as failed what was done."""
     scene, outcome = _two_runs(
-        Schedule(38, 2, _SIZES, (Kill(0.6, 0),), conflict=conflict, move=move),
+        Schedule(38, 2, MIXED_SIZES, (Kill(0.6, 0),), conflict=conflict, move=move),
         second_s,
         monkeypatch,
     )
     results = [one.result for one in scene.orchestrators]
     assert [result and result.state for result in results] == ["succeeded"] * 2
     assert {result.epoch for result in results if result is not None} == {2}
-    assert {result.objects for result in results if result is not None} == {len(_SIZES)}
+    assert {result.objects for result in results if result is not None} == {len(MIXED_SIZES)}
     # What was done in epoch 1 before the kill may be written twice, nothing else.
-    assert outcome.inspection.put_bytes < 2 * sum(_SIZES)
+    assert outcome.inspection.put_bytes < 2 * sum(MIXED_SIZES)
 
 
 def _two_runs(
@@ -65,8 +64,7 @@ def _two_runs(
         scene.world.after(second_s, partial(scene.orchestrate))
 
     monkeypatch.setattr(run, "plan_faults", plan)
-    outcome = run_schedule(schedule)
-    assert not outcome.findings, "\n".join([repr(schedule), *outcome.findings, *outcome.log])
+    outcome = ensure_well(schedule)
     (scene,) = scenes
     assert [one.crash for one in scene.orchestrators] == ["", ""]
     return scene, outcome
