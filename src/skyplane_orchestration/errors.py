@@ -129,7 +129,7 @@ class PlanInfeasible(PlanError):
         binding: names of the constraints that bind.
         most_gbps: the largest throughput that is possible, where that is the question.
         least_usd, least_usd_per_gb: the smallest price that is, for the job or per GB.
-        least_s: the earliest deadline that is. A second request for any of these is met.
+        least_s: the earliest deadline that is. A second request with such a value succeeds.
     """
 
     code = "plan-infeasible"
@@ -187,8 +187,8 @@ class ForeignHost(SkyplaneError):
 class BudgetReached(SkyplaneError):
     """The transfer has cost what it may, and was stopped.
 
-    Permanent for whoever retries by themselves, since each run may cost as much again; a
-    person can go on with the resume handle.
+    Permanent, because an automatic retry could cost as much again. A person can resume the
+    transfer with its handle.
     """
 
     code = "budget-reached"

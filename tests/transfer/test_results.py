@@ -174,7 +174,7 @@ def test_a_result_stays_below_48_kib_however_long_the_keys(character: str) -> No
     assert len(json.dumps(document)) < 48 << 10
     assert TransferResult.from_dict(json.loads(json.dumps(document))) == result
     assert result.failed == 10_000
-    # What is listed can be found: the keys themselves are never cut.
+    # The keys are never cut, so that a reader can find the objects.
     assert len(result.failures) >= 3
     assert result.failures[0].source == f"s3://src/{key}0"
     assert result.warnings[-1] == "and 490 more warnings like these"

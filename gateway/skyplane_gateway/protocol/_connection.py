@@ -5,8 +5,8 @@
     # BufferedProtocol.get_buffer / buffer_updated -> the methods of the same names, then
     while (event := connection.next_event()) is not NEED_DATA: ...
 
-Whoever drives it owns time: a peer that says nothing, or half a message, is for the
-driver to give up on. Memory of one connection: 64 KiB of staging (1 KiB until the peer
+The caller owns time: it decides when to give up on a silent peer or on half a message.
+Memory of one connection: 64 KiB of staging (1 KiB until the peer
 has proven itself), one message of at most 1 MiB under way, and the events that have not
 been taken; take them after every `buffer_updated`, and nothing accumulates.
 """

@@ -2,7 +2,7 @@
 
     prefix   type u8 | flags u8 | version u16 | length u32         (8 bytes)
 
-`length` counts what follows the prefix. The place and the meaning of these four
+`length` counts what follows the prefix. The place and the meaning of the four
 fields, and the numbers of HELLO, CHALLENGE and GOODBYE, hold for every version of the
 wire, so that two versions can always tell each other apart.
 """

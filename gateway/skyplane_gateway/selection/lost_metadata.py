@@ -8,7 +8,7 @@ from skyplane_gateway.errors import MetadataNotCarried
 
 
 def not_carried(key: str, names: Iterable[str]) -> MetadataNotCarried:
-    """The error for an object whose copy would lack the metadata of these names."""
+    """The error for an object whose copy would lack the named metadata."""
     return MetadataNotCarried(
         f"{key!r} has metadata that this copy cannot keep: {', '.join(sorted(names))}; "
         "copy it with another tool, or leave out strict_metadata (--strict-metadata)"

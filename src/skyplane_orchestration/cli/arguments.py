@@ -215,7 +215,7 @@ def add_run(parser: Parser) -> None:
 
 def add_times(parser: Parser) -> None:
     group = parser.add_argument_group(
-        "leases", "gateways end by themselves when one of these times is over"
+        "leases", "gateways end by themselves when one of the times is over"
     )
     group.add_argument(
         "--start-within-s",

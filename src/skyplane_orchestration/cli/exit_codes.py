@@ -28,7 +28,7 @@ class BadInput(Exception):
 
 @contextmanager
 def as_bad_input(*kinds: type[SkyplaneError]) -> Iterator[None]:
-    """Turn errors of these kinds (default: all) into BadInput, for steps that change nothing.
+    """Turn errors of the given kinds (default: all) into BadInput, for steps that change nothing.
 
     A failure of the solver is not the fault of the input.
     """

@@ -83,8 +83,8 @@ class TransferResult:
     Args:
         objects: objects found under the source.
         copied, skipped, failed: what became of them; `copied` are durable and verified.
-        unfinished: those that are none of that, since the transfer ended before; a resume
-            goes on with them.
+        unfinished: found, and without an outcome when the transfer ended; a resume continues
+            with them.
         copied_bytes: their size.
         seconds: time in which a lead worked, of all tries: each from its submit to its end.
             Pauses between tries are not in it.

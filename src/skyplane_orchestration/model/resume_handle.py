@@ -18,7 +18,7 @@ from skyplane_orchestration.units import SECONDS_PER_HOUR
 
 SCHEMA_VERSION: Final = 1
 
-#: How long a transfer can be gone on with (DESIGN: `resume_ttl`).
+#: How long a failed transfer can be resumed.
 RESUME_TTL_S: Final = 24 * SECONDS_PER_HOUR
 
 #: What the text of a handle starts with.

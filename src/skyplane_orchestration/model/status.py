@@ -18,8 +18,8 @@ class TransferStatus:
 
     Attributes:
         objects, size_bytes: found so far; final once `listed`.
-        copied, copied_bytes: durable and verified; of these `copied_earlier` and
-            `copied_earlier_bytes` by an earlier epoch, or before the transfer was resumed.
+        copied, copied_bytes: durable and verified; `copied_earlier` and `copied_earlier_bytes`
+            are the share of an earlier epoch, or of the tries before a resume.
         skipped_bytes, failed_bytes: of the objects that are not to be copied, or could not be.
         failures: the failed objects, once the transfer has ended.
         needs_credentials: sides of the lead's own gateway (`source`, `sink`) whose credentials

@@ -56,7 +56,7 @@ def credentials(key: str) -> Credentials:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """Its address; it takes any key for good."""
+    """A server that accepts any key; its address."""
     moto_server.tell_when_uploads_began()
     made = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     made.start()

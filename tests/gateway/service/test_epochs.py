@@ -48,7 +48,7 @@ async def test_a_permanent_failure_leaves_no_upload_of_an_earlier_epoch(
 async def test_an_upload_of_an_object_that_goes_whole_now_is_not_forgotten(
     fleet_of: Any, kit: Any
 ) -> None:
-    """Gone on with larger chunks; another object fails, so that the transfer may be resumed."""
+    """A resume with larger chunks; another object fails first, so that there is a resume."""
 
     source, destination = kit.memory_spec(), kit.memory_spec()
     listed = kit.fill(source, {"a": b"1", "z": bytes(2 * MIB)})

@@ -86,7 +86,7 @@ PATHS: dict[str, list[tuple[str, ...]]] = {
 async def test_a_gateway_whose_address_somebody_else_has_is_done_without(
     role: str, fleet_of: Any, kit: Any, tmp_path: Path
 ) -> None:
-    """One dead gateway whose address had gone to another machine failed a transfer for good."""
+    """A dead gateway whose address went to another machine was a permanent failure."""
 
     source, destination = kit.memory_spec(), kit.memory_spec()
     objects = {f"o{i}": bytes([i]) * (3 * MIB) for i in range(6)}
@@ -146,7 +146,7 @@ async def test_without_any_path_left_the_transfer_fails_clearly(
         assert not status["error"]["is_permanent"]
         assert "a -> r -> b" in status["error"]["message"]
         assert list(status["routes_down"]) == ["0"]
-        # What was begun is kept, by name, for whoever goes on.
+        # Open uploads are kept, and the journal names them, for a resume.
         assert status["open_uploads"] == []
         assert set(kit.uploads(destination)) <= kit.named_uploads(destination)
         with pytest.raises(GatewayLost, match="no path is up"):

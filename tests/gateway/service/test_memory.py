@@ -1,4 +1,4 @@
-"""Real gateways over stores that make everything up: their memory is what is measured."""
+"""The memory of real gateways, over stores with synthetic objects."""
 
 from __future__ import annotations
 

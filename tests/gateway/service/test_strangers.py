@@ -71,7 +71,7 @@ def ask(port: int, context: ssl.SSLContext, path: str = "/v1/status") -> str:
 
 
 def knock(port: int, identity: Identity) -> bytes:
-    """Say hello at the data port, and whatever comes back, go on with a forged proof."""
+    """Say hello at the data port, and send a forged proof whatever the answer is."""
     connection = Connection.dial(identity, route=0, side=Side.UPSTREAM, nonce=os.urandom(16))
     answer = b""
     with socket.create_connection(("127.0.0.1", port), 10) as raw:

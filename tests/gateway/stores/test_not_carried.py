@@ -1,4 +1,4 @@
-"""What a store tells of an object beside what is copied."""
+"""Stores report the metadata that a copy does not keep."""
 
 from __future__ import annotations
 

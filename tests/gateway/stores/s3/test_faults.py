@@ -294,7 +294,7 @@ def test_replacing_what_is_gone(scripted: Any, reply: Any) -> None:
 def test_a_look_that_fails_in_transit_refuses_no_write(
     scripted: Any, reply: Any, status: int, kind: str
 ) -> None:
-    """The write may have landed: whoever is told that it was refused would report a failure."""
+    """The write may have succeeded, so the store must not report a refusal."""
     store = scripted.open(reply(500, failure("InternalError")), reply(status))
     with pytest.raises(getattr(errors, kind)):
         store.put("k", BODY, precondition=IF_ABSENT)
@@ -381,7 +381,7 @@ def test_a_completed_object_of_another_size(scripted: Any, reply: Any) -> None:
 
 
 def test_a_completed_object_of_another_checksum_is_told_with_it(scripted: Any, reply: Any) -> None:
-    """It is there: whoever asked for it compares, and removes it."""
+    """The object exists. The caller compares the checksum and removes it."""
     headers = head_of(
         COMPOSITE,
         len(BODY),

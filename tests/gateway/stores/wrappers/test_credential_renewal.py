@@ -30,7 +30,7 @@ def credentials(name: str, life_s: float | None = None) -> Credentials:
 
 @dataclass
 class World:
-    """Time, and what the store takes for good."""
+    """The time, and the credentials that the store accepts."""
 
     now_s: float = 0.0
     good: set[str | None] = field(default_factory=set)

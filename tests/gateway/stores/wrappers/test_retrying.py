@@ -1,4 +1,4 @@
-"""Patience with a store, in virtual time: what is waited out, what is not, what it costs."""
+"""Retries of a store's requests, in virtual time."""
 
 from __future__ import annotations
 
