@@ -26,7 +26,7 @@ HEADERS = {
 TAGS = ("aws:us-east-1", "gcp:us-east1", "aws:x", "local:a", "moon", "aws:*>gcp:*", "*>*")
 NUMBERS = ("0", "1.5", "-1", "nan", "1e400", "2026-01-01")
 CELLS = st.sampled_from((*TAGS, *NUMBERS, "", '"', "\n", "\0", "é"))
-quick = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite

@@ -58,41 +58,6 @@ def test_a_type_says_whose_row_it_is(write_grid: WriteGrid) -> None:
     assert all(kind.source for kind in load_grid().types)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "says"),
-    [
-        ("storage.csv", STORAGE + "azure,fast,1\n", r"storage\.csv row 5: read_gbps is 'fast'"),
-        ("storage.csv", "cloud_or_region_glob,read_gbps,write_gbps\n,1,1\n", r"row 2: .*is empty"),
-        ("storage.csv", "region,read_gbps\naws,1\n", r"row 1: the header lacks cloud_or_region"),
-        ("quotas.csv", "region_glob,vcpus\naws:*,4.5\n", r"quotas\.csv row 2: .*not a whole"),
-        ("quotas.csv", "region_glob,vcpus\n,4\n", r"quotas\.csv row 2: region_glob is empty"),
-        ("limits.csv", LIMITS + "aws,x,1,1,1,64,1,1\naws,x,1,1,1,64,1,1\n", "row 3: .* twice"),
-        ("limits.csv", LIMITS + "aws,x,1.5,1,1,64,1,1\n", "row 2: vcpus .* whole number"),
-        ("limits.csv", LIMITS + "aws,,1,1,1,64,1,1\n", "row 2: instance_type is empty"),
-        (
-            "throughput.csv",
-            "src,dst,gbps,samples\naws:us-east-1,gcp:us-east1,4,0\n",
-            "row 2: samples",
-        ),
-        (
-            "throughput.csv",
-            "src,dst,gbps,as_of\naws:us-east-1,gcp:us-east1,4,2026-13-01\n",
-            "row 2: as_of is '2026-13-01'",
-        ),
-        ("throughput.csv", "src,dst,gbps,gbps\n", "row 1: the header has 'gbps' twice"),
-        ("throughput.csv", 'src,dst,gbps\n"aws:us-east-1,gcp:us-east1,1\n', "is not CSV"),
-        ("throughput.csv", "src,dst,gbps\n", "the grid has no region"),
-        ("throughput.csv", "src,dst,gbps\naws:us-east-1,gcp:us-east1,1_0\n", "row 2: gbps"),
-        ("grid.json", '{"base": "yours"}', "base is 'yours'"),
-    ],
-)
-def test_a_bad_row_is_refused_with_its_place(
-    write_grid: WriteGrid, name: str, text: str, says: str
-) -> None:
-    with pytest.raises(GridInvalid, match=says):
-        load_grid(write_grid({name: text}))
-
-
 def test_a_file_that_is_no_text_is_refused(write_grid: WriteGrid) -> None:
     directory = write_grid({})
     (directory / "throughput.csv").write_bytes(b"src,dst,gbps\n\xff\xfe,1,2\n")

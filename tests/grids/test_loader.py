@@ -4,8 +4,8 @@ import csv
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -16,17 +16,8 @@ from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.grids.price_rules import billed_by
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
-SMALL = {
-    "throughput.csv": (
-        "src,dst,gbps\naws:us-east-1,gcp:us-east1,4.5\ngcp:us-east1,aws:us-east-1,6\n"
-    ),
-}
-
-
-def write_grid(directory: Path, files: Mapping[str, str]) -> Path:
-    for name, text in files.items():
-        (directory / name).write_text(text, encoding="utf-8")
-    return directory
+if TYPE_CHECKING:
+    from tests.grids.conftest import WriteGrid
 
 
 @pytest.fixture(scope="session")
@@ -170,14 +161,13 @@ def test_the_model_is_within_a_tenth_of_half_the_measurements(
 # ---------------------------------------------------------------- completion
 
 
-def test_what_is_missing_is_completed_and_marked(tmp_path: Path) -> None:
+def test_what_is_missing_is_completed_and_marked(write_grid: WriteGrid) -> None:
     files = {
         "regions.csv": "region\naws:us-east-1\ngcp:us-east1\nazure:eastus\n",
-        **SMALL,
         "price.csv": "src,dst,usd_per_gb\naws:us-east-1,gcp:us-east1,0.5\n",
         "grid.json": json.dumps({"name": "mine", "as_of": "2026-01-01", "notes": "one"}),
     }
-    grid = load_grid(write_grid(tmp_path, files))
+    grid = load_grid(write_grid(files))
     aws, gcp, azure = (grid.index_of(tag) for tag in grid.tags)
     assert (grid.name, grid.as_of, grid.notes) == ("mine", "2026-01-01", ("one",))
     assert grid.throughput_gbps[aws, gcp] == 4.5
@@ -193,22 +183,22 @@ def test_what_is_missing_is_completed_and_marked(tmp_path: Path) -> None:
     assert not grid.rtt_measured.any()
 
 
-def test_a_rate_of_zero_is_a_measurement_that_there_is_no_such_edge(tmp_path: Path) -> None:
+def test_a_rate_of_zero_is_a_measurement_that_there_is_no_such_edge(write_grid: WriteGrid) -> None:
     rows = "src,dst,gbps\naws:us-east-1,gcp:us-east1,0\ngcp:us-east1,aws:us-east-1,6\n"
-    grid = load_grid(write_grid(tmp_path, {"throughput.csv": rows}))
+    grid = load_grid(write_grid({"throughput.csv": rows}))
     assert grid.throughput_gbps[0, 1] == 0
     assert grid.measured[0, 1]
 
 
 def test_a_region_that_nobody_knows_needs_prices_and_limits_and_then_is_fine(
-    tmp_path: Path,
+    write_grid: WriteGrid,
 ) -> None:
     files = {"throughput.csv": "src,dst,gbps\nlocal:a,local:b,2\nlocal:b,local:a,2\n"}
-    grid = load_grid(write_grid(tmp_path, files))
+    grid = load_grid(write_grid(files))
     assert grid.usd_per_gb[0, 1] == 0
     unknown = {"throughput.csv": "src,dst,gbps\naws:mars-1,aws:us-east-1,2\n"}
     with pytest.raises(GridInvalid, match=r"aws:mars-1.*price\.csv"):
-        load_grid(write_grid(tmp_path, unknown))
+        load_grid(write_grid(unknown))
 
 
 def test_distance_is_great_circle() -> None:
@@ -222,78 +212,62 @@ def test_distance_is_great_circle() -> None:
 # ---------------------------------------------------------------- refusal
 
 
+EDGE = "aws:us-east-1,gcp:us-east1"
+LIMITS = (
+    "cloud,instance_type,vcpus,egress_gbps,ingress_gbps,connection_limit,usd_per_hour,"
+    "instance_limit\n"
+)
+STORAGE = "cloud_or_region_glob,read_gbps,write_gbps\n"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
+        ("throughput.csv", f"src,dst\n{EDGE}\n", "row 1: .*gbps"),
+        ("throughput.csv", f"src,dst,gbps\n{EDGE},4\nmoon,gcp:us-east1,4\n", "row 3: .*'moon'"),
+        ("throughput.csv", f"src,dst,gbps\n{EDGE},-4\n", "row 2: gbps is '-4'"),
+        ("throughput.csv", f"src,dst,gbps\n{EDGE},nan\n", "row 2: gbps is 'nan'"),
+        ("throughput.csv", f"src,dst,gbps\n{EDGE},1_0\n", "row 2: gbps"),
+        ("throughput.csv", f"src,dst,gbps\n{EDGE}\n", "row 2: the number of fields"),
+        ("throughput.csv", f"src,dst,gbps\n{EDGE},4,5\n", "row 2: the number of fields"),
+        ("throughput.csv", "src,dst,gbps\naws:us-east-1,aws:us-east-1,4\n", "row 2: .* both"),
+        ("throughput.csv", f"src,dst,gbps\n{EDGE},4\n{EDGE},4\n", "row 3: .* twice"),
+        ("throughput.csv", f"src,dst,gbps,samples\n{EDGE},4,0\n", "row 2: samples"),
         (
             "throughput.csv",
-            "src,dst\naws:us-east-1,gcp:us-east1\n",
-            r"throughput\.csv row 1: .*gbps",
+            f"src,dst,gbps,as_of\n{EDGE},4,2026-13-01\n",
+            "row 2: as_of is '2026",
         ),
-        (
-            "throughput.csv",
-            "src,dst,gbps\naws:us-east-1,gcp:us-east1,4\nmoon,gcp:us-east1,4\n",
-            r"throughput\.csv row 3: .*'moon'",
-        ),
-        (
-            "throughput.csv",
-            "src,dst,gbps\naws:us-east-1,gcp:us-east1,-4\n",
-            r"throughput\.csv row 2: gbps is '-4'",
-        ),
-        (
-            "throughput.csv",
-            "src,dst,gbps\naws:us-east-1,gcp:us-east1,nan\n",
-            r"throughput\.csv row 2: gbps is 'nan'",
-        ),
-        (
-            "throughput.csv",
-            "src,dst,gbps\naws:us-east-1,gcp:us-east1\n",
-            r"throughput\.csv row 2: the number of fields",
-        ),
-        (
-            "throughput.csv",
-            "src,dst,gbps\naws:us-east-1,gcp:us-east1,4,5\n",
-            r"throughput\.csv row 2: the number of fields",
-        ),
-        (
-            "throughput.csv",
-            "src,dst,gbps\naws:us-east-1,aws:us-east-1,4\n",
-            r"throughput\.csv row 2: .* both",
-        ),
-        (
-            "throughput.csv",
-            "src,dst,gbps\naws:us-east-1,gcp:us-east1,4\naws:us-east-1,gcp:us-east1,4\n",
-            r"throughput\.csv row 3: .* twice",
-        ),
+        ("throughput.csv", "src,dst,gbps,gbps\n", "row 1: the header has 'gbps' twice"),
+        ("throughput.csv", 'src,dst,gbps\n"aws:us-east-1,gcp:us-east1,1\n', "is not CSV"),
+        ("throughput.csv", "src,dst,gbps\n", "the grid has no region"),
         ("price.csv", "src,dst,usd_per_gb\naws:us-east-1,aws:eu-west-1,1\n", r"price\.csv row 2"),
-        ("latency.csv", "src,dst,rtt_ms\naws:us-east-1,gcp:us-east1,x\n", r"latency\.csv row 2"),
+        ("latency.csv", f"src,dst,rtt_ms\n{EDGE},x\n", r"latency\.csv row 2"),
         ("regions.csv", "region,latitude\naws:us-east-1,91\n", r"regions\.csv row 2: latitude"),
         ("regions.csv", "region\naws:us-east-1\naws:us-east-1\n", r"regions\.csv row 3: .* twice"),
         ("regions.csv", "region\nUS East\n", r"regions\.csv row 2: 'US East'"),
-        (
-            "limits.csv",
-            "cloud,instance_type,vcpus,egress_gbps,ingress_gbps,connection_limit,usd_per_hour,"
-            "instance_limit\noracle,x,1,1,1,64,1,1\n",
-            r"limits\.csv row 2: unknown cloud 'oracle'",
-        ),
-        (
-            "limits.csv",
-            "cloud,instance_type,vcpus,egress_gbps,ingress_gbps,connection_limit,usd_per_hour,"
-            "instance_limit\naws,x,1,1,1,0,1,1\n",
-            r"limits\.csv row 2: connection_limit",
-        ),
+        ("limits.csv", LIMITS + "oracle,x,1,1,1,64,1,1\n", "row 2: unknown cloud 'oracle'"),
+        ("limits.csv", LIMITS + "aws,x,1,1,1,0,1,1\n", r"limits\.csv row 2: connection_limit"),
+        ("limits.csv", LIMITS + 2 * "aws,x,1,1,1,64,1,1\n", "row 3: .* twice"),
+        ("limits.csv", LIMITS + "aws,x,1.5,1,1,64,1,1\n", "row 2: vcpus .* whole number"),
+        ("limits.csv", LIMITS + "aws,,1,1,1,64,1,1\n", "row 2: instance_type is empty"),
+        ("storage.csv", STORAGE + "azure,fast,1\n", r"storage\.csv row 2: read_gbps is 'fast'"),
+        ("storage.csv", STORAGE + ",1,1\n", "row 2: .*is empty"),
+        ("storage.csv", "region,read_gbps\naws,1\n", "row 1: the header lacks cloud_or_region"),
+        ("quotas.csv", "region_glob,vcpus\naws:*,4.5\n", r"quotas\.csv row 2: .*not a whole"),
+        ("quotas.csv", "region_glob,vcpus\n,4\n", r"quotas\.csv row 2: region_glob is empty"),
         ("grid.json", "[1]", r"grid\.json must hold one JSON object"),
         ("grid.json", "{", r"grid\.json is not JSON"),
+        ("grid.json", '{"base": "yours"}', "base is 'yours'"),
         ("price_rules.yaml", "a: [", r"price_rules\.yaml is not YAML"),
         ("price_rules.yaml", "a: 1", r"price_rules\.yaml must be a mapping"),
     ],
 )
 def test_a_bad_row_is_refused_with_its_place(
-    tmp_path: Path, name: str, text: str, says: str
+    write_grid: WriteGrid, name: str, text: str, says: str
 ) -> None:
-    write_grid(tmp_path, {**SMALL, name: text})
     with pytest.raises(GridInvalid, match=says):
-        load_grid(tmp_path)
+        load_grid(write_grid({name: text}))
 
 
 def test_a_grid_that_is_not_there_is_refused(tmp_path: Path) -> None:

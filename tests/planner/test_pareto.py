@@ -45,7 +45,6 @@ def test_of_the_cheapest_plans_the_fastest_is_the_end(triangle: Grid) -> None:
 @pytest.mark.parametrize(
     ("ends", "limits"),
     [
-        (("aws:us-west-2", "gcp:europe-west3"), Limits()),
         (("aws:us-west-2", "gcp:europe-west3"), TWO),
         (("gcp:asia-east1", "gcp:europe-west6"), Limits(max_relays=1)),
         (("azure:uksouth", "aws:ap-south-1"), Limits(instance_limit=4)),
@@ -54,7 +53,7 @@ def test_of_the_cheapest_plans_the_fastest_is_the_end(triangle: Grid) -> None:
 def test_no_plan_at_its_rate_is_a_thousandth_cheaper(
     measured: Grid, ends: tuple[str, str], limits: Limits
 ) -> None:
-    plans = frontier(measured, *ends, points=12, limits=limits)
+    plans = frontier(measured, *ends, points=8, limits=limits)
     assert len(plans) > 3
     for one in plans:
         goal = MinimizeCost(one.throughput_gbps * (1 - 1e-9), exactly=True)

@@ -149,12 +149,7 @@ def goal_infeasible(problem: PlanProblem, limits: Limits, grid: Grid) -> PlanInf
     src, dst = problem.tags[problem.src], problem.tags[problem.dst]
     largest = largest_throughput(problem)
     if largest is None:
-        return PlanInfeasible(
-            f"there is no way from {src} to {dst}: the grid has no usable edge, an end may"
-            " have no instance, or the policy allows no relay",
-            binding=(NO_ROUTE,),
-            most_gbps=0.0,
-        )
+        return no_route(f"{src} to {dst}")
     most = rounded_down(largest[0].throughput_gbps)
     names = _limits_reached(problem, largest, limits, grid)
     counts = decode(largest[0]).instances
@@ -165,6 +160,16 @@ def goal_infeasible(problem: PlanProblem, limits: Limits, grid: Grid) -> PlanInf
         " less, raise the limits, choose larger instance types, or let more regions relay",
         binding=names,
         most_gbps=most,
+    )
+
+
+def no_route(route: str) -> PlanInfeasible:
+    """The error when no path joins the ends."""
+    return PlanInfeasible(
+        f"there is no way from {route}: the grid has no usable edge, an end may have no instance,"
+        " or the policy allows no relay",
+        binding=(NO_ROUTE,),
+        most_gbps=0.0,
     )
 
 
@@ -216,13 +221,11 @@ def deadline_infeasible(
     )
 
 
-def price_ceiling_infeasible(
-    ends: tuple[str, str], asked: float, least_usd_per_gb: float
-) -> PlanInfeasible:
+def price_ceiling_infeasible(route: str, asked: float, least_usd_per_gb: float) -> PlanInfeasible:
     """The error for a price per GB that every plan exceeds."""
     least = rounded_up(least_usd_per_gb)
     return PlanInfeasible(
-        f"no plan from {ends[0]} to {ends[1]} costs {asked:g} USD per GB or less;"
+        f"no plan from {route} costs {asked:g} USD per GB or less;"
         f" the cheapest costs {least:g} USD per GB. Raise the ceiling",
         binding=(COST_CEILING,),
         least_usd_per_gb=least,

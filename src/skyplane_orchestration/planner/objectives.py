@@ -271,4 +271,4 @@ class ObjectiveSearch:
         if found is None:
             return self._goal_infeasible(self.problem)
         least = job_cost.candidate_from(self.grid, found, self.pricing).usd_per_gb
-        return infeasibility.price_ceiling_infeasible(self.ends, usd_per_gb, least)
+        return infeasibility.price_ceiling_infeasible(" to ".join(self.ends), usd_per_gb, least)

@@ -201,7 +201,9 @@ class SingleRegion:
         usd = min((most for most in (objective.max_cost_usd, max_job_usd) if most), default=None)
         cheapest = self.cost(self.overlay(1))
         if per_gb is not None and cheapest.usd_per_gb > per_gb:
-            raise infeasibility.price_ceiling_infeasible(self.ends, per_gb, cheapest.usd_per_gb)
+            raise infeasibility.price_ceiling_infeasible(
+                " to ".join(self.ends), per_gb, cheapest.usd_per_gb
+            )
         if usd is not None and cheapest.total_usd is not None and cheapest.total_usd > usd:
             raise infeasibility.total_ceiling_infeasible(
                 self.ends, usd, cheapest.total_usd, is_policy=usd == max_job_usd

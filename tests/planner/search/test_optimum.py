@@ -16,9 +16,10 @@ from skyplane_orchestration.planner.solution import OPTIMAL_GAP
 from skyplane_orchestration.planner.solve import solve_integers
 
 RandomProblem = Callable[[int], PlanProblem]
+SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 40))]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_search_finds_what_the_model_solved_at_once_finds(
     random_problem: RandomProblem, seed: int
 ) -> None:
@@ -35,7 +36,7 @@ def test_the_search_finds_what_the_model_solved_at_once_finds(
     assert found.gap <= OPTIMAL_GAP
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("exactly", [True, False])
 def test_the_proof_brings_in_what_was_not_promising(
     random_problem: RandomProblem, seed: int, exactly: bool, monkeypatch: pytest.MonkeyPatch
@@ -54,7 +55,7 @@ def test_the_proof_brings_in_what_was_not_promising(
     assert found.solution.usd_per_gbit <= price * (1 + 2 * OPTIMAL_GAP)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_bound_on_the_rate_under_a_ceiling_is_above_what_the_model_at_once_finds(
     random_problem: RandomProblem, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

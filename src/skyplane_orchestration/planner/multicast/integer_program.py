@@ -14,6 +14,9 @@ from skyplane_orchestration.planner.multicast.steiner_trees import Tree
 
 #: Share of the objective that one relay less, or one instance less, may cost in a tie.
 TIE, TIE_INSTANCE = 1e-6, 1e-8
+#: Default time limit of one program, and relative gaps for a final and a rough solution.
+FIRST_LIMIT_S = 1.0
+FINAL_GAP, ROUGH_GAP = 1e-6, 1e-4
 #: Share of one instance that counts as rounding.
 ROUNDING = 1e-6
 
@@ -49,18 +52,18 @@ def solve_trees(
     objective: TreeObjective,
     chosen: Ints,
     *,
-    integer_connections: bool,
-    relative_gap: float,
-    time_limit_s: float,
+    real_connections: bool = False,
+    relative_gap: float = ROUGH_GAP,
+    time_limit_s: float = FIRST_LIMIT_S,
 ) -> TreeSolution | None:
     """The best integer solution over the chosen trees of the pool; None if infeasible.
 
-    Without `integer_connections` M is real: a bound, and not a plan. Ties go to fewer relays, then
+    With `real_connections` the result is a bound, and not a plan. Ties go to fewer relays, then
     to fewer instances. Raises SolverFailed when the time limit passes without a solution.
     """
     trees = [pool.trees[int(number)] for number in chosen]
     rows = _IntegerProgram(problem, trees, np.array(pool.usd_per_gbit)[chosen])
-    optimum = rows.solve(objective, integer_connections, relative_gap, time_limit_s)
+    optimum = rows.solve(objective, real_connections, relative_gap, time_limit_s)
     if optimum is None:
         return None
     rate = np.maximum(optimum.x[: len(trees)], 0.0)
@@ -111,11 +114,11 @@ class _IntegerProgram:
     def solve(
         self,
         objective: TreeObjective,
-        integer_connections: bool,
+        real_connections: bool,
         relative_gap: float,
         time_limit_s: float,
     ) -> IntegerOptimum | None:
-        below, most = self._rows(objective, integer_connections)
+        below, most = self._rows(objective, real_connections)
         cost = objective.cost_weight * self._usd_per_s() + self._ties()
         cost[self.throughput] = -objective.rate_weight
         cost[self.constant] = SCALE
@@ -126,11 +129,11 @@ class _IntegerProgram:
         whole: Mask = np.zeros(self.constant + 1, dtype=bool)
         whole[self.connections] = True
         # Counting relays slows the solver, so with M real it happens only for a limit on relays.
-        whole[self.relaying] = integer_connections or self.problem.max_relays is not None
+        whole[self.relaying] = not real_connections or self.problem.max_relays is not None
         # Without a cost, N may be real and is rounded up afterwards: quotas are integers.
         whole[self.instances] = objective.counts_cost
         upper = self._upper(objective.high_gbps)
-        if not integer_connections:
+        if real_connections:
             upper[self.connections] = 0.0
         program = LinearProgram(cost, below, most, equal, np.zeros(1), lower, upper)
         return solve_integer(program, whole, relative_gap=relative_gap, time_limit_s=time_limit_s)
@@ -156,7 +159,7 @@ class _IntegerProgram:
         upper[self.relaying] = upper[self.constant] = 1.0
         return upper
 
-    def _rows(self, objective: TreeObjective, integer_connections: bool) -> tuple[Floats, Floats]:
+    def _rows(self, objective: TreeObjective, real_connections: bool) -> tuple[Floats, Floats]:
         """All rows <= 0, except the limit on relays."""
         problem, count, edges = self.problem, len(self.regions), len(self.edges)
         at_head, at_tail = np.zeros((count, edges)), np.zeros((count, edges))
@@ -177,13 +180,13 @@ class _IntegerProgram:
         into, out = problem.ingress_gbps[self.regions], problem.egress_gbps[self.regions]
         block(count, trees=at_head @ self.on_edge, instances=-np.diag(into))  # 4f
         block(count, trees=at_tail @ self.on_edge, instances=-np.diag(out))  # 4g
-        if integer_connections:
+        if real_connections:
+            block(count, trees=at_tail @ needed, instances=limit)
+            block(count, trees=at_head @ needed, instances=limit)
+        else:
             block(edges, trees=needed, connections=-np.eye(edges))  # 4b
             block(count, connections=at_tail, instances=limit)  # 4h
             block(count, connections=at_head, instances=limit)  # 4i
-        else:
-            block(count, trees=at_tail @ needed, instances=limit)
-            block(count, trees=at_head @ needed, instances=limit)
         block(count, instances=np.eye(count), relaying=-np.diag(problem.quota[self.regions]))
         if objective.ceiling_usd_per_gbit is not None:
             row = self._usd_per_s() / objective.ceiling_usd_per_gbit

@@ -16,10 +16,13 @@ from skyplane_orchestration.model.job import (
 from skyplane_orchestration.planner.constraint_names import (
     COST_CEILING,
     DEADLINE,
-    NO_ROUTE,
     POLICY_MAX_JOB_USD,
 )
-from skyplane_orchestration.planner.infeasibility import rounded_down, rounded_up
+from skyplane_orchestration.planner.infeasibility import (
+    no_route,
+    price_ceiling_infeasible,
+    rounded_down,
+)
 from skyplane_orchestration.planner.multicast.build_plan import (
     MulticastRequest,
     TreeOverlay,
@@ -125,12 +128,7 @@ class MulticastSearch:
             return self._fastest_under_total(objective.max_cost_usd or 0.0)
         best = fastest(self.problem, usd_per_gb_to_usd_per_gbit(per_gb))
         if best is None:
-            least = rounded_up(self._least_usd_per_gb())
-            raise PlanInfeasible(
-                f"no plan from {self._route} costs {per_gb:g} USD per GB or"
-                f" less; the cheapest costs {least:g} USD per GB. Raise the ceiling",
-                binding=(COST_CEILING,),
-            )
+            raise price_ceiling_infeasible(self._route, per_gb, self._least_usd_per_gb())
         return self._decoded(best, best.bound)
 
     def _fastest_under_total(self, max_usd: float) -> BoundedTreeOverlay:
@@ -223,12 +221,7 @@ class MulticastSearch:
         """The error for a goal that no plan reaches: the binding limits and the largest rate."""
         largest = largest_throughput(problem)
         if largest is None:
-            return PlanInfeasible(
-                f"there is no way from {self._route}: the grid has no usable edge, an end may"
-                " have no instance, or the policy allows no relay",
-                binding=(NO_ROUTE,),
-                most_gbps=0.0,
-            )
+            return no_route(self._route)
         most = rounded_down(largest.solution.throughput_gbps)
         names = binding_limits(problem, decode_trees(problem, largest.solution), largest.relaxed)
         goal = f"{problem.goal_gbps:g} Gbit/s from {self._route}"

@@ -20,7 +20,13 @@ import numpy as np
 
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids.arrays import Floats, Ints
-from skyplane_orchestration.planner.multicast.integer_program import TreeSolution, solve_trees
+from skyplane_orchestration.planner.multicast.integer_program import (
+    FINAL_GAP,
+    FIRST_LIMIT_S,
+    ROUGH_GAP,
+    TreeSolution,
+    solve_trees,
+)
 from skyplane_orchestration.planner.multicast.problem import MulticastProblem
 from skyplane_orchestration.planner.multicast.relaxation import (
     SCALE,
@@ -37,10 +43,8 @@ from skyplane_orchestration.planner.solution import FLOW_TOLERANCE
 OPTIMAL_GAP = 1e-4
 #: Trees in the integer program: those of least reduced cost.
 MAX_TREES = 100
-#: Time limits of the integer program: of an improvement, and of the last attempt.
-FIRST_LIMIT_S, PATIENCE_S = 1.0, 8.0
-#: Relative gaps for the solver: over all trees, and over chosen trees.
-FINAL_GAP, ROUGH_GAP = 1e-6, 1e-4
+#: Time limit of the integer program where an earlier attempt failed.
+PATIENCE_S = 8.0
 #: Rounds of improvement, and the least relative improvement.
 ROUNDS, BETTER = 4, 1e-5
 #: Among up to this many regions all trees join a round.
@@ -100,7 +104,7 @@ def cheapest(problem: MulticastProblem, *, exactly: bool, proof_s: float) -> Tre
             return None
         pool.add(list(largest.solution.trees))
         everything = np.arange(len(pool.trees))
-        best = _cheapest_over(target, pool, everything, scale, bound, seconds=PATIENCE_S)
+        best = _cheapest_over(target, pool, everything, scale, bound, PATIENCE_S)
     if best is None:
         return None
     best = _improve(target, pool, relaxed, scale, best, bound, proof_s)
@@ -149,16 +153,14 @@ def largest_throughput(
     if relaxed is None or relaxed.throughput_gbps <= TIE:
         return None
     chosen = _chosen_trees(pool, relaxed)
-    rough = (
-        None
-        if pool.is_complete
-        else _solve(problem, pool, objective, chosen, integer_connections=False)
-    )
-    integers = _solve_full(problem, pool, objective, chosen, rough)
-    if integers is None or integers.throughput_gbps <= TIE:
+    rough = None
+    if not pool.is_complete:
+        rough = solve_trees(problem, pool, objective, chosen, real_connections=True)
+    solution = _solve_full(problem, pool, objective, chosen, rough)
+    if solution is None or solution.throughput_gbps <= TIE:
         return None
-    proven = max(relaxed.bound, integers.bound if pool.is_complete else -np.inf)
-    return LargestThroughput(integers, relaxed, max(-proven / scale, integers.throughput_gbps))
+    proven = max(relaxed.bound, solution.bound if pool.is_complete else -np.inf)
+    return LargestThroughput(solution, relaxed, max(-proven / scale, solution.throughput_gbps))
 
 
 # ---------------------------------------------------------------- steps
@@ -224,11 +226,9 @@ def _solve_full(
     chosen: Ints,
     rough: TreeSolution | None,
 ) -> TreeSolution | None:
-    """N and M integer: first over trees along the edges of a rough solution, then over all chosen
-    trees.
-    """
+    """N and M integer: over trees along the edges of a rough solution, else over all chosen."""
     if pool.is_complete:
-        return _solve(problem, pool, objective, chosen, integer_connections=True, gap=FINAL_GAP)
+        return solve_trees(problem, pool, objective, chosen, relative_gap=FINAL_GAP)
     if rough is None:
         return None
     carrying = [tree for tree, rate in zip(rough.trees, rough.rate_gbps, strict=True) if rate > TIE]
@@ -239,40 +239,13 @@ def _solve_full(
     for allowed in (edges, inside):
         near = [one for one in chosen.tolist() if allowed.issuperset(pool.trees[one])]
         with suppress(SolverFailed):
-            answer = (
-                _solve(problem, pool, objective, np.array(near), integer_connections=True)
-                if near
-                else None
-            )
+            answer = solve_trees(problem, pool, objective, np.array(near)) if near else None
             if answer is not None and (best is None or answer.objective < best.objective):
                 best = answer
         # Integer connections may need more edges than real ones.
         if best is not None and best.objective - rough.objective <= ACCEPTED_GAP * SCALE:
             break
-    return best or _solve(
-        problem, pool, objective, chosen, integer_connections=True, seconds=PATIENCE_S
-    )
-
-
-def _solve(
-    problem: MulticastProblem,
-    pool: TreePool,
-    objective: TreeObjective,
-    chosen: Ints,
-    *,
-    integer_connections: bool,
-    gap: float = ROUGH_GAP,
-    seconds: float = FIRST_LIMIT_S,
-) -> TreeSolution | None:
-    return solve_trees(
-        problem,
-        pool,
-        objective,
-        chosen,
-        integer_connections=integer_connections,
-        relative_gap=gap,
-        time_limit_s=seconds,
-    )
+    return best or solve_trees(problem, pool, objective, chosen, time_limit_s=PATIENCE_S)
 
 
 def _cheapest_over(
@@ -281,7 +254,7 @@ def _cheapest_over(
     chosen: Ints,
     scale: float,
     bound: float,
-    seconds: float = FIRST_LIMIT_S,
+    time_limit_s: float = FIRST_LIMIT_S,
 ) -> TreeIncumbent | None:
     """The least cost per Gbit over the chosen trees, and the bound over these.
 
@@ -289,20 +262,19 @@ def _cheapest_over(
     negative while some plan is cheaper than the price. M is real first.
     """
     low, high = problem.goal_gbps, problem.most_gbps
-    integer_connections = pool.is_complete
-    gap = FINAL_GAP if integer_connections else ROUGH_GAP
+    gap = FINAL_GAP if pool.is_complete else ROUGH_GAP
     rough: TreeSolution | None = None
     price, proven = bound, bound
     for _ in range(1 if low == high else DINKELBACH_STEPS):
         objective = TreeObjective(scale, 0.0 if low == high else scale * price, low, high)
-        answer = _solve(
+        answer = solve_trees(
             problem,
             pool,
             objective,
             chosen,
-            integer_connections=integer_connections,
-            gap=gap,
-            seconds=seconds,
+            real_connections=not pool.is_complete,
+            relative_gap=gap,
+            time_limit_s=time_limit_s,
         )
         if answer is None:
             break
@@ -316,7 +288,7 @@ def _cheapest_over(
         if answer.usd_per_gbit <= price * (1 + TIE):
             break
         price = answer.usd_per_gbit
-    if integer_connections or rough is None:
+    if pool.is_complete or rough is None:
         return None if rough is None else TreeIncumbent(rough, proven)
     objective = TreeObjective(scale, 0.0 if low == high else scale * rough.usd_per_gbit, low, high)
     best = _solve_full(problem, pool, objective, chosen, rough)
@@ -343,9 +315,9 @@ def _trees_of_few_regions(
     return pool.numbers(found)
 
 
-def _all_trees_among(problem: MulticastProblem, pool: TreePool, integers: TreeSolution) -> Ints:
+def _all_trees_among(problem: MulticastProblem, pool: TreePool, solution: TreeSolution) -> Ints:
     """Numbers of all trees among the regions of a solution, if these are few."""
-    used = integers.instances > 0
+    used = solution.instances > 0
     if used.sum() > ENUMERATED_REGIONS:
         return np.zeros(0, dtype=np.int64)
     usable = problem.usable & used[:, None] & used[None, :]
@@ -372,11 +344,8 @@ def _improve(
         is_good = pool.is_complete or price <= bound * (1 + ACCEPTED_GAP)
         if is_good or time.perf_counter() >= until:
             break
-        of_few_regions = (
-            _trees_of_few_regions(problem, pool, relaxed, scale)
-            if of_few_regions is None
-            else of_few_regions
-        )
+        if of_few_regions is None:
+            of_few_regions = _trees_of_few_regions(problem, pool, relaxed, scale)
         fixed = problem.with_instances(best.solution.instances)
         objective = TreeObjective(scale, scale * price, low, high, at_least=best.solution.instances)
         again = relax_trees(fixed, pool, objective, patience_s=PROOFS / 2 * proof_s)

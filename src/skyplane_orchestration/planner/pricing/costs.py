@@ -42,17 +42,27 @@ def instance_usd_per_gb(overlay: Overlay, types: Mapping[str, InstanceType]) -> 
 
 
 def request_usd(
-    grid: Grid, src: str, dst: str, objects: int, volume_gb: float | None, chunk_mib: int
+    grid: Grid,
+    src: str,
+    dst: str,
+    objects: int,
+    volume_gb: float | None,
+    part_mib: float | None,
+    commit_writes: int = _MULTIPART_EXTRA_WRITES,
 ) -> float:
     """Reads at the source, writes at the destination, and a listing of both.
 
-    An object larger than one chunk is read in ranges and written in parts; the number of parts is
-    that of an average object. `local:` ends have no request prices.
+    `local:` ends have no request prices.
+
+    Args:
+        part_mib: an object larger than this is read in ranges and written in parts; their number
+            is that of an average object. None for whole objects.
+        commit_writes: further writes of an object in parts.
     """
     parts = 1
-    if volume_gb is not None and objects:
-        parts = max(1, math.ceil(gb_to_bytes(volume_gb) / objects / mib_to_bytes(chunk_mib)))
-    writes = parts if parts == 1 else parts + _MULTIPART_EXTRA_WRITES
+    if part_mib is not None and volume_gb is not None and objects:
+        parts = max(1, math.ceil(gb_to_bytes(volume_gb) / objects / mib_to_bytes(part_mib)))
+    writes = parts if parts == 1 else parts + commit_writes
     listings = math.ceil(objects / LISTED_PER_REQUEST)
     total = 0.0
     for tag, verb, count in (

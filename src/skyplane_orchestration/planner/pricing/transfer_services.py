@@ -7,7 +7,6 @@ publishes a rate, so a quote has no throughput.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -18,12 +17,8 @@ from typing import Any
 import yaml
 
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.planner.pricing.costs import LISTED_PER_REQUEST, REQUESTS_PER_PRICE
-from skyplane_orchestration.units import (
-    gb_to_bytes,
-    mib_to_bytes,
-    usd_per_gib_to_usd_per_gb,
-)
+from skyplane_orchestration.planner.pricing.costs import request_usd
+from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +140,9 @@ def _quote(
     egress = 0.0 if src == dst else grid.egress_price(src, dst)
     requests = None
     if objects is not None:
-        requests = _request_usd(grid, offer, src, dst, objects, volume_gb)
+        requests = request_usd(
+            grid, src, dst, objects, volume_gb, offer.part_mib, offer.commit_writes
+        )
     fee = None if volume_gb is None else offer.usd_per_gb * volume_gb + offer.usd_per_task
     bytes_out = None if volume_gb is None else egress * volume_gb
     total = None if fee is None or bytes_out is None else fee + bytes_out + (requests or 0.0)
@@ -162,30 +159,6 @@ def _quote(
         fee=offer.fee,
         served=offer.served,
     )
-
-
-def _request_usd(
-    grid: Grid,
-    offer: ServiceOffer,
-    src: str,
-    dst: str,
-    objects: int,
-    volume_gb: float | None,
-) -> float:
-    """Reads and a listing at the source, writes and a listing at the destination.
-
-    The number of parts is that of an average object.
-    """
-    parts = 1
-    if offer.part_mib is not None and volume_gb is not None and objects:
-        average_bytes = gb_to_bytes(volume_gb) / objects
-        parts = max(1, math.ceil(average_bytes / mib_to_bytes(offer.part_mib)))
-    writes = parts if parts == 1 else parts + offer.commit_writes
-    listings = math.ceil(objects / LISTED_PER_REQUEST)
-    source, sink = (grid.request_prices(_cloud(tag)) for tag in (src, dst))
-    total = objects * parts * source.get("read", 0.0) + objects * writes * sink.get("write", 0.0)
-    total += listings * (source.get("list", 0.0) + sink.get("list", 0.0))
-    return total / REQUESTS_PER_PRICE
 
 
 def _notes(grid: Grid, offer: ServiceOffer, src: str, dst: str) -> tuple[str, ...]:
