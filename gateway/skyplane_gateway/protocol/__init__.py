@@ -2,9 +2,9 @@
 
 docs/reference/wire-protocol.md is the specification.
 
-Source:  `ChunkFramer` makes frames of a chunk, `Connection.send_frame` sends them.
-Relay:   passes `FrameReceived` and `ReceiptReceived` on with `send_frame`, `send_receipt`.
-Sink:    `open_frame`, `ChunkAssembler.add`, and in the end `seal_receipt`.
+Source:  `ChunkFramer` cuts a chunk into frames, `Connection.send_frame` sends them.
+Relay:   forwards `FrameReceived` and `ReceiptReceived` with `send_frame`, `send_receipt`.
+Sink:    `open_frame`, `ChunkAssembler.add`, and finally `seal_receipt`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from skyplane_gateway.protocol.chunk_manifest import (
     ChunkManifest,
     ObjectEntry,
     PartEntry,
-    decode_manifest,
-    encode_manifest,
+    decode_chunk_manifest,
+    encode_chunk_manifest,
     object_entry_bytes,
 )
 from skyplane_gateway.protocol.errors import (
@@ -103,8 +103,8 @@ __all__ = [
     "Side",
     "State",
     "WireVersionMismatch",
-    "decode_manifest",
-    "encode_manifest",
+    "decode_chunk_manifest",
+    "encode_chunk_manifest",
     "object_entry_bytes",
     "open_frame",
     "open_receipt",

@@ -1,7 +1,7 @@
-"""Writing and reading the bodies of messages, field by field, big-endian.
+"""Writes and reads message bodies field by field, big-endian.
 
-`Writer` and `Reader` take the same limits for the same fields; the one answers a
-breach with `LocalProtocolError`, the other with `RemoteProtocolError`.
+`Writer` and `Reader` check the same limits. A violation raises `LocalProtocolError` in the
+writer and `RemoteProtocolError` in the reader.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _U64: Final = struct.Struct(">Q")
 
 
 class Writer:
-    """Appends fields to one growing buffer of at most `limit` bytes."""
+    """Appends fields to a buffer of at most `limit` bytes."""
 
     def __init__(self, what: str, limit: int) -> None:
         self._what = what
@@ -39,7 +39,7 @@ class Writer:
         self._number(_U64, value, name)
 
     def raw(self, value: bytes, size: int, name: str) -> None:
-        """A field of fixed size, without a length before it."""
+        """A field of fixed size."""
         if len(value) != size:
             raise LocalProtocolError(
                 f"{self._what}: {name} has {len(value)} bytes, it must have {size}"
@@ -47,7 +47,7 @@ class Writer:
         self._data += value
 
     def text(self, value: str, limit: int, name: str) -> None:
-        """UTF-8 with its length in bytes as u16 before it."""
+        """UTF-8 after its length in bytes (u16)."""
         try:
             encoded = value.encode()
         except UnicodeEncodeError as error:
@@ -80,7 +80,7 @@ class Writer:
 
 
 class Reader:
-    """Takes fields off the front of one received buffer; never reads past its end."""
+    """Reads fields from a received buffer, in order; never past its end."""
 
     def __init__(self, what: str, data: Buffer) -> None:
         self._what = what
@@ -116,7 +116,7 @@ class Reader:
         return self._position
 
     def end(self) -> None:
-        """Nothing may be left."""
+        """Check that no byte is left."""
         if self._position != len(self._data):
             raise self.error(f"{len(self._data) - self._position} bytes too many")
 

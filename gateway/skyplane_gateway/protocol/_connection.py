@@ -1,14 +1,14 @@
-"""One data connection: bytes in, events out, buffers to send. No socket, no clock.
+"""The sans-io connection: bytes in, events out, buffers to send. No socket, no clock.
 
-    connection = Connection.dial(identity, route=7, side=Side.UPSTREAM, nonce=os.urandom(16))
+    connection = Connection.dial(identity, route=7, side=Side.UPSTREAM, nonce=rng.randbytes(16))
     transport.writelines(connection.data_to_send())
-    # BufferedProtocol.get_buffer / buffer_updated -> the methods of the same names, then
+    # BufferedProtocol.get_buffer and buffer_updated call the methods of the same names; then
     while (event := connection.next_event()) is not NEED_DATA: ...
 
-The caller owns time: it decides when to give up on a silent peer or on half a message.
-Memory of one connection: 64 KiB of staging (1 KiB until the peer
-has proven itself), one message of at most 1 MiB under way, and the events that have not
-been taken; take them after every `buffer_updated`, and nothing accumulates.
+Timeouts belong to the caller: a peer may send nothing, or half a message. Memory of one
+connection: 64 KiB of staging (1 KiB until the peer has proven itself), one incomplete message
+of at most 1 MiB, and the events that the caller has not taken. A caller that takes all
+events after every `buffer_updated` accumulates none.
 """
 
 from __future__ import annotations
@@ -60,21 +60,21 @@ from skyplane_gateway.protocol.messages import (
 )
 from skyplane_gateway.protocol.reasons import GoodbyeReason
 
-#: Buffers up to this size are copied together: cheaper than sending them one by one.
+#: Buffers up to this size are joined: a copy is cheaper than one more write.
 _SMALL_BYTES: Final = 4096
 
-#: Refusals before the peer has proven anything tell it nothing about why.
+#: Text of a GOODBYE to a peer without proof; it gives no reason.
 _REFUSAL: Final = "hello refused"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this side is, the same for all its connections.
+    """This gateway's identity, for all its connections.
 
     Attributes:
         fleet: the fleet's id, 8 bytes.
         node: this gateway's name, unique in the fleet, at most 128 bytes.
-        keys: neighbour -> the hello key that the two share, 32 bytes.
+        keys: neighbour -> the hello key shared with it, 32 bytes.
 
     Raises:
         LocalProtocolError: the fleet or a key has another length.
@@ -106,7 +106,7 @@ class Connection:
         self._events: deque[Event] = deque()
         self._outgoing: list[Buffer] = []
         self._failure: RemoteProtocolError | None = None
-        # Replaced by the peer's where this side accepts; the state sees to it before use.
+        # An acceptor replaces it by the peer's HELLO before any use.
         self._hello = Hello(identity.fleet, nonce, 0, Side.UPSTREAM, identity.node)
         self._expected_peer: str | None = None
         self._expected_proof = b""
@@ -123,13 +123,13 @@ class Connection:
         nonce: bytes,
         expected_peer: str | None = None,
     ) -> Connection:
-        """The side that opened the TCP connection; its HELLO is ready to send.
+        """The side that opens the TCP connection; its HELLO is ready to send.
 
         Args:
-            route: the one route that this connection is for.
-            side: our own: UPSTREAM if we will send frames, DOWNSTREAM if receipts.
-            nonce: 16 fresh random bytes, never used before.
-            expected_peer: refuse an acceptor of any other name.
+            route: number of the connection's route.
+            side: this side: UPSTREAM sends frames, DOWNSTREAM sends receipts.
+            nonce: 16 random bytes, used once.
+            expected_peer: refuse an acceptor of another name.
 
         Raises:
             LocalProtocolError: a value does not fit.
@@ -142,10 +142,10 @@ class Connection:
 
     @classmethod
     def accept(cls, identity: Identity, *, nonce: bytes) -> Connection:
-        """The side that was dialled; route and sides come with the peer's HELLO.
+        """The side that was dialed; the peer's HELLO names the route and the sides.
 
-        Whether it wants the route is for the driver to say when `Established` comes:
-        `close(GoodbyeReason.UNKNOWN_ROUTE)` otherwise.
+        After `Established` the caller may refuse the route with
+        `close(GoodbyeReason.UNKNOWN_ROUTE)`.
         """
         return cls(identity, nonce)
 
@@ -157,30 +157,29 @@ class Connection:
 
     @property
     def established(self) -> Established | None:
-        """The `Established` event, once there has been one."""
+        """The `Established` event; None before it."""
         return self._established
 
     @property
     def hello(self) -> Hello:
-        """The dialer's HELLO. At the acceptor it is the peer's word from AWAIT_PROOF on,
-        proven with `Established`; before, it is empty.
+        """The dialer's HELLO. The acceptor has it from AWAIT_PROOF on, unproven until
+        `Established`.
         """
         return self._hello
 
     # -------------------------------------------------------------------- incoming
 
     def get_buffer(self, hint: int = -1) -> memoryview:
-        """Where to put the next bytes, as `asyncio.BufferedProtocol` asks; never empty.
+        """Where to put the next bytes, as in `asyncio.BufferedProtocol`; never empty.
 
-        `hint` is not needed: inside a large message it is exactly what is missing.
+        Inside a large message it is exactly the missing part, so `hint` is not needed.
         """
         return self._reader.get_buffer()
 
     def buffer_updated(self, count: int) -> None:
-        """Take note of `count` bytes in the buffer of the last `get_buffer`.
+        """Process `count` bytes in the buffer of the last `get_buffer`.
 
-        Never raises for what the peer sent: `next_event` does. In CLOSED and FAILED the
-        bytes are dropped.
+        `next_event` raises the errors of the peer. In CLOSED and FAILED bytes are dropped.
         """
         if self._state in FINAL:
             return
@@ -193,7 +192,7 @@ class Connection:
             self._fail(error)
 
     def receive_data(self, data: Buffer) -> None:
-        """Take `data`, any number of bytes; copies them once. Raises as `buffer_updated`."""
+        """Process any number of bytes; copies them once."""
         rest = memoryview(data)
         while rest and self._state not in FINAL:
             buffer = self.get_buffer()
@@ -210,7 +209,7 @@ class Connection:
         """The next event, or `NEED_DATA`.
 
         Raises:
-            RemoteProtocolError: the peer broke the protocol; again at every later call.
+            RemoteProtocolError: the peer broke the protocol; every later call raises it too.
                 Flush `data_to_send` (it may hold a GOODBYE), then close the transport.
         """
         if self._events:
@@ -222,35 +221,35 @@ class Connection:
     # -------------------------------------------------------------------- outgoing
 
     def data_to_send(self) -> list[Buffer]:
-        """What is to be written, in order; payloads are the very buffers that were given."""
+        """Buffers to write, in order; payloads are not copied."""
         outgoing, self._outgoing = self._outgoing, []
         return outgoing
 
     def send_frame(self, header: FrameHeader, *sealed: Buffer) -> None:
-        """Queue a frame: one from `ChunkFramer`, or one received and passed on as it came.
+        """Queue a frame from `ChunkFramer`, or a received one to forward.
 
         Raises:
-            LocalProtocolError: not in this state, another fleet or route, or too large.
+            LocalProtocolError: not allowed in this state, another fleet or route, or too large.
         """
         self._check_ids(header)
         outer = pack_frame_header(header, total_bytes(sealed))
-        self._send(Step.SEND_DATA, *_gathered(outer, sealed))
+        self._send(Step.SEND_DATA, *_joined(outer, sealed))
 
     def send_receipt(self, header: ReceiptHeader, *sealed: Buffer) -> None:
-        """Queue a receipt: one from `seal_receipt`, or one received and passed on.
+        """Queue a receipt from `seal_receipt`, or a received one to forward.
 
         Raises:
             LocalProtocolError: as `send_frame`.
         """
         self._check_ids(header)
         outer = pack_receipt_header(header, total_bytes(sealed))
-        self._send(Step.SEND_RECEIPT, *_gathered(outer, sealed))
+        self._send(Step.SEND_RECEIPT, *_joined(outer, sealed))
 
     def close(self, reason: GoodbyeReason = GoodbyeReason.DONE, text: str = "") -> None:
-        """Queue a GOODBYE: nothing more will be sent. Harmless when it makes no sense.
+        """Queue a GOODBYE: this side sends nothing more. No effect where it is not allowed.
 
-        What the peer has under way still arrives, until its own GOODBYE or the end of
-        its stream. `text` is for people and is cut to 512 bytes.
+        The peer's messages still arrive, until its own GOODBYE or the end of its stream.
+        `text` is for people and is cut to 512 bytes.
         """
         if move(self._state, Step.SEND_GOODBYE) is not None:
             self._send(Step.SEND_GOODBYE, pack_goodbye(reason, text))
@@ -326,7 +325,7 @@ class Connection:
             self._handle_proof(handshake.unpack_proof(message.body))
 
     def _handle_hello(self, hello: Hello) -> None:
-        self._check_announced(hello.fleet, hello.node)
+        self._check_peer(hello.fleet, hello.node)
         self._hello = hello
         challenge = Challenge(self._identity.fleet, self._nonce, self._identity.node)
         key = self._key_of(hello.node)
@@ -337,14 +336,14 @@ class Connection:
 
     def _handle_challenge(self, challenge: Challenge, proof: bytes) -> None:
         hello = self._hello
-        self._check_announced(challenge.fleet, challenge.node)
+        self._check_peer(challenge.fleet, challenge.node)
         if self._expected_peer is not None and challenge.node != self._expected_peer:
-            raise HelloRefused(f"dialled {self._expected_peer!r}, but {challenge.node!r} answered")
+            raise HelloRefused(f"dialed {self._expected_peer!r}, but {challenge.node!r} answered")
         key = self._key_of(challenge.node)
         if not handshake.is_proof(handshake.acceptor_proof(key, hello, challenge), proof):
             raise HelloRefused(
                 f"{challenge.node!r} does not hold the key that it shares with "
-                f"{self._identity.node!r}; is it of another fleet?"
+                f"{self._identity.node!r}; does it belong to another fleet?"
             )
         self._outgoing.append(handshake.pack_proof(handshake.dialer_proof(key, hello, challenge)))
         self._move(Step.RECV_CHALLENGE)
@@ -359,13 +358,13 @@ class Connection:
         self._move(Step.RECV_PROOF)
         self._establish(hello.node, hello.route, peer_is_upstream=hello.side is Side.UPSTREAM)
 
-    def _check_announced(self, fleet: bytes, node: str) -> None:
+    def _check_peer(self, fleet: bytes, node: str) -> None:
         if fleet != self._identity.fleet:
             raise HelloRefused(
-                f"{node!r} is of fleet {fleet.hex()}, this is {self._identity.fleet.hex()}"
+                f"{node!r} belongs to fleet {fleet.hex()}, not to {self._identity.fleet.hex()}"
             )
         if node == self._identity.node:
-            raise HelloRefused(f"the peer calls itself {node!r}, which is this gateway's own name")
+            raise HelloRefused(f"the peer uses this gateway's own name {node!r}")
 
     def _key_of(self, node: str) -> bytes:
         key = self._identity.keys.get(node)
@@ -380,8 +379,8 @@ class Connection:
         self._events.append(self._established)
 
 
-def _gathered(outer: bytes, sealed: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    """Few buffers in place of many small ones; large ones stay what they are."""
+def _joined(outer: bytes, sealed: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    """Joins small buffers; large ones are not copied."""
     if total_bytes(sealed) <= _SMALL_BYTES:
         return (b"".join((outer, *sealed)),)
     if total_bytes(sealed[:1]) <= _SMALL_BYTES:

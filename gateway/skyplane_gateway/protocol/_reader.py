@@ -1,8 +1,8 @@
-"""Cuts the incoming bytes into messages without copying large bodies.
+"""Cuts incoming bytes into messages without copying large bodies.
 
-Bytes arrive in a small staging buffer until the head of a message is there. The body
-of a message that is not complete by then gets a buffer of its exact size, the rest of
-it is received straight into that buffer, and the buffer is handed out.
+Bytes arrive in a small staging buffer until the head of a message is complete. If its body is
+not complete by then, the body gets a buffer of its exact size, and the rest is received
+straight into it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from typing import Final
 from skyplane_gateway.protocol.limits import MAX_HANDSHAKE
 from skyplane_gateway.protocol.messages import HEAD_BYTES, PREFIX_BYTES, Prefix, read_prefix
 
-#: Large enough that hundreds of receipts cost one system call, small enough that what
-#: it copies of a frame's beginning (at most this much) stays in the L2 cache. 64
-#: connections cost 4 MiB.
+#: Hundreds of receipts fit, so they cost one system call. The copied start of a frame is at
+#: most this long and stays in the L2 cache. 64 connections cost 4 MiB.
 STAGING_BYTES: Final = 64 << 10
 
-#: For a peer that has proven nothing: its longest message. Nothing before its first byte.
-STRANGER_STAGING_BYTES: Final = MAX_HANDSHAKE
+#: Longest message of a peer without proof. Allocated with its first byte.
+UNPROVEN_STAGING_BYTES: Final = MAX_HANDSHAKE
 
-#: Called with a checked prefix before its body gets any memory, possibly several times
-#: for one message; raises to refuse it.
+#: Called with a valid prefix before its body gets memory, perhaps several times for one
+#: message; raises to refuse the message.
 Admit = Callable[[Prefix], None]
 
 
@@ -40,8 +39,7 @@ class Message:
 class MessageReader:
     """Holds at most `STAGING_BYTES` and one body of an admitted size.
 
-    Until `trust` it takes no more than `STRANGER_STAGING_BYTES`, and none before the first
-    `get_buffer`.
+    Until `trust` it holds at most `UNPROVEN_STAGING_BYTES`, from the first `get_buffer` on.
     """
 
     def __init__(self, admit: Admit, admit_head: Callable[[Prefix, bytes], None]) -> None:
@@ -59,24 +57,24 @@ class MessageReader:
         if self._prefix is not None:
             return self._body[self._received :]
         if not self._staging:
-            self._staging = memoryview(bytearray(STRANGER_STAGING_BYTES))
+            self._staging = memoryview(bytearray(UNPROVEN_STAGING_BYTES))
         return self._staging[self._staged :]
 
     def trust(self) -> None:
-        """The peer has proven itself: from now on much arrives at a time."""
+        """The peer has proven itself: use the large staging buffer."""
         staging = memoryview(bytearray(STAGING_BYTES))
         staging[: self._staged] = self._staging[: self._staged]
         self._staging = staging
 
     def drop(self) -> None:
-        """Forget what has arrived: nothing will be made of it any more."""
+        """Drop all bytes that have arrived."""
         self._prefix, self._body, self._staged = None, memoryview(b""), 0
 
     def updated(self, count: int) -> Iterator[Message]:
-        """Take note of `count` bytes written to the buffer; the messages they complete.
+        """Process `count` bytes written to the buffer; yields the messages that they complete.
 
-        Lazy: the next message is looked at only after the one before has been dealt
-        with, so that `admit` sees the state that it left.
+        Lazy: a message is checked only after the caller has handled the one before, so
+        `admit` sees the new state.
         """
         if self._prefix is None:
             self._staged += count

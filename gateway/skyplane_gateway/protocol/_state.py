@@ -2,35 +2,34 @@
 
 Two rules hold here:
 
-1. Every change of state is in `TRANSITIONS`. `Connection` moves only by `move`, and
-   whatever the table does not list is refused: there is no other check of "may this
-   message come now", and so none that can be forgotten.
-2. This file does not know which side dialled, what a key is or how bytes look.
+1. Every change of state is in `TRANSITIONS`. `Connection` changes state only with `move`,
+   which refuses every step that the table does not list. No other code checks whether a
+   message may come now, so no check can be forgotten.
+2. This file does not know which side dialed, keys, or the encoding of messages.
 
-Theory. A connection has two independent asymmetries. The *dialer* speaks first in the
-handshake; the *upstream* side sends frames in the data phase, the *downstream* side
-sends receipts. Either may be either, because NAT or a private subnet decides who can
-dial. The handshake ends in HANDSHAKEN, which both sides leave at once and without a
-message: what the HELLO said about the dialer's side decides whether this side is
-UPSTREAM or DOWNSTREAM. From there on the direction of data is part of the state, and
-a frame that flows the wrong way is as impossible as a frame before the handshake.
+Theory. A connection has two independent asymmetries. The *dialer* sends first in the
+handshake. In the data phase the *upstream* side sends frames and the *downstream* side sends
+receipts. Either side may be the dialer, because NAT or a private subnet decides that. The
+handshake ends in HANDSHAKEN. Both sides leave it at once and without a message: the HELLO
+names the dialer's side, so this side is UPSTREAM or DOWNSTREAM. From then on the direction
+of data is part of the state. A frame in the wrong direction is as impossible as a frame
+before the handshake.
 
         START --send HELLO--> AWAIT_CHALLENGE --CHALLENGE--> HANDSHAKEN
         START --recv HELLO--> AWAIT_PROOF     --PROOF------> HANDSHAKEN
         HANDSHAKEN --be upstream--> UPSTREAM      --be downstream--> DOWNSTREAM
 
-GOODBYE means "I will send nothing more"; it does not mean "I will not listen". The
-side that said it is LEAVING and still takes what is on its way: a draining sink's last
-receipts, the frames that a relay had sent before it was told. Upstream has nothing
-left to do for a peer that has gone (frames whose receipts cannot come back are
-wasted), so UPSTREAM_LEFT can only say GOODBYE; downstream may still answer what it
-has taken, in DOWNSTREAM_LEFT. Two GOODBYEs make CLOSED. Before the handshake is over
-there is nothing to wait for, and one GOODBYE closes.
+GOODBYE means that its sender sends nothing more; the sender still receives. It is LEAVING,
+and takes messages in flight: the last receipts of a draining sink, or frames that a relay
+sent before it received the GOODBYE. Upstream cannot use a peer that has left, because the
+receipts of more frames cannot return: UPSTREAM_LEFT can only send GOODBYE. Downstream may
+still send receipts for frames that it has, in DOWNSTREAM_LEFT. Two GOODBYEs make CLOSED.
+Before the end of the handshake one GOODBYE closes.
 
-The end of the stream closes from anywhere; whether it was clean is whether the peer
-had said GOODBYE. A breach by the peer is FAILED from anywhere; nothing that it sends
-afterwards has any effect, and what was in the send queue (the GOODBYE that tells it
-why, if the state allowed one) may still be flushed. CLOSED and FAILED are final.
+The end of the stream closes from any state; it is clean if the peer had sent GOODBYE. A
+violation by the peer leads to FAILED from any state. Nothing that the peer sends afterwards
+has an effect, but queued messages may be flushed, such as the GOODBYE with the reason.
+CLOSED and FAILED are final.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from skyplane_gateway.protocol.messages import MessageType
 
 
 class State(Enum):
-    """Where a connection stands, seen from this side."""
+    """State of a connection, seen from this side."""
 
     START = "start"
     AWAIT_CHALLENGE = "await-challenge"
@@ -59,7 +58,7 @@ class State(Enum):
 
 
 class Step(Enum):
-    """What can happen to a connection."""
+    """A step of a connection."""
 
     SEND_HELLO = "send HELLO"
     RECV_HELLO = "recv HELLO"
@@ -77,7 +76,7 @@ class Step(Enum):
     FAIL = "peer broke the protocol"
 
 
-#: The step that a message of each type is when it arrives.
+#: The step of an arriving message, by type.
 RECEIVING: Final = {
     MessageType.HELLO: Step.RECV_HELLO,
     MessageType.CHALLENGE: Step.RECV_CHALLENGE,
@@ -87,9 +86,9 @@ RECEIVING: Final = {
     MessageType.GOODBYE: Step.RECV_GOODBYE,
 }
 
-#: What holds in every state that is not final, unless the state says otherwise.
+#: Steps of every state that is not final.
 _ALWAYS: Final = {Step.RECV_EOF: State.CLOSED, Step.FAIL: State.FAILED}
-#: In the handshake one GOODBYE, from either side, is the end.
+#: In the handshake one GOODBYE from either side closes.
 _UNPROVEN: Final = {
     **_ALWAYS,
     Step.SEND_GOODBYE: State.CLOSED,
@@ -142,10 +141,10 @@ TRANSITIONS: Final[dict[State, dict[Step, State]]] = {
     State.FAILED: {Step.RECV_EOF: State.FAILED},
 }
 
-#: Nothing leaves these, and bytes that arrive in them are dropped.
+#: No step leaves these states; bytes that arrive are dropped.
 FINAL: Final = frozenset({State.CLOSED, State.FAILED})
 
-#: The peer's GOODBYE has been seen: the end of the stream is then a clean one.
+#: The peer has sent GOODBYE: the end of its stream is clean.
 PEER_HAS_LEFT: Final = frozenset({State.UPSTREAM_LEFT, State.DOWNSTREAM_LEFT})
 
 

@@ -1,4 +1,4 @@
-"""Puts the frames of one chunk together."""
+"""Assembles the frames of one chunk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skyplane_gateway.errors import Overloaded
 from skyplane_gateway.protocol.chunk_manifest import (
     ChunkManifest,
     ObjectEntry,
-    decode_manifest,
+    decode_chunk_manifest,
 )
 from skyplane_gateway.protocol.errors import (
     FrameCorrupt,
@@ -24,7 +24,7 @@ from skyplane_gateway.protocol.messages import ChunkId
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """What has been taken of one frame; a duplicate must agree in all of it."""
+    """The accepted content of one frame; a duplicate must be equal."""
 
     offset: int
     length_bytes: int
@@ -37,12 +37,12 @@ class _Span:
 
 
 class ChunkAssembler:
-    """Sink side: one sending of a chunk, from frames in any order, some twice.
+    """The sink's side of one sending of a chunk: takes frames in any order, also duplicates.
 
-    Memory: `limit_bytes` for the chunk, which has the length that frame 0 announces, and
-    until frame 0 is there at most `early_limit_bytes` of payload of other frames; plus
-    some 300 bytes for each of at most `MAX_FRAMES` frames. A refused frame changes
-    nothing: a good one with the same number is still welcome.
+    Memory: the chunk's length as frame 0 announces it, at most `limit_bytes`; before frame 0
+    at most `early_limit_bytes` of payload; and about 300 bytes for each of at most
+    `MAX_FRAMES` frames. A refused frame changes nothing: a valid frame with the same number
+    is still accepted.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class ChunkAssembler:
         """
         Args:
             limit_bytes: longest chunk to accept.
-            early_limit_bytes: payload to hold before frame 0 is there; `limit_bytes` if None.
-            allocate: gives the chunk's buffer, at least as long as asked for and
-                writable. A pool of buffers spares the page faults of fresh memory.
+            early_limit_bytes: payload to hold before frame 0; `limit_bytes` if None.
+            allocate: returns a writable buffer of at least the given length. A pool of
+                buffers saves the page faults of fresh memory.
         """
         self._chunk = chunk
         self._limit_bytes = limit_bytes
@@ -77,7 +77,7 @@ class ChunkAssembler:
 
     @property
     def manifest(self) -> ChunkManifest | None:
-        """None until frame 0 is there."""
+        """The chunk manifest; None before frame 0."""
         return self._manifest
 
     @property
@@ -114,7 +114,7 @@ class ChunkAssembler:
         return value
 
     def objects(self) -> Iterator[tuple[ObjectEntry, memoryview]]:
-        """Each object of a batch with its payload; nothing if the chunk is a part.
+        """Each object of a batch with its payload; empty if the chunk is a part.
 
         Raises:
             LocalProtocolError: it is not complete.
@@ -129,13 +129,13 @@ class ChunkAssembler:
     # ------------------------------------------------------------------ the frames
 
     def add(self, frame: OpenedFrame) -> bool:
-        """Take one opened frame; return whether the chunk is complete now.
+        """Accept one opened frame; returns whether the chunk is complete.
 
         Raises:
             FrameCorrupt: the payload does not have its checksum.
-            RemoteProtocolError: it contradicts its chunk, its limits or another frame.
-            Overloaded: too much has come before frame 0. Drop the chunk; it comes again.
-            LocalProtocolError: it is of another chunk, attempt or epoch.
+            RemoteProtocolError: it contradicts its chunk, a limit or another frame.
+            Overloaded: too much payload before frame 0. Drop the chunk; it is sent again.
+            LocalProtocolError: it belongs to another chunk, attempt or epoch.
         """
         header = frame.header
         if ChunkId.of(header) != self._chunk:
@@ -170,9 +170,10 @@ class ChunkAssembler:
             raise self._contradiction(0, "came with two manifests")
 
     def _check_place(self, number: int, span: _Span) -> None:
-        """Frames lie end to end in the order of their numbers, from 0 to the chunk's length.
+        """Check that frames are adjacent in the order of their numbers, from 0 to the end.
 
-        Only neighbours that are there can be compared; once all are, every pair has been.
+        A frame is compared with the neighbours that have arrived. So a complete chunk has had
+        every pair compared.
         """
         if number >= MAX_FRAMES:
             raise self._contradiction(number, f"exceeds the limit of {MAX_FRAMES} frames")
@@ -201,9 +202,9 @@ class ChunkAssembler:
             raise self._contradiction(number, f"{kind} and ends at {span.end} of {length_bytes}")
 
     def _begin(self, frame: OpenedFrame, own: _Span) -> None:
-        """With frame 0 the length is known: make the buffer and place what came early."""
+        """Frame 0 has the length: allocate the buffer and copy early payloads into it."""
         manifest_data = bytes(frame.manifest)
-        manifest = decode_manifest(manifest_data)
+        manifest = decode_chunk_manifest(manifest_data)
         length_bytes = manifest.length_bytes
         if length_bytes > self._limit_bytes:
             raise RemoteProtocolError(

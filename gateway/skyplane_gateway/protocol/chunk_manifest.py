@@ -1,13 +1,13 @@
-"""The chunk manifest: what a chunk is, for the sink alone. Travels in frame 0.
+"""The chunk manifest: the content of a chunk, for the sink. Part of frame 0.
 
     chunk length u64 | kind u8 | then
     PART (1):     key | upload id | part number u32 | offset in the object u64
-    OBJECTS (2):  count u16, and for each object, payloads on end in this order:
+    OBJECTS (2):  count u16, then for each object, in the order of their payloads:
                   key | length u64 | attributes | precondition
 
-Texts are UTF-8 with a u16 length before them. Attributes are a mask of the headers
-that are there (u8), those headers, a count (u16) of metadata pairs, the pairs. A
-precondition is u8 (0 none, 1 if-absent, 2 if-match), for 2 with the etag after it.
+Texts are UTF-8 after their length (u16). Attributes are a mask of the present headers (u8),
+those headers, the number of metadata pairs (u16), and the pairs. A precondition is u8 (0 none,
+1 if-absent, 2 if-match); the etag follows 2.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HEADERS: Final = (
 )
 _NO_ATTRIBUTES: Final = ObjectAttributes()
 
-#: Manifest of OBJECTS without its entries: what a batch builder starts counting from.
+#: Size of an OBJECTS manifest without entries.
 OBJECTS_BASE_BYTES: Final = 8 + 1 + 2
 
 
@@ -48,7 +48,7 @@ class _Kind(IntEnum):
     OBJECTS = 2
 
 
-class _Fence(IntEnum):
+class _PreconditionKind(IntEnum):
     NONE = 0
     IF_ABSENT = 1
     IF_MATCH = 2
@@ -62,7 +62,7 @@ class PartEntry:
         key: the object at the destination.
         upload_id: the open upload; empty for stores that have none.
         number: the part's number, from 1.
-        offset: where its first byte stands in the object, bytes.
+        offset: of its first byte in the object.
     """
 
     key: str
@@ -73,7 +73,7 @@ class PartEntry:
 
 @dataclass(frozen=True, slots=True)
 class ObjectEntry:
-    """One whole object of the chunk; `length_bytes` of its payload."""
+    """One whole object in the chunk's payload."""
 
     key: str
     length_bytes: int
@@ -83,27 +83,27 @@ class ObjectEntry:
 
 @dataclass(frozen=True, slots=True)
 class ChunkManifest:
-    """What the payload of a chunk is.
+    """The content of a chunk.
 
     Attributes:
         length_bytes: payload of the whole chunk.
-        content: one part, or one or more whole objects whose lengths add up to that.
+        content: one part, or whole objects whose lengths add up to `length_bytes`.
     """
 
     length_bytes: int
     content: PartEntry | tuple[ObjectEntry, ...]
 
 
-def encode_manifest(manifest: ChunkManifest) -> bytes:
-    """The manifest as it stands in frame 0.
+def encode_chunk_manifest(manifest: ChunkManifest) -> bytes:
+    """The encoded manifest, for frame 0.
 
     Raises:
-        LocalProtocolError: a value or the whole exceeds its limit, or lengths disagree.
+        LocalProtocolError: a value or the manifest exceeds its limit, or lengths disagree.
     """
     problem = _problem(manifest)
     if problem:
-        raise LocalProtocolError(f"manifest: {problem}")
-    writer = Writer("manifest", MAX_MANIFEST)
+        raise LocalProtocolError(f"chunk manifest: {problem}")
+    writer = Writer("chunk manifest", MAX_MANIFEST)
     writer.u64(manifest.length_bytes, "chunk length")
     content = manifest.content
     if isinstance(content, PartEntry):
@@ -120,13 +120,13 @@ def encode_manifest(manifest: ChunkManifest) -> bytes:
     return writer.done()
 
 
-def decode_manifest(data: Buffer) -> ChunkManifest:
-    """Read a manifest; the whole of `data` must be one.
+def decode_chunk_manifest(data: Buffer) -> ChunkManifest:
+    """Decode a manifest; it must fill `data`.
 
     Raises:
-        RemoteProtocolError: it is not, or breaks a limit.
+        RemoteProtocolError: it does not, or exceeds a limit.
     """
-    reader = Reader("manifest", data)
+    reader = Reader("chunk manifest", data)
     if len(data) > MAX_MANIFEST:
         raise reader.error(f"{len(data)} bytes, the limit is {MAX_MANIFEST}")
     length_bytes = reader.u64("chunk length")
@@ -155,18 +155,18 @@ def decode_manifest(data: Buffer) -> ChunkManifest:
 
 
 def object_entry_bytes(entry: ObjectEntry) -> int:
-    """What one object adds to a manifest, so that a batch can be filled to its limit.
+    """Size of one object's entry, to fill a batch up to its limit.
 
     Raises:
         LocalProtocolError: the entry fits no manifest.
     """
-    writer = Writer("manifest", MAX_MANIFEST)
+    writer = Writer("chunk manifest", MAX_MANIFEST)
     _write_object(writer, entry)
     return writer.position
 
 
 def _problem(manifest: ChunkManifest) -> str | None:
-    """What the fields say about each other, for both directions alike."""
+    """The first contradiction between fields; None if there is none."""
     content = manifest.content
     if isinstance(content, PartEntry):
         if content.number < 1:
@@ -246,20 +246,23 @@ def _read_attributes(reader: Reader) -> ObjectAttributes:
     return ObjectAttributes(**headers, metadata=metadata)
 
 
-def _write_precondition(writer: Writer, fence: Precondition) -> None:
-    if fence.if_match is not None:
-        writer.u8(_Fence.IF_MATCH, "precondition")
-        writer.text(fence.if_match, MAX_ETAG, "etag")
+def _write_precondition(writer: Writer, precondition: Precondition) -> None:
+    if precondition.if_match is not None:
+        writer.u8(_PreconditionKind.IF_MATCH, "precondition")
+        writer.text(precondition.if_match, MAX_ETAG, "etag")
     else:
-        writer.u8(_Fence.IF_ABSENT if fence.if_absent else _Fence.NONE, "precondition")
+        writer.u8(
+            _PreconditionKind.IF_ABSENT if precondition.if_absent else _PreconditionKind.NONE,
+            "precondition",
+        )
 
 
 def _read_precondition(reader: Reader) -> Precondition:
     kind = reader.u8("precondition")
-    if kind == _Fence.NONE:
+    if kind == _PreconditionKind.NONE:
         return UNCONDITIONAL
-    if kind == _Fence.IF_ABSENT:
+    if kind == _PreconditionKind.IF_ABSENT:
         return IF_ABSENT
-    if kind == _Fence.IF_MATCH:
+    if kind == _PreconditionKind.IF_MATCH:
         return Precondition(if_match=reader.text(MAX_ETAG, "etag"))
     raise reader.error(f"precondition {kind} is unknown")

@@ -1,4 +1,4 @@
-"""Protocol errors by whose fault it is, as leaves of the gateway's error tree."""
+"""Protocol errors by the side at fault; part of the gateway's error tree."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from skyplane_gateway.protocol.reasons import GoodbyeReason
 
 
 class ProtocolError(GatewayError):
-    """The wire protocol was broken. Abstract: raise one of the two sides."""
+    """A violation of the wire protocol. Abstract: raise the error of one side."""
 
     code = "protocol-error"
 
     def __init__(self, message: str, *, is_permanent: bool | None = None) -> None:
         if type(self) is ProtocolError:
-            raise TypeError("ProtocolError is abstract: say whose fault it is")
+            raise TypeError("ProtocolError is abstract: raise the error of one side")
         super().__init__(message, is_permanent=is_permanent)
 
 
 class LocalProtocolError(ProtocolError):
-    """This process asked for something that the protocol does not allow: a defect here."""
+    """This process tried something that the protocol forbids: a defect."""
 
     code = "local-protocol-error"
     is_permanent = True
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent what the protocol does not allow. Close the connection; dial again."""
+    """The peer violated the protocol. The connection is closed and dialed again."""
 
     code = "remote-protocol-error"
-    #: What the GOODBYE to the peer gives as the reason.
+    #: Reason in the GOODBYE to the peer.
     reason: ClassVar[GoodbyeReason] = GoodbyeReason.PROTOCOL_ERROR
 
 
 class HelloRefused(RemoteProtocolError):
-    """The peer is not who it must be: another fleet, another key, ourselves."""
+    """The peer is not the expected neighbour: another fleet, another key, or itself."""
 
     code = "hello-refused"
     is_permanent = True
@@ -64,6 +64,6 @@ class WireVersionMismatch(RemoteProtocolError):
 
 
 class FrameCorrupt(RemoteProtocolError):
-    """Bytes of a frame or a receipt are not those that were sent. Send the chunk again."""
+    """A frame or a receipt does not match its checksum. The chunk is sent again."""
 
     code = "frame-corrupt"

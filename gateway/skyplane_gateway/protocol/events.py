@@ -1,4 +1,4 @@
-"""What a connection reports: frozen values, in the order in which they happened."""
+"""The events of a connection: frozen values, in the order of their occurrence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skyplane_gateway.protocol.reasons import GoodbyeReason
 
 
 class NeedData(Enum):
-    """Nothing more to report until the peer sends more."""
+    """No event until the peer sends more."""
 
     NEED_DATA = "need-data"
 
@@ -21,12 +21,12 @@ NEED_DATA: Final = NeedData.NEED_DATA
 
 @dataclass(frozen=True, slots=True)
 class Established:
-    """Both sides have proven that they hold the fleet's key; data may flow.
+    """Both sides have proven that they hold their shared key; data may flow.
 
     Attributes:
-        peer_node: the name that the peer proved to announce.
-        route: the one route whose frames and receipts travel here.
-        peer_is_upstream: True: it sends frames and we send receipts; False: the reverse.
+        peer_node: the peer's name, proven.
+        route: number of the connection's route.
+        peer_is_upstream: the peer sends frames and this side sends receipts, or the reverse.
     """
 
     peer_node: str
@@ -36,7 +36,7 @@ class Established:
 
 @dataclass(frozen=True, slots=True)
 class FrameReceived:
-    """One DATA frame. `sealed` is read-only and owns its memory: keep it or pass it on."""
+    """One DATA frame. `sealed` is read-only and owns its memory, so it may be kept."""
 
     header: FrameHeader
     sealed: memoryview
@@ -52,7 +52,7 @@ class ReceiptReceived:
 
 @dataclass(frozen=True, slots=True)
 class GoodbyeReceived:
-    """The peer will send nothing more. Finish what is under way, then `close()`."""
+    """The peer sends nothing more. Finish pending work, then `close()`."""
 
     reason: GoodbyeReason
     text: str
@@ -60,7 +60,7 @@ class GoodbyeReceived:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """The last event. `is_clean` is False when the peer went without a GOODBYE."""
+    """The last event. `is_clean` is False if the peer ended without a GOODBYE."""
 
     is_clean: bool
 

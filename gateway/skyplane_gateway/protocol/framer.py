@@ -6,7 +6,7 @@ from skyplane_gateway.buffers import Buffer
 from skyplane_gateway.checksum import combine, crc32c
 from skyplane_gateway.protocol.chunk_manifest import (
     ChunkManifest,
-    encode_manifest,
+    encode_chunk_manifest,
 )
 from skyplane_gateway.protocol.errors import (
     LocalProtocolError,
@@ -18,10 +18,10 @@ from skyplane_gateway.protocol.sealing import PLAIN, Sealer
 
 
 class ChunkFramer:
-    """Source side: cuts payload that arrives in any pieces into full frames.
+    """The source's side of one sending of a chunk: cuts pieces of any size into full frames.
 
-    Holds views of the pieces, never copies: a piece must not change until its frames
-    have left. At most one frame's worth of pieces is held back.
+    It holds views of the pieces, not copies: a piece must not change until its frames are
+    sent. It holds at most one frame's payload.
     """
 
     def __init__(
@@ -34,18 +34,18 @@ class ChunkFramer:
     ) -> None:
         """
         Args:
-            max_payload_bytes: of one frame, at most and by default what fits 1 MiB.
+            max_payload_bytes: of one frame; the default fills a frame of 1 MiB.
 
         Raises:
             LocalProtocolError: the manifest cannot be encoded, the frame size is out of
-                range, or the chunk would need more than `MAX_FRAMES` frames.
+                range, or the chunk needs more than `MAX_FRAMES` frames.
         """
         if not 1 <= max_payload_bytes <= MAX_PAYLOAD_BYTES:
             raise LocalProtocolError(
                 f"frames of {max_payload_bytes} payload bytes; allowed are 1 to {MAX_PAYLOAD_BYTES}"
             )
         self._chunk = chunk
-        self._manifest = encode_manifest(manifest)
+        self._manifest = encode_chunk_manifest(manifest)
         self._length_bytes = manifest.length_bytes
         self._sealer = sealer
         self._max_payload_bytes = max_payload_bytes
@@ -62,22 +62,22 @@ class ChunkFramer:
 
     @property
     def crc32c(self) -> int:
-        """Checksum of the payload framed so far; of the chunk once it is complete."""
+        """Checksum of the payload framed so far; finally of the chunk."""
         return self._crc32c
 
     @property
     def is_complete(self) -> bool:
-        """All payload has been framed, in at least one frame."""
+        """All payload has been framed."""
         return self._number > 0 and self._offset == self._length_bytes
 
     def feed(self, piece: Buffer) -> list[RawFrame]:
-        """Add payload; return the frames that are full now.
+        """Add payload; returns the frames that are full now.
 
-        The last frame comes as soon as the manifest's length is reached. An empty chunk
-        has one frame: feed it an empty piece.
+        The last frame follows as soon as the chunk's length is reached. An empty chunk has
+        one frame: feed it an empty piece.
 
         Raises:
-            LocalProtocolError: more payload than the manifest said.
+            LocalProtocolError: more payload than the manifest announced.
         """
         rest = memoryview(piece)
         missing = self._length_bytes - self._offset - self._held_bytes
@@ -98,10 +98,10 @@ class ChunkFramer:
             frames.append(self._frame())
         return frames
 
-    def give_up(self) -> RawFrame | None:
-        """The frame by which a sink drops the chunk: an end before the chunk's length.
+    def abort(self) -> RawFrame | None:
+        """A frame that makes the sink drop the chunk: a last frame before the chunk's length.
 
-        None where there is nothing to drop, as no frame has left, or too late, as all have.
+        None if no frame was sent, or all were.
         """
         if self._number == 0 or self.is_complete:
             return None
@@ -110,7 +110,7 @@ class ChunkFramer:
         )
 
     def _room(self) -> int:
-        """Payload of the next frame: full, or what is left of the chunk."""
+        """Payload size of the next frame: full, or the rest of the chunk."""
         manifest_bytes = len(self._manifest) if self._number == 0 else 0
         most = min(self._max_payload_bytes, MAX_PAYLOAD_BYTES - manifest_bytes)
         return min(most, self._length_bytes - self._offset)

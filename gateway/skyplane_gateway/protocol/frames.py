@@ -3,9 +3,9 @@
     head crc32c u32 | payload crc32c u32 | payload offset u64 | manifest length u32
     manifest (frame 0 only) | payload
 
-The payload's checksum is its own, so that frames combine to the chunk's. The head's
-checksum covers the outer header and all of the body that is not payload: a flipped bit
-in a chunk number or a key must not pass because the payload is intact.
+The payload has its own checksum, so the checksums of all frames combine to the chunk's
+checksum. The head's checksum covers the outer header and the body before the payload: a flipped
+bit in a chunk number or a key must not pass because the payload is intact.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHECK: Final = struct.Struct(">I")
 _FIELDS: Final = struct.Struct(">IQI")
 BODY_HEAD_BYTES: Final = _CHECK.size + _FIELDS.size
 
-#: What a frame costs beside manifest and payload.
+#: Size of a frame without manifest and payload.
 FRAME_OVERHEAD_BYTES: Final = FRAME_HEADER_BYTES + SEAL_BYTES + BODY_HEAD_BYTES
 #: Payload of a full frame without a manifest.
 MAX_PAYLOAD_BYTES: Final = MAX_MESSAGE - FRAME_OVERHEAD_BYTES
@@ -34,7 +34,7 @@ MAX_PAYLOAD_BYTES: Final = MAX_MESSAGE - FRAME_OVERHEAD_BYTES
 
 @dataclass(frozen=True, slots=True)
 class RawFrame:
-    """A frame ready to send: header and sealed part, with no payload copied."""
+    """A frame ready to send: header and sealed part; payload is not copied."""
 
     header: FrameHeader
     sealed: tuple[Buffer, ...]
@@ -42,12 +42,12 @@ class RawFrame:
 
 @dataclass(frozen=True, slots=True)
 class OpenedFrame:
-    """A frame after opening; its head is verified, its payload not yet.
+    """An opened frame; its head is verified, its payload is not.
 
     Attributes:
-        offset: where the payload stands in the chunk, bytes.
-        payload_crc32c: what the payload must have.
-        manifest: the encoded manifest; empty in every frame but 0.
+        offset: of the payload in the chunk.
+        payload_crc32c: expected checksum of the payload.
+        manifest: the encoded chunk manifest; empty except in frame 0.
     """
 
     header: FrameHeader
@@ -65,13 +65,14 @@ def seal_frame(
     manifest: bytes = b"",
     sealer: Sealer = PLAIN,
 ) -> RawFrame:
-    """Put a frame together around `payload` (buffers on end), copying none of it.
+    """Make a frame around `payload` (adjacent buffers) without copying it.
 
     Raises:
-        LocalProtocolError: it is too large, or frame 0 and the manifest do not go together.
+        LocalProtocolError: the frame is too large, or frame 0 lacks the manifest, or another
+            frame has one.
     """
     if (header.frame == 0) != bool(manifest):
-        raise LocalProtocolError(f"frame {header.frame}: the manifest belongs in frame 0 alone")
+        raise LocalProtocolError(f"frame {header.frame}: only frame 0 has the manifest")
     body_bytes = BODY_HEAD_BYTES + len(manifest) + total_bytes(payload)
     outer = pack_frame_header(header, body_bytes + SEAL_BYTES)
     try:
@@ -107,7 +108,6 @@ def open_frame(header: FrameHeader, sealed: memoryview, sealer: Sealer = PLAIN) 
         )
     if (header.frame == 0) != bool(manifest_bytes):
         raise RemoteProtocolError(
-            f"frame {header.frame} with a manifest of {manifest_bytes} bytes; "
-            "it belongs in frame 0 alone"
+            f"frame {header.frame} with a manifest of {manifest_bytes} bytes; only frame 0 has one"
         )
     return OpenedFrame(header, offset, payload_crc32c, body[BODY_HEAD_BYTES:end], body[end:])

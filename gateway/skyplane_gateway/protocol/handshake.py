@@ -1,14 +1,13 @@
-"""The hello: both sides prove that they hold the key of this pair, before anything else.
+"""The handshake: both sides prove that they hold the key that only the two share.
 
     HELLO      fleet 8 | nonce 16 | route u16 | side u8 | node       dialer -> acceptor
     CHALLENGE  fleet 8 | nonce 16 | proof 32  | node                 acceptor -> dialer
     PROOF      proof 32                                              dialer -> acceptor
 
-The key is shared by these two gateways and by no other, so a proof tells which node it
-is of. A proof is HMAC-SHA256(key, label || HELLO || CHALLENGE without its proof). The label
-differs by who proves, so no proof can be sent back to its maker; both messages stand
-in it whole, so nothing announced can be altered; each side's nonce makes every proof
-one of its own connection. docs/reference/wire-protocol.md has the argument in full.
+No third gateway has the key, so a proof identifies its node. A proof is
+HMAC-SHA256(key, label || HELLO || CHALLENGE without its proof). The label differs by side, so
+a proof cannot be reflected. Both messages are covered, so nothing in them can be altered.
+Each side's nonce binds a proof to its connection. See docs/reference/wire-protocol.md.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _DIALER: Final = b"skyplane wire v1: the dialer holds the key\n"
 
 
 class Side(IntEnum):
-    """Where a node stands on the route, seen from the other end of the connection."""
+    """Position of a node on the route, relative to the other end of the connection."""
 
     UPSTREAM = 1
     DOWNSTREAM = 2
@@ -42,7 +41,7 @@ class Side(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What the dialer announces. `side` is the dialer's own: UPSTREAM sends frames."""
+    """The HELLO of the dialer. `side` is the dialer's: UPSTREAM sends frames."""
 
     fleet: bytes
     nonce: bytes
@@ -53,7 +52,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What the acceptor announces; its proof comes beside it."""
+    """The CHALLENGE of the acceptor, without its proof."""
 
     fleet: bytes
     nonce: bytes
@@ -61,7 +60,7 @@ class Challenge:
 
 
 def pack_hello(hello: Hello) -> bytes:
-    """A whole HELLO.
+    """The encoded HELLO.
 
     Raises:
         LocalProtocolError: a value does not fit.
@@ -77,10 +76,10 @@ def pack_hello(hello: Hello) -> bytes:
 
 
 def unpack_hello(body: Buffer) -> Hello:
-    """Read what follows the prefix of a HELLO.
+    """Decode the body of a HELLO.
 
     Raises:
-        RemoteProtocolError: it is not one.
+        RemoteProtocolError: it is malformed.
     """
     reader = Reader("HELLO", body)
     fleet = reader.raw(FLEET_BYTES, "fleet")
@@ -96,7 +95,7 @@ def unpack_hello(body: Buffer) -> Hello:
 
 
 def pack_challenge(challenge: Challenge, proof: bytes) -> bytes:
-    """A whole CHALLENGE.
+    """The encoded CHALLENGE.
 
     Raises:
         LocalProtocolError: a value does not fit.
@@ -111,10 +110,10 @@ def pack_challenge(challenge: Challenge, proof: bytes) -> bytes:
 
 
 def unpack_challenge(body: Buffer) -> tuple[Challenge, bytes]:
-    """Read what follows the prefix of a CHALLENGE: the announcement and the proof.
+    """Decode the body of a CHALLENGE: the challenge and its proof.
 
     Raises:
-        RemoteProtocolError: it is not one.
+        RemoteProtocolError: it is malformed.
     """
     reader = Reader("CHALLENGE", body)
     fleet = reader.raw(FLEET_BYTES, "fleet")
@@ -126,15 +125,15 @@ def unpack_challenge(body: Buffer) -> tuple[Challenge, bytes]:
 
 
 def pack_proof(proof: bytes) -> bytes:
-    """A whole PROOF."""
+    """The encoded PROOF."""
     return pack_prefix(MessageType.PROOF, len(proof)) + proof
 
 
 def unpack_proof(body: Buffer) -> bytes:
-    """Read what follows the prefix of a PROOF.
+    """Decode the body of a PROOF.
 
     Raises:
-        RemoteProtocolError: it is not one.
+        RemoteProtocolError: it is malformed.
     """
     reader = Reader("PROOF", body)
     proof = reader.raw(PROOF_BYTES, "proof")
@@ -143,12 +142,12 @@ def unpack_proof(body: Buffer) -> bytes:
 
 
 def acceptor_proof(key: bytes, hello: Hello, challenge: Challenge) -> bytes:
-    """What the acceptor's CHALLENGE carries."""
+    """The proof in the acceptor's CHALLENGE."""
     return _proof(key, _ACCEPTOR, hello, challenge)
 
 
 def dialer_proof(key: bytes, hello: Hello, challenge: Challenge) -> bytes:
-    """What the dialer's PROOF carries."""
+    """The proof in the dialer's PROOF."""
     return _proof(key, _DIALER, hello, challenge)
 
 
@@ -158,6 +157,6 @@ def is_proof(expected: bytes, received: bytes) -> bool:
 
 
 def _proof(key: bytes, label: bytes, hello: Hello, challenge: Challenge) -> bytes:
-    # Each message carries its own length and type, so their concatenation is unambiguous.
+    # Each message has its length and type, so the concatenation is unambiguous.
     announced = pack_hello(hello) + pack_challenge(challenge, bytes(PROOF_BYTES))
     return hmac.digest(key, label + announced, "sha256")

@@ -1,7 +1,7 @@
 """Every limit of wire v1, each with its reason. Sizes are bytes.
 
-A limit holds on both sides: a sender that would exceed it gets `LocalProtocolError`,
-a receiver refuses with `RemoteProtocolError` before it stores anything.
+Both sides check a limit: a sender raises `LocalProtocolError`, a receiver raises
+`RemoteProtocolError` before it stores anything.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from typing import Final
 #: Version of the wire. Both ends must have the same one; there is no negotiation.
 WIRE_VERSION: Final = 1
 
-#: Largest message, its prefix included. One frame is what a relay holds per
-#: connection, so 64 connections cost at most 64 MiB; and at 1 MiB the fixed cost of a
-#: frame (about 20 us of Python) is a tenth of the cost of moving it.
+#: Largest message, with its prefix. A relay holds one frame per connection, so 64
+#: connections cost at most 64 MiB. At 1 MiB the fixed cost of a frame (about 20 us of
+#: Python) is a tenth of the cost of moving it.
 MAX_MESSAGE: Final = 1 << 20
 
-#: Handshake messages and GOODBYE. All that a stranger can make a gateway keep.
+#: Handshake messages and GOODBYE: all that a gateway stores for a peer without proof.
 MAX_HANDSHAKE: Final = 1 << 10
 
 #: Receipts. 4096 entries of ordinary size (an etag of 64 bytes) take 340 KiB.
 MAX_RECEIPT: Final = 512 << 10
 
-#: Manifest in frame 0. Leaves half of the first frame to payload at the least.
+#: Chunk manifest in frame 0. At least half of the first frame is payload.
 MAX_MANIFEST: Final = 512 << 10
 
-#: Objects in one batch. Their requests to the store are what a lost chunk repeats.
+#: Objects in one batch. A lost chunk repeats their requests to the store.
 MAX_ENTRIES: Final = 4096
 
-#: Frames in one chunk: bounds what the sink keeps per frame beside the payload, and
-#: allows a chunk of 16 GiB in full frames, beyond any store's part.
+#: Frames in one chunk: limits the sink's memory per frame. Allows a chunk of 16 GiB in full
+#: frames, larger than any store's part.
 MAX_FRAMES: Final = 1 << 14
 
-#: Key of an object, in UTF-8: the limit of S3 and Google Cloud Storage, and Azure's.
+#: Key of an object, in UTF-8: the limit of S3, Google Cloud Storage and Azure.
 MAX_KEY: Final = 1024
 
-#: Upload id. S3 promises no length; those in use have up to about 200 characters.
+#: Upload id. S3 documents no length; real ones have up to about 200 characters.
 MAX_UPLOAD_ID: Final = 1024
 
 #: Headers and user metadata of one object. The stores allow 2 to 8 KiB of metadata.
@@ -44,7 +44,7 @@ MAX_ATTRIBUTES: Final = 10 << 10
 #: Etag or generation; opaque, usually below 64 characters.
 MAX_ETAG: Final = 1024
 
-#: Name of a node in the hello, for instance "aws:us-east-1/0".
+#: Name of a node in the HELLO, for instance "aws:us-east-1/0".
 MAX_NODE: Final = 128
 
 #: Error code and message of a receipt, text of a GOODBYE.

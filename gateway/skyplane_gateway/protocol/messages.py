@@ -1,10 +1,10 @@
-"""The prefix of every message and the outer headers: all that a relay reads.
+"""The prefix and the outer headers of messages: all that a relay reads.
 
     prefix   type u8 | flags u8 | version u16 | length u32         (8 bytes)
 
-`length` counts what follows the prefix. The place and the meaning of the four
-fields, and the numbers of HELLO, CHALLENGE and GOODBYE, hold for every version of the
-wire, so that two versions can always tell each other apart.
+`length` is the size after the prefix. These four fields, and the numbers of HELLO, CHALLENGE
+and GOODBYE, are the same in every version of the wire. So two versions can always recognise
+each other.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ PREFIX_BYTES: Final = _PREFIX.size
 FRAME_HEADER_BYTES: Final = _FRAME.size
 RECEIPT_HEADER_BYTES: Final = _RECEIPT.size
 
-#: Bytes that must have arrived before a message's body can be placed.
+#: Size of a message's head, by type: the bytes before its body.
 HEAD_BYTES: Final = {
     kind: {
         MessageType.DATA: FRAME_HEADER_BYTES,
@@ -80,7 +80,7 @@ _TYPES: Final = {int(kind): kind for kind in MessageType}
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What the first eight bytes say. `size_bytes` is the whole message."""
+    """The first eight bytes of a message. `size_bytes` is the size of the whole message."""
 
     kind: MessageType
     flags: int
@@ -91,9 +91,9 @@ class Prefix:
 class FrameHeader:
     """Outer header of DATA, visible to relays.
 
-    `epoch` is the tenure of the lead that cut the chunk: leads number their chunks
-    independently, so without it frames and receipts of two of them could be taken for
-    one another. `frame` counts from 0 within the chunk; `is_last` marks the highest.
+    `epoch` belongs to the lead that cut the chunk. Leads number their chunks independently,
+    so it keeps the frames of two leads apart. `frame` counts from 0 within the chunk;
+    `is_last` marks the highest.
     """
 
     fleet: bytes
@@ -108,7 +108,7 @@ class FrameHeader:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptHeader:
-    """Outer header of RECEIPT, visible to relays: which chunk it answers."""
+    """Outer header of RECEIPT, visible to relays: the identity of its chunk."""
 
     fleet: bytes
     transfer: bytes
@@ -119,10 +119,10 @@ class ReceiptHeader:
 
 
 def read_prefix(data: memoryview) -> Prefix:
-    """Read and check the first eight bytes.
+    """Decode and check the first eight bytes.
 
     Raises:
-        WireVersionMismatch: the peer's version is another one.
+        WireVersionMismatch: the peer has another version.
         RemoteProtocolError: unknown type or flag, or a length outside the type's limits.
     """
     number, flags, version, length = _PREFIX.unpack_from(data)

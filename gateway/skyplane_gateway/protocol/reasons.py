@@ -1,4 +1,4 @@
-"""Reasons that a GOODBYE can give."""
+"""The reasons of a GOODBYE."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class GoodbyeReason(IntEnum):
-    """Why a side ends a connection; the number is what travels."""
+    """Why a side ends a connection; the values are those on the wire."""
 
     DONE = 0
     DRAINING = 1

@@ -1,9 +1,9 @@
-"""The receipt: the sink's answer for one chunk, sealed for the source.
+"""The receipt: the sink's acknowledgement of one chunk, sealed for the source.
 
     body   crc32c u32 | epoch u32 | status u8 | permanent u8 | code | message | count u16
     entry  status u8 | permanent u8 | etag | crc32c u32 | bytes u64 | code | message
 
-The body's crc32c covers the outer header and what follows the field itself.
+The body's crc32c covers the outer header and the fields after it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from skyplane_gateway.protocol.sealing import PLAIN, SEAL_BYTES, Sealer
 
 _CHECK_BYTES: Final = 4
 _BODY_LIMIT: Final = MAX_RECEIPT - RECEIPT_HEADER_BYTES - SEAL_BYTES - _CHECK_BYTES
-#: The rest of an entry beside etag, code and message.
+#: Size of an entry without etag, code and message.
 _ENTRY_BYTES: Final = 1 + 1 + 2 + 4 + 8 + 2 + 2
-#: The rest of the body beside entries, code and message.
+#: Size of the body without entries, code and message.
 _FIXED_BYTES: Final = 4 + 1 + 1 + 2 + 2 + 2
 
 
 class ReceiptStatus(IntEnum):
-    """DURABLE: the store has confirmed it. REFUSED: it is not there; send it again or fail."""
+    """DURABLE: the store has confirmed the write. REFUSED: not written; retry or fail."""
 
     DURABLE = 1
     REFUSED = 2
@@ -48,12 +48,12 @@ class ReceiptStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class EntryResult:
-    """The store's answer for the part, or for one object of a batch, in manifest order.
+    """The result for the part, or for one object of a batch, in manifest order.
 
     Attributes:
-        etag: of the part or the object written, as the store spells it.
-        crc32c: of the payload that was written; size_bytes: its length.
-        code, message, is_permanent: the error where `status` is REFUSED.
+        etag: of the written part or object, from the store.
+        crc32c, size_bytes: of the written payload.
+        code, message, is_permanent: the error if `status` is REFUSED.
     """
 
     status: ReceiptStatus
@@ -67,11 +67,10 @@ class EntryResult:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The sink's answer for a whole chunk.
+    """The sink's acknowledgement of a whole chunk.
 
-    `epoch` is the one that the sink acts for; it may be above the chunk's. `status` is
-    DURABLE only if every entry is; `entries` may be empty where the chunk was refused as
-    a whole.
+    `epoch` is the sink's current epoch; it may be higher than the chunk's. `status` is
+    DURABLE only if every entry is. `entries` may be empty if the sink refused the chunk.
     """
 
     epoch: int
@@ -91,11 +90,11 @@ class RawReceipt:
 
 
 def seal_receipt(header: ReceiptHeader, receipt: Receipt, sealer: Sealer = PLAIN) -> RawReceipt:
-    """Encode and seal a receipt. Error messages are cut to what fits; nothing else is.
+    """Encode and seal a receipt. Only error messages are cut to fit.
 
     Raises:
         LocalProtocolError: a code, an etag or the number of entries exceeds its limit, or
-            a receipt that says DURABLE holds an entry that is not.
+            a DURABLE receipt has an entry that is not.
     """
     body = _encode(_fitted(receipt))
     outer = pack_receipt_header(header, SEAL_BYTES + _CHECK_BYTES + len(body))
@@ -104,11 +103,11 @@ def seal_receipt(header: ReceiptHeader, receipt: Receipt, sealer: Sealer = PLAIN
 
 
 def open_receipt(header: ReceiptHeader, sealed: memoryview, sealer: Sealer = PLAIN) -> Receipt:
-    """Open and read a receipt.
+    """Open and decode a receipt.
 
     Raises:
-        FrameCorrupt: the checksum does not fit.
-        RemoteProtocolError: it cannot be opened or read.
+        FrameCorrupt: the checksum does not match.
+        RemoteProtocolError: it cannot be opened or is malformed.
     """
     outer = pack_receipt_header(header, len(sealed))
     body = sealer.open(outer, sealed)
@@ -188,27 +187,27 @@ def _read_flag(reader: Reader) -> bool:
 
 
 def _problem(receipt: Receipt) -> str | None:
-    # A receipt that contradicts itself could turn lost data into success.
+    # A contradictory receipt could report lost data as success.
     if receipt.status is ReceiptStatus.DURABLE:
         if not receipt.entries:
-            return "DURABLE without the store's answer"
+            return "DURABLE without an entry"
         if any(entry.status is not ReceiptStatus.DURABLE for entry in receipt.entries):
-            return "DURABLE with an entry that was refused"
+            return "DURABLE with a refused entry"
     if len(receipt.entries) > MAX_ENTRIES:
         return f"{len(receipt.entries)} entries, the limit is {MAX_ENTRIES}"
     return None
 
 
 def _fitted(receipt: Receipt) -> Receipt:
-    """Cut messages to their limit, and those of entries to an even share of the room."""
+    """Cut messages to their limit; those of entries to an equal share of the space left."""
     receipt = replace(receipt, message=_cut(receipt.message, MAX_MESSAGE_TEXT))
-    told = [entry for entry in receipt.entries if entry.message]
-    if not told:
+    with_message = [entry for entry in receipt.entries if entry.message]
+    if not with_message:
         return receipt
     taken = _FIXED_BYTES + _text_bytes((receipt.code, receipt.message))
     taken += _ENTRY_BYTES * len(receipt.entries)
     taken += sum(_text_bytes((entry.etag, entry.code)) for entry in receipt.entries)
-    share = max(0, min(MAX_MESSAGE_TEXT, (_BODY_LIMIT - taken) // len(told)))
+    share = max(0, min(MAX_MESSAGE_TEXT, (_BODY_LIMIT - taken) // len(with_message)))
     entries = tuple(
         replace(entry, message=_cut(entry.message, share)) if entry.message else entry
         for entry in receipt.entries

@@ -1,11 +1,10 @@
-"""The seam where end-to-end encryption is slotted in, and the plain sealer.
+"""The interface for end-to-end encryption, and the plain sealer.
 
     sealed part   suite u16 | incarnation 16 | counter u64 | body | tag 16
 
-Every suite has this layout, so sealing changes no size and no offset. Suite 1 is
-reserved for AES-256-GCM: `incarnation` names the sender's subkey (HKDF), `counter` is
-its nonce, the outer header is associated data, `tag` is GCM's. Suite 0 has no key:
-those fields are zero, and a receiver insists on it.
+Every suite has this layout, so sealing changes no size and no offset. Suite 1 is reserved for
+AES-256-GCM: `incarnation` names the sender's subkey (HKDF), `counter` is the nonce, the outer
+header is associated data, `tag` is GCM's. Suite 0 has no key: those fields must be zero.
 """
 
 from __future__ import annotations
@@ -23,30 +22,30 @@ SUITE_AES_256_GCM: Final = 1
 _PROLOGUE: Final = struct.Struct(">H16sQ")
 PROLOGUE_BYTES: Final = _PROLOGUE.size
 TAG_BYTES: Final = 16
-#: What sealing adds to a body, in every suite.
+#: Bytes that sealing adds to a body, in every suite.
 SEAL_BYTES: Final = PROLOGUE_BYTES + TAG_BYTES
 
 
 class Sealer(Protocol):
-    """Makes the sealed part of a frame or a receipt from its body, and back."""
+    """Seals and opens the body of a frame or a receipt."""
 
     def seal(self, outer: bytes, body: Sequence[Buffer]) -> tuple[Buffer, ...]:
-        """The sealed part as buffers on end, `SEAL_BYTES` longer than the body.
+        """The sealed part as adjacent buffers, `SEAL_BYTES` longer than the body.
 
-        `outer` is the packed outer header (52 or 48 bytes), to be authenticated with it.
-        The first buffer of the body is small, the others are payload.
+        `outer` is the packed outer header (52 or 48 bytes), authenticated with the body. The
+        first buffer of the body is small, the others are payload.
         """
 
     def open(self, outer: bytes, sealed: memoryview) -> memoryview:
         """The body.
 
         Raises:
-            RemoteProtocolError: another suite, too short, or not what was sealed.
+            RemoteProtocolError: another suite, too short, or altered.
         """
 
 
 class PlainSealer:
-    """Suite 0: the body in the clear, the other fields zero. Copies no payload."""
+    """Suite 0: the body in plain text, other fields zero. Copies no payload."""
 
     _HEAD: Final = bytes(PROLOGUE_BYTES)
     _TAG: Final = bytes(TAG_BYTES)

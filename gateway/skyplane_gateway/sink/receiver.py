@@ -39,7 +39,7 @@ from skyplane_gateway.protocol import (
     RawReceipt,
     Receipt,
     ReceiptStatus,
-    decode_manifest,
+    decode_chunk_manifest,
     open_frame,
     seal_receipt,
 )
@@ -288,7 +288,7 @@ def _needed_bytes(assembler: ChunkAssembler, frame: OpenedFrame) -> int:
     if assembler.manifest is not None:
         return assembler.held_bytes
     if frame.header.frame == 0:
-        return decode_manifest(frame.manifest).length_bytes
+        return decode_chunk_manifest(frame.manifest).length_bytes
     return assembler.held_bytes + len(frame.payload)
 
 

@@ -254,7 +254,7 @@ class SourceTransfer:
 
     async def _give_up(self, order: ChunkOrder, error: SkyplaneError) -> None:
         sending = self._sendings.pop(self._chunk_of(order), None)
-        frame = sending.framer.give_up() if sending is not None else None
+        frame = sending.framer.abort() if sending is not None else None
         if frame is not None:
             # Half a chunk would keep its room at the sink until the transfer ends. On a
             # route that is down there is nobody to tell, and the transfer has ended.

@@ -26,7 +26,7 @@ from skyplane_gateway.protocol import (
     PartEntry,
     RawFrame,
     RemoteProtocolError,
-    encode_manifest,
+    encode_chunk_manifest,
     open_frame,
     seal_frame,
 )
@@ -66,7 +66,7 @@ def made(
     manifest: ChunkManifest | None = None,
 ) -> OpenedFrame:
     """A frame that no framer would make, with good checksums."""
-    encoded = b"" if manifest is None else encode_manifest(manifest)
+    encoded = b"" if manifest is None else encode_chunk_manifest(manifest)
     header = CHUNK.frame(number, is_last=is_last)
     return opened(seal_frame(header, offset, [payload], crc32c(payload), encoded))
 

@@ -16,8 +16,8 @@ from skyplane_gateway.protocol import (
     ObjectEntry,
     PartEntry,
     RemoteProtocolError,
-    decode_manifest,
-    encode_manifest,
+    decode_chunk_manifest,
+    encode_chunk_manifest,
     object_entry_bytes,
 )
 from skyplane_gateway.protocol.limits import MAX_ENTRIES, MAX_MANIFEST
@@ -84,8 +84,8 @@ parts = st.builds(
 
 @pytest.mark.parametrize(("manifest", "data"), [(PART, PART_HEX), (OBJECTS, OBJECTS_HEX)])
 def test_bytes_of_the_specification(manifest: ChunkManifest, data: str) -> None:
-    assert encode_manifest(manifest) == bytes.fromhex(data)
-    assert decode_manifest(bytes.fromhex(data)) == manifest
+    assert encode_chunk_manifest(manifest) == bytes.fromhex(data)
+    assert decode_chunk_manifest(bytes.fromhex(data)) == manifest
 
 
 @given(batches)
@@ -93,15 +93,15 @@ def test_batches_round_trip_and_count_as_announced(
     content: tuple[ObjectEntry, ...],
 ) -> None:
     manifest = ChunkManifest(sum(entry.length_bytes for entry in content), content)
-    data = encode_manifest(manifest)
-    assert decode_manifest(data) == manifest
+    data = encode_chunk_manifest(manifest)
+    assert decode_chunk_manifest(data) == manifest
     assert len(data) == OBJECTS_BASE_BYTES + sum(map(object_entry_bytes, content))
 
 
 @given(st.integers(0, (1 << 64) - 1), parts)
 def test_parts_round_trip(length_bytes: int, part: PartEntry) -> None:
     manifest = ChunkManifest(length_bytes, part)
-    assert decode_manifest(encode_manifest(manifest)) == manifest
+    assert decode_chunk_manifest(encode_chunk_manifest(manifest)) == manifest
 
 
 @pytest.mark.parametrize("data", [PART_HEX, OBJECTS_HEX])
@@ -109,9 +109,9 @@ def test_every_cut_and_every_addition_is_refused(data: str) -> None:
     whole = bytes.fromhex(data)
     for size in range(len(whole)):
         with pytest.raises(RemoteProtocolError):
-            decode_manifest(whole[:size])
+            decode_chunk_manifest(whole[:size])
     with pytest.raises(RemoteProtocolError, match="1 bytes too many"):
-        decode_manifest(whole + b"\0")
+        decode_chunk_manifest(whole + b"\0")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_every_cut_and_every_addition_is_refused(data: str) -> None:
 )
 def test_what_a_peer_may_not_send(data: str, problem: str) -> None:
     with pytest.raises(RemoteProtocolError, match=problem):
-        decode_manifest(bytes.fromhex(data))
+        decode_chunk_manifest(bytes.fromhex(data))
 
 
 def big_attributes(size: int) -> ObjectAttributes:
@@ -172,7 +172,7 @@ def big_attributes(size: int) -> ObjectAttributes:
 )
 def test_what_we_may_not_send(manifest: ChunkManifest, problem: str) -> None:
     with pytest.raises(LocalProtocolError, match=problem):
-        encode_manifest(manifest)
+        encode_chunk_manifest(manifest)
 
 
 def test_limits_themselves_are_allowed() -> None:
@@ -180,10 +180,10 @@ def test_limits_themselves_are_allowed() -> None:
         0,
         (ObjectEntry("k" * 1024, 0, big_attributes(10240), Precondition(False, "e" * 1024)),),
     )
-    assert decode_manifest(encode_manifest(largest)) == largest
+    assert decode_chunk_manifest(encode_chunk_manifest(largest)) == largest
     many = ChunkManifest(0, tuple(ObjectEntry(f"{n:0113}", 0) for n in range(MAX_ENTRIES)))
-    data = encode_manifest(many)
+    data = encode_chunk_manifest(many)
     assert MAX_MANIFEST - 2 * MAX_ENTRIES < len(data) <= MAX_MANIFEST
-    assert decode_manifest(data) == many
+    assert decode_chunk_manifest(data) == many
     with pytest.raises(RemoteProtocolError, match="524289 bytes"):
-        decode_manifest(bytes(MAX_MANIFEST + 1))
+        decode_chunk_manifest(bytes(MAX_MANIFEST + 1))

@@ -130,7 +130,7 @@ def test_two_goodbyes_and_more_in_one_piece(make_pair: Pair, events_of: EventsOf
 
 
 @pytest.mark.parametrize("side", Side)
-def test_frames_and_receipts_whoever_dialled(
+def test_frames_and_receipts_whoever_dialed(
     side: Side, make_pair: Pair, make_frames: Make, make_receipt: Make
 ) -> None:
     pair = make_pair(side).established()

@@ -168,10 +168,10 @@ def test_manifest_beyond_its_limit_is_refused() -> None:
         open_frame(FIRST, forged(FIRST, fields, crc32c))
 
 
-def test_manifest_belongs_into_frame_0_alone() -> None:
-    with pytest.raises(LocalProtocolError, match="frame 0 alone"):
+def test_only_frame_0_has_the_manifest() -> None:
+    with pytest.raises(LocalProtocolError, match="only frame 0"):
         seal_frame(FIRST, 0, [PAYLOAD], 0)
-    with pytest.raises(LocalProtocolError, match="frame 0 alone"):
+    with pytest.raises(LocalProtocolError, match="only frame 0"):
         seal_frame(SECOND, 0, [PAYLOAD], 0, MANIFEST)
 
 

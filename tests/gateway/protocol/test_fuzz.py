@@ -27,8 +27,8 @@ from skyplane_gateway.protocol import (
     RemoteProtocolError,
     Side,
     State,
-    decode_manifest,
-    encode_manifest,
+    decode_chunk_manifest,
+    encode_chunk_manifest,
     open_frame,
     open_receipt,
 )
@@ -213,7 +213,7 @@ READERS: dict[str, Callable[[memoryview], object]] = {
     "challenge": unpack_challenge,
     "proof": unpack_proof,
     "goodbye": unpack_goodbye,
-    "manifest": decode_manifest,
+    "manifest": decode_chunk_manifest,
     "receipt": lambda data: open_receipt(ReceiptHeader(b"fleet-01", b"T" * 16, 3, 7, 0, 0), data),
     "frame": lambda data: open_frame(
         FrameHeader(b"fleet-01", b"T" * 16, 3, 7, 0, 0, 0, True), data
@@ -245,14 +245,14 @@ MANIFESTS = [
 @pytest.mark.parametrize("manifest", MANIFESTS)
 def test_a_manifest_has_one_encoding(manifest: ChunkManifest) -> None:
     """A mutated one is refused or is exactly what its own reading encodes to."""
-    data = encode_manifest(manifest)
+    data = encode_chunk_manifest(manifest)
     taken = 0
     for seed in SEEDS:
         changed = mutate(data, random.Random(seed))
         try:
-            read = decode_manifest(changed)
+            read = decode_chunk_manifest(changed)
         except RemoteProtocolError:
             continue
         taken += 1
-        assert encode_manifest(read) == changed
+        assert encode_chunk_manifest(read) == changed
     assert 0 < taken < len(SEEDS)

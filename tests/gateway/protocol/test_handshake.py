@@ -110,7 +110,7 @@ def test_refused_hello_says_nothing_about_why(identity: MakeIdentity) -> None:
 
 @pytest.mark.parametrize(
     ("fleet", "node", "problem"),
-    [(b"fleet-02", "b", "is of fleet"), (b"fleet-01", "a", "own name")],
+    [(b"fleet-02", "b", "belongs to fleet"), (b"fleet-01", "a", "own name")],
 )
 def test_acceptor_of_another_fleet_or_of_our_name_is_refused(
     fleet: bytes, node: str, problem: str, identity: MakeIdentity
@@ -202,7 +202,7 @@ def test_own_messages_sent_back_prove_nothing(identity: MakeIdentity) -> None:
     mirror.receive_data(hello)
     assert "own name" in refusal(mirror).message
 
-    # The same with the victim dialled twice: its CHALLENGE cannot serve as a PROOF.
+    # The same with the victim dialed twice: its CHALLENGE cannot serve as a PROOF.
     first = Connection.accept(identity("b"), nonce=b"1" * 16)
     first.receive_data(hello)
     challenge = sent(first)
@@ -252,7 +252,7 @@ def test_dialer_may_insist_on_whom_it_reaches(identity: MakeIdentity) -> None:
         if is_welcome:
             assert isinstance(dialer.next_event(), Established)
         else:
-            assert "dialled 'b', but 'c' answered" in refusal(dialer).message
+            assert "dialed 'b', but 'c' answered" in refusal(dialer).message
 
 
 @pytest.mark.parametrize("version", [0, 2])

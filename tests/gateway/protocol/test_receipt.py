@@ -124,10 +124,10 @@ def forged(body: str, checksum: Callable[[bytes], int]) -> memoryview:
         ("00000003 00 00 0000 0000 0000", "status 0"),
         ("00000003 03 00 0000 0000 0000", "status 3"),
         ("00000003 02 02 0000 0000 0000", "permanent is 2"),
-        ("00000003 01 00 0000 0000 0000", "DURABLE without the store's answer"),
+        ("00000003 01 00 0000 0000 0000", "DURABLE without an entry"),
         (
             "00000003 01 00 0000 0000 0001 02 00 0000 00000000 0000000000000000 0000 0000",
-            "DURABLE with an entry that was refused",
+            "DURABLE with a refused entry",
         ),
         ("00000003 02 00 0041" + "61" * 65 + "0000 0000", "code has 65 bytes"),
         ("00000003 02 00 0000 0401" + "61" * 1025 + "0000", "message has 1025 bytes"),
@@ -146,10 +146,10 @@ def test_what_a_peer_may_not_send(
 @pytest.mark.parametrize(
     ("receipt", "problem"),
     [
-        (Receipt(3, ReceiptStatus.DURABLE), "without the store's answer"),
+        (Receipt(3, ReceiptStatus.DURABLE), "without an entry"),
         (
             replace(DURABLE, entries=(EntryResult(ReceiptStatus.REFUSED),)),
-            "an entry that was refused",
+            "a refused entry",
         ),
         (replace(REFUSED, epoch=-1), "epoch"),
         (replace(REFUSED, code="c" * 65), "code has 65"),
