@@ -120,6 +120,7 @@ class ObjectInfo:
 
     def to_dict(self) -> dict[str, Any]:
         attributes = None if self.attributes is None else self.attributes.to_dict()
+        # By hand, since `asdict` is slow for the rows of long listings.
         return {
             "key": self.key,
             "size_bytes": self.size_bytes,

@@ -41,8 +41,20 @@ class Call:
             self.fail(error)
 
 
+class Longest(random.Random):
+    """The largest of all random numbers."""
+
+    def random(self) -> float:
+        return 1.0
+
+
+def test_pauses_double_to_the_longest() -> None:
+    pauses_s = [POLICY.pause_s(attempt, Longest()) for attempt in (1, 2, 3, 4, 7, 8, 9, 99_999)]
+    assert pauses_s == pytest.approx([0.2, 0.4, 0.8, 1.6, 12.8, 20.0, 20.0, 20.0])
+
+
 @given(st.integers(1, 10_000), st.integers(0, 100))
-def test_pauses_double_to_a_bound_with_full_jitter(attempt: int, seed: int) -> None:
+def test_pauses_have_full_jitter(attempt: int, seed: int) -> None:
     pause_s = POLICY.pause_s(attempt, random.Random(seed))
     assert 0 <= pause_s <= min(20.0, 0.2 * 2 ** min(attempt - 1, 60))
 

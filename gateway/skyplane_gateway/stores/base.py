@@ -219,14 +219,12 @@ class ObjectStore(Protocol):
         """Close the connections; may be called again."""
 
 
-def read_object(
-    store: ObjectStore, key: str, *, max_bytes: int, if_match: str | None = None
-) -> tuple[ObjectInfo, bytes]:
+def read_object(store: ObjectStore, key: str, *, max_bytes: int) -> tuple[ObjectInfo, bytes]:
     """Read one small object whole, pinned to one version. 2 calls.
 
     Raises:
         ObjectTooLarge: it is larger than `max_bytes`.
-        PreconditionFailed: it is not the version `if_match`, or changed between the calls.
+        PreconditionFailed: it changed between the calls.
     """
     info = store.head(key)
     if info.size_bytes > max_bytes:
@@ -235,8 +233,7 @@ def read_object(
         )
     body = bytearray(info.size_bytes)
     view = memoryview(body)
-    pin = if_match if if_match is not None else info.etag
-    with store.read(key, offset=0, length=info.size_bytes, if_match=pin) as reader:
+    with store.read(key, offset=0, length=info.size_bytes, if_match=info.etag) as reader:
         while view:
             count = reader.readinto(view)
             if count == 0:

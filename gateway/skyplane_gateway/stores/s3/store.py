@@ -14,7 +14,13 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from skyplane_gateway.errors import StoreError, StoreUnavailable
+from skyplane_gateway.errors import (
+    NotFound,
+    PreconditionFailed,
+    SkyplaneError,
+    StoreError,
+    StoreUnavailable,
+)
 from skyplane_gateway.objects import (
     MIB,
     UNCONDITIONAL,
@@ -35,7 +41,7 @@ from skyplane_gateway.stores.s3 import listing
 from skyplane_gateway.stores.s3.bucket import Bucket, require_version, write_failure
 from skyplane_gateway.stores.s3.client import ambient_credentials, bucket_region
 from skyplane_gateway.stores.s3.errors import code_of, mapped
-from skyplane_gateway.stores.s3.lost_replies import of_body
+from skyplane_gateway.stores.s3.lost_replies import of_body, of_parts
 from skyplane_gateway.stores.s3.reader import S3Reader
 from skyplane_gateway.stores.s3.requests import (
     answered_at,
@@ -43,11 +49,11 @@ from skyplane_gateway.stores.s3.requests import (
     attributes_of,
     full_checksum,
     not_carried_of,
+    part_arguments,
     precondition_arguments,
     sendable,
     to_header,
 )
-from skyplane_gateway.stores.s3.uploads import Uploads
 
 __all__ = ["S3Store", "ambient_credentials", "bucket_region", "open_from_spec"]
 
@@ -66,7 +72,6 @@ class S3Store:
         self.spec = spec
         self._bucket = Bucket(spec, credentials)
         self._client = self._bucket.client
-        self._uploads = Uploads(self._bucket)
         self.capabilities = StoreCapabilities(
             trusts_checksum=self._bucket.trusts_checksum,
             ordered_listing=True,
@@ -154,12 +159,37 @@ class S3Store:
         )
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
-        return self._uploads.create(key, attributes)
+        bucket = self._bucket
+        arguments = attribute_arguments(attributes)
+        if bucket.sends_checksum:
+            arguments["ChecksumAlgorithm"] = "CRC32C"
+        if bucket.trusts_checksum:
+            arguments["ChecksumType"] = "FULL_OBJECT"
+        with mapped(bucket.doing("beginning an upload of", check_key(key))):
+            answer = self._client.create_multipart_upload(
+                Bucket=self.spec.bucket, Key=key, **arguments
+            )
+        return answer["UploadId"]
 
     def put_part(
         self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
     ) -> PartInfo:
-        return self._uploads.put_part(key, upload_id, number, data, crc32c=crc32c)
+        bucket = self._bucket
+        what = bucket.doing(f"writing part {number} of", key)
+        arguments: dict[str, Any] = {"Body": sendable(data)}
+        if bucket.sends_checksum:
+            arguments["ChecksumCRC32C"] = to_header(crc32c)
+        with mapped(what):
+            answer = self._client.upload_part(
+                Bucket=self.spec.bucket, Key=key, UploadId=upload_id, PartNumber=number, **arguments
+            )
+        if not answer.get("ETag"):
+            raise StoreError(
+                f"{what}: the store gives no ETag for the part but needs it to complete the "
+                "object; copy to another store, or in larger parts",
+                is_permanent=True,
+            )
+        return PartInfo(number, answer["ETag"], len(data), crc32c)
 
     def complete_upload(
         self,
@@ -171,23 +201,54 @@ class S3Store:
         size_bytes: int,
         crc32c: int | None = None,
     ) -> ObjectInfo:
-        return self._uploads.complete(
-            key,
-            upload_id,
-            parts,
-            precondition=precondition,
-            size_bytes=size_bytes,
-            crc32c=crc32c,
-        )
+        bucket = self._bucket
+        what = bucket.doing("completing", key)
+        precondition = bucket.sendable_precondition(key, precondition, what)
+        arguments: dict[str, Any] = precondition_arguments(precondition)
+        if bucket.trusts_checksum:
+            arguments |= {"ChecksumType": "FULL_OBJECT", "MpuObjectSize": size_bytes}
+            if crc32c is not None:
+                arguments["ChecksumCRC32C"] = to_header(crc32c)
+        listed: Any = part_arguments(parts, with_checksums=bucket.sends_checksum)
+        try:
+            answer = self._client.complete_multipart_upload(
+                Bucket=self.spec.bucket,
+                Key=key,
+                UploadId=upload_id,
+                MultipartUpload={"Parts": listed},
+                **arguments,
+            )
+        except (ClientError, BotoCoreError) as error:
+            failure = write_failure(error, what, precondition)
+            if isinstance(failure, NotFound) or self._is_over(key, upload_id, failure):
+                written = bucket.find_written(key, of_parts(size_bytes, parts, crc32c))
+                if written is not None:
+                    return written
+                if isinstance(failure, StoreUnavailable):
+                    failure = NotFound(f"{what}: the upload is gone; begin a new one")
+            raise failure from error
+        if "ETag" not in answer:
+            raise StoreUnavailable(f"{what}: the answer names no object; look and try again")
+        return self._confirmed(key, answer["ETag"], size_bytes, what)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        self._uploads.abort(key, upload_id)
+        bucket = self._bucket
+        with mapped(bucket.doing("aborting an upload of", key)):
+            try:
+                self._client.abort_multipart_upload(
+                    Bucket=self.spec.bucket, Key=key, UploadId=upload_id
+                )
+            except ClientError as error:
+                if code_of(error) != "NoSuchUpload":
+                    raise
 
     def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
-        return self._uploads.list(prefix)
+        what = self._bucket.doing("listing the open uploads of", prefix)
+        return listing.uploads(self._client, self.spec.bucket, prefix, what)
 
     def list_parts(self, key: str, upload_id: str) -> tuple[PartInfo, ...]:
-        return self._uploads.list_parts(key, upload_id)
+        what = self._bucket.doing("listing the parts of", key)
+        return listing.parts(self._client, self.spec.bucket, key, upload_id, what)
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
         what = self._bucket.doing("deleting", check_key(key))
@@ -205,6 +266,42 @@ class S3Store:
 
     def close(self) -> None:
         self._client.close()
+
+    def _is_over(self, key: str, upload_id: str, failure: SkyplaneError) -> bool:
+        """Whether the upload is gone although its completion failed: it may be the object now.
+
+        Raises:
+            Throttled, StoreUnavailable: unknown at the moment; complete again.
+        """
+        if not isinstance(failure, StoreUnavailable | PreconditionFailed):
+            return False
+        bucket = self._bucket
+        try:
+            self._client.list_parts(
+                Bucket=self.spec.bucket, Key=key, UploadId=upload_id, MaxParts=1
+            )
+        except (ClientError, BotoCoreError) as error:
+            bucket.raise_temporary(error, key)
+            return isinstance(error, ClientError) and code_of(error) == "NoSuchUpload"
+        return False
+
+    def _confirmed(self, key: str, etag: str, size_bytes: int, what: str) -> ObjectInfo:
+        """Look at the completed object and check its size.
+
+        The caller compares the checksum and removes a bad object, since it is visible already.
+        """
+        with mapped(what):
+            head = self._bucket.head(key, with_checksum=self._bucket.trusts_checksum)
+        # A server that gives no ETag here has given one for the completion.
+        if head.get("ETag", etag).strip('"') != etag.strip('"'):
+            raise PreconditionFailed(
+                f"{what}: another write replaced the object at once; list it again"
+            )
+        if head["ContentLength"] != size_bytes:
+            raise StoreError(
+                f"{what}: the store made {head['ContentLength']} bytes of it, not {size_bytes}"
+            )
+        return self._bucket.info(key, head)
 
 
 def _require_range(answer: Mapping[str, Any], offset: int, last: int, what: str) -> int:

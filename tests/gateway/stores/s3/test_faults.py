@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from base64 import b64encode
 from hashlib import md5
 from typing import Any
@@ -12,8 +11,6 @@ import pytest
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.objects import IF_ABSENT, PartInfo, Precondition, time_pin
-from skyplane_gateway.stores import Credentials, StoreSpec
-from skyplane_gateway.stores.registry import open_without_retries
 
 BODY = b"some bytes"
 ETAG = f'"{md5(BODY).hexdigest()}"'
@@ -43,60 +40,6 @@ def page(keys: list[str], *, token: str = "", truncated: bool = False, count: in
     ).encode()
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "kind", "is_permanent"),
-    [
-        (400, "ExpiredToken", errors.CredentialsExpired, False),
-        (400, "TokenRefreshRequired", errors.CredentialsExpired, False),
-        (400, "InvalidToken", errors.Unauthenticated, True),
-        (400, "BadDigest", errors.ChecksumMismatch, False),
-        (400, "InvalidPart", errors.ChecksumMismatch, False),
-        (400, "KeyTooLongError", errors.InvalidKey, True),
-        (400, "EntityTooSmall", errors.StoreError, True),
-        (403, "AccessDenied", errors.PermissionDenied, True),
-        (403, "InvalidObjectState", errors.NotRestored, True),
-        (403, "InvalidAccessKeyId", errors.Unauthenticated, True),
-        (403, "SignatureDoesNotMatch", errors.Unauthenticated, True),
-        (403, "SomethingNew", errors.PermissionDenied, True),
-        (404, "NoSuchBucket", errors.NotFound, True),
-        (404, "NoSuchUpload", errors.NotFound, True),
-        (409, "ConditionalRequestConflict", errors.PreconditionFailed, False),
-        (412, "PreconditionFailed", errors.PreconditionFailed, True),
-        (429, "TooManyRequests", errors.Throttled, False),
-        (503, "SlowDown", errors.Throttled, False),
-        (503, "SomethingNew", errors.Throttled, False),
-        (500, "InternalError", errors.StoreUnavailable, False),
-        (502, "SomethingNew", errors.StoreUnavailable, False),
-    ],
-)
-def test_answers_become_our_errors(
-    scripted: Any,
-    reply: Any,
-    status: int,
-    code: str,
-    kind: type[errors.SkyplaneError],
-    is_permanent: bool,
-) -> None:
-    store = scripted.open(reply(status, failure(code)))
-    with pytest.raises(kind) as caught:
-        store.put("a key", BODY)
-    assert type(caught.value) is kind
-    assert caught.value.is_permanent is is_permanent
-    assert "s3://bkt/a key" in caught.value.message
-    assert scripted.url in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [(403, errors.PermissionDenied), (404, errors.NotFound), (412, errors.PreconditionFailed)],
-)
-def test_a_head_has_no_body_and_is_told_by_its_status(
-    scripted: Any, reply: Any, status: int, kind: type[errors.SkyplaneError]
-) -> None:
-    with pytest.raises(kind):
-        scripted.open(reply(status)).head("k")
-
-
 def test_a_head_that_says_no_more_than_400_is_asked_for_its_reason(
     scripted: Any, reply: Any
 ) -> None:
@@ -108,18 +51,6 @@ def test_a_head_that_says_no_more_than_400_is_asked_for_its_reason(
     with pytest.raises(errors.StoreError) as caught:
         store.head("k")
     assert caught.value.is_permanent
-
-
-def test_nobody_at_the_endpoint() -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        store = open_without_retries(
-            StoreSpec("s3", "bkt", url, "us-east-1"),
-            Credentials({"access_key_id": "a", "secret_access_key": "b"}),
-        )
-        with pytest.raises(errors.StoreUnavailable, match="cannot be reached"):
-            store.check()
 
 
 # ------------------------------------------------------------------ reading

@@ -7,21 +7,18 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.clock import Clock
 from skyplane_gateway.objects import IF_ABSENT
 from skyplane_gateway.retry import RetryPolicy
-from skyplane_gateway.stores import Credentials, ObjectStore, StoreSpec, open_store
+from skyplane_gateway.stores import ObjectStore, StoreSpec
 from skyplane_gateway.stores.memory import create_bucket, delete_bucket
 from skyplane_gateway.stores.registry import open_without_retries
-from skyplane_gateway.stores.s3.errors import translate
 from skyplane_gateway.stores.wrappers.rate_limiter import Limits, RateLimiter
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore, is_throttling
 
@@ -200,58 +197,7 @@ def test_an_answer_that_is_no_success_ends_a_storm_as_well(world: World) -> None
             store.head("k")
 
 
-def test_a_wait_longer_than_all_patience_is_not_begun(world: World) -> None:
-    store = world.limited(policy=RetryPolicy(throttle_s=60))
-    world.before["head"] = [slow_down(3600.0)]
-    with pytest.raises(errors.Throttled):
-        store.head("k")
-    assert world.now_s < 1
-
-
-def test_throttling_does_not_use_up_the_budget_of_errors(world: World) -> None:
-    store = world.limited(policy=RetryPolicy(attempts=3))
-    world.before["put"] = [unavailable, *[slow_down()] * 8, unavailable]
-    store.put("k", b"x")
-    world.before["put"] = [unavailable, *[slow_down()] * 8, unavailable, unavailable]
-    with pytest.raises(errors.StoreUnavailable):
-        store.put("k", b"x")
-
-
 # ------------------------------------------------------------------ other errors
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        errors.PermissionDenied("no"),
-        errors.Unauthenticated("who"),
-        errors.NotFound("where"),
-        errors.InvalidKey("what"),
-        errors.ChecksumMismatch("which"),
-        errors.PreconditionFailed("when"),
-        errors.StoreError("why", is_permanent=True),
-        errors.StoreUnavailable("a certificate", is_permanent=True),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_what_cannot_succeed_fails_at_once(world: World, error: errors.StoreError) -> None:
-    store = world.limited()
-    world.before["put"] = [lambda: error]
-    with pytest.raises(type(error)):
-        store.put("k", b"x", precondition=IF_ABSENT)
-    assert len(world.asked) == 1
-    assert world.now_s < 0.1
-
-
-def test_other_failures_are_tried_so_often_and_with_jitter(world: World) -> None:
-    store = world.limited(policy=RetryPolicy(longest_pause_s=1), fraction=1.0)
-    world.before["head"] = [unavailable] * 9
-    with pytest.raises(errors.StoreUnavailable):
-        store.head("k")
-    assert len(world.asked) == 6
-    times_s = [at_s for _, at_s in world.asked]
-    waits_s = [after - before for before, after in pairwise(times_s)]
-    assert waits_s == pytest.approx([0.2, 0.4, 0.8, 1.0, 1.0])
 
 
 def test_beginning_an_upload_is_repeated_only_when_it_surely_was_not_done(world: World) -> None:
@@ -527,62 +473,3 @@ def test_open_uploads_are_told_once_each(world: World, monkeypatch: pytest.Monke
     told = [info.upload_id for info in world.limited().list_uploads("")]
     assert len(told) == 1100
     assert set(told) == ids
-
-
-# ------------------------------------------------------------------ real answers
-
-
-def failure(code: str) -> bytes:
-    return f"<Error><Code>{code}</Code><Message>m</Message></Error>".encode()
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "headers", "wanted_s"),
-    [
-        (503, "SlowDown", {"Retry-After": "7"}, 7.0),
-        (429, "TooManyRequests", {"Retry-After": "0"}, 0.0),
-        (429, "", {"Retry-After": "2"}, 2.0),
-        (503, "ServiceUnavailable", {"Retry-After": "4"}, 4.0),
-        (503, "SlowDown", {}, None),
-        (503, "SlowDown", {"Retry-After": "soon"}, None),
-    ],
-)
-def test_retry_after_is_read_from_the_answer(
-    scripted: Any, reply: Any, status: int, code: str, headers: dict[str, str], wanted_s: float
-) -> None:
-    store = scripted.open(
-        reply(status, failure(code), headers),
-    )
-    with pytest.raises(errors.Throttled) as caught:
-        store.put("k", b"x")
-    assert caught.value.retry_after_s == wanted_s
-    assert len(scripted.requests) == 1
-
-
-def test_a_date_to_retry_after_counts_from_the_answers_own() -> None:
-    headers = {
-        "date": "Tue, 02 Jan 2024 03:04:05 GMT",
-        "retry-after": "Tue, 02 Jan 2024 03:04:35 GMT",
-    }
-    answer: Any = {
-        "Error": {"Code": "SlowDown"},
-        "ResponseMetadata": {"HTTPStatusCode": 503, "HTTPHeaders": headers},
-    }
-    found = translate(ClientError(answer, "PutObject"), "writing")
-    assert isinstance(found, errors.Throttled)
-    assert found.retry_after_s == 30.0
-
-
-def test_the_limited_store_is_the_only_one_that_tries_again(scripted: Any, reply: Any) -> None:
-    etag = '"e"'
-    scripted.replies += [
-        reply(503, failure("SlowDown"), {"Retry-After": "0"}),
-        reply(500, failure("InternalError")),
-        reply(200, headers={"ETag": etag}),
-    ]
-    keys = {"access_key_id": "test", "secret_access_key": "test"}
-    store = open_store(scripted.spec(), Credentials(keys))
-    assert store.put("k", b"x").etag == etag
-    assert store.spec == scripted.spec()
-    store.close()
-    assert len(scripted.requests) == 3
