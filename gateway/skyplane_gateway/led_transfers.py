@@ -23,15 +23,9 @@ from skyplane_gateway.errors import (
     SkyplaneError,
     UnknownTransfer,
 )
-from skyplane_gateway.lead.peers import (
-    LocalSink,
-    LocalSource,
-    RemoteSink,
-    RemoteSource,
-    SinkPeer,
-    SourcePeer,
-)
-from skyplane_gateway.lead.transfer import Crew, LeadTransfer
+from skyplane_gateway.lead.sink_pool import LocalSink, RemoteSink, SinkPeer
+from skyplane_gateway.lead.source_peers import LocalSource, RemoteSource, SourcePeer
+from skyplane_gateway.lead.transfer import LeadTransfer, Peers
 from skyplane_gateway.objects import StoreCapabilities
 from skyplane_gateway.transport.router import Router
 
@@ -137,8 +131,8 @@ class LedTransfers:
             sources, sinks = self._peers(key, epoch, topology)
             peers: list[SourcePeer | SinkPeer] = [*sources, *sinks]
             try:
-                crew = await self._crew(key, sources, sinks)
-                transfer = self._lead_transfer(key, epoch, spec, topology, crew)
+                both_ends = await self._both_ends(key, sources, sinks)
+                transfer = self._lead_transfer(key, epoch, spec, topology, both_ends)
                 await self._renew_leases()
                 self._require_open()
             except SkyplaneError:
@@ -183,11 +177,11 @@ class LedTransfers:
                 sinks.append(RemoteSink(node, self._connect(node), key, epoch))
         return sources, sinks
 
-    async def _crew(
+    async def _both_ends(
         self, key: str, sources: Sequence[SourcePeer], sinks: Sequence[SinkPeer]
-    ) -> Crew:
+    ) -> Peers:
         capabilities, capacity_bytes = await self._describe(sinks)
-        return Crew(
+        return Peers(
             store=self._endpoints.sources[key].store,
             sources={source.node: source for source in sources},
             sinks=sinks,
@@ -229,14 +223,14 @@ class LedTransfers:
         return capabilities, capacity_bytes
 
     def _lead_transfer(
-        self, key: str, epoch: int, spec: TransferSpec, topology: Topology, crew: Crew
+        self, key: str, epoch: int, spec: TransferSpec, topology: Topology, both_ends: Peers
     ) -> LeadTransfer:
         transfer = LeadTransfer(
             transfer_key=key,
             epoch=epoch,
             spec=spec,
             topology=topology,
-            crew=crew,
+            peers=both_ends,
             ack_deadline_s=self._config.ack_deadline_s,
             stall_deadline_s=self._config.stalled_after_s,
             clock=self._clock,

@@ -152,7 +152,7 @@ MUTATIONS: Final = (
         "source pinning",
         "change-not-noticed",
         (
-            "lead/copier.py",
+            "lead/multipart.py",
             "return outcome.at_source and isinstance(outcome.error, PreconditionFailed)",
             "return False",
         ),
@@ -174,7 +174,7 @@ MUTATIONS: Final = (
     _mutation(
         "read-back or checksum comparison",
         "journal-not-missed",
-        ("lead/transfer.py", "if past.unreadable and keeps_unseen(self.spec):", "if False:"),
+        ("lead/epoch.py", "if left.unreadable and keeps_unseen(spec):", "if False:"),
     ),
     _mutation(
         "read-back or checksum comparison",
@@ -199,7 +199,7 @@ MUTATIONS: Final = (
     _mutation(
         "read-back or checksum comparison",
         "source-not-compared",
-        ("lead/copier.py", "if info.crc32c not in (None, crc32c):", "if False:"),
+        ("lead/multipart.py", "if info.crc32c not in (None, crc32c):", "if False:"),
     ),
 )
 

@@ -19,8 +19,9 @@ from tests.simulation.schedule import (
     Store,
 )
 
+from skyplane_gateway.journal import cleanup
 from skyplane_gateway.journal.document import LostRow, UploadRow
-from skyplane_gateway.journal.store import JournalFolder
+from skyplane_gateway.stores.base import ObjectStore
 
 
 @pytest.mark.parametrize("twentieth", range(4, 12))
@@ -219,13 +220,13 @@ def test_what_the_lead_has_looked_for_nobody_looks_for_again(
 ) -> None:
     """Cleanup has little time: the last journal names the finished objects."""
     looked_for: list[object] = []
-    abort = JournalFolder._abort
+    abort = cleanup._abort
 
-    def note(folder: JournalFolder, row: UploadRow | LostRow, own: Collection[str]) -> None:
+    def note(store: ObjectStore, row: UploadRow | LostRow, own: Collection[str]) -> None:
         looked_for.append(row)
-        abort(folder, row, own)
+        abort(store, row, own)
 
-    monkeypatch.setattr(JournalFolder, "_abort", note)
+    monkeypatch.setattr(cleanup, "_abort", note)
     lost = Store("destination", "create_upload", 1, 3, "lost answer")
     outcome = play(1, 0, (300 * KIB, 200 * KIB), (lost,))
     assert outcome.state == "succeeded"

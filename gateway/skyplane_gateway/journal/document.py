@@ -1,12 +1,12 @@
-"""The journal: the small document that names what a transfer has begun and ended.
+"""The journal: a small document that names what a transfer has begun and ended.
 
-One object per transfer and epoch, `.skyplane/jobs/<transfer key>/<epoch>` below the folder
-of the destination. Only a hint: whatever the store does not confirm is done again, and
-what a journal does not name counts as not done. So a journal may always be older than the
-truth about objects; only the intent of an upload must be there before the upload is.
+It is one object per transfer and epoch, `.skyplane/jobs/<transfer key>/<epoch>` below the
+folder of the destination. It is a hint: what the store does not confirm, or no journal names,
+is done again. So it may lag behind the store, except for uploads: the journal names the intent
+of an upload before the upload begins.
 
-Rows are bounded by bytes of their JSON (see `Ledger`), so that a journal with all its
-bounds reached stays below `MAX_JOURNAL_BYTES`, which one control call carries.
+The bytes of its rows are bounded (see `JournalState`), so that a full journal stays below
+`MAX_JOURNAL_BYTES`, which one control call carries.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DoneRow:
     Attributes:
         key, etag: at the destination.
         source_etag: the version that was read.
-        is_last: it is one of those that are published after all others.
+        is_last: it was published after all others.
         is_fresh: its source had been written shortly before, so that times alone cannot tell
             whether it was written again since.
     """
@@ -80,7 +80,7 @@ class DoneRow:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> DoneRow:
         """Raises ConfigurationInvalid for a broken row."""
-        # Quickly, since there may be very many; `decode` says what is wrong.
+        # `decode` is slow for very many rows; it finds the error of a broken row.
         with suppress(TypeError):
             row = cls(**data)
             texts, numbers = (row.key, row.etag, row.source_etag), (row.size_bytes, row.crc32c)
@@ -95,18 +95,18 @@ class DoneRow:
 
 @dataclass(frozen=True, slots=True)
 class UploadRow:
-    """A multipart upload that was begun, or is about to be.
+    """A multipart upload that has begun, or that a lead intends to begin.
 
     Attributes:
         key: at the destination.
-        upload_id: None while the store may or may not have been asked to create it.
-        source_key, source_etag, size_bytes: the version that its parts are of.
+        upload_id: None for an intent: the request may have been made or not.
+        source_key, source_etag, size_bytes: the version that is copied.
         part_bytes: length of every part but the last.
-        attributes: digest of those that it was begun with; None where there are none to
-            tell, or an older release wrote the row.
+        attributes: digest of the attributes that it began with; None where there are none, or
+            an older release wrote the row.
         crc32c: of the whole, once the commit has begun; None before.
-        noted_unix_s: of one without an id that an earlier lead has left: when that was seen
-            to live last, by the store's clock. None for one of this lead's own.
+        noted_unix_s: for an intent of an earlier lead: when that lead last wrote its journal,
+            by the store's clock. None for an intent of this lead.
     """
 
     key: str
@@ -137,20 +137,18 @@ class UploadRow:
         }
 
     def length_of(self, number: int) -> int:
-        """Bytes of part `number` (from 1); 0 where there is no such part."""
+        """Bytes of a part, counted from 1; 0 where there is no such part."""
         start = (number - 1) * self.part_bytes
         return max(0, min(self.part_bytes, self.size_bytes - start)) if number >= 1 else 0
 
 
 @dataclass(frozen=True, slots=True)
 class LostRow:
-    """Requests for an upload of which nobody had an answer: the store may have begun one, or
-    may yet.
+    """Requests for an upload without an answer: the store may have begun one, or do so later.
 
     Attributes:
         key: at the destination.
-        since_unix_s, until_unix_s: when the first was made, and by when the last had been, by
-            the clock of the lead.
+        since_unix_s, until_unix_s: times of the first and the last request, by the lead's clock.
     """
 
     key: str
@@ -167,7 +165,7 @@ class LostRow:
 
 @dataclass(frozen=True, slots=True)
 class FailedRow:
-    """An object that ended without being copied, and the code of its error."""
+    """An object that could not be copied, and the code of its error."""
 
     key: str
     code: str
@@ -187,26 +185,26 @@ class FailedRow:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What a lead of one epoch knew.
+    """What the lead of one epoch recorded.
 
     Attributes:
-        rule: digest of what is copied to where; a journal of another rule names uploads
-            to abort and nothing else.
-        writer: names the process that wrote it; `sequence` counts its writings.
-        is_sealed: a lead of a newer epoch has taken over; nobody writes this any more.
-        began_unix_s: when the first epoch of this rule did, on the clock of its lead; None
+        rule: digest of what is copied to where. From a journal of another rule, a lead uses
+            only the uploads, to abort them.
+        writer: random name of the lead; `sequence` counts its writes.
+        is_sealed: a newer lead has taken over; no lead writes this journal any more.
+        began_unix_s: when the first epoch of this rule began, by the clock of its lead; None
             where that is not known.
-        through: every ordinary key (not published last) up to and including this one has
-            ended, save those in `begun` and `failed`. None: nothing has.
-        done: objects beyond it, those published last, and of those up to it some whose
-            source was fresh.
-        begun: keys that had been begun and had not ended: all of those up to `through`,
-            and of those beyond it as many as there was room for.
-        uploads: open or intended; of several of one key the last is the one that goes on.
-        lost: requests for uploads without an answer, whatever has become of their keys since.
-        failed: keys that failed, as many as there was room for; `failed_count` is all.
-        is_complete: every object that an epoch of this rule listed is at the destination, and
-            none has been listed since: who finds the source empty now knows why.
+        through: every ordinary key (not published last) up to this one has ended, except those
+            in `begun` and `failed`. None: no key has ended.
+        done: objects beyond `through`, objects that were published last, and fresh objects up
+            to `through`.
+        begun: keys that had begun and had not ended: all up to `through`, and as many beyond
+            it as there was room for.
+        uploads: open or intended; of several uploads of one key the last is continued.
+        lost: requests for uploads without an answer, also of keys that have ended since.
+        failed: keys that failed, as many as there was room for; `failed_count` counts all.
+        is_complete: every listed object of this rule is at the destination, and no object was
+            listed since. A move leaves an empty source, which is no error then.
         totals: of all epochs of this rule, this one included.
     """
 
@@ -231,14 +229,14 @@ class Journal:
     def __post_init__(self) -> None:
         _ensure_transfer_key(self.transfer_key)
         if self.epoch < 0 or self.sequence < 0 or self.failed_count < len(self.failed):
-            raise ConfigurationInvalid("a journal's epoch, sequence or count cannot be right")
+            raise ConfigurationInvalid("a journal's epoch, sequence or count is wrong")
 
     def sealed(self) -> Journal:
-        """The same, closed by a newer lead."""
+        """This journal, sealed by a newer lead."""
         return replace(self, is_sealed=True)
 
     def to_dict(self) -> dict[str, Any]:
-        # By hand: `asdict` takes a quarter of a second for a journal that is full.
+        # `asdict` takes a quarter of a second for a full journal.
         return {
             "schema_version": SCHEMA_VERSION,
             "transfer_key": self.transfer_key,
@@ -283,36 +281,36 @@ def encode_journal(journal: Journal) -> bytes:
 
 
 def decode_journal(body: bytes) -> Journal:
-    """Raises ConfigurationInvalid: it is not a journal that this release reads, or damaged."""
+    """Raises ConfigurationInvalid: it is damaged, or this release cannot read it."""
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise ConfigurationInvalid(f"a journal is not JSON: {error}") from error
     document = dict(as_mapping(data, "a journal"))
     document.pop(_CHECKSUM, None)
-    # With one letter of a key changed it would be a good journal, of other objects.
+    # A changed letter of a key would make a valid journal of other objects.
     others = body.rfind(b",")
     is_sound = body[others:] == _last_field(memoryview(body)[:others])
     if not is_sound and document.get("schema_version") == SCHEMA_VERSION:
-        raise ConfigurationInvalid("a journal is damaged: it has not the bytes of its checksum")
+        raise ConfigurationInvalid("a journal is damaged: its checksum does not match")
     return Journal.from_dict(document)
 
 
 def _last_field(others: Buffer) -> bytes:
-    """What follows the other fields of a journal's document."""
+    """The checksum field, which follows all others."""
     return f',"{_CHECKSUM}":{crc32c(others)}}}'.encode()
 
 
 def encoded_bytes(document: Any) -> int:
-    """How long that is in a journal."""
+    """Length of that in a journal."""
     return len(_ENCODER.encode(document))
 
 
 def rule_digest(spec: TransferSpec) -> str:
-    """Names what is copied to where, and under which rule.
+    """Digest of what is copied to where, and under which rule.
 
-    Two transfers of one digest would end with the same objects, as well verified; how they
-    cut them is not part of it.
+    Two transfers of one digest end with the same objects, verified alike. How they cut the
+    objects is not part of it.
     """
     document = spec.to_dict()
     for name in ("chunk_bytes", "allow_empty", "allow_failed"):
@@ -322,7 +320,7 @@ def rule_digest(spec: TransferSpec) -> str:
 
 
 def attributes_digest(attributes: ObjectAttributes | None) -> str | None:
-    """Names the attributes of an object shortly; None where there are none to tell."""
+    """Digest of an object's attributes; None where there are none."""
     if attributes is None:
         return None
     text = json.dumps(attributes.to_dict(), sort_keys=True)
@@ -330,14 +328,14 @@ def attributes_digest(attributes: ObjectAttributes | None) -> str | None:
 
 
 def folder_of_destination(destination_prefix: str, *, recursive: bool) -> str:
-    """The folder that the transfer writes to: empty, or ending in a slash."""
+    """The folder that a transfer writes to: empty, or ending in a slash."""
     if recursive:
         return folder_of(destination_prefix)
     return destination_prefix[: destination_prefix.rfind("/") + 1].removeprefix("/")
 
 
 def journals_prefix(folder: str, transfer_key: str) -> str:
-    """What the keys of all journals of a transfer start with.
+    """The prefix of the keys of a transfer's journals.
 
     Raises:
         ConfigurationInvalid: it is no transfer key.
@@ -347,20 +345,20 @@ def journals_prefix(folder: str, transfer_key: str) -> str:
 
 
 def journal_key(folder: str, transfer_key: str, epoch: int) -> str:
-    """The key of one journal; those of one transfer are listed by epoch."""
+    """The key of one journal; a listing has those of a transfer in order of epochs."""
     return f"{journals_prefix(folder, transfer_key)}{epoch:0{_EPOCH_DIGITS}d}"
 
 
 def epoch_of(key: str) -> int | None:
-    """The epoch that `journal_key` named; None when it is something else."""
+    """The epoch of a journal, by its key; None for other objects."""
     name = key[key.rfind("/") + 1 :]
     return int(name) if len(name) >= _EPOCH_DIGITS and name.isdecimal() else None
 
 
 def place_of(key: str) -> tuple[str, str] | None:
-    """(folder, transfer key) of the transfer whose journal has that key; None for others."""
+    """(folder, transfer key) of a journal, by its key; None for other objects."""
     if JOURNAL_FOLDER not in key:
-        return None  # Most keys by far: a sweep asks for all that it lists.
+        return None  # Quickly: a sweep asks for every key that it lists.
     found = _PLACE.fullmatch(key)
     if found is None or epoch_of(key) is None:
         return None
@@ -368,7 +366,7 @@ def place_of(key: str) -> tuple[str, str] | None:
 
 
 def folders_above(key: str) -> Iterator[str]:
-    """`a/b/c`: the bucket's root, `a/` and `a/b/`."""
+    """For `a/b/c`: the root, `a/` and `a/b/`."""
     yield ""
     for index, letter in enumerate(key):
         if letter == "/":
@@ -376,6 +374,6 @@ def folders_above(key: str) -> Iterator[str]:
 
 
 def _ensure_transfer_key(key: str) -> None:
-    # It becomes part of an object's name: nothing in it may lead elsewhere.
+    # It becomes part of a key, so it must not contain a path.
     if not key or len(key) > 128 or not all(letter in "0123456789abcdef" for letter in key):
         raise ConfigurationInvalid(f"{key[:80]!r} is no transfer key; it must be hex")

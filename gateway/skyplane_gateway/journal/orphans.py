@@ -1,10 +1,10 @@
-"""What transfers have left at a destination, and what of it nobody will go on with.
+"""Finds what transfers left at a destination, and what no journal names.
 
-A transfer that failed leaves its journals and the uploads that they name, so that it can
-be gone on with. Past their time both are removed. Beside them there are orphans: open
-uploads, and unfinished files of a file store, that no journal names.
+A failed transfer leaves its journals and the uploads that they name, so that a resume can
+continue it. The sweep removes both when they are old. It also finds orphans: open uploads, and
+unfinished files of a file store, that no journal names.
 
-Synchronous. Ages are judged by the store's own times against a time that the caller gives.
+Synchronous. Ages are times of the store, compared with a time that the caller gives.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from skyplane_gateway.journal.cleanup import CleanupResult, remove_journals
 from skyplane_gateway.journal.document import epoch_of, folders_above, place_of
-from skyplane_gateway.journal.store import JournalFolder, Remains
+from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.objects import UploadInfo
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores.base import ObjectStore
@@ -23,25 +24,24 @@ from skyplane_gateway.stores.local.uploads import Stray, find_strays
 log = logging.getLogger(__name__)
 
 __all__ = [
+    "JournalIndex",
     "LeftTransfer",
-    "Named",
-    "Namer",
+    "NamedUploads",
     "Stray",
-    "clear_journals",
     "find_transfers",
-    "is_of_journal",
+    "is_unfinished_journal",
     "old_strays",
     "old_uploads",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """What journals name, all by one reading of each.
+class NamedUploads:
+    """The uploads that journals name; each journal was read once.
 
     Attributes:
-        uploads: key and id of each, once; None for the id of one that was only intended.
-        unreadable: key of a journal -> what is wrong with it: nobody knows what it names.
+        uploads: (key, id) of each; the id is None for an upload that was only intended.
+        unreadable: key of a journal -> why it cannot be read; nobody knows what it names.
     """
 
     uploads: tuple[tuple[str, str | None], ...]
@@ -53,10 +53,10 @@ class LeftTransfer:
     """A transfer that has journals at the destination.
 
     Attributes:
-        folder: what it writes to; empty, or ending in a slash.
+        folder: where it writes to; empty, or ending in a slash.
         epoch: its newest.
-        written_unix_s: when the newest of its journals was written, by the store's clock.
-        etags: of its journals by key, as they were listed.
+        written_unix_s: when its newest journal was written, by the store's clock.
+        etags: key -> etag of its journals, as listed.
     """
 
     folder: str
@@ -68,8 +68,8 @@ class LeftTransfer:
     def journals(self, store: ObjectStore) -> JournalFolder:
         return JournalFolder(store, self.folder, self.transfer_key)
 
-    def named(self, store: ObjectStore) -> Named:
-        """What its journals name.
+    def named(self, store: ObjectStore) -> NamedUploads:
+        """The uploads that its journals name.
 
         Raises:
             StoreError: as the store says.
@@ -81,32 +81,22 @@ class LeftTransfer:
             uploads.update(dict.fromkeys((row.key, None) for row in journal.lost))
             if journal.wrong:
                 unreadable[journal.key] = journal.wrong
-        return Named(tuple(uploads), unreadable)
+        return NamedUploads(tuple(uploads), unreadable)
 
     def is_as_listed(self, store: ObjectStore) -> bool:
         """Whether nobody has written its journals since they were listed."""
         now = {row.key: row.etag for row in self.journals(store).rows()}
         return now == self.etags
 
-    def remove(self, store: ObjectStore) -> Remains:
+    def remove(self, store: ObjectStore) -> CleanupResult:
         """Abort the uploads that its journals name, then delete the journals.
 
-        Journals of epochs that are newer than what was listed, and their uploads, stay.
+        Journals that are newer than the listed ones stay, with their uploads.
 
         Raises:
             StoreError: as the store says.
         """
-        return self.journals(store).remove(self.epoch)
-
-
-def clear_journals(store: ObjectStore, folder: str, transfer_key: str, epoch: int) -> None:
-    """Remove what is left of a transfer that nobody will go on with; see `JournalFolder.clear`.
-
-    Raises:
-        StaleEpoch: somebody does, in a newer epoch; nothing was touched.
-        StoreError: as the store says.
-    """
-    JournalFolder(store, folder, transfer_key).clear(epoch)
+        return remove_journals(self.journals(store), self.epoch)
 
 
 def find_transfers(
@@ -114,9 +104,8 @@ def find_transfers(
 ) -> list[LeftTransfer]:
     """The transfers that have journals in a folder, ordered by folder and key.
 
-    Journals lie in the folder that each transfer writes to, and no store lists what has a
-    certain name at any depth: the recursive look lists every object below the folder (one
-    request per 1000) and keeps those of journals alone.
+    Journals lie in the folder that each transfer writes to. Stores cannot list a name at any
+    depth, so a recursive search lists every object below the folder (one request per 1000).
 
     Raises:
         StoreError: as the store says.
@@ -144,7 +133,7 @@ def old_uploads(store: ObjectStore, folder: str, before_unix_s: float) -> list[U
 
 
 def old_strays(store: ObjectStore, folder: str, before_unix_s: float) -> list[Stray]:
-    """Unfinished files of a file store that belong to no upload; none in other stores.
+    """Unfinished files of a file store that belong to no upload; other stores have none.
 
     Raises:
         StoreError: as the file system says.
@@ -155,46 +144,46 @@ def old_strays(store: ObjectStore, folder: str, before_unix_s: float) -> list[St
     return sorted(row for row in rows if row.written_unix_s < before_unix_s)
 
 
-def is_of_journal(stray: Stray) -> bool:
-    """Whether an unfinished file was to become a journal: then it is nobody else's."""
+def is_unfinished_journal(stray: Stray) -> bool:
+    """Whether an unfinished file was written as a journal: then it is ours."""
     return f"/{JOURNAL_FOLDER}" in str(stray.path)
 
 
-class Namer:
+class JournalIndex:
     """Tells whether a journal names an upload.
 
-    The journal of a transfer that writes to a folder lies in that folder, so only those of
-    the folders above an upload's key can name it. Each folder is looked into once.
+    The journal of a transfer lies in the folder that it writes to. So only journals in the
+    folders above an upload's key can name it. Each folder is read once.
     """
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._seen: dict[str, _Seen] = {}
+        self._folders: dict[str, _FolderNames] = {}
 
     def names(self, upload: UploadInfo) -> bool:
-        """Whether a journal names the upload, or an upload of that key that it intended.
+        """Whether a journal names the upload, or intends an upload of that key.
 
         Raises:
             StoreError: as the store says.
         """
         wanted = {(upload.key, upload.upload_id), (upload.key, None)}
-        return any(wanted & self._look(folder).uploads for folder in folders_above(upload.key))
+        return any(wanted & self._names_in(folder).uploads for folder in folders_above(upload.key))
 
     def unreadable(self, upload: UploadInfo) -> str | None:
-        """The key of a journal that might name it and cannot be read; None where all can.
+        """The key of a journal that may name it and cannot be read; None where all can.
 
         Raises:
             StoreError: as the store says.
         """
-        found = (self._look(folder).unreadable for folder in folders_above(upload.key))
+        found = (self._names_in(folder).unreadable for folder in folders_above(upload.key))
         return next((key for keys in found for key in keys), None)
 
-    def _look(self, folder: str) -> _Seen:
-        known = self._seen.get(folder)
+    def _names_in(self, folder: str) -> _FolderNames:
+        known = self._folders.get(folder)
         if known is None:
             left = find_transfers(self._store, folder, recursive=False)
             named = [each.named(self._store) for each in left]
-            known = self._seen[folder] = _Seen(
+            known = self._folders[folder] = _FolderNames(
                 frozenset(upload for each in named for upload in each.uploads),
                 tuple(key for each in named for key in each.unreadable),
             )
@@ -202,8 +191,8 @@ class Namer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What the journals of one folder name, and the keys of those that cannot be read."""
+class _FolderNames:
+    """The uploads that the journals of one folder name, and the unreadable journals."""
 
     uploads: frozenset[tuple[str, str | None]]
     unreadable: tuple[str, ...]

@@ -1,18 +1,18 @@
-"""The ledger: takes up what happens to each key, and makes the journal of it.
+"""The state of a journal: records what happens to each key, and makes the document of it.
 
-Events of different keys come in any order; of one key in the order of its life: listed,
-perhaps intent, created, committing, then committed, skipped or failed. Ordinary keys are
-listed in ascending order. Memory and journal are bounded, whatever the number of keys: a
-key that stays behind, while thousands after it end, is passed over by name; and where there
-is no room for names any more, `through` stays where it is, or goes back to where none is
-needed. docs/explanation/memory.md states the bounds.
+Events of different keys come in any order. Events of one key come in the order of its life:
+listed, perhaps upload events, then committed, skipped or failed. Ordinary keys are listed in
+ascending order. Memory and document are bounded, whatever the number of keys: `through` passes
+a key that has not ended by naming it in `begun`. Where there is no room for more names,
+`through` stops, or goes back to where it needs none. docs/explanation/memory.md states the
+bounds.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Final, Generic, TypeVar
@@ -40,11 +40,11 @@ LOST_BYTES: Final = 1 << 19
 #: Rows up to `through` of objects that times alone would leave in doubt.
 FRESH_BYTES: Final = 1 << 19
 
-#: Names that an earlier epoch left may take up more than this one adds on its own.
+#: Names that an earlier epoch left may take more room than names that this epoch adds.
 BEHIND_AT_MOST_BYTES: Final = 5 << 20
 
-#: Ordinary keys beyond `through` that are remembered in their order: twice as many as can be
-#: under way (64 batches of 256 objects).
+#: Ordinary keys beyond `through` that are kept in their order: twice as many as can be in
+#: flight (64 batches of 256 objects).
 LISTED_KEYS: Final = 1 << 15
 
 #: The comma after a row.
@@ -53,8 +53,12 @@ _COMMA: Final = 1
 Row = TypeVar("Row", DoneRow, FailedRow, LostRow, str)
 
 
+def _ignore(size_bytes: int) -> None:
+    """Nobody waits for changes."""
+
+
 class BoundedRows(Generic[Row]):
-    """Rows by key, as many as go into `limit_bytes` of JSON."""
+    """Rows by key, as many as fit into `limit_bytes` of JSON."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -62,11 +66,13 @@ class BoundedRows(Generic[Row]):
         self.used_bytes = 0
 
     def add(self, key: str, row: Row, *, limit_bytes: int | None = None) -> bool:
-        """Take up a row, in place of an older one of that key; False where there is no room,
-        and then neither is there.
+        """Add a row in place of an older one of that key.
 
         Args:
-            limit_bytes: another limit, for this once.
+            limit_bytes: another limit, for this call only.
+
+        Returns:
+            False where there is no room; then the older row is gone as well.
         """
         self.discard(key)
         size = encoded_bytes(row if isinstance(row, str) else row.to_dict()) + _COMMA
@@ -78,7 +84,7 @@ class BoundedRows(Generic[Row]):
         return True
 
     def discard(self, key: str) -> Row | None:
-        """Take out the row of that key, if there is one."""
+        """Remove and return the row of that key, if there is one."""
         row, size = self._rows.pop(key, (None, 0))
         self.used_bytes -= size
         return row
@@ -93,25 +99,29 @@ class BoundedRows(Generic[Row]):
         return len(self._rows)
 
 
-class Ledger:
-    """State of one transfer's keys in one epoch.
+class JournalState:
+    """The keys of one transfer in one epoch.
 
     Args:
-        start: identity of the journal, and what an earlier epoch of the same rule left:
-            the new journal says all that the old one said from its first writing on.
+        start: identity of the journal, and the rows that an earlier epoch of the same rule
+            left. The first document of this epoch repeats them all.
+        on_change: called after every event, with the size of the object that was committed,
+            else 0.
     """
 
-    def __init__(self, start: Journal) -> None:
-        #: What does not change; its rows live on below.
+    def __init__(self, start: Journal, on_change: Callable[[int], None] = _ignore) -> None:
+        self._on_change = on_change
+        #: The fields that do not change; the rows are kept below.
         self._identity = replace(start, done=(), begun=(), uploads=(), lost=(), failed=())
         self._through = start.through
-        #: Ordinary keys beyond `through`, as listed; those that have not ended in `_open`.
+        #: Ordinary keys beyond `through` as listed, and those of them that have not ended.
         self._listed: deque[str] = deque()
         self._open: set[str] = set()
+        #: Keys up to `through` that have not ended.
         self._behind: BoundedRows[str] = BoundedRows(BEHIND_BYTES)
-        #: Keys beyond `through` that an earlier epoch had begun: what is there of them may
-        #: be ours. They stay named until they end.
-        self._intended: BoundedRows[str] = BoundedRows(BEGUN_BYTES)
+        #: Keys beyond `through` that an earlier epoch had begun: their objects may be ours.
+        #: They stay named until they end.
+        self._begun_earlier: BoundedRows[str] = BoundedRows(BEGUN_BYTES)
         self._done: BoundedRows[DoneRow] = BoundedRows(DONE_BYTES)
         self._done_order: list[str] = []
         self._fresh: BoundedRows[DoneRow] = BoundedRows(FRESH_BYTES)
@@ -120,127 +130,128 @@ class Ledger:
         self._failed: BoundedRows[FailedRow] = BoundedRows(FAILED_BYTES)
         self._failed_count = 0
         self._is_complete = start.is_complete
-        #: Key -> the upload that is to become its object, and others of such keys: of an
-        #: older version, say, that could not be aborted when the newer one began.
+        #: Key -> the upload that becomes its object. An upload of an older version that could
+        #: not be aborted moves to `_superseded` when the newer one begins.
         self._uploads: dict[str, UploadRow] = {}
-        self._strays: dict[tuple[str, str], UploadRow] = {}
+        self._superseded: dict[tuple[str, str], UploadRow] = {}
         self._lost: BoundedRows[LostRow] = BoundedRows(LOST_BYTES)
-        #: The last key up to `through` that this epoch has looked at.
+        #: The last key up to `through` that this epoch has listed.
         self._seen: str | None = None
-        #: Out of bounds: `through` stays where it is, and nothing more is taken as done.
+        #: No room is left: `through` stops, and no more objects are recorded as done.
         self._is_full = False
         #: Rises with every event.
         self.revision = 0
-        #: What the rows of the last journal took up.
+        #: Size of the rows of the last document.
         self.journal_bytes = 0
-        self._take_over(start)
+        self._take_rows_of(start)
 
-    def _take_over(self, start: Journal) -> None:
+    def _take_rows_of(self, start: Journal) -> None:
         for done in start.done:
             self._add_done(done)
-        # What failed will be tried again; until then it is what has not ended.
+        # A failed key is tried again; until then it is a key that has not ended.
         for key in (*start.begun, *(row.key for row in start.failed)):
             if not self._is_behind(key):
-                self._intended.add(key, key)
-            elif not self._fall_behind(key):
-                self._go_back()
+                self._begun_earlier.add(key, key)
+            elif not self._name_behind(key):
+                self._lower_through()
         for row in start.uploads:
-            self._begin(row)
+            self._set_upload(row)
         for lost in start.lost:
             self._lost.add(lost.key, lost)
 
     # -- events
 
     def listed(self, key: str, *, is_last: bool = False) -> None:
-        """Work on a key begins. Ordinary ones come in ascending order."""
-        self.revision += 1
+        """Work on a key begins. Ordinary keys come in ascending order."""
         self._is_complete = False
         if is_last:
             self._last.add(key)
-            return
-        if self._is_behind(key):
-            # Ended in an earlier epoch, and begun again: must not pass for ended.
-            if self._fall_behind(key):
-                self._seen = key
-                return
-            self._go_back()
-        if not self._is_full:
-            self._listed.append(key)
-            self._open.add(key)
-            if len(self._listed) > LISTED_KEYS and not self._pass_over():
-                self._fill_up()
+        elif self._is_behind(key) and self._name_behind(key):
+            # An earlier epoch ended it. It has begun again, so it no longer counts as ended.
+            self._seen = key
+        else:
+            if self._is_behind(key):
+                self._lower_through()
+            self._track(key)
+        self._changed()
 
-    def intent(self, row: UploadRow) -> None:
-        """An upload is about to be created."""
-        self.revision += 1
-        self._begin(replace(row, upload_id=None, crc32c=None))
+    def upload_intended(self, row: UploadRow) -> None:
+        """The lead is about to create an upload."""
+        self._set_upload(replace(row, upload_id=None, crc32c=None))
+        self._changed()
 
-    def created(self, key: str, upload_id: str) -> None:
-        self.revision += 1
+    def upload_created(self, key: str, upload_id: str) -> None:
         self._uploads[key] = replace(self._uploads[key], upload_id=upload_id)
+        self._changed()
 
-    def lost(self, row: LostRow) -> None:
-        """Requests for an upload had no answer. What they began may be there, or come to be,
-        whatever becomes of the key. Of those that an earlier epoch had, its journal tells."""
-        self.revision += 1
-        self._lost.add(row.key, row)
-
-    def settled(self, key: str) -> None:
-        """Nothing that such requests began is there."""
-        self.revision += 1
-        self._lost.discard(key)
-
-    def committing(self, key: str, crc32c: int) -> None:
-        """The parts are there; the store is about to be asked to make them the object."""
-        self.revision += 1
+    def upload_committing(self, key: str, crc32c: int) -> None:
+        """All parts are stored; the lead is about to complete the upload."""
         self._uploads[key] = replace(self._uploads[key], crc32c=crc32c)
+        self._changed()
 
-    def aborted(self, key: str, upload_id: str | None) -> None:
-        """That upload is gone, or with no id what was intended; the key itself has not ended
-        by that."""
-        self.revision += 1
+    def upload_aborted(self, key: str, upload_id: str | None) -> None:
+        """That upload is gone; None is the intent of one. The key itself has not ended."""
         if upload_id is not None:
-            self._strays.pop((key, upload_id), None)
+            self._superseded.pop((key, upload_id), None)
         row = self._uploads.get(key)
         if row is not None and row.upload_id == upload_id:
             del self._uploads[key]
+        self._changed()
+
+    def create_lost(self, row: LostRow) -> None:
+        """Requests for an upload had no answer. The store may have begun one, or may do so
+        later, even after the key has ended."""
+        self._lost.add(row.key, row)
+        self._changed()
+
+    def create_resolved(self, key: str) -> None:
+        """No upload of an unanswered request is left at the store."""
+        self._lost.discard(key)
+        self._changed()
 
     def committed(self, row: DoneRow) -> None:
         """The object is at the destination, verified."""
         self._uploads.pop(row.key, None)
         self._add_done(replace(row, is_last=row.key in self._last))
         self._end(row.key)
+        self._changed(row.size_bytes)
 
     def skipped(self, key: str) -> None:
-        """The key ended, and nothing was to be written or is known of what was."""
+        """The key ended; nothing was written, or nothing is known about the object."""
         self._end(key)
+        self._changed()
 
     def failed(self, key: str, code: str) -> None:
         """The key ended without its object. An upload that is still open stays named."""
         self._failed_count += 1
-        self._discard_done(key)
-        # One that cannot be named stays open, and so `through` does not pass it.
+        for rows in (self._done, self._fresh, self._last_done):
+            rows.discard(key)
+        # Without room for its name the key stays open, so that `through` does not pass it.
         if self._failed.add(key, FailedRow(key, code)):
             self._end(key)
         else:
             self._last.discard(key)
-            self.revision += 1
+        self._changed()
 
     def ended(self, *, is_complete: bool) -> None:
-        """All that was listed has ended; `is_complete`: none without its object."""
-        self.revision += 1
+        """Every listed key has ended; `is_complete`: all with their objects."""
         self._is_complete = is_complete
+        self._changed()
 
-    def moved(self) -> None:
-        """Much was sent, although no key has come further; the journal tells of that too."""
+    def totals_changed(self) -> None:
+        """Bytes were sent though no key has ended; the journal holds the totals as well."""
+        self._changed()
+
+    def _changed(self, size_bytes: int = 0) -> None:
         self.revision += 1
+        self._on_change(size_bytes)
 
     # -- the journal
 
     def journal(self, sequence: int) -> Journal:
-        """What is known now."""
+        """The document of this moment."""
         begun: BoundedRows[str] = BoundedRows(BEGUN_BYTES)
-        for key in chain(self._intended, self._last, self._open):
+        for key in chain(self._begun_earlier, self._last, self._open):
             if not begun.add(key, key):
                 break
         done = (self._done, self._fresh, self._last_done)
@@ -267,33 +278,40 @@ class Ledger:
 
     @property
     def uploads(self) -> tuple[UploadRow, ...]:
-        """Uploads that are open, or may be, by key; the last of a key is the one that goes on."""
-        rows = (*self._strays.values(), *self._uploads.values())
+        """Uploads that are or may be open, by key. The last one of a key is continued."""
+        rows = (*self._superseded.values(), *self._uploads.values())
         return tuple(sorted(rows, key=lambda row: row.key))
 
-    # -- how far it is
+    # -- `through` and its rows
 
     def _is_behind(self, key: str) -> bool:
         return self._through is not None and key <= self._through
 
-    def _fall_behind(self, key: str) -> bool:
+    def _name_behind(self, key: str) -> bool:
         """Name a key up to `through` that has not ended; False where there is no room."""
         return self._behind.add(key, key, limit_bytes=BEHIND_AT_MOST_BYTES)
 
-    def _go_back(self) -> None:
-        """Let `through` speak only for what this epoch has looked at, and so need no names
-        of what comes after. It comes forward again while that ends."""
+    def _lower_through(self) -> None:
+        """Set `through` back to the last key that this epoch has listed: later keys need no
+        names then. It advances again as keys end."""
         self._through = self._seen
         for key in tuple(self._behind):
             if not self._is_behind(key):
                 self._behind.discard(key)
-                self._intended.add(key, key)
+                self._begun_earlier.add(key, key)
 
-    def _begin(self, row: UploadRow) -> None:
-        """From now on this is the key's upload; one that is still open stays named."""
+    def _track(self, key: str) -> None:
+        if not self._is_full:
+            self._listed.append(key)
+            self._open.add(key)
+            if len(self._listed) > LISTED_KEYS and not self._pass_first():
+                self._stop_tracking()
+
+    def _set_upload(self, row: UploadRow) -> None:
+        """Make this the upload of its key; the former one stays named while it is open."""
         old = self._uploads.get(row.key)
         if old is not None and old.upload_id is not None:
-            self._strays[old.key, old.upload_id] = old
+            self._superseded[old.key, old.upload_id] = old
         self._uploads[row.key] = row
 
     def _add_done(self, row: DoneRow) -> None:
@@ -304,8 +322,8 @@ class Ledger:
             self._keep_fresh(row)
         elif not self._is_full:
             while not self._done.add(row.key, row):
-                if not self._pass_over():
-                    self._fill_up()
+                if not self._pass_first():
+                    self._stop_tracking()
                     return
                 if self._is_behind(row.key):
                     self._keep_fresh(row)
@@ -313,30 +331,27 @@ class Ledger:
             heapq.heappush(self._done_order, row.key)
 
     def _keep_fresh(self, row: DoneRow | None) -> None:
-        """`through` has passed an object: what times will tell of need not be named."""
+        """`through` has passed an object: only a fresh one needs its row any longer."""
         if row is not None and row.is_fresh:
             self._fresh.add(row.key, row)
 
-    def _discard_done(self, key: str) -> None:
-        for rows in (self._done, self._fresh, self._last_done):
-            rows.discard(key)
-
     def _end(self, key: str) -> None:
-        self.revision += 1
         self._last.discard(key)
         self._behind.discard(key)
-        self._intended.discard(key)
+        self._begun_earlier.discard(key)
         self._open.discard(key)
-        while self._listed and self._listed[0] not in self._open:
-            self._advance()
+        self._advance()
 
     def _advance(self) -> None:
-        self._through = self._listed.popleft()
-        while self._done_order and self._done_order[0] <= self._through:
-            self._keep_fresh(self._done.discard(heapq.heappop(self._done_order)))
+        """Move `through` up to the last key before the first open one."""
+        while self._listed and self._listed[0] not in self._open:
+            self._through = self._listed.popleft()
+            while self._done_order and self._done_order[0] <= self._through:
+                self._keep_fresh(self._done.discard(heapq.heappop(self._done_order)))
 
-    def _pass_over(self) -> bool:
-        """Let `through` pass the first key that has not ended, by naming it."""
+    def _pass_first(self) -> bool:
+        """Let `through` pass the first key, by its name where it is open; False where there is
+        no room for the name."""
         if not self._listed:
             return False
         key = self._listed[0]
@@ -345,11 +360,9 @@ class Ledger:
                 return False
             self._open.discard(key)
         self._advance()
-        while self._listed and self._listed[0] not in self._open:
-            self._advance()
         return True
 
-    def _fill_up(self) -> None:
+    def _stop_tracking(self) -> None:
         self._is_full = True
         self._listed.clear()
         self._open.clear()

@@ -1,5 +1,4 @@
-"""What the leads of a transfer have sent and how long they worked: sums that go from epoch to
-epoch by the journal, so that a later try can tell of the whole."""
+"""Totals of a transfer over its epochs; each journal holds those of the epochs before."""
 
 from __future__ import annotations
 
@@ -11,13 +10,13 @@ from typing import Any, Final
 from skyplane_gateway.config import Route
 from skyplane_gateway.schema import decode
 
-#: Hops that are told apart: more than a plan has. Of more, those with most bytes stay.
+#: Most hops in the totals, more than any plan has; hops with few bytes are dropped first.
 MAX_HOPS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class SentRow:
-    """Payload that has arrived over one hop, between two regions."""
+    """Payload that arrived over one hop between two regions."""
 
     src: str
     dst: str
@@ -29,10 +28,10 @@ class Totals:
     """Sums over epochs.
 
     Attributes:
-        seconds: working time of leads: from submit to the end, or to the last writing of the
-            journal of a lead that was lost. Time in which nobody led is not in it.
+        seconds: time in which a lead ran: from submit to its end, or to its last journal where
+            the lead was lost.
         sent: payload by hop.
-        not_carried, not_carried_by_name: see `lead.report.Counters`.
+        not_carried, not_carried_by_name: see `lead.object_report.Counters`.
     """
 
     seconds: float = 0.0

@@ -1,7 +1,7 @@
-"""Objects that wait until everything else is at the destination.
+"""Objects that are copied last, because they announce others.
 
-There may be as many as there are objects, so what is beyond a mebibyte waits in an unnamed
-temporary file, of which nothing is left behind.
+Any number of objects may be deferred, so rows beyond a mebibyte go to an unnamed temporary
+file.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ from skyplane_gateway.selection import Selection
 
 _IN_MEMORY_BYTES: Final = 1 << 20
 
-#: Rows that are taken before others have their turn.
+#: Rows that are read before other tasks run.
 _STEP_ROWS: Final = 256
 
 
-class Waiting:
-    """Rows that are to be copied, in the order in which they came.
+class DeferredObjects:
+    """Selected objects, in the order in which they were added.
 
-    The object that each would replace is not kept: the row's precondition says what
-    matters of it.
+    The object that each replaces is not kept: the precondition is enough.
     """
 
     def __init__(self) -> None:
         self._rows = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
 
     def add(self, row: Selection) -> None:
-        """Let a row wait; only before any is taken."""
+        """Add an object; only before `rows` is called."""
         document = {
             "source": row.source.to_dict(),
             "destination_key": row.destination_key,
@@ -42,7 +41,7 @@ class Waiting:
         self._rows.write(json.dumps(document).encode() + b"\n")
 
     async def rows(self) -> AsyncGenerator[Selection, None]:
-        """All of them, while others may go on."""
+        """All objects; lets other tasks run meanwhile."""
         for number, row in enumerate(self._read()):
             if number % _STEP_ROWS == 0:
                 await asyncio.sleep(0)

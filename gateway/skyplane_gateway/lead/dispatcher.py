@@ -1,12 +1,12 @@
-"""Which route a chunk takes, and how much may be under way.
+"""Chooses the route of each chunk, and limits the bytes in flight.
 
-Shares follow the plan: a chunk goes to the route that is furthest behind its planned
-share, as long as that route is up and has room. A route that does not deliver fills its
-window and is passed over, so what it cannot carry goes to the others.
+Shares follow the plan: a chunk takes the route that is furthest behind its planned share,
+among the routes that are up and have room. A route that does not deliver fills its window, and
+the other routes carry its share.
 
-Room is counted in payload bytes without a receipt. Each sink announces how much it can
-hold while it puts chunks together; that is divided among its routes by their shares.
-What is not dispatched is not read, so a slow sink stops the source.
+Room is counted in payload bytes without a receipt. Each sink announces how much it can hold
+while it assembles chunks; its routes divide this by their shares. The source reads no chunk
+before it is dispatched, so a slow sink slows the source.
 
 All methods run on one event loop; only `acquire` waits.
 """
@@ -22,11 +22,13 @@ from skyplane_gateway.errors import GatewayDraining, GatewayLost, PathEnded, Sky
 
 
 @dataclass(slots=True)
-class _Lane:
-    """A route as its chunks see it.
+class _RouteState:
+    """The state of one route.
 
-    `refusal` says that an end of it does not work for this lead. On trial it takes one
-    chunk at a time, until one has arrived.
+    Attributes:
+        down: why it is down; empty while it is up.
+        refusal: the error of an end that does not serve this lead.
+        is_on_trial: it takes one chunk at a time, until it has delivered one.
     """
 
     route: Route
@@ -44,8 +46,8 @@ class _Lane:
         return self.route.nodes[-1]
 
     @property
-    def behind(self) -> float:
-        """Sort key: bytes assigned per unit of planned share."""
+    def assigned_per_share(self) -> float:
+        """Bytes assigned per unit of planned share."""
         return self.assigned_bytes / self.route.share_gbps
 
 
@@ -54,7 +56,7 @@ class Dispatcher:
 
     Args:
         routes: the fleet's routes; shares above zero.
-        sink_capacity_bytes: sink node -> bytes of chunks it holds at most.
+        sink_capacity_bytes: sink node -> most bytes of chunks that it holds.
         stall_deadline_s: how long a chunk waits while no route is up.
     """
 
@@ -71,124 +73,124 @@ class Dispatcher:
         totals: dict[str, float] = {}
         for route in routes:
             totals[route.nodes[-1]] = totals.get(route.nodes[-1], 0.0) + route.share_gbps
-        self._lanes = {
-            route.number: _Lane(
+        self._states = {
+            route.number: _RouteState(
                 route,
                 int(self._capacity[route.nodes[-1]] * route.share_gbps / totals[route.nodes[-1]]),
             )
             for route in routes
         }
         self._changed = asyncio.Event()
-        #: Chunks that wait for room.
+        #: Chunks that wait for a route.
         self.waiting = 0
-        #: When the last of the routes went down; None while one is up.
+        #: When the last route went down; None while a route is up.
         self._none_up_since_s: float | None = None
 
     # -- chunks
 
     async def acquire(self, length: int, avoid: int | None = None) -> Route:
-        """Wait for room for `length` bytes; the route it was granted on.
+        """Wait for a route with room for `length` bytes.
 
         Args:
-            avoid: a route that is not to be taken while another one is up.
+            avoid: a route to take only while no other is up.
 
         Raises:
             GatewayLost: no route has been up for the stall deadline.
-            SkyplaneError: the ends of all routes refuse to work for this lead.
+            SkyplaneError: no route has ends that serve this lead.
         """
         while True:
             self._raise_if_all_refuse()
-            lane = self._pick(length, avoid)
-            if lane is not None:
-                lane.assigned_bytes += length
-                lane.outstanding_bytes += length
-                lane.outstanding += 1
-                self._sink_outstanding[lane.sink] += length
-                return lane.route
+            state = self._pick(length, avoid)
+            if state is not None:
+                state.assigned_bytes += length
+                state.outstanding_bytes += length
+                state.outstanding += 1
+                self._sink_outstanding[state.sink] += length
+                return state.route
             self.waiting += 1
             try:
-                await self._news()
+                await self._wait_for_change()
             finally:
                 self.waiting -= 1
 
     def release(self, route: Route, length: int, *, delivered: bool) -> None:
-        """The chunk ended, with a receipt that came by this route or without."""
-        lane = self._lanes[route.number]
-        lane.outstanding_bytes -= length
-        lane.outstanding -= 1
-        self._sink_outstanding[lane.sink] -= length
+        """An attempt ended; `delivered`: its receipt came by this route."""
+        state = self._states[route.number]
+        state.outstanding_bytes -= length
+        state.outstanding -= 1
+        self._sink_outstanding[state.sink] -= length
         if delivered:
-            lane.delivered_bytes += length
-            lane.is_on_trial = False
+            state.delivered_bytes += length
+            state.is_on_trial = False
         else:
-            lane.assigned_bytes -= length
-        self._tell()
+            state.assigned_bytes -= length
+        self._notify()
 
-    def room_beside(self, number: int) -> int:
-        """Bytes that could go at once by routes other than that one."""
+    def free_bytes_beside(self, number: int) -> int:
+        """Bytes for which the other routes have room now."""
         return sum(
-            max(0, lane.window_bytes - lane.outstanding_bytes)
-            for lane in self._others(number)
-            if not lane.is_on_trial
+            max(0, state.window_bytes - state.outstanding_bytes)
+            for state in self._others(number)
+            if not state.is_on_trial
         )
 
     def credit(self, number: int, length: int) -> None:
-        """A chunk that had been given up on this route did arrive by it, late."""
-        lane = self._lanes[number]
-        lane.assigned_bytes += length
-        lane.delivered_bytes += length
+        """A chunk that was given up on this route has arrived by it, late."""
+        state = self._states[number]
+        state.assigned_bytes += length
+        state.delivered_bytes += length
 
     # -- routes
 
     def mark_down(self, number: int, reason: str, refusal: SkyplaneError | None = None) -> None:
-        """Grant nothing on this route until it is marked up."""
-        lane = self._lanes[number]
-        lane.down, lane.refusal = reason, refusal
-        if self._none_up_since_s is None and all(other.down for other in self._lanes.values()):
+        """Grant this route no more until it is marked up."""
+        state = self._states[number]
+        state.down, state.refusal = reason, refusal
+        if self._none_up_since_s is None and all(other.down for other in self._states.values()):
             self._none_up_since_s = asyncio.get_running_loop().time()
-        self._tell()
+        self._notify()
 
     def mark_up(self, number: int, *, on_trial: bool = False) -> None:
-        """Grant this route again; on trial, a single chunk until one has arrived."""
-        lane = self._lanes[number]
-        lane.down, lane.refusal, lane.is_on_trial = "", None, on_trial
+        """Grant this route again; on trial, one chunk at a time until it has delivered one."""
+        state = self._states[number]
+        state.down, state.refusal, state.is_on_trial = "", None, on_trial
         self._none_up_since_s = None
-        self._tell()
+        self._notify()
 
-    def knows(self, number: int) -> bool:
-        return number in self._lanes
+    def has_route(self, number: int) -> bool:
+        return number in self._states
 
     @property
     def has_route_up(self) -> bool:
         return self._none_up_since_s is None
 
     def is_down(self, number: int) -> bool:
-        return bool(self._lanes[number].down)
+        return bool(self._states[number].down)
 
-    async def until_down(self, numbers: Collection[int]) -> None:
-        """Wait until one of these routes is down."""
-        while not any(self._lanes[number].down for number in numbers):
+    async def wait_until_down(self, numbers: Collection[int]) -> None:
+        """Wait until a route of these is down."""
+        while not any(self._states[number].down for number in numbers):
             await self._changed.wait()
 
-    def beginning_at(self, node: str) -> tuple[int, ...]:
-        """The routes whose source is that gateway."""
-        return tuple(n for n, lane in self._lanes.items() if lane.route.nodes[0] == node)
+    def routes_from(self, node: str) -> tuple[int, ...]:
+        """The routes that begin at that gateway."""
+        return tuple(n for n, state in self._states.items() if state.route.nodes[0] == node)
 
     def ends(self, number: int) -> tuple[str, str]:
         """The route's source and sink."""
-        nodes = self._lanes[number].route.nodes
+        nodes = self._states[number].route.nodes
         return nodes[0], nodes[-1]
 
     def path(self, number: int) -> str:
-        """The route's gateways, in words."""
-        return " -> ".join(self._lanes[number].route.nodes)
+        """The route's gateways, for messages."""
+        return " -> ".join(self._states[number].route.nodes)
 
     def reasons_down(self) -> dict[int, str]:
         """Route number -> why it is down, for those that are."""
-        return {number: lane.down for number, lane in self._lanes.items() if lane.down}
+        return {number: state.down for number, state in self._states.items() if state.down}
 
     def stalled(self) -> GatewayLost:
-        """What to say when nothing has moved for too long."""
+        """The error for a transfer that has stalled."""
         return GatewayLost(
             f"nothing has arrived on any path within {self._stall_deadline_s:g} s"
             f" ({self._paths_down()})"
@@ -201,16 +203,16 @@ class Dispatcher:
 
     def delivered_bytes(self) -> dict[int, int]:
         """Route number -> payload bytes with a receipt."""
-        return {number: lane.delivered_bytes for number, lane in self._lanes.items()}
+        return {number: state.delivered_bytes for number, state in self._states.items()}
 
     # -- inside
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def _news(self) -> None:
-        """Wait for a change, as long as one can still be hoped for."""
+    async def _wait_for_change(self) -> None:
+        """Wait for a change; raises GatewayLost when no route is up for the stall deadline."""
         deadline_s = None
         if self._none_up_since_s is not None:
             deadline_s = self._none_up_since_s + self._stall_deadline_s
@@ -221,33 +223,34 @@ class Dispatcher:
             raise self.stalled() from None
 
     def _raise_if_all_refuse(self) -> None:
-        refusals = [lane.refusal for lane in self._lanes.values()]
+        refusals = [state.refusal for state in self._states.values()]
         if all(refusals) and refusals[0] is not None:
             raise self._refused(refusals[0])
 
     def _refused(self, refusal: SkyplaneError) -> SkyplaneError:
-        """What the first path refuses with, or that all have ended: then the fleet is broken,
-        whatever the lead might hope for."""
+        """The first route's refusal, or GatewayLost where its gateways have ended."""
         if isinstance(refusal, PathEnded | GatewayDraining):
             return GatewayLost(f"no path is left ({self._paths_down()})")
         return refusal
 
-    def _pick(self, length: int, avoid: int | None) -> _Lane | None:
-        ready = [lane for lane in self._others(avoid) or self._up() if self._has_room(lane, length)]
-        return min(ready, key=lambda lane: lane.behind, default=None)
+    def _pick(self, length: int, avoid: int | None) -> _RouteState | None:
+        ready = [
+            state for state in self._others(avoid) or self._up() if self._has_room(state, length)
+        ]
+        return min(ready, key=lambda state: state.assigned_per_share, default=None)
 
-    def _up(self) -> list[_Lane]:
-        return [lane for lane in self._lanes.values() if not lane.down]
+    def _up(self) -> list[_RouteState]:
+        return [state for state in self._states.values() if not state.down]
 
-    def _others(self, number: int | None) -> list[_Lane]:
-        return [lane for lane in self._up() if lane.route.number != number]
+    def _others(self, number: int | None) -> list[_RouteState]:
+        return [state for state in self._up() if state.route.number != number]
 
-    def _has_room(self, lane: _Lane, length: int) -> bool:
-        if lane.down or (lane.is_on_trial and lane.outstanding):
+    def _has_room(self, state: _RouteState, length: int) -> bool:
+        if state.down or (state.is_on_trial and state.outstanding):
             return False
-        # A chunk larger than its window still goes, alone.
+        # A chunk that is larger than the window takes it alone.
         in_window = (
-            lane.outstanding_bytes == 0 or lane.outstanding_bytes + length <= lane.window_bytes
+            state.outstanding_bytes == 0 or state.outstanding_bytes + length <= state.window_bytes
         )
-        held = self._sink_outstanding[lane.sink]
-        return in_window and (held == 0 or held + length <= self._capacity[lane.sink])
+        held = self._sink_outstanding[state.sink]
+        return in_window and (held == 0 or held + length <= self._capacity[state.sink])

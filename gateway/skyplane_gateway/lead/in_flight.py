@@ -1,76 +1,133 @@
-"""A chunk on its way, and how long that usually takes."""
+"""Chunks in flight: sent, and not acknowledged yet."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
 from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome
 
 #: (chunk, attempt).
-Identity = tuple[int, int]
+AttemptId = tuple[int, int]
 
-#: Sendings whose durations make the median, and how many of them it takes at least.
+#: Attempts that were given up and whose late outcomes are still matched.
+_REMEMBERED: Final = 4096
+
+#: Deliveries of which the median is taken, and how many it needs at least.
 _MEASURED: Final = 64
 _MEASURED_AT_LEAST: Final = 4
 
-#: A chunk that is under way for so many medians is slow; none is before so many seconds.
+#: A chunk is slow after so many medians, and not before so many seconds.
 _SLOW_MEDIANS: Final = 4.0
 _SLOW_AT_LEAST_S: Final = 1.0
 
 
 @dataclass(slots=True)
-class Sending:
-    """A chunk on its way; the future holds what became of it and the route that told.
+class Attempt:
+    """One attempt at a chunk.
 
-    The outcome is None when it has lost its way.
+    Attributes:
+        future: its outcome, and the route that delivered it; an outcome of None means that
+            the attempt was given up.
+        excused_s: when it was last known to wait for its store.
+        is_excused: whether an end of its route said so when it was last asked.
     """
 
     order: ChunkOrder
     sent_s: float
     future: asyncio.Future[tuple[ChunkOutcome | None, int]]
-    #: When it last only waited for its store, as far as is known, and whether an end of its
-    #: route said so when it was last asked.
     excused_s: float = -math.inf
     is_excused: bool = False
 
     @property
-    def identity(self) -> Identity:
+    def id(self) -> AttemptId:
         return (self.order.chunk, self.order.attempt)
 
-    def excuse(self, named: Collection[Identity], now_s: float) -> bool:
-        """Enter what the ends of its route say; whether it has waited for its store.
+    def update_excuse(self, named: Collection[AttemptId], now_s: float) -> bool:
+        """Record what the ends of its route say; whether it has waited for its store.
 
-        One that was named and is not any more has waited until now: its time begins now.
+        An attempt that was named before and is no longer has waited until now.
         """
-        was_excused, self.is_excused = self.is_excused, self.identity in named
+        was_excused, self.is_excused = self.is_excused, self.id in named
         if was_excused or self.is_excused:
             self.excused_s = now_s
         return was_excused or self.is_excused
 
-    def resolve(self, outcome: ChunkOutcome | None, heard_by: int) -> None:
-        """Tell whoever waits for it; the first to tell is believed."""
+    def resolve(self, outcome: ChunkOutcome | None, route: int) -> None:
+        """Set the outcome, unless there is one."""
         if not self.future.done():
-            self.future.set_result((outcome, heard_by))
+            self.future.set_result((outcome, route))
 
 
-class Pace:
-    """How long the sendings take that arrive."""
+class InFlight:
+    """All attempts in flight, and given-up attempts that may still be acknowledged.
+
+    Attributes:
+        progress_s: when a chunk was last delivered, or known to wait for its store.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[AttemptId, Attempt] = {}
+        #: Chunk -> its newest attempt, also when that was given up a moment ago.
+        self._current: dict[int, Attempt] = {}
+        self._given_up: OrderedDict[AttemptId, Attempt] = OrderedDict()
+        self.progress_s = 0.0
+
+    def __iter__(self) -> Iterator[Attempt]:
+        return iter(tuple(self._waiting.values()))
+
+    def add(self, attempt: Attempt) -> None:
+        self._waiting[attempt.id] = self._current[attempt.order.chunk] = attempt
+
+    def remove(self, attempt: Attempt) -> None:
+        """The attempt has ended."""
+        self._waiting.pop(attempt.id, None)
+        if self._current.get(attempt.order.chunk) is attempt:
+            del self._current[attempt.order.chunk]
+
+    def get(self, attempt_id: AttemptId) -> Attempt | None:
+        return self._waiting.get(attempt_id)
+
+    def current(self, chunk: int) -> Attempt | None:
+        return self._current.get(chunk)
+
+    def give_up(self, attempt: Attempt) -> None:
+        """Wait no longer for its receipt; a late one still counts."""
+        del self._waiting[attempt.id]
+        self._given_up[attempt.id] = attempt
+        while len(self._given_up) > _REMEMBERED:
+            self._given_up.popitem(last=False)
+        attempt.resolve(None, attempt.order.route)
+
+    def pop_given_up(self, attempt_id: AttemptId) -> Attempt | None:
+        return self._given_up.pop(attempt_id, None)
+
+    def forget_ranges(self, chunk: int, attempts: int) -> None:
+        """The chunk has ended: late receipts of its attempts only count for their routes, so
+        the names of its objects are no longer kept."""
+        for number in range(1, attempts + 1):
+            attempt = self._given_up.get((chunk, number))
+            if attempt is not None:
+                attempt.order = replace(attempt.order, ranges=())
+
+
+class DeliveryTimes:
+    """How long recent deliveries took."""
 
     def __init__(self) -> None:
         self._durations_s: deque[float] = deque(maxlen=_MEASURED)
 
-    def arrived(self, after_s: float) -> None:
-        self._durations_s.append(after_s)
+    def add(self, duration_s: float) -> None:
+        self._durations_s.append(duration_s)
 
     @property
     def slow_after_s(self) -> float | None:
-        """What takes longer is slow; None while too few have arrived to tell."""
+        """A chunk in flight for longer is slow; None while too few have been delivered."""
         if len(self._durations_s) < _MEASURED_AT_LEAST:
             return None
         return max(_SLOW_AT_LEAST_S, _SLOW_MEDIANS * median(self._durations_s))

@@ -1,7 +1,6 @@
-"""The merge join of both listings at the lead: the source here, the destination at a sink.
+"""The merge join of both listings: the source is listed here, the destination at a sink.
 
-Both are read in steps, one ahead of the other by a step at most: memory does not grow
-with the number of objects.
+Both are read in steps, so that memory does not grow with the number of objects.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ T = TypeVar("T")
 #: Keys taken from the source's listing at a time.
 _STEP_OBJECTS: Final = 256
 
-#: A page of the destination: prefix and the key to start after -> objects, ascending, and
-#: whether there are more.
+#: A page of the destination: (prefix, key to start after) -> (objects in order, more follow).
 FetchPage = Callable[[str, str | None], Awaitable[tuple[list[ObjectInfo], bool]]]
 
 
@@ -39,21 +37,20 @@ class InThread(Protocol):
     async def __call__(self, call: Callable[..., T], *arguments: Any) -> T: ...
 
 
-class Listing:
-    """What is to be done with every object of the source.
+class ListingDiff:
+    """Selects what to do with every object of the source.
 
     Args:
-        rule: which objects, to where, and what if they are there.
-        list_source: blocking; goes by `in_thread`.
+        rule: which objects, their destination keys, and the conflict rule.
+        list_source: blocking; called by `in_thread`.
         fetch_page: a page of the destination.
         check_key: see `selection.select`.
-        in_thread: runs the source's blocking calls.
+        in_thread: runs blocking calls of the source.
 
     Attributes:
-        looked_at: objects of the source that were listed, those that the filters leave out
-            among them.
-        reserved, first_reserved: how many of them have keys that are kept for journals, and the
-            first such key. They are left out, like what the filters leave out.
+        listed: objects of the source so far, filtered ones included.
+        reserved, first_reserved: how many keys are reserved for journals, and the first one.
+            Such objects are left out.
     """
 
     def __init__(
@@ -70,19 +67,19 @@ class Listing:
         self._fetch_page = fetch_page
         self._check_key = check_key
         self._in_thread = in_thread
-        self.looked_at = 0
+        self.listed = 0
         self.reserved = 0
         self.first_reserved = ""
 
     async def selections(self) -> AsyncGenerator[Selection, None]:
-        """One row for every source object that the filters let through, in key order.
+        """One row for every source object that passes the filters, in key order.
 
         Raises:
             NotFound: a single object that does not exist.
-            StoreError: a listing failed; the rows so far are right, the rest is unknown.
+            StoreError: a listing failed; rows so far are right.
         """
         found = candidates(self._rule, self._counted)
-        # Opened late: an empty source never asks the destination.
+        # Opened late: an empty source needs no listing of the destination.
         there: _Pages | None = None
         while True:
             step = await self._in_thread(_next_step, found)
@@ -96,7 +93,7 @@ class Listing:
 
     def _counted(self, prefix: str) -> Iterator[ObjectInfo]:
         for row in self._list_source(prefix):
-            self.looked_at += 1
+            self.listed += 1
             if self._rule.recursive and is_reserved(row.key):
                 self.reserved += 1
                 self.first_reserved = self.first_reserved or row.key
@@ -108,7 +105,7 @@ def _next_step(found: Iterator[tuple[ObjectInfo, str]]) -> list[tuple[ObjectInfo
 
 
 class _Pages:
-    """A place in the destination's listing that only moves forward."""
+    """A position in the destination's listing that only moves forward."""
 
     def __init__(self, prefix: str, fetch: FetchPage) -> None:
         self._prefix = prefix
@@ -118,7 +115,7 @@ class _Pages:
         self._has_more = True
 
     async def at(self, key: str) -> ObjectInfo | None:
-        """The object of that key. Keys must be asked for in ascending order."""
+        """The object of that key. Keys must come in ascending order."""
         while True:
             while self._rows and self._rows[0].key < key:
                 self._rows.popleft()

@@ -1,127 +1,260 @@
-"""Multipart uploads at the destination, from their beginning to their end."""
+"""Copies one large object as a multipart upload, from its intent to its completion."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.errors import ChecksumMismatch, NotFound, StoreError
+from skyplane_gateway.checksum import combine
+from skyplane_gateway.chunk_orders import RangeOrder, RangeOutcome
+from skyplane_gateway.clock import Clock
+from skyplane_gateway.errors import (
+    ChecksumMismatch,
+    NotFound,
+    PreconditionFailed,
+    SkyplaneError,
+    StoreError,
+)
 from skyplane_gateway.journal.document import LostRow, UploadRow, attributes_digest
-from skyplane_gateway.journal.writer import Keeper, NoJournal
-from skyplane_gateway.lead.retry import MAX_ATTEMPTS, pause_s
-from skyplane_gateway.lead.sink_pool import Sinks
-from skyplane_gateway.objects import ObjectInfo, PartInfo
-from skyplane_gateway.selection import Selection
+from skyplane_gateway.journal.writer import JournalWriter
+from skyplane_gateway.lead.delivery import Delivery
+from skyplane_gateway.lead.resume import Resumed
+from skyplane_gateway.lead.retry import Retries
+from skyplane_gateway.lead.sink_pool import SinkPool
+from skyplane_gateway.lead.source_store import SourceStore
+from skyplane_gateway.lead.weighted_semaphore import WeightedSemaphore
+from skyplane_gateway.objects import ObjectInfo, PartInfo, StoreCapabilities
+from skyplane_gateway.selection import Selection, require_carried
 
 log = logging.getLogger(__name__)
 
+#: Parts of all objects that are in flight or wait for a route: more than the sinks of any
+#: fleet can hold, so that no window stays empty.
+_PARTS_IN_FLIGHT: Final = 1024
 
-class SourceChanged(Exception):
-    """What was read is not the version that was to be copied, or not all of it; or what was
-    written of it is gone."""
+#: Parts of all objects that have begun; each is kept in memory until its object is complete.
+_PARTS_KNOWN: Final = 1 << 16
+
+
+class CopyAgain(Exception):
+    """The object must be copied again from its beginning: its source changed, or what was
+    written of it is gone or damaged.
+
+    Attributes:
+        error: the reason to report when copying again does not help either.
+    """
 
     def __init__(self, error: StoreError | None = None) -> None:
         super().__init__()
-        #: What to say when starting over does not help either.
+        self.error = error
+
+
+class ObjectFailed(Exception):
+    """The object could not be copied."""
+
+    def __init__(self, error: SkyplaneError) -> None:
+        super().__init__(error.message)
         self.error = error
 
 
 @dataclass(frozen=True, slots=True)
 class OpenUpload:
-    """A multipart upload that this transfer began and has not ended.
-
-    `sink` is the gateway that began it; any other can end it as well.
-    """
+    """A multipart upload that has begun and has not ended."""
 
     key: str
     upload_id: str
-    sink: str
 
 
-class Uploads:
-    """Begins, completes and aborts the uploads of one transfer; the journal hears of each.
-
-    Args:
-        sinks: run verbs on the destination.
-        rng: of the pauses.
-        clock: its wall time is compared with what the store says.
+@dataclass(slots=True)
+class _Copy:
+    """One object while its parts are sent.
 
     Attributes:
-        open: those that were begun and have not ended.
-        keeper: of the journal.
+        info: its version at the source.
+        parts: stored parts.
+        not_carried: attributes that the copy lacks (see `ObjectInfo.not_carried`).
+        attempts: the most that a part took.
     """
 
-    def __init__(self, sinks: Sinks, rng: random.Random, clock: Clock = SYSTEM_CLOCK) -> None:
+    row: Selection
+    info: ObjectInfo
+    part_bytes: int
+    parts: list[PartInfo]
+    not_carried: set[str]
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedObject:
+    """A completed upload."""
+
+    etag: str
+    crc32c: int
+    attempts: int
+    not_carried: set[str]
+
+
+class MultipartCopier:
+    """Copies large objects; the journal records each of their uploads.
+
+    Args:
+        source: gives versions and attributes of objects.
+        sinks: run verbs on the destination.
+        capabilities: of the destination.
+        chunk_bytes: wanted size of a part.
+        strict_metadata: fail an object of which a copy would lack attributes.
+
+    Attributes:
+        open: uploads that have begun and have not ended.
+    """
+
+    def __init__(
+        self,
+        *,
+        delivery: Delivery,
+        source: SourceStore,
+        sinks: SinkPool,
+        journal: JournalWriter,
+        capabilities: StoreCapabilities,
+        chunk_bytes: int,
+        strict_metadata: bool,
+        retries: Retries,
+        clock: Clock,
+    ) -> None:
+        self._delivery = delivery
+        self._source = source
         self._sinks = sinks
-        self._rng = rng
+        self._journal = journal
+        self._capabilities = capabilities
+        self._chunk_bytes = chunk_bytes
+        self._strict_metadata = strict_metadata
+        self._retries = retries
         self._clock = clock
+        self._parts = asyncio.Semaphore(_PARTS_IN_FLIGHT)
+        self._known_parts = WeightedSemaphore(_PARTS_KNOWN)
+        #: Destination key -> what an earlier epoch left of an object that is continued.
+        self._resumed: dict[str, Resumed] = {}
         self.open: set[OpenUpload] = set()
-        self.keeper: Keeper = NoJournal()
 
-    def inherit(self, uploads: Iterable[UploadRow]) -> None:
-        """Take over uploads that an earlier epoch left open, to be ended with all others."""
-        known = {(upload.key, upload.upload_id) for upload in self.open}
-        for row in uploads:
-            if row.upload_id is not None and (row.key, row.upload_id) not in known:
-                self.open.add(OpenUpload(row.key, row.upload_id, ""))
+    # -- uploads of earlier epochs
 
-    async def begin(self, row: Selection, info: ObjectInfo, part_bytes: int) -> OpenUpload:
-        key, source = row.destination_key, row.source
-        intent = UploadRow(key, None, source.key, source.etag, source.size_bytes, part_bytes)
-        self.keeper.intent(replace(intent, attributes=attributes_digest(info.attributes)))
-        await self.keeper.flush()
+    def add_open(self, uploads: Iterable[UploadRow]) -> None:
+        """Take over open uploads of an earlier epoch, to end them with all others."""
+        self.open |= {
+            OpenUpload(row.key, row.upload_id) for row in uploads if row.upload_id is not None
+        }
+
+    def resume_later(self, resumed: Resumed) -> None:
+        """Continue this upload when its object's turn comes."""
+        self._resumed[resumed.row.destination_key] = resumed
+        if resumed.upload is not None:
+            self.add_open([resumed.upload])
+
+    def is_resumed(self, row: Selection) -> bool:
+        """Whether an upload of the object is continued, whatever the part size is now."""
+        return row.destination_key in self._resumed
+
+    # -- one object
+
+    async def copy(self, row: Selection) -> CopiedObject:
+        """Copy an object in parts.
+
+        Raises:
+            CopyAgain: nothing of this attempt is left.
+            ObjectFailed: nothing of it is left, or its upload stays in `open`.
+            GatewayLost: the transfer must stop.
+        """
+        parts = -(-row.source.size_bytes // self._chunk_bytes)
+        async with self._known_parts.acquire(min(parts, self._capabilities.max_parts)):
+            return await self._copy(row)
+
+    async def _copy(self, row: Selection) -> CopiedObject:
+        resumed = self._resumed.pop(row.destination_key, None)
+        left = resumed.upload if resumed is not None else None
+        upload: OpenUpload | None = None
+        if left is not None and left.upload_id is not None:
+            upload = OpenUpload(left.key, left.upload_id)
         try:
-            answer, node = await self._sinks.call(
-                "create",
-                {
-                    "key": key,
-                    "attributes": _attributes_of(info),
-                    "is_journaled": not isinstance(self.keeper, NoJournal),
-                },
+            info = await self._source.head(row.source.key)
+            if info.etag != row.source.etag or not _has_attributes_of(left, info):
+                raise CopyAgain
+            part_bytes = self._capabilities.part_bytes(row.source.size_bytes, self._chunk_bytes)
+            copy = _Copy(row, info, part_bytes, [], {*row.source.not_carried, *info.not_carried})
+            if self._strict_metadata:
+                require_carried(row.source.key, copy.not_carried)
+            if resumed is not None and left is not None:
+                copy.part_bytes, copy.parts = left.part_bytes, list(resumed.parts.values())
+            if upload is None:
+                upload = await self._begin(copy)
+            await self._send_parts(copy, upload)
+            crc32c = _checksum_of(copy)
+            etag = await self._complete(copy, upload, crc32c)
+        except (CopyAgain, StoreError, ObjectFailed) as failure:
+            if upload is not None:
+                await self.abort(upload)
+            if isinstance(failure, ChecksumMismatch):
+                # The store has damaged a part, perhaps in an earlier epoch.
+                raise CopyAgain(failure) from failure
+            if isinstance(failure, StoreError):
+                raise ObjectFailed(failure) from failure
+            raise
+        return CopiedObject(etag, crc32c, copy.attempts, copy.not_carried)
+
+    async def _begin(self, copy: _Copy) -> OpenUpload:
+        """Create the upload, once the journal has its intent."""
+        key, source = copy.row.destination_key, copy.row.source
+        state = self._journal.state
+        state.upload_intended(
+            UploadRow(
+                key,
+                None,
+                source.key,
+                source.etag,
+                source.size_bytes,
+                copy.part_bytes,
+                attributes=attributes_digest(copy.info.attributes),
             )
+        )
+        await self._journal.flush()
+        arguments = {"key": key, "attributes": _attributes_of(copy.info), "is_journaled": True}
+        try:
+            answer = await self._sinks.call("create", arguments)
         finally:
-            self._tell_lost(key)
-        upload = OpenUpload(key, str(answer["upload_id"]), node)
+            self._record_unanswered(key)
+        upload = OpenUpload(key, str(answer["upload_id"]))
         self.open.add(upload)
-        # As long as the journal says no more than the intent, others look for them too.
-        await self._abort_doubtful(key, spared=upload.upload_id)
-        self.keeper.created(key, upload.upload_id)
+        # While the journal holds only the intent, others look for these uploads as well.
+        await self._abort_unanswered(key, spared=upload.upload_id)
+        state.upload_created(key, upload.upload_id)
+        # At once: an upload whose id no journal names can only be searched for.
+        self._journal.write_soon()
         return upload
 
-    def _tell_lost(self, key: str) -> None:
-        """Have the journal tell of requests without an answer: the store may carry them out
-        when nobody looks any more who knows of them."""
-        asked_s = self._sinks.doubtful_keys.get(key)
-        if asked_s is not None:
-            now, for_s = self._clock.wall(), asyncio.get_running_loop().time() - asked_s
-            self.keeper.lost(LostRow(key, now - for_s, now))
+    def _record_unanswered(self, key: str) -> None:
+        """Record requests without an answer: the store may run them when this lead is gone."""
+        called_s = self._sinks.unanswered_creates.get(key)
+        if called_s is not None:
+            now, for_s = self._clock.wall(), asyncio.get_running_loop().time() - called_s
+            self._journal.state.create_lost(LostRow(key, now - for_s, now))
 
-    async def complete(
-        self,
-        row: Selection,
-        upload: OpenUpload,
-        info: ObjectInfo,
-        parts: Sequence[PartInfo],
-        crc32c: int,
-    ) -> str:
-        """Make the parts the object, which `info` tells of as it is at the source; its etag."""
-        self.keeper.committing(upload.key, crc32c)
-        await self.keeper.flush()
-        arguments = {
-            "key": upload.key,
-            "upload_id": upload.upload_id,
-            "parts": [part.to_dict() for part in parts],
-            "precondition": row.precondition.to_dict(),
-            "size_bytes": row.source.size_bytes,
-            "crc32c": crc32c,
-            "attributes": _attributes_of(info),
-        }
-        answer = await self._ask_to_complete(upload, arguments)
+    async def _complete(self, copy: _Copy, upload: OpenUpload, crc32c: int) -> str:
+        """Make the parts the object; its etag."""
+        self._journal.state.upload_committing(upload.key, crc32c)
+        await self._journal.flush()
+        answer = await self._call_complete(
+            {
+                "key": upload.key,
+                "upload_id": upload.upload_id,
+                "parts": [part.to_dict() for part in copy.parts],
+                "precondition": copy.row.precondition.to_dict(),
+                "size_bytes": copy.row.source.size_bytes,
+                "crc32c": crc32c,
+                "attributes": _attributes_of(copy.info),
+            }
+        )
         self.open.discard(upload)
         if int(answer["crc32c"]) != crc32c:
             raise ChecksumMismatch(
@@ -129,70 +262,144 @@ class Uploads:
             )
         return str(answer["etag"])
 
-    async def _ask_to_complete(
-        self, upload: OpenUpload, arguments: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
+    async def _call_complete(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """The answer to a completion.
 
-        The store may still be at work on an earlier one, which a sink asked for that is
-        gone: then the upload is no more, and the object is not there yet.
+        The store may still run an earlier request, which a lost sink made: then the upload is
+        gone, and the object is not there yet.
 
         Raises:
-            SourceChanged: neither comes to be there.
+            CopyAgain: the object does not appear.
         """
         attempt = 0
         while True:
             attempt += 1
             try:
-                answer, _ = await self._sinks.call("complete", arguments, prefer=upload.sink)
+                return await self._sinks.call("complete", arguments)
             except NotFound as error:
-                if attempt == MAX_ATTEMPTS:
-                    raise SourceChanged(error) from error
-                log.info("%r may be completed already: %s", upload.key, error)
-                await asyncio.sleep(pause_s(attempt, self._rng))
-            else:
-                return answer
+                if attempt == self._retries.attempts:
+                    raise CopyAgain(error) from error
+                log.info("%r may be completed already: %s", arguments["key"], error)
+                await self._retries.pause(attempt)
+
+    # -- parts
+
+    async def _send_parts(self, copy: _Copy, upload: OpenUpload) -> None:
+        """Send every part that is not stored yet."""
+        stored = {part.number for part in copy.parts}
+        offsets = range(0, copy.row.source.size_bytes, copy.part_bytes)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number, offset in enumerate(offsets, start=1):
+                    if number in stored:
+                        continue
+                    # A task exists only for a part in flight: there may be 10,000 parts.
+                    await self._parts.acquire()
+                    task = group.create_task(self._send_part(copy, upload, number, offset))
+                    task.add_done_callback(lambda _: self._parts.release())
+        except ExceptionGroup as failures:
+            # The first failure cancelled the other parts.
+            raise failures.exceptions[0] from None
+        copy.parts.sort(key=lambda part: part.number)
+
+    async def _send_part(self, copy: _Copy, upload: OpenUpload, number: int, offset: int) -> None:
+        source = copy.row.source
+        order = RangeOrder(
+            source.key,
+            source.etag,
+            offset,
+            min(copy.part_bytes, source.size_bytes - offset),
+            upload.key,
+            strict_metadata=self._strict_metadata,
+        )
+        (outcome,), attempts = await self._delivery.deliver(
+            "part", (order,), upload_id=upload.upload_id, part_number=number
+        )
+        if source_changed(outcome):
+            raise CopyAgain
+        if isinstance(outcome.error, NotFound) and not outcome.at_source:
+            # The upload was aborted, for instance by a lifecycle rule of the bucket.
+            raise CopyAgain(outcome.error)
+        if outcome.error is not None:
+            raise ObjectFailed(outcome.error)
+        copy.parts.append(PartInfo(number, outcome.etag, order.length, outcome.crc32c))
+        copy.not_carried.update(outcome.not_carried)
+        copy.attempts = max(copy.attempts, attempts)
+
+    # -- aborting
 
     async def abort(self, upload: OpenUpload) -> None:
-        """Abort an upload at any sink that answers; one that stays open stays listed."""
+        """Abort an upload at any sink that answers; where none does, it stays in `open`."""
         arguments = {"key": upload.key, "upload_id": upload.upload_id}
-        if await self._sinks.call_once("abort", arguments, prefer=upload.sink):
+        if await self._sinks.call_once("abort", arguments):
             self.open.discard(upload)
-            self.keeper.aborted(upload.key, upload.upload_id)
+            self._journal.state.upload_aborted(upload.key, upload.upload_id)
 
     async def abort_all(self) -> None:
-        """Abort what is still open, and what may have begun without our knowing.
-
-        To be called once nothing is under way any more.
-        """
+        """Abort open uploads, and those of unanswered requests. No copy may be running."""
         for upload in tuple(self.open):
             await self.abort(upload)
-        await self.settle_doubts()
+        await self.abort_all_unanswered()
 
-    async def settle_doubts(self) -> None:
-        """Abort what may have begun without our knowing; the journal goes on naming what no
-        sink could.
+    async def abort_all_unanswered(self) -> None:
+        """Abort uploads of unanswered requests; the journal keeps the requests that no sink
+        could resolve. No copy may be running."""
+        for key in tuple(self._sinks.unanswered_creates):
+            if await self._abort_unanswered(key):
+                del self._sinks.unanswered_creates[key]
+                self._journal.state.create_resolved(key)
 
-        To be called once nothing is under way any more.
-        """
-        for key in tuple(self._sinks.doubtful_keys):
-            if await self._abort_doubtful(key):
-                del self._sinks.doubtful_keys[key]
-                self.keeper.settled(key)
-
-    async def _abort_doubtful(self, key: str, *, spared: str | None = None) -> bool:
-        """Abort what requests without an answer may have begun for a key; whether a sink did."""
-        asked_s = self._sinks.doubtful_keys.get(key)
-        if asked_s is None:
+    async def _abort_unanswered(self, key: str, *, spared: str | None = None) -> bool:
+        """Abort uploads that unanswered requests for a key have begun; False where no sink
+        could."""
+        called_s = self._sinks.unanswered_creates.get(key)
+        if called_s is None:
             return True
         arguments = {
             "key": key,
-            "asked_s_ago": asyncio.get_running_loop().time() - asked_s,
+            "asked_s_ago": asyncio.get_running_loop().time() - called_s,
             "spared": spared,
-            **self.keeper.place(),
-            **self.keeper.last_writing(),
+            **self._journal.place(),
+            **self._journal.last_write(),
         }
         return await self._sinks.call_once("abort_intended", arguments)
+
+
+def source_changed(outcome: RangeOutcome) -> bool:
+    """Whether the source no longer has the version that was ordered."""
+    return outcome.at_source and isinstance(outcome.error, PreconditionFailed)
+
+
+def _checksum_of(copy: _Copy) -> int:
+    """The checksum of the whole.
+
+    Raises:
+        CopyAgain: it differs from the checksum that the source's store gives.
+    """
+    crc32c = _combined(copy.parts)
+    info = copy.info
+    if info.crc32c not in (None, crc32c):
+        raise CopyAgain(
+            ChecksumMismatch(
+                f"what was read of {info.key!r} has CRC32C {crc32c:08x}, twice, but its store "
+                f"gives {info.crc32c:08x} for it; look at the object before you copy it again"
+            )
+        )
+    return crc32c
+
+
+def _combined(parts: Sequence[PartInfo]) -> int:
+    whole = 0
+    for part in parts:
+        whole = combine(whole, part.crc32c or 0, part.size_bytes)
+    return whole
+
+
+def _has_attributes_of(left: UploadRow | None, info: ObjectInfo) -> bool:
+    """Whether an upload of an earlier epoch has the source's attributes of today: they can
+    change without a new ETag, and an upload keeps those of its beginning."""
+    begun_with = left.attributes if left is not None else None
+    return begun_with in (None, attributes_digest(info.attributes))
 
 
 def _attributes_of(info: ObjectInfo) -> dict[str, Any] | None:

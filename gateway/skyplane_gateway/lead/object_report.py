@@ -1,7 +1,7 @@
-"""What became of every object: counters in memory, one row per object on disk.
+"""The report of a transfer: counters in memory, one row per object on disk.
 
-Rows go to an unnamed temporary file once they outgrow a mebibyte, so that the lead's
-memory does not grow with the number of objects and nothing is left behind.
+Rows beyond a mebibyte go to an unnamed temporary file: the lead's memory does not grow with
+the number of objects, and a killed lead leaves no file behind.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _IN_MEMORY_BYTES: Final = 1 << 20
 #: A page of the report, in bytes of JSON lines.
 PAGE_BYTES: Final = 1 << 20
 
-#: What a row says of a failure at most; a row stays far shorter than a page.
+#: Longest reason of a failure in a row; a row stays far shorter than a page.
 _REASON_CHARACTERS: Final = 2000
 
-#: Failures that the status document itself lists.
+#: Failures that the status document lists.
 _LISTED_FAILURES: Final = 50
 
 
 @dataclass(slots=True)
 class Counters:
-    """How far a transfer is.
+    """Counters of a transfer.
 
     Attributes:
-        copied_earlier: those of `copied` that an earlier epoch did.
-        pinned_by_time: those of `copied` whose source has no ETag, so that its version was
-            told by time and size alone.
-        reserved, first_reserved: see `Listing`; none of `found`.
-        not_carried: objects whose copies of this epoch lack something of the source's.
-        not_carried_by_name: what they lack (see `ObjectInfo.not_carried`) -> how many lack it.
+        copied_earlier: objects in `copied` that an earlier epoch copied.
+        pinned_by_time: objects in `copied` whose source has no ETag, so that only time and
+            size identify its version.
+        reserved, first_reserved: see `ListingDiff`; not part of `found`.
+        not_carried: objects whose copies of this epoch lack attributes of their source.
+        not_carried_by_name: attribute (see `ObjectInfo.not_carried`) -> how many lack it.
     """
 
     found: int = 0
@@ -53,7 +53,6 @@ class Counters:
     failed: int = 0
     failed_bytes: int = 0
     pinned_by_time: int = 0
-    requests: int = 0
     reserved: int = 0
     first_reserved: str = ""
     not_carried: int = 0
@@ -61,12 +60,12 @@ class Counters:
 
     @property
     def unfinished(self) -> int:
-        """Objects that were found and are neither copied, skipped nor failed (yet)."""
+        """Objects that were found and have not ended."""
         return self.found - self.copied - self.skipped - self.failed
 
 
 class Report:
-    """Collects the outcome of one transfer."""
+    """The report of one transfer."""
 
     def __init__(self) -> None:
         self.counters = Counters()
@@ -89,11 +88,10 @@ class Report:
         """An object is durable and verified.
 
         Args:
-            crc32c: of the whole; None for one of an earlier epoch of which no more is known
-                than that it ended well.
+            crc32c: of the whole; None where only the name of an earlier epoch's copy is known.
             attempts: 0 for an object that an earlier epoch copied.
-            source_etag, destination_etag: the version that was read, and the one that was
-                written; empty where they are not known.
+            source_etag, destination_etag: the versions that were read and written; empty where
+                they are not known.
             not_carried: see `ObjectInfo.not_carried`.
         """
         self.counters.copied += 1
@@ -132,7 +130,7 @@ class Report:
             size_bytes,
             attempts,
             code=error.code,
-            # A store may have put a whole page of HTML into it.
+            # A store may answer with a whole page of HTML.
             reason=error.message[:_REASON_CHARACTERS],
         )
         if len(self.failures) < _LISTED_FAILURES:

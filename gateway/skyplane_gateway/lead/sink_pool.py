@@ -1,13 +1,13 @@
-"""Verbs on the destination, at whichever sink answers."""
+"""Sink gateways as the lead calls them: any sink that answers runs a verb on the destination."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
+from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.errors import (
     GatewayDraining,
     GatewayLost,
@@ -16,88 +16,141 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
     UnknownTransfer,
 )
-from skyplane_gateway.lead.peers import SinkPeer
-from skyplane_gateway.lead.retry import patiently, pause_s
+from skyplane_gateway.lead.retry import Retries
 
 log = logging.getLogger(__name__)
 
-#: At the end of a transfer a sink has so long for a verb; somebody waits for the end.
+#: Time limit of a verb that is tried once, at the end of a transfer.
 _ONCE_WITHIN_S: Final = 15.0
 
-#: After these a verb may have been carried out, or may be yet.
+#: After these errors the sink may have run the verb, or may still run it.
 _MAYBE_DONE: Final = (GatewayUnreachable, StoreUnavailable, asyncio.CancelledError)
 
+#: The sink does not answer, or does not serve this lead.
 _NO_ANSWER: Final = (GatewayUnreachable, UnknownTransfer)
 
 
-class Sinks:
-    """The sinks of a transfer, one as good as another.
+class SinkPeer(Protocol):
+    """A gateway that writes at the destination."""
+
+    @property
+    def node(self) -> str: ...
+
+    async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a verb of `Destination.run` there. Every call may be repeated.
+
+        Raises:
+            GatewayUnreachable: it does not answer.
+            UnknownTransfer, StaleEpoch: it does not serve this lead.
+            StoreError: as the store says.
+        """
+
+    def close(self) -> None:
+        """Close connections."""
+
+
+class RemoteSink:
+    """A sink behind its control API."""
+
+    def __init__(self, node: str, client: ControlClient, transfer_key: str, epoch: int) -> None:
+        self.node = node
+        self._client = client
+        self._transfer_key = transfer_key
+        self._epoch = epoch
+
+    async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return await asyncio.to_thread(
+            self._client.store_verb, self._transfer_key, self._epoch, verb, arguments
+        )
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class LocalSink:
+    """The lead's own sink."""
+
+    def __init__(
+        self, node: str, run: Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
+    ) -> None:
+        self.node = node
+        self._run = run
+
+    async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._run(verb, arguments)
+
+    def close(self) -> None:
+        """There is no connection; the service owns the sink."""
+
+
+class SinkPool:
+    """The sinks of a transfer; they take turns.
 
     Args:
         peers: at least one.
         stall_deadline_s: how long a verb is tried while no sink answers.
-        rng: of the pauses.
+        retries: of the lead.
+
+    Attributes:
+        lost: sinks that did not answer their last call -> why.
+        unanswered_creates: key -> time of the first request for an upload that had no answer.
+        verbs_in_flight: how many verbs wait for an answer.
     """
 
     def __init__(
-        self, peers: Sequence[SinkPeer], *, stall_deadline_s: float, rng: random.Random
+        self, peers: Sequence[SinkPeer], *, stall_deadline_s: float, retries: Retries
     ) -> None:
         self._peers = tuple(peers)
         self._stall_deadline_s = stall_deadline_s
-        self._rng = rng
+        self._retries = retries
         self._turn = 0
-        #: When a sink last answered anything: also that its store throttles.
+        #: When a sink last answered, be it with an error of its store.
         self._answered_s = 0.0
-        #: Sinks that did not answer when they were last asked, and what became of it.
-        self.lost: dict[str, str] = {}
         #: Sinks that have said that they are ending.
         self._leaving: set[str] = set()
-        #: Keys for which an upload may have begun that nobody was told of, and when the
-        #: first of them was asked for.
-        self.doubtful_keys: dict[str, float] = {}
-        self.verbs_under_way = 0
+        self.lost: dict[str, str] = {}
+        self.unanswered_creates: dict[str, float] = {}
+        self.verbs_in_flight = 0
 
-    async def call(
-        self, verb: str, arguments: Mapping[str, Any], *, prefer: str = ""
-    ) -> tuple[dict[str, Any], str]:
-        """Run a verb, with patience where that can help; its answer, and who gave it.
-
-        Args:
-            prefer: the sink to ask first; by default they take turns.
+    async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a verb at a sink, with retries.
 
         Raises:
             GatewayLost: no sink has answered for the stall deadline, or all are ending.
-            UnknownTransfer, StaleEpoch: the sinks do not work for this lead.
+            UnknownTransfer, StaleEpoch: the sinks do not serve this lead.
             StoreError: as the store says.
         """
         loop = asyncio.get_running_loop()
         began_s, attempt = loop.time(), 0
-        self.verbs_under_way += 1
+        self.verbs_in_flight += 1
         try:
             while True:
                 attempt += 1
                 refusals: list[SkyplaneError] = []
-                for peer in self._in_order(prefer):
-                    answer = await self._ask(peer, verb, arguments, refusals)
+                for peer in self._in_turn():
+                    answer = await self._call_peer(peer, verb, arguments, refusals)
                     if answer is not None:
-                        return answer, peer.node
+                        return answer
                 if len(refusals) == len(self._peers):
                     raise refusals[0]
                 if len(self._leaving) == len(self._peers):
                     raise GatewayLost(f"every sink gateway has left ({self._reasons()})")
                 if loop.time() - max(began_s, self._answered_s) >= self._stall_deadline_s:
-                    raise self._silence()
-                await asyncio.sleep(pause_s(attempt, self._rng))
+                    raise GatewayLost(
+                        f"no sink has answered within {self._stall_deadline_s:g} s"
+                        f" ({self._reasons()})"
+                    )
+                await self._retries.pause(attempt)
         finally:
-            self.verbs_under_way -= 1
+            self.verbs_in_flight -= 1
 
-    async def call_once(self, verb: str, arguments: Mapping[str, Any], *, prefer: str = "") -> bool:
-        """Run a verb at any sink that answers, without patience; whether one did it.
+    async def call_once(self, verb: str, arguments: Mapping[str, Any]) -> bool:
+        """Run a verb at any sink that answers, without retries; whether a sink ran it.
 
-        A sink that did not answer is not asked again: there may be many such calls, and
-        somebody waits for the last of them.
+        Skips sinks that did not answer their last call: at the end of a transfer there may be
+        many such calls.
         """
-        for peer in self._in_order(prefer):
+        for peer in self._in_turn():
             if peer.node in self.lost:
                 continue
             try:
@@ -114,17 +167,17 @@ class Sinks:
                 return True
         return False
 
-    async def _ask(
+    async def _call_peer(
         self,
         peer: SinkPeer,
         verb: str,
         arguments: Mapping[str, Any],
         refusals: list[SkyplaneError],
     ) -> dict[str, Any] | None:
-        """The sink's answer; None when it does not answer, or refuses to work for us."""
+        """The sink's answer; None when it does not answer, or does not serve this lead."""
         try:
-            answer = await patiently(lambda: self._answer(peer, verb, arguments), self._rng)
-        except (GatewayUnreachable, UnknownTransfer) as error:
+            answer = await self._retries.run(lambda: self._call_noted(peer, verb, arguments))
+        except _NO_ANSWER as error:
             log.warning("sink gateway %s is lost: %s", peer.node, error)
             self.lost[peer.node] = error.message
             if isinstance(error, UnknownTransfer):
@@ -136,37 +189,29 @@ class Sinks:
         self._leaving.discard(peer.node)
         return answer
 
-    async def _answer(
+    async def _call_noted(
         self, peer: SinkPeer, verb: str, arguments: Mapping[str, Any]
     ) -> dict[str, Any]:
+        """Call once; note when it answered, and creations that may happen unseen."""
         loop = asyncio.get_running_loop()
-        asked_s = loop.time()
+        called_s = loop.time()
         try:
             answer = await peer.call(verb, arguments)
         except (SkyplaneError, asyncio.CancelledError) as error:
             may_be_done = isinstance(error, _MAYBE_DONE) and not isinstance(error, GatewayDraining)
             if verb == "create" and may_be_done:
-                self.doubtful_keys.setdefault(arguments["key"], asked_s)
-            # A sink that does not work for us is as good as none.
+                self.unanswered_creates.setdefault(arguments["key"], called_s)
             if isinstance(error, SkyplaneError) and not isinstance(error, _NO_ANSWER):
                 self._answered_s = loop.time()
             raise
         self._answered_s = loop.time()
         return answer
 
-    def _in_order(self, prefer: str) -> list[SinkPeer]:
-        """Silent ones last; else the preferred one first, or each in its turn."""
-        count = len(self._peers)
-        if not prefer:
-            self._turn += 1
-        turn = self._turn % count
-        peers = [*self._peers[turn:], *self._peers[:turn]]
-        return sorted(peers, key=lambda peer: (peer.node in self.lost, peer.node != prefer))
-
-    def _silence(self) -> GatewayLost:
-        return GatewayLost(
-            f"no sink has answered within {self._stall_deadline_s:g} s ({self._reasons()})"
-        )
+    def _in_turn(self) -> list[SinkPeer]:
+        """Each sink first in its turn; lost sinks last."""
+        self._turn = (self._turn + 1) % len(self._peers)
+        peers = [*self._peers[self._turn :], *self._peers[: self._turn]]
+        return sorted(peers, key=lambda peer: peer.node in self.lost)
 
     def _reasons(self) -> str:
         return "; ".join(

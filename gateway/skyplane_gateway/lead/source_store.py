@@ -1,46 +1,38 @@
-"""Blocking calls to the source's store, and the watch over those that nothing comes of.
+"""Blocking calls to the source's store, in threads, with retries.
 
-A call that takes long is no harm: one request may list a folder of millions, or read a
-terabyte for its checksum. A file server that is gone is: it lets a thread wait for ever. The
-two are told apart by processor time, which a thread takes for whatever it does, also for
-attempts that fail, and not while it waits for an answer that does not come.
+Every store but `file:` bounds its requests by read timeouts. A file server that is gone blocks
+a thread forever, so calls to a `file:` source have a deadline.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreUnavailable
-from skyplane_gateway.lead.retry import THROTTLED_WITHIN_S, patiently
+from skyplane_gateway.lead.retry import Retries
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.readback import read_crc32c
-from skyplane_gateway.stores.wrappers.retrying import is_throttling
 
 T = TypeVar("T")
 
-#: Looks at every call in the time that one may be silent.
-_LOOKS: Final = 4
-
-#: Whether one thread can ask for the processor time of another.
-_HAS_CLOCKS: Final = hasattr(time, "pthread_getcpuclockid")
+#: The slowest file system that a whole object is read from.
+_READ_BYTES_PER_S: Final = 10e6
 
 
-class SourceCalls:
-    """What a lead asks of its source, in threads.
+class SourceStore:
+    """The source as the lead calls it.
 
     Args:
         store: the source.
-        threads: where its calls block; others use them as well.
-        stall_deadline_s: how long a call may do nothing at all.
-        rng: of the pauses between attempts.
+        threads: where calls block; others use them as well.
+        deadline_s: longest time of a call to a file store without any progress.
+        progress: a value that changes while the transfer makes progress.
+        retries: of the lead.
     """
 
     def __init__(
@@ -48,110 +40,73 @@ class SourceCalls:
         store: ObjectStore,
         threads: Executor,
         *,
-        stall_deadline_s: float,
-        rng: random.Random,
+        deadline_s: float,
+        progress: Callable[[], object],
+        retries: Retries,
     ) -> None:
         self.store = store
         self._threads = threads
-        self._stall_deadline_s = stall_deadline_s
-        self._rng = rng
-        self._under_way: set[_Call] = set()
+        self._deadline_s = deadline_s
+        self._progress = progress
+        self._retries = retries
+        self._stalled = asyncio.Event()
 
-    async def run(self, call: Callable[..., T], *arguments: Any) -> T:
-        """What the call returns; `watch` looks after it meanwhile."""
-        loop = asyncio.get_running_loop()
-        under_way = _Call(loop.time())
-        self._under_way.add(under_way)
-        try:
-            return await loop.run_in_executor(self._threads, under_way.run, call, *arguments)
-        finally:
-            self._under_way.discard(under_way)
+    async def run(self, call: Callable[..., T], *arguments: Any, size_bytes: int = 0) -> T:
+        """The result of a blocking call.
+
+        Args:
+            size_bytes: how much it reads.
+        """
+        has_begun = threading.Event()
+
+        def begin() -> T:
+            has_begun.set()
+            return call(*arguments)
+
+        running = asyncio.get_running_loop().run_in_executor(self._threads, begin)
+        if self.store.spec.kind != "file":
+            return await running
+        limit_s = self._deadline_s + size_bytes / _READ_BYTES_PER_S
+        before = self._progress()
+        while not (await asyncio.wait({running}, timeout=limit_s))[0]:
+            now = self._progress()
+            # A call that has not begun waits for a thread, not for the file system.
+            if now == before and has_begun.is_set():
+                self._stalled.set()
+            before = now
+        return await running
 
     async def head(self, key: str) -> ObjectInfo:
-        """As `ObjectStore.head`, with patience."""
-        return await patiently(lambda: self.run(self.store.head, key), self._rng)
+        """As `ObjectStore.head`, with retries."""
+        return await self._retries.run(lambda: self.run(self.store.head, key))
 
     async def crc32c(self, info: ObjectInfo) -> int | None:
-        """CRC32C of that very version; None where it is not there any more.
+        """CRC32C of that version; None where it is gone.
 
         Raises:
-            StoreError: it could not be read, often enough.
+            StoreError: it could not be read, after retries.
         """
+        size = info.size_bytes
 
         async def read() -> int:
-            found = await self.run(read_crc32c, self.store, info, info.size_bytes)
+            found = await self.run(read_crc32c, self.store, info, size, size_bytes=size)
             if found is None:
                 raise StoreUnavailable(f"the body of {info.key!r} ended early; try again")
             return found
 
         try:
-            return await patiently(read, self._rng)
+            return await self._retries.run(read)
         except (NotFound, PreconditionFailed):
             return None
 
-    async def watch(self, progress: Callable[[], object]) -> None:
-        """Look after the calls, until cancelled.
-
-        Args:
-            progress: a value that changes while the transfer moves.
+    async def watch(self) -> None:
+        """Wait for a call to miss its deadline; until cancelled.
 
         Raises:
-            StoreUnavailable: for the stall deadline nothing came of a call, nor did anything
-                else move. The next would fare no better, so that this is the end of the
-                transfer, not of an object.
+            StoreUnavailable: it did. The next calls would do so too, so the transfer ends.
         """
-        loop = asyncio.get_running_loop()
-        before = progress()
-        while True:
-            await asyncio.sleep(self._stall_deadline_s / _LOOKS)
-            now = progress()
-            is_excused = now != before or is_throttling(self.store)
-            before = now
-            for call in self._under_way:
-                silent_s = call.silent_s(loop.time(), is_excused=is_excused)
-                # Whoever has the threads may wait for a store that throttles: another one.
-                patience_s = 0.0 if call.has_begun else THROTTLED_WITHIN_S
-                if silent_s >= self._stall_deadline_s + patience_s:
-                    raise StoreUnavailable(
-                        f"the source has not answered for {silent_s:.3g} s, nor done anything "
-                        "else; see that it is mounted and can be reached, then try again"
-                    )
-
-
-class _Call:
-    """One call, and when it was last seen to do something."""
-
-    def __init__(self, now_s: float) -> None:
-        self._seen_s = now_s
-        self._clock: int | None = None
-        self._worked_s = 0.0
-        self.has_begun = False
-
-    def run(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Carry it out, in its thread."""
-        self._clock = _clock_of_this_thread()
-        self.has_begun = True
-        return call(*arguments)
-
-    def silent_s(self, now_s: float, *, is_excused: bool) -> float:
-        """For how long it has done nothing; 0 where the system does not tell."""
-        worked_s = self._processor_time_s()
-        if is_excused or worked_s is None or worked_s != self._worked_s:
-            self._worked_s, self._seen_s = worked_s or 0.0, now_s
-        return now_s - self._seen_s
-
-    def _processor_time_s(self) -> float | None:
-        """What its thread has taken, also before this call; None where that is not known."""
-        if not self.has_begun:
-            return 0.0
-        if self._clock is not None:
-            with suppress(OSError):  # The thread is gone, and so the call has ended.
-                return time.clock_gettime(self._clock)
-        return None
-
-
-def _clock_of_this_thread() -> int | None:
-    """Tells any thread how much processor time this one has taken."""
-    if _HAS_CLOCKS:
-        return time.pthread_getcpuclockid(threading.get_ident())
-    return None
+        await self._stalled.wait()
+        raise StoreUnavailable(
+            f"the source has not answered for {self._deadline_s:.3g} s; check that it is mounted "
+            "and can be reached, then try again"
+        )

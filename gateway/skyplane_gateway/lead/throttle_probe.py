@@ -1,9 +1,9 @@
-"""Which chunks only wait for a store that throttles: what the ends of a route say.
+"""Asks gateways which chunks wait for a store, so that a late receipt is not taken for a loss.
 
-A late receipt is no loss while the source waits for the chunk's bytes, or while the sink
-has the whole chunk and waits to write it: to send it again would only ask more of a store
-that asks for less. Nobody but the two ends can tell, so they are asked, and only once a
-receipt is late. What neither of them names, or an end that does not answer, is lost.
+The source may wait for the bytes of a chunk, and a sink may have the whole chunk and wait to
+write it. Sending it again would only add requests to a store that throttles. Only the two ends
+of a route know, so the lead asks them once a receipt is late. An end that does not answer
+excuses nothing.
 """
 
 from __future__ import annotations
@@ -12,64 +12,118 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from skyplane_gateway.errors import SkyplaneError
-from skyplane_gateway.lead.in_flight import Identity
-from skyplane_gateway.lead.peers import SinkPeer, SourcePeer
+from skyplane_gateway.errors import GatewayLost, SkyplaneError, StoreUnavailable
+from skyplane_gateway.lead.dispatcher import Dispatcher
+from skyplane_gateway.lead.in_flight import Attempt, AttemptId, InFlight
+from skyplane_gateway.lead.sink_pool import SinkPeer
+from skyplane_gateway.lead.source_peers import SourcePeer
+from skyplane_gateway.objects import StoreSpec
 
 log = logging.getLogger(__name__)
 
+#: Longest wait for an end's answer.
+_ANSWER_WITHIN_S: Final = 5.0
 
-class StoreWaits:
-    """Asks the ends; one question answers all who wait for it.
+
+class ThrottleProbe:
+    """Asks the ends of routes; one answer serves every caller that waits for it.
 
     Args:
         sources, sinks: node -> peer.
-        within_s: an end that has not answered by then names nothing.
+        ack_deadline_s: see `Delivery`; no answer is waited for any longer.
     """
 
     def __init__(
         self,
+        dispatcher: Dispatcher,
+        in_flight: InFlight,
         sources: Mapping[str, SourcePeer],
         sinks: Mapping[str, SinkPeer],
         *,
-        within_s: float,
+        ack_deadline_s: float,
     ) -> None:
+        self._dispatcher = dispatcher
+        self._in_flight = in_flight
         self._sources = sources
         self._sinks = sinks
-        self._within_s = within_s
+        self._within_s = min(_ANSWER_WITHIN_S, ack_deadline_s)
         self._locks: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._told: dict[tuple[str, str], tuple[float, frozenset[Identity]]] = {}
+        self._answers: dict[tuple[str, str], tuple[float, frozenset[AttemptId]]] = {}
 
-    async def between(self, source: str, sink: str) -> frozenset[Identity]:
-        """The sendings that one of these two gateways holds for such a store."""
+    async def excuses(self, attempt: Attempt) -> bool:
+        """Whether an end of its route says that the attempt waits for its store."""
+        asked_s = asyncio.get_running_loop().time()
+        await self.update([attempt])
+        return attempt.excused_s >= asked_s
+
+    async def update(self, attempts: Iterable[Attempt]) -> None:
+        """Ask the ends of these attempts' routes, and excuse every attempt that they name."""
+        asked = {self._dispatcher.ends(attempt.order.route) for attempt in attempts}
+        for ends in sorted(asked):
+            named = await self._waiting_at(*ends)
+            now_s = asyncio.get_running_loop().time()
+            for attempt in self._in_flight:
+                has_ends = self._dispatcher.ends(attempt.order.route) == ends
+                if has_ends and attempt.update_excuse(named, now_s):
+                    self._in_flight.progress_s = now_s
+
+    async def _waiting_at(self, source: str, sink: str) -> frozenset[AttemptId]:
+        """The attempts that one of the two gateways holds for its store."""
         loop = asyncio.get_running_loop()
         asked_s, ends = loop.time(), (source, sink)
         async with self._locks[ends]:
-            told_s, told = self._told.get(ends, (asked_s - 1.0, frozenset()))
-            if told_s < asked_s:
-                told = frozenset().union(*await asyncio.gather(*self._questions(source, sink)))
-                self._told[ends] = (loop.time(), told)
-        return told
+            answered_s, answer = self._answers.get(ends, (asked_s - 1.0, frozenset()))
+            if answered_s < asked_s:
+                questions = [_held_by(self._sinks[sink])] if sink in self._sinks else []
+                if source in self._sources:
+                    questions.append(self._sources[source].waiting())
+                answers = await asyncio.gather(*map(self._answer, questions))
+                answer = frozenset[AttemptId]().union(*answers)
+                self._answers[ends] = (loop.time(), answer)
+        return answer
 
-    def _questions(self, source: str, sink: str) -> list[Awaitable[frozenset[Identity]]]:
-        questions: list[Awaitable[frozenset[Identity]]] = []
-        if source in self._sources:
-            questions.append(self._answer(self._sources[source].waiting()))
-        if sink in self._sinks:
-            questions.append(self._answer(_writing(self._sinks[sink])))
-        return questions
-
-    async def _answer(self, waiting: Awaitable[Iterable[Sequence[int]]]) -> frozenset[Identity]:
+    async def _answer(self, waiting: Awaitable[Iterable[Sequence[int]]]) -> frozenset[AttemptId]:
         try:
             async with asyncio.timeout(self._within_s):
                 return frozenset((int(chunk), int(attempt)) for chunk, attempt in await waiting)
         except (SkyplaneError, TimeoutError) as error:
-            log.info("an end does not say what waits for its store: %r", error)
+            log.info("a gateway does not say which chunks wait for its store: %r", error)
             return frozenset()
 
 
-async def _writing(sink: SinkPeer) -> list[Any]:
-    answer = await sink.call("waiting", {})
+async def _held_by(sink: SinkPeer, **arguments: Any) -> list[Any]:
+    """Chunks that the sink has whole and has not written yet."""
+    answer = await sink.call("waiting", arguments)
     return list(answer["chunks"])
+
+
+async def explain_loss(
+    loss: GatewayLost, sinks: Sequence[SinkPeer], destination: StoreSpec, silent_s: float
+) -> SkyplaneError:
+    """The error of a transfer that found its gateways lost.
+
+    Args:
+        silent_s: a destination that takes so long for a chunk does not answer.
+
+    Returns:
+        `StoreUnavailable` where a sink answers and waits for its destination: other gateways
+        would not help. Else the loss itself.
+    """
+    held = sum(await asyncio.gather(*(_count_held(sink, silent_s) for sink in sinks)))
+    if not held:
+        return loss
+    return StoreUnavailable(
+        f"the destination {destination.place} does not answer; chunks waiting for it: {held}; "
+        f"check that its gateway can reach it, then try again ({loss.message})"
+    )
+
+
+async def _count_held(sink: SinkPeer, silent_s: float) -> int:
+    try:
+        async with asyncio.timeout(_ANSWER_WITHIN_S):
+            return len(await _held_by(sink, for_s=silent_s))
+    except (SkyplaneError, TimeoutError) as error:
+        log.info("%s does not say which chunks wait for its store: %r", sink.node, error)
+        return 0

@@ -1,11 +1,11 @@
-"""One transfer at its lead: from the first listed key to the last commit."""
+"""Leads one transfer, from the first listed key to the last commit."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,49 +17,48 @@ from skyplane_gateway.errors import (
     EmptySource,
     GatewayLost,
     InternalError,
-    JournalUnreadable,
     NotFound,
     ObjectsFailed,
     SkyplaneError,
     StaleEpoch,
     UnknownTransfer,
 )
-from skyplane_gateway.journal.document import Journal, folder_of_destination, rule_digest
-from skyplane_gateway.journal.totals import SentRow, Totals, sent_over
-from skyplane_gateway.journal.writer import JournalKeeper, NoJournal, take_over
-from skyplane_gateway.lead.copier import Movers
-from skyplane_gateway.lead.delivery import Courier
+from skyplane_gateway.journal.document import Journal, rule_digest
+from skyplane_gateway.journal.totals import SentRow
+from skyplane_gateway.journal.writer import JournalWriter
+from skyplane_gateway.lead.delivery import Delivery
 from skyplane_gateway.lead.dispatcher import Dispatcher
-from skyplane_gateway.lead.loss_cause import behind
+from skyplane_gateway.lead.epoch import Channels, Epoch, build_epoch, take_over
+from skyplane_gateway.lead.multipart import OpenUpload
 from skyplane_gateway.lead.object_report import Report
-from skyplane_gateway.lead.peers import SinkPeer, SourcePeer
-from skyplane_gateway.lead.pipeline import Work
-from skyplane_gateway.lead.resume import Recovery
-from skyplane_gateway.lead.resume_rules import Doubt, Past, keeps_unseen
-from skyplane_gateway.lead.sink_pool import Sinks
-from skyplane_gateway.lead.source_store import SourceCalls
+from skyplane_gateway.lead.retry import Retries
+from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
+from skyplane_gateway.lead.source_peers import SourcePeer
+from skyplane_gateway.lead.source_store import SourceStore
+from skyplane_gateway.lead.status import TransferStatus
+from skyplane_gateway.lead.throttle_probe import explain_loss
 from skyplane_gateway.objects import StoreCapabilities
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.wrappers.retrying import is_throttling
 
 log = logging.getLogger(__name__)
 
-#: So often the journal is written where bytes move and no object ends: what a lead that is
-#: lost has sent since is in nobody's totals.
+#: How often the journal is written while bytes are sent and no object ends: totals that no
+#: journal has are lost with their lead.
 _TOTALS_S: Final = 60.0
 
-#: How long a transfer that breaks off waits for its journal to be written once more.
+#: Longest wait for the last write of the journal of a transfer that stops.
 _LAST_WRITE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
-    """Who takes part in a transfer, as its lead sees them.
+class Peers:
+    """The gateways of a transfer as its lead calls them, and the lead's own means.
 
     Attributes:
         store: the source, opened by the lead.
         sources, sinks: the gateways at both ends, the lead's own included.
-        capabilities: the destination's.
+        capabilities: of the destination.
         sink_capacity_bytes: sink node -> chunk bytes that it can hold.
         threads: where blocking calls run.
     """
@@ -76,15 +75,15 @@ class LeadTransfer:
     """Runs one transfer.
 
     Args:
-        transfer_key, epoch: its identity and this tenure of the lead.
+        transfer_key, epoch: its identity.
         spec: what to copy.
         topology: the fleet's routes.
-        crew: who takes part.
-        ack_deadline_s: longest silence of a route that has chunks to deliver.
+        peers: the gateways of the transfer.
+        ack_deadline_s: longest silence of a route that has chunks in flight.
         clock: measures the time.
-        rng: of the pauses between attempts.
-        stall_deadline_s: how long nothing at all may arrive before the transfer fails;
-            twice `ack_deadline_s` by default.
+        rng: jitter of the pauses between attempts.
+        stall_deadline_s: longest time without any delivery before the transfer fails; twice
+            `ack_deadline_s` by default.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class LeadTransfer:
         epoch: int,
         spec: TransferSpec,
         topology: Topology,
-        crew: Crew,
+        peers: Peers,
         ack_deadline_s: float,
         clock: Clock,
         rng: random.Random,
@@ -106,130 +105,129 @@ class LeadTransfer:
         self.state: TransferState = "running"
         self.error: SkyplaneError | None = None
         self.report = Report()
-        self._crew = crew
+        self._peers = peers
         self._clock = clock
-        self._started = clock.monotonic()
-        self._ended: float | None = None
-        if stall_deadline_s is None:
-            stall_deadline_s = 2 * ack_deadline_s
+        self._retries = Retries(rng)
         self._ack_deadline_s = ack_deadline_s
-        self._dispatcher = Dispatcher(topology.routes, crew.sink_capacity_bytes, stall_deadline_s)
-        self._sinks = Sinks(crew.sinks, stall_deadline_s=stall_deadline_s, rng=rng)
-        self._courier = Courier(
+        stall_s = 2 * ack_deadline_s if stall_deadline_s is None else stall_deadline_s
+        self._dispatcher = Dispatcher(topology.routes, peers.sink_capacity_bytes, stall_s)
+        self._sinks = SinkPool(peers.sinks, stall_deadline_s=stall_s, retries=self._retries)
+        self._delivery = Delivery(
             self._dispatcher,
-            crew.sources,
-            {sink.node: sink for sink in crew.sinks},
+            peers.sources,
+            {sink.node: sink for sink in peers.sinks},
             ack_deadline_s=ack_deadline_s,
-            stall_deadline_s=stall_deadline_s,
-            rng=rng,
+            stall_deadline_s=stall_s,
+            retries=self._retries,
         )
-        self._source = SourceCalls(
-            crew.store, crew.threads, stall_deadline_s=stall_deadline_s, rng=rng
+        self._source = SourceStore(
+            peers.store,
+            peers.threads,
+            deadline_s=stall_s,
+            progress=self.progress,
+            retries=self._retries,
         )
-        self._movers = Movers(
-            courier=self._courier,
+        self._status = TransferStatus(
+            transfer_key,
+            epoch,
+            topology.routes,
             report=self.report,
-            source=self._source,
+            dispatcher=self._dispatcher,
+            delivery=self._delivery,
             sinks=self._sinks,
-            capabilities=crew.capabilities,
-            chunk_bytes=spec.chunk_bytes,
-            rng=rng,
-            keeps_intents=spec.conflict == "fail",
-            strict_metadata=spec.strict_metadata,
             clock=clock,
         )
-        self._rng = rng
         self._writer = rng.randbytes(16).hex()
-        self._folder = folder_of_destination(spec.destination_prefix, recursive=spec.recursive)
-        self._keeper: JournalKeeper | None = None
-        self._stopped: SkyplaneError | None = None
-        self._work: Work | None = None
-        self._was_listed = False
-        self._routes = topology.routes
-        #: Of the epochs before.
-        self._earlier = Totals()
+        self._stop_reason: SkyplaneError | None = None
+        #: None before the epoch is open, and once the transfer has ended.
+        self._epoch: Epoch | None = None
+        self._left_open: Collection[OpenUpload] = ()
 
     def stop(self, why: SkyplaneError) -> None:
-        """Said before the task of `run` is cancelled: end as failed, with that error, and
-        keep what a resume needs. Without it a cancellation leaves nothing behind."""
-        self._stopped = why
+        """Call this before cancelling the task of `run`: the transfer then fails with that
+        error, and keeps what a resume needs. A plain cancellation leaves nothing behind."""
+        self._stop_reason = why
 
     async def run(self) -> None:
-        """Run to the end; never raises for what becomes of the transfer itself."""
+        """Run to the end; errors of the transfer are in `error`."""
         try:
             await self._run_or_explain()
         except SkyplaneError as error:
             self._fail(error)
         except asyncio.CancelledError:
-            if self._stopped is None:
+            if self._stop_reason is None:
                 self.state = "cancelled"
                 self.error = Cancelled("the transfer was cancelled")
             else:
-                self._fail(self._stopped)
-        except Exception as error:  # Nobody must wait for this for ever.
-            log.exception("transfer %s cannot go on", self.transfer_key)
+                self._fail(self._stop_reason)
+        except Exception as error:  # Else callers would wait for the end forever.
+            log.exception("transfer %s cannot continue", self.transfer_key)
             self._fail(InternalError.of(error, "leading the transfer", "the lead"))
         finally:
             try:
-                await self._undisturbed(self._clean_up)
+                await self._uncancelled(self._clean_up())
             finally:
-                self._ended = self._clock.monotonic()
-                self._let_go()
+                self._status.end()
+                self._release_epoch()
             log.info("transfer %s %s: %s", self.transfer_key, self.state, self.error or "done")
 
-    async def _undisturbed(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Carry out what comes last, whoever cancels meanwhile: the transfer has ended."""
-        task = asyncio.create_task(last())
+    async def _uncancelled(self, last: Coroutine[Any, Any, None]) -> None:
+        """Run to the end in spite of cancellations: the transfer has ended."""
+        task = asyncio.create_task(last)
         while not task.done():
             try:
                 await asyncio.shield(task)
             except asyncio.CancelledError:
                 log.info("transfer %s was cancelled when it had ended", self.transfer_key)
 
-    def _let_go(self) -> None:
-        """Keep no more than is asked of a transfer that has ended: a fleet may see many."""
-        self._keeper, self._movers.keeper = None, NoJournal()
-        self._was_listed, self._work = self._is_listed, None
-
-    @property
-    def _is_listed(self) -> bool:
-        return self._was_listed or (self._work is not None and self._work.is_listed)
+    def _release_epoch(self) -> None:
+        """Free the journal: a fleet may lead many transfers."""
+        self._update_listed()
+        if self._epoch is not None:
+            self._left_open = tuple(self._epoch.multipart.open)
+        self._epoch = None
 
     async def _run_or_explain(self) -> None:
         try:
             await self._run()
         except GatewayLost as loss:
-            sinks, silent_s = self._crew.sinks, self._ack_deadline_s
-            raise await behind(loss, sinks, self.spec.destination, silent_s) from loss
+            sinks, silent_s = self._peers.sinks, self._ack_deadline_s
+            raise await explain_loss(loss, sinks, self.spec.destination, silent_s) from loss
 
     async def _run(self) -> None:
-        keeper, objects = await self._take_over()
-        duties = [
-            asyncio.create_task(duty(node))
-            for node in self._crew.sources
-            for duty in (self._courier.collect, self._courier.watch)
+        epoch = await self._open_epoch()
+        background = [
+            asyncio.create_task(run)
+            for run in (
+                *self._delivery.background(),
+                self._source.watch(),
+                epoch.journal.run(),
+                self._write_totals(epoch),
+            )
         ]
-        duties.append(asyncio.create_task(self._courier.hasten()))
-        duties.append(asyncio.create_task(self._source.watch(self.progress)))
-        duties.append(asyncio.create_task(keeper.run()))
-        duties.append(asyncio.create_task(self._note_totals(keeper)))
-        work = asyncio.create_task(self._move(objects, keeper))
+        copying = asyncio.create_task(self._copy_all(epoch))
         try:
-            done, _ = await asyncio.wait({work, *duties}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                {copying, *background}, return_when=asyncio.FIRST_COMPLETED
+            )
             for task in done:
                 task.result()
         finally:
             try:
-                work.cancel()
-                await asyncio.wait({work})
-                if self._is_left(work):
-                    await self._write_last(keeper)
-            finally:  # A second cancel must not leave the duties to themselves.
-                for task in duties:
+                copying.cancel()
+                await asyncio.wait({copying})
+                if self._has_work_left(copying):
+                    await self._write_last(epoch.journal)
+            finally:  # Also when another cancellation comes meanwhile.
+                for task in background:
                     task.cancel()
-                await asyncio.gather(work, *duties, return_exceptions=True)
+                await asyncio.gather(copying, *background, return_exceptions=True)
+        self._set_result(is_complete=epoch.journal.state.is_complete)
+
+    def _set_result(self, *, is_complete: bool) -> None:
+        """Every listed object has ended. `is_complete`: an earlier epoch had copied all."""
         counters = self.report.counters
-        if counters.found == 0 and not (self.spec.allow_empty or keeper.is_complete):
+        if counters.found == 0 and not (self.spec.allow_empty or is_complete):
             what = "prefix and filters" if self.spec.include or self.spec.exclude else "prefix"
             raise EmptySource(
                 f"there are no objects to copy under {self.spec.source_prefix!r} in "
@@ -242,29 +240,26 @@ class LeadTransfer:
                 "or counted twice; please report this with the lead's log"
             )
         if counters.failed:
-            self._fail(ObjectsFailed(self._summary()))
+            first = self.report.failures[0]
+            summary = (
+                f"{counters.failed} of {counters.found} objects failed; the first is "
+                f"{first['destination']!r}: {first['reason']}"
+            )
+            self._fail(ObjectsFailed(summary))
         else:
             self.state = "succeeded"
-
-    def _summary(self) -> str:
-        """How many failed, and why the first of them did."""
-        counters, first = self.report.counters, self.report.failures[0]
-        return (
-            f"{counters.failed} of {counters.found} objects failed; the first is "
-            f"{first['destination']!r}: {first['reason']}"
-        )
 
     def _fail(self, error: SkyplaneError) -> None:
         self.state, self.error = "failed", error
 
     @property
     def _is_allowed(self) -> bool:
-        """Whether single objects failed, and its owner takes that for success."""
+        """Whether single objects failed, and the job counts that as success."""
         return self.spec.allow_failed and isinstance(self.error, ObjectsFailed)
 
     @property
     def _is_resumable(self) -> bool:
-        """Whether somebody may go on: by a handle, or as the lead of a newer epoch."""
+        """Whether a resume handle or the lead of a newer epoch may continue the transfer."""
         error = self.error
         return (
             self.state == "failed"
@@ -274,221 +269,142 @@ class LeadTransfer:
         )
 
     async def _clean_up(self) -> None:
-        """Leave nothing behind, or what a resume needs.
+        """Abort open uploads that no resume can use; after a cancellation remove the journals.
 
-        Whoever runs a failed transfer again goes on by its journal, however it failed; its
-        open uploads are of use only where going on can help. The journal of a success stays
-        until somebody has heard of it (`Endpoints.release`), lest the next run copy all again.
+        Otherwise the journals stay: the next run of a failed transfer continues by them. The
+        journal of a success stays until the orchestrator knows of it (`Endpoints.release`), so that
+        a new run does not copy all again.
         """
-        keeper = self._keeper
-        if self._is_resumable or keeper is None:
+        epoch = self._epoch
+        if self._is_resumable or epoch is None:
             return
-        if not await self._sinks.call_once("require_newest", keeper.place()):
-            return  # What is open is a newer lead's, or out of reach.
-        self._movers.uploads.inherit(keeper.uploads)
-        await self._movers.uploads.abort_all()
+        if not await self._sinks.call_once("require_newest", epoch.journal.place()):
+            return  # The open uploads are a newer lead's, or no sink answers.
+        epoch.multipart.add_open(epoch.journal.state.uploads)
+        await epoch.multipart.abort_all()
         if self.state == "cancelled":
-            await self._sinks.call_once("delete_journals", keeper.place())
+            await self._sinks.call_once("delete_journals", epoch.journal.place())
 
-    def _is_left(self, work: asyncio.Task[None]) -> bool:
-        """Whether the work ended with something left to do, and not by a cancellation."""
+    # -- the epoch
+
+    async def _open_epoch(self) -> Epoch:
+        """Take over from earlier epochs.
+
+        Raises:
+            StaleEpoch: a newer epoch has begun.
+            SkyplaneError: see `take_over`.
+        """
+        identity = Journal(
+            self.transfer_key,
+            self.epoch,
+            rule_digest(self.spec),
+            self.spec.chunk_bytes,
+            writer=self._writer,
+            began_unix_s=self._clock.wall(),
+        )
+        left = await take_over(self.spec, identity, self._sinks)
+        epoch = self._epoch = build_epoch(
+            self.spec,
+            identity,
+            left,
+            Channels(self._source, self._sinks, self._delivery, self._peers.capabilities),
+            report=self.report,
+            totals=self._status.totals,
+            retries=self._retries,
+            clock=self._clock,
+        )
+        self._status.earlier = epoch.earlier
+        await epoch.resumer.abort_abandoned(left, epoch.journal.state)
+        return epoch
+
+    async def _copy_all(self, epoch: Epoch) -> None:
+        """Copy all objects, and confirm that this lead was in charge until the end.
+
+        Raises:
+            StaleEpoch: it was not; its report may contradict another lead's.
+        """
+        journal, counters = epoch.journal, self.report.counters
+        try:
+            await epoch.pipeline.run()
+        except NotFound:
+            if not journal.state.is_complete:
+                raise  # Else an earlier epoch has moved this single object.
+        has_unanswered = not counters.failed and self._sinks.unanswered_creates
+        # Now, while the journal can still record that such uploads are gone.
+        if has_unanswered and await self._sinks.call_once("require_newest", journal.place()):
+            await epoch.multipart.abort_all_unanswered()
+        if counters.found or journal.state.is_complete:
+            await journal.confirm(is_complete=not counters.failed)
+
+    def _has_work_left(self, copying: asyncio.Task[None]) -> bool:
+        """Whether a resume may have work to do."""
         me = asyncio.current_task()
         if me is not None and me.cancelling():
-            return self._stopped is not None
-        return work.cancelled() or work.exception() is not None or self.report.counters.failed > 0
+            return self._stop_reason is not None
+        has_failed = copying.cancelled() or copying.exception() is not None
+        return has_failed or self.report.counters.failed > 0
 
-    async def _write_last(self, keeper: JournalKeeper) -> None:
-        """Write the journal once more, for whoever goes on with the transfer."""
-        keeper.moved()
-        last = asyncio.create_task(keeper.flush())
+    async def _write_last(self, journal: JournalWriter) -> None:
+        """Write the journal once more, for a resume."""
+        journal.state.totals_changed()
+        last = asyncio.create_task(journal.flush())
         try:
             await asyncio.wait({last}, timeout=_LAST_WRITE_S)
         finally:
             last.cancel()
             await asyncio.gather(last, return_exceptions=True)
 
-    # -- the journal
-
-    async def _take_over(self) -> tuple[JournalKeeper, Work]:
-        """Take up what earlier epochs left, and see that their leads write no more.
-
-        Raises:
-            JournalUnreadable: it may name objects that the rule must not keep unseen.
-        """
-        rule = rule_digest(self.spec)
-        past = await take_over(self._verb, self._folder, self.transfer_key, self.epoch, rule)
-        if past.unreadable and keeps_unseen(self.spec):
-            raise JournalUnreadable(
-                f"{'; '.join(past.unreadable)}; it may name objects that could not be verified, "
-                f"and {self.spec.conflict!r} would keep them: if a newer release wrote it, go on "
-                "with that; else compare both ends (skyplane-orch verify), remove at the "
-                "destination what differs and is nobody else's, delete that journal, try again"
-            )
-        doubt = Doubt.of(
-            conflict=self.spec.conflict,
-            verify=self.spec.verify,
-            trusts_checksum=self._crew.capabilities.trusts_checksum,
-        )
-        identity = Journal(
-            self.transfer_key,
-            self.epoch,
-            rule,
-            self.spec.chunk_bytes,
-            writer=self._writer,
-            began_unix_s=self._clock.wall(),
-        )
-        self._keeper = JournalKeeper(
-            self._verb,
-            self._folder,
-            identity,
-            past.journal,
-            totals=self._totals,
-            rng=self._rng,
-        )
-        if past.journal is not None:
-            self._earlier = past.journal.totals
-        recovery = Recovery(
-            Past(past.journal, doubt), self._verb, self._source, self._keeper.place()
-        )
-        self._movers.keeper = self._keeper
-        self._work = Work(
-            self.spec,
-            source=self._source,
-            sinks=self._sinks,
-            movers=self._movers,
-            recovery=recovery,
-            report=self.report,
-        )
-        await recovery.abort_strays(past.strays, self._keeper)
-        await recovery.abort_lost(past.lost, self._keeper)
-        return self._keeper, self._work
-
-    async def _verb(self, verb: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        answer, _ = await self._sinks.call(verb, arguments)
-        return answer
-
-    async def _move(self, objects: Work, keeper: JournalKeeper) -> None:
-        """Move everything, and see at the end that this lead has been in charge all the time.
-
-        Raises:
-            StaleEpoch: it has not; what it knows may be another lead's.
-        """
-        try:
-            await objects.run()
-        except NotFound:
-            if not keeper.is_complete:
-                raise  # Else that single object was moved, and nobody heard of it.
-        if not self.report.counters.failed:
-            await self._settle_doubts(keeper)
-        if self.report.counters.found or keeper.is_complete:
-            await keeper.confirm(is_complete=not self.report.counters.failed)
-
-    async def _settle_doubts(self, keeper: JournalKeeper) -> None:
-        """Look once more for what requests without an answer have begun, while the journal can
-        still say that it is gone."""
-        if not self._sinks.doubtful_keys:
-            return
-        if await self._sinks.call_once("require_newest", keeper.place()):
-            await self._movers.uploads.settle_doubts()
-
-    # -- what others may know
-
-    def _totals(self) -> Totals:
-        """Of all epochs until now."""
-        counters = self.report.counters
-        end = self._clock.monotonic() if self._ended is None else self._ended
-        own = Totals(
-            seconds=end - self._started,
-            sent=sent_over(self._routes, self._dispatcher.delivered_bytes()),
-            not_carried=counters.not_carried,
-            not_carried_by_name=counters.not_carried_by_name,
-        )
-        return self._earlier.plus(own)
-
-    async def _note_totals(self, keeper: JournalKeeper) -> None:
-        """Have the journal written while a large object moves and nothing else happens."""
-        noted: tuple[SentRow, ...] = ()
+    async def _write_totals(self, epoch: Epoch) -> None:
+        """Have the journal written while a large object is sent and no object ends."""
+        written: tuple[SentRow, ...] = ()
         while True:
             await asyncio.sleep(_TOTALS_S)
-            sent = self._totals().sent
-            if sent != noted:
-                noted = sent
-                keeper.moved()
+            sent = self._status.totals(epoch.earlier).sent
+            if sent != written:
+                written = sent
+                epoch.journal.state.totals_changed()
+
+    # -- for the service
 
     def progress(self) -> tuple[float, ...]:
-        """A value that changes while the transfer moves.
+        """A value that changes while the transfer makes progress.
 
-        While a verb runs at a sink it always does: to read back a large object takes
-        long, and the verb has a time limit of its own. So does a source that throttles. To
-        list what the filters leave out is to move as well.
+        It always changes while a sink runs a verb, which has a time limit of its own and may
+        read back a large object, and while the source throttles. To list objects that the
+        filters leave out is progress as well.
         """
         counters = self.report.counters
         delivered = sum(self._dispatcher.delivered_bytes().values())
-        waits = self._sinks.verbs_under_way or is_throttling(self._crew.store)
-        waited_s = self._clock.monotonic() if waits else self._courier.progress_s
+        waits = self._sinks.verbs_in_flight or is_throttling(self._peers.store)
         return (
-            self._work.looked_at if self._work is not None else 0,
+            self._epoch.pipeline.listed if self._epoch is not None else 0,
             counters.copied,
             counters.skipped,
             counters.failed,
             delivered,
-            waited_s,
+            self._clock.monotonic() if waits else self._delivery.progress_s,
         )
 
     def status(self) -> dict[str, Any]:
-        counters = self.report.counters
-        end = self._clock.monotonic() if self._ended is None else self._ended
-        totals = self._totals()
-        return {
-            "transfer_key": self.transfer_key,
-            "epoch": self.epoch,
-            "state": self.state if self._ended is not None else "running",
-            "listed": self._is_listed,
-            "objects": counters.found,
-            "bytes": counters.found_bytes,
-            "copied": counters.copied,
-            "copied_bytes": counters.copied_bytes,
-            "copied_earlier": counters.copied_earlier,
-            "copied_earlier_bytes": counters.copied_earlier_bytes,
-            "skipped": counters.skipped,
-            "skipped_bytes": counters.skipped_bytes,
-            "failed": counters.failed,
-            "failed_bytes": counters.failed_bytes,
-            "unfinished": counters.unfinished,
-            "pinned_by_time": counters.pinned_by_time,
-            "reserved": counters.reserved,
-            "first_reserved": counters.first_reserved,
-            "not_carried": totals.not_carried,
-            "not_carried_by_name": dict(totals.not_carried_by_name),
-            "seconds": end - self._started,
-            "earlier": self._earlier.to_dict(),
-            "sendings": self._courier.sendings,
-            "resent": self._courier.resent,
-            "routes_down": {
-                str(number): reason for number, reason in self._dispatcher.reasons_down().items()
-            },
-            "lost_sources": dict(self._courier.lost_sources),
-            "lost_sinks": dict(self._sinks.lost),
-            "delivered_bytes": {
-                str(number): count for number, count in self._dispatcher.delivered_bytes().items()
-            },
-            "error": self.error.to_dict() if self.error is not None else None,
-            "failures": list(self.report.failures) if self._ended is not None else [],
-            # Those that nobody will go on with, and that could not be aborted.
-            "open_uploads": [
-                {"key": upload.key, "upload_id": upload.upload_id}
-                for upload in (() if self._is_resumable else self._movers.uploads.open)
-            ],
-        }
+        """The status document."""
+        self._update_listed()
+        left_open = self._left_open if self._epoch is None else self._epoch.multipart.open
+        return self._status.document(
+            self.state, self.error, () if self._is_resumable else left_open
+        )
+
+    def _update_listed(self) -> None:
+        if self._epoch is not None:
+            self._status.is_listed = self._epoch.pipeline.is_listed
 
     def uses(self, number: int) -> bool:
         """Whether chunks of this transfer may take that route."""
-        return self._dispatcher.knows(number)
+        return self._dispatcher.has_route(number)
 
     def route_is_down(self, number: int, loss: GatewayLost) -> None:
-        """Told by the service when a path of the fleet broke."""
-        self._courier.route_is_down(number, loss)
+        """The service calls this when a path of the fleet breaks."""
+        self._delivery.routes.path_broke(number, loss)
 
     def route_is_up(self, number: int) -> None:
-        """Told by the service when a path of the fleet works again."""
-        self._courier.bring_up(number)
+        """The service calls this when a path of the fleet works again."""
+        self._delivery.routes.bring_up(number)

@@ -25,8 +25,9 @@ from skyplane_gateway.errors import (
     SkyplaneError,
     UnknownTransfer,
 )
+from skyplane_gateway.journal.cleanup import TimeWindow, abort_intended, clear_journals
 from skyplane_gateway.journal.document import Journal
-from skyplane_gateway.journal.store import JournalFolder, Window, abort_intended
+from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.objects import (
     IF_ABSENT,
     Body,
@@ -216,13 +217,15 @@ class Destination:
         is_noted = arguments.get("noted_unix_s") is not None
         if is_noted:
             noted_unix_s = float(arguments["noted_unix_s"])
-            when = Window.around(noted_unix_s, float(arguments.get("until_unix_s", noted_unix_s)))
+            when = TimeWindow.around(
+                noted_unix_s, float(arguments.get("until_unix_s", noted_unix_s))
+            )
         elif rows:
             newest = rows[-1]
             # Now, by the store's clock: or earlier, where the journal was written meanwhile.
             is_that = newest.etag == arguments.get("journal_etag")
             age_s = float(arguments["written_s_ago"]) if is_that else 0.0
-            when = Window.since(newest.last_modified + age_s - float(arguments["asked_s_ago"]))
+            when = TimeWindow.since(newest.last_modified + age_s - float(arguments["asked_s_ago"]))
         else:
             return {}  # Whoever removed the journals has seen to what they named.
         own, spared = {row.key for row in rows}, arguments.get("spared")
@@ -275,7 +278,7 @@ class Destination:
             if is_abandoned:
                 # It came while the transfer was being cancelled; nobody else removes it, and
                 # what it names. Of any other end somebody may go on.
-                folder.clear(journal.epoch)
+                clear_journals(folder, journal.epoch)
             raise UnknownTransfer("the transfer ended while its journal was written")
         return {"etag": etag}
 
@@ -289,7 +292,7 @@ class Destination:
 
     def _delete_journals(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         folder = self._journal_folder(arguments["folder"], arguments["transfer_key"])
-        folder.clear(int(arguments["epoch"]))
+        clear_journals(folder, int(arguments["epoch"]))
         return {}
 
     def _require_newest(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -417,7 +420,7 @@ def _clear(journals: Collection[JournalFolder], epoch: int) -> bool:
     is_cleared = bool(journals)
     for folder in journals:
         try:
-            folder.clear(epoch)
+            clear_journals(folder, epoch)
         except SkyplaneError as error:
             log.warning("not all that a transfer left, which is over, is removed: %s", error)
             is_cleared = False

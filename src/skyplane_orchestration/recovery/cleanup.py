@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from skyplane_gateway.journal.cleanup import clear_journals
 from skyplane_gateway.journal.document import (
     epoch_of,
     folder_of_destination,
     journals_prefix,
     place_of,
 )
-from skyplane_gateway.journal.orphans import clear_journals
+from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import SkyplaneError, StaleEpoch
@@ -47,7 +48,7 @@ def remove_journals(
     """
     try:
         with open_location(job.destination, credentials, RetryPolicy()) as store:
-            clear_journals(store, journal_folder(job), transfer_key, epoch)
+            clear_journals(JournalFolder(store, journal_folder(job), transfer_key), epoch)
     except StaleEpoch:
         return ()
     except SkyplaneError as error:

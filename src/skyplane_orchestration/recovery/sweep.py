@@ -10,11 +10,11 @@ from typing import Final
 
 from skyplane_gateway.journal.document import folder_of_destination
 from skyplane_gateway.journal.orphans import (
+    JournalIndex,
     LeftTransfer,
-    Namer,
     Stray,
     find_transfers,
-    is_of_journal,
+    is_unfinished_journal,
     old_strays,
     old_uploads,
 )
@@ -163,19 +163,19 @@ class _PlaceSweep:
     # -- what no journal names
 
     def _uploads(self) -> Iterator[SweptUpload]:
-        namer = Namer(self._store)
+        index = JournalIndex(self._store)
         for upload in old_uploads(self._store, self._folder, self._rule.before_unix_s):
-            row = self._orphan(namer, upload)
+            row = self._orphan(index, upload)
             if row is not None:
                 yield row
 
-    def _orphan(self, namer: Namer, upload: UploadInfo) -> SweptUpload | None:
+    def _orphan(self, index: JournalIndex, upload: UploadInfo) -> SweptUpload | None:
         """None: it belongs to a transfer whose journals are listed."""
         outcome: Outcome
         try:
-            if namer.names(upload):
+            if index.names(upload):
                 return None
-            unread = namer.unreadable(upload)
+            unread = index.unreadable(upload)
             if unread is None:
                 outcome, reason = self._fate()
             else:
@@ -193,7 +193,7 @@ class _PlaceSweep:
             yield self._stray(stray)
 
     def _stray(self, stray: Stray) -> SweptUpload:
-        outcome, reason = (self._rule.done, "") if is_of_journal(stray) else self._fate()
+        outcome, reason = (self._rule.done, "") if is_unfinished_journal(stray) else self._fate()
         if outcome == "removed":
             try:
                 stray.remove()

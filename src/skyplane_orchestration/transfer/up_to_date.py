@@ -47,7 +47,7 @@ class _LimitedListings:
     """Listings that raise `_TooManyKeys` after a number of keys in all.
 
     Attributes:
-        reserved, first_reserved: as of `skyplane_gateway.lead.listing_diff.Listing`.
+        reserved, first_reserved: as of `skyplane_gateway.lead.listing_diff.ListingDiff`.
     """
 
     def __init__(self, most: int) -> None:

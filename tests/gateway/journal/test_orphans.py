@@ -1,21 +1,20 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.gateway.journal.samples import KEY, journal, upload
 
 from skyplane_gateway.errors import PermissionDenied
 from skyplane_gateway.journal.document import journal_key, place_of
-from skyplane_gateway.journal.orphans import is_of_journal, old_strays
-from skyplane_gateway.lead.object_report import Report
+from skyplane_gateway.journal.orphans import JournalIndex, is_unfinished_journal, old_strays
+from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.stores import open_store
-
-KEY = "ab" * 16
+from skyplane_gateway.stores.base import ObjectStore
 
 
 @given(
@@ -23,7 +22,7 @@ KEY = "ab" * 16
     st.text("0123456789abcdef", min_size=1, max_size=128),
     st.integers(0, 10**12),
 )
-def test_a_journal_is_found_again_by_its_key(names: list[str], key: str, epoch: int) -> None:
+def test_the_key_of_a_journal_names_its_transfer(names: list[str], key: str, epoch: int) -> None:
     folder = "".join(f"{name}/" for name in names)
     assert place_of(journal_key(folder, key, epoch)) == (folder, key)
 
@@ -43,7 +42,7 @@ def test_a_journal_is_found_again_by_its_key(names: list[str], key: str, epoch: 
         f"a/skyplane/jobs/{KEY}/0000000001",
     ],
 )
-def test_what_is_no_journal_is_left_alone(key: str) -> None:
+def test_other_keys_are_no_journals(key: str) -> None:
     assert place_of(key) is None
 
 
@@ -71,7 +70,7 @@ def test_unfinished_files_of_killed_writers(tmp_path: Path) -> None:
     for row in (*found, *found):
         row.remove()
     assert old_strays(store, "out/", 2000.0) == []
-    # The upload is one, and is aborted as such.
+    # An upload is not a stray; it is aborted.
     assert [row.key for row in store.list_uploads("out/")] == ["out/a"]
     assert young.exists()
     assert strange.exists()
@@ -84,7 +83,7 @@ def test_the_folders_of_a_journal_that_was_never_written_go_with_it(tmp_path: Pa
         folder.mkdir(parents=True)
         (folder / f".skyplane-upload-{'0' * 32}").write_bytes(b"{")
     found = old_strays(store, "", 1e12)
-    assert [is_of_journal(row) for row in found] == [True, True]
+    assert [is_unfinished_journal(row) for row in found] == [True, True]
     found[0].remove()
     assert folders[1].exists()
     assert not folders[0].exists()
@@ -94,22 +93,24 @@ def test_the_folders_of_a_journal_that_was_never_written_go_with_it(tmp_path: Pa
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_that_cannot_be_read_is_no_empty_one(tmp_path: Path) -> None:
+def test_an_unreadable_folder_is_an_error(tmp_path: Path) -> None:
     store = open_store(StoreSpec("file", str(tmp_path)))
     (tmp_path / "closed").mkdir(mode=0)
     with pytest.raises(PermissionDenied):
         old_strays(store, "", 2000.0)
 
 
-def test_a_spooled_report_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is written to a file without a name, so that nothing is left of a killed lead."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    report = Report()
-    for number in range(10_000):
-        report.skipped(f"{number:0200}", "d", 1, "it is there")
-    assert report.page(0)["complete"] is False
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_other_stores_have_no_unfinished_files() -> None:
     assert old_strays(open_store(StoreSpec("memory", "b")), "", 1e12) == []
+
+
+def test_names_and_unreadable_journals_come_from_one_read(
+    store: ObjectStore, folder: JournalFolder, misreadings: list[bytes]
+) -> None:
+    """Two reads could find no names first, and then no fault: it would seem an orphan."""
+    folder.write(journal(uploads=(upload("out/k", store.create_upload("out/k")),)), None)
+    (named,) = store.list_uploads("out/")
+    misreadings.extend([b"{", b"{"])
+    index = JournalIndex(store)
+    assert not index.names(named)
+    assert index.unreadable(named) is not None

@@ -16,7 +16,7 @@ from skyplane_gateway.journal.document import (
     UploadRow,
     encode_journal,
 )
-from skyplane_gateway.journal.state import BoundedRows, Ledger
+from skyplane_gateway.journal.state import BoundedRows, JournalState
 
 START = Journal(transfer_key="ab" * 16, epoch=1, rule="r", chunk_bytes=1)
 
@@ -29,155 +29,155 @@ def upload(key: str) -> UploadRow:
     return UploadRow(key, None, f"from/{key}", "v", 30, 10)
 
 
-def ledger_of(*keys: str, start: Journal = START) -> Ledger:
-    ledger = Ledger(start)
+def state_of(*keys: str, start: Journal = START) -> JournalState:
+    state = JournalState(start)
     for key in keys:
-        ledger.listed(key)
-    return ledger
+        state.listed(key)
+    return state
 
 
 def test_through_follows_the_first_key_that_has_not_ended() -> None:
-    ledger = ledger_of("a", "b", "c", "d")
-    ledger.committed(done("b"))
-    ledger.committed(done("d"))
-    journal = ledger.journal(1)
+    state = state_of("a", "b", "c", "d")
+    state.committed(done("b"))
+    state.committed(done("d"))
+    journal = state.journal(1)
     assert (journal.through, journal.begun) == (None, ("a", "c"))
     assert [row.key for row in journal.done] == ["b", "d"]
-    ledger.skipped("a")
-    journal = ledger.journal(2)
+    state.skipped("a")
+    journal = state.journal(2)
     assert (journal.through, journal.begun) == ("b", ("c",))
     assert [row.key for row in journal.done] == ["d"]
-    ledger.committed(done("c"))
-    journal = ledger.journal(3)
+    state.committed(done("c"))
+    journal = state.journal(3)
     assert (journal.through, journal.begun, journal.done) == ("d", (), ())
 
 
 def test_a_failed_key_is_passed_by_name_and_tried_again_by_the_next_epoch() -> None:
-    ledger = ledger_of("a", "b")
-    ledger.failed("a", "precondition-failed")
-    ledger.committed(done("b"))
-    journal = ledger.journal(1)
+    state = state_of("a", "b")
+    state.failed("a", "precondition-failed")
+    state.committed(done("b"))
+    journal = state.journal(1)
     assert journal.through == "b"
     assert [(row.key, row.code) for row in journal.failed] == [("a", "precondition-failed")]
-    again = Ledger(journal).journal(1)
+    again = JournalState(journal).journal(1)
     assert (again.through, again.begun, again.failed, again.failed_count) == ("b", ("a",), (), 0)
 
 
 def test_an_upload_from_its_intent_to_its_end() -> None:
-    ledger = ledger_of("a")
-    ledger.intent(upload("a"))
-    assert ledger.journal(1).uploads == (upload("a"),)
-    ledger.created("a", "id")
-    ledger.committing("a", 77)
-    assert ledger.journal(2).uploads == (replace(upload("a"), upload_id="id", crc32c=77),)
-    ledger.committed(done("a"))
-    assert ledger.journal(3).uploads == ()
+    state = state_of("a")
+    state.upload_intended(upload("a"))
+    assert state.journal(1).uploads == (upload("a"),)
+    state.upload_created("a", "id")
+    state.upload_committing("a", 77)
+    assert state.journal(2).uploads == (replace(upload("a"), upload_id="id", crc32c=77),)
+    state.committed(done("a"))
+    assert state.journal(3).uploads == ()
 
 
 def test_an_upload_that_could_not_be_aborted_stays_named() -> None:
-    ledger = ledger_of("a", "b")
+    state = state_of("a", "b")
     for key in ("a", "b"):
-        ledger.intent(upload(key))
-        ledger.created(key, "id")
-    ledger.aborted("b", "id")
-    ledger.failed("a", "c")
-    ledger.failed("b", "c")
-    assert [row.key for row in ledger.journal(1).uploads] == ["a"]
+        state.upload_intended(upload(key))
+        state.upload_created(key, "id")
+    state.upload_aborted("b", "id")
+    state.failed("a", "c")
+    state.failed("b", "c")
+    assert [row.key for row in state.journal(1).uploads] == ["a"]
 
 
 def test_an_upload_that_could_not_be_aborted_stays_named_when_its_key_begins_again() -> None:
     """Its row was replaced by that of the second upload, and nobody knew of the first."""
-    ledger = ledger_of("a")
-    ledger.intent(upload("a"))
-    ledger.created("a", "1")
-    ledger.intent(upload("a"))
+    state = state_of("a")
+    state.upload_intended(upload("a"))
+    state.upload_created("a", "1")
+    state.upload_intended(upload("a"))
     first = replace(upload("a"), upload_id="1")
-    assert ledger.journal(1).uploads == (first, upload("a"))
-    ledger.created("a", "2")
-    ledger.committing("a", 77)
+    assert state.journal(1).uploads == (first, upload("a"))
+    state.upload_created("a", "2")
+    state.upload_committing("a", 77)
     second = replace(upload("a"), upload_id="2", crc32c=77)
-    journal = ledger.journal(2)
-    assert journal.uploads == ledger.uploads == (first, second)
-    assert Ledger(journal).journal(2) == journal
-    ledger.aborted("a", "1")
-    assert ledger.journal(3).uploads == (second,)
+    journal = state.journal(2)
+    assert journal.uploads == state.uploads == (first, second)
+    assert JournalState(journal).journal(2) == journal
+    state.upload_aborted("a", "1")
+    assert state.journal(3).uploads == (second,)
     # In the other order, too, and when the key has come to its end meanwhile.
-    ledger = Ledger(journal)
-    ledger.aborted("a", "2")
-    assert ledger.journal(1).uploads == (first,)
-    ledger = Ledger(journal)
-    ledger.committed(done("a"))
-    assert ledger.journal(1).uploads == (first,)
+    state = JournalState(journal)
+    state.upload_aborted("a", "2")
+    assert state.journal(1).uploads == (first,)
+    state = JournalState(journal)
+    state.committed(done("a"))
+    assert state.journal(1).uploads == (first,)
 
 
 def test_what_was_fresh_stays_named_when_through_has_passed_it() -> None:
-    ledger = ledger_of("a", "b", "c")
-    ledger.committed(done("b", is_fresh=True))
-    ledger.committed(done("a", is_fresh=True))
-    ledger.committed(done("c"))
-    journal = ledger.journal(1)
+    state = state_of("a", "b", "c")
+    state.committed(done("b", is_fresh=True))
+    state.committed(done("a", is_fresh=True))
+    state.committed(done("c"))
+    journal = state.journal(1)
     assert journal.through == "c"
     assert [row.key for row in journal.done] == ["a", "b"]
     # And the next epoch knows it still, until it is written again or fails.
-    ledger = ledger_of("a", "b", start=journal)
-    assert ledger.journal(1).done == journal.done
-    ledger.committed(done("a"))
-    ledger.failed("b", "c")
-    assert ledger.journal(2).done == ()
+    state = state_of("a", "b", start=journal)
+    assert state.journal(1).done == journal.done
+    state.committed(done("a"))
+    state.failed("b", "c")
+    assert state.journal(2).done == ()
 
 
 def test_what_was_fresh_is_named_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FRESH_BYTES", 1000)
-    ledger = ledger_of()
+    state = state_of()
     for number in range(100):
         key = f"{number:03}"
-        ledger.listed(key)
-        ledger.committed(done(key, is_fresh=True))
-    journal = ledger.journal(1)
+        state.listed(key)
+        state.committed(done(key, is_fresh=True))
+    journal = state.journal(1)
     assert journal.through == "099"
     assert 0 < len(journal.done) < 20
 
 
 def test_what_is_published_last_is_no_part_of_through() -> None:
-    ledger = ledger_of("a", "c")
-    ledger.committed(done("a"))
-    ledger.committed(done("c"))
-    ledger.listed("b", is_last=True)
-    assert ledger.journal(1).begun == ("b",)
-    ledger.committed(done("b"))
-    journal = ledger.journal(2)
+    state = state_of("a", "c")
+    state.committed(done("a"))
+    state.committed(done("c"))
+    state.listed("b", is_last=True)
+    assert state.journal(1).begun == ("b",)
+    state.committed(done("b"))
+    journal = state.journal(2)
     assert (journal.through, journal.begun) == ("c", ())
     assert [(row.key, row.is_last) for row in journal.done] == [("b", True)]
     # And the next epoch knows it still.
-    assert Ledger(journal).journal(1).done == journal.done
+    assert JournalState(journal).journal(1).done == journal.done
 
 
 def test_a_key_that_is_begun_again_does_not_pass_for_ended() -> None:
     start = replace(START, through="m")
-    ledger = ledger_of("b", start=start)
-    assert (ledger.journal(1).through, ledger.journal(1).begun) == ("m", ("b",))
-    ledger.skipped("b")
-    assert ledger.journal(2).begun == ()
+    state = state_of("b", start=start)
+    assert (state.journal(1).through, state.journal(1).begun) == ("m", ("b",))
+    state.skipped("b")
+    assert state.journal(2).begun == ()
 
 
 def test_a_new_epoch_says_all_that_the_old_one_said() -> None:
-    ledger = ledger_of("a", "b", "c", "d")
-    ledger.committed(done("c"))
-    ledger.intent(upload("b"))
-    ledger.skipped("a")
-    old = ledger.journal(4)
+    state = state_of("a", "b", "c", "d")
+    state.committed(done("c"))
+    state.upload_intended(upload("b"))
+    state.skipped("a")
+    old = state.journal(4)
     assert old.begun == ("b", "d")
-    assert Ledger(old).journal(4) == old
+    assert JournalState(old).journal(4) == old
 
 
 def test_what_is_complete_is_so_until_something_is_listed() -> None:
     """The next epoch of a move that was done, but for the word of it, finds nothing: it used
     to take the source for one that had always been empty."""
-    ledger = ledger_of("a")
-    ledger.committed(done("a"))
-    assert not ledger.journal(1).is_complete
-    ledger.ended(is_complete=True)
-    next_epoch = Ledger(ledger.journal(2))
+    state = state_of("a")
+    state.committed(done("a"))
+    assert not state.journal(1).is_complete
+    state.ended(is_complete=True)
+    next_epoch = JournalState(state.journal(2))
     assert next_epoch.journal(1).is_complete
     next_epoch.listed("b")
     assert not next_epoch.journal(2).is_complete
@@ -240,9 +240,9 @@ def test_through_never_passes_a_key_that_has_not_ended(data: Any) -> None:
 
 def run_epoch(data: Any, start: Journal, truth: Truth, keys: list[str], last: set[str]) -> Journal:
     """One lead's tenure: it looks at every key again, and dies after some event."""
-    ledger, open_keys = Ledger(start), set[str]()
+    state, open_keys = JournalState(start), set[str]()
     waiting = [key for key in keys if key not in last] + sorted(last)
-    check(ledger.journal(0), truth)
+    check(state.journal(0), truth)
     # Of a key that has strays alone, the last is the upload that goes on, or is aborted first.
     rows = [(row.key, row.upload_id) for row in start.uploads]
     truth.uploads = dict(rows)
@@ -255,17 +255,17 @@ def run_epoch(data: Any, start: Journal, truth: Truth, keys: list[str], last: se
             truth.ended.discard(key)
             if key not in last:
                 truth.listed.append(key)
-            ledger.listed(key, is_last=key in last)
+            state.listed(key, is_last=key in last)
             open_keys.add(key)
         elif open_keys:
             key = data.draw(st.sampled_from(sorted(open_keys)))
-            if happens(data, ledger, truth, key):
+            if happens(data, state, truth, key):
                 open_keys.discard(key)
-        check(ledger.journal(sequence), truth)
-    return replace(ledger.journal(0), epoch=start.epoch + 1)
+        check(state.journal(sequence), truth)
+    return replace(state.journal(0), epoch=start.epoch + 1)
 
 
-def happens(data: Any, ledger: Ledger, truth: Truth, key: str) -> bool:
+def happens(data: Any, state: JournalState, truth: Truth, key: str) -> bool:
     """Some event of the key; whether its work has ended."""
     choices = ["committed", "skipped", "failed", "intent", "lost", "settled"]
     if key in truth.uploads:
@@ -275,7 +275,7 @@ def happens(data: Any, ledger: Ledger, truth: Truth, key: str) -> bool:
         choices.append("stray aborted")
     what = data.draw(st.sampled_from(choices))
     if what == "intent":
-        ledger.intent(upload(key))
+        state.upload_intended(upload(key))
         old = truth.uploads.get(key)
         if old is not None:
             truth.strays.add((key, old))
@@ -283,54 +283,54 @@ def happens(data: Any, ledger: Ledger, truth: Truth, key: str) -> bool:
     elif what == "created":
         truth.begun += 1
         truth.uploads[key] = f"{truth.begun}"
-        ledger.created(key, f"{truth.begun}")
+        state.upload_created(key, f"{truth.begun}")
     elif what == "aborted":
-        ledger.aborted(key, truth.uploads.pop(key))
+        state.upload_aborted(key, truth.uploads.pop(key))
     elif what == "stray aborted":
-        ledger.aborted(*strays[0])
+        state.upload_aborted(*strays[0])
         truth.strays.remove(strays[0])
     elif what == "committed":
-        ledger.committed(done(key, is_fresh=data.draw(st.booleans())))
+        state.committed(done(key, is_fresh=data.draw(st.booleans())))
         truth.uploads.pop(key, None)
         truth.ended.add(key)
     elif what == "lost":
         row = LostRow(key, truth.begun, truth.begun + 1)
-        ledger.lost(row)
+        state.create_lost(row)
         truth.lost[key] = row
     elif what == "settled":
-        ledger.settled(key)
+        state.create_resolved(key)
         truth.lost.pop(key, None)
     elif what == "skipped":
-        ledger.skipped(key)
+        state.skipped(key)
         truth.ended.add(key)
     else:
-        ledger.failed(key, "c")
+        state.failed(key, "c")
     return what in ("committed", "skipped", "failed")
 
 
 def test_thirty_thousand_keys_behind_one_that_is_slow_stay_small() -> None:
-    ledger = ledger_of("0 slow")
+    state = state_of("0 slow")
     for number in range(30_000):
         key = f"1/{number:06}"
-        ledger.listed(key)
-        ledger.committed(done(key))
-    journal = ledger.journal(1)
+        state.listed(key)
+        state.committed(done(key))
+    journal = state.journal(1)
     assert journal.begun == ("0 slow",)
     assert journal.through is not None
     assert journal.through > "1/0"
     assert len(encode_journal(journal)) < module.DONE_BYTES + 10_000
-    assert len(ledger._listed) < 25_000
+    assert len(state._listed) < 25_000
 
 
 def test_thirty_thousand_failures_stay_small() -> None:
-    ledger = ledger_of()
+    state = state_of()
     for number in range(30_000):
         key = f"1/{number:06}"
-        ledger.listed(key)
-        ledger.failed(key, "permission-denied")
-        ledger.listed(f"{key}/x")
-        ledger.committed(done(f"{key}/x"))
-    journal = ledger.journal(1)
+        state.listed(key)
+        state.failed(key, "permission-denied")
+        state.listed(f"{key}/x")
+        state.committed(done(f"{key}/x"))
+    journal = state.journal(1)
     assert journal.failed_count == 30_000
     assert len(encode_journal(journal)) < MAX_JOURNAL_BYTES
     named = {*journal.begun, *(row.key for row in journal.failed)}
@@ -348,29 +348,29 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BEHIND_AT_MOST_BYTES", 300)
 
 
-def remembered(ledger: Ledger) -> int:
-    """Keys that the ledger keeps."""
-    kept = (ledger._listed, ledger._open, ledger._last)
-    rows = (ledger._behind, ledger._intended)
-    return sum(map(len, kept)) + sum(map(len, rows)) + len(ledger._failed)
+def remembered(state: JournalState) -> int:
+    """Keys that the state keeps."""
+    kept = (state._listed, state._open, state._last)
+    rows = (state._behind, state._begun_earlier)
+    return sum(map(len, kept)) + sum(map(len, rows)) + len(state._failed)
 
 
 @pytest.mark.usefixtures("small_bounds")
 @pytest.mark.parametrize("ends", ["failed", "skipped", "committed", "failed last"])
 @pytest.mark.parametrize("slow", [True, False])
 def test_what_is_remembered_is_bounded_however_keys_end(ends: str, slow: bool) -> None:
-    ledger = ledger_of(*["0 slow"] * slow)
+    state = state_of(*["0 slow"] * slow)
     for number in range(1000):
         key = f"1/{number:06}"
-        ledger.listed(key, is_last="last" in ends)
+        state.listed(key, is_last="last" in ends)
         if "failed" in ends:
-            ledger.failed(key, "c")
+            state.failed(key, "c")
         elif ends == "skipped":
-            ledger.skipped(key)
+            state.skipped(key)
         else:
-            ledger.committed(done(key))
-        assert remembered(ledger) < 100
-    journal = ledger.journal(1)
+            state.committed(done(key))
+        assert remembered(state) < 100
+    journal = state.journal(1)
     passed = journal.through is not None and journal.through >= "0 slow"
     assert not passed or not slow or "0 slow" in journal.begun
 
@@ -378,13 +378,13 @@ def test_what_is_remembered_is_bounded_however_keys_end(ends: str, slow: bool) -
 @pytest.mark.usefixtures("small_bounds")
 def test_a_new_epoch_that_has_no_room_for_names_goes_back_and_forward_again() -> None:
     """All had ended, and now fail one after another: `through` speaks for none of them."""
-    ledger = ledger_of(start=replace(START, through="1/999999"))
+    state = state_of(start=replace(START, through="1/999999"))
     for number in range(100):
         key = f"1/{number:06}"
-        ledger.listed(key)
-        ledger.failed(key, "c")
-        assert remembered(ledger) < 100
-    journal = ledger.journal(1)
+        state.listed(key)
+        state.failed(key, "c")
+        assert remembered(state) < 100
+    journal = state.journal(1)
     named = {*journal.begun, *(row.key for row in journal.failed)}
     assert journal.through is not None
     assert "1/000002" < journal.through < "1/000050"
@@ -394,12 +394,12 @@ def test_a_new_epoch_that_has_no_room_for_names_goes_back_and_forward_again() ->
 @pytest.mark.usefixtures("small_bounds")
 def test_names_that_an_earlier_epoch_left_beyond_all_room_are_not_needed() -> None:
     names = tuple(f"1/{number:06}" for number in range(100))
-    ledger = Ledger(replace(START, through="1/999999", begun=names))
-    assert ledger.journal(1).through is None
-    assert remembered(ledger) < 100
-    ledger.listed("1/000000")
-    ledger.skipped("1/000000")
-    assert ledger.journal(2).through == "1/000000"
+    state = JournalState(replace(START, through="1/999999", begun=names))
+    assert state.journal(1).through is None
+    assert remembered(state) < 100
+    state.listed("1/000000")
+    state.skipped("1/000000")
+    assert state.journal(2).through == "1/000000"
 
 
 def test_rows_know_their_size_exactly() -> None:
@@ -418,26 +418,26 @@ def test_rows_know_their_size_exactly() -> None:
 def test_requests_without_an_answer_are_told_of_by_the_next_epochs_too() -> None:
     """Whatever became of the key: as an upload of that key the row made a finished object be
     copied again."""
-    ledger = ledger_of("a", "b")
-    ledger.intent(upload("a"))
-    ledger.lost(LostRow("a", 10.0, 12.0))
-    ledger.created("a", "1")
-    ledger.committed(done("a"))
-    journal = Ledger(replace(ledger.journal(1), epoch=2)).journal(1)
+    state = state_of("a", "b")
+    state.upload_intended(upload("a"))
+    state.create_lost(LostRow("a", 10.0, 12.0))
+    state.upload_created("a", "1")
+    state.committed(done("a"))
+    journal = JournalState(replace(state.journal(1), epoch=2)).journal(1)
     assert (journal.uploads, journal.lost) == ((), (LostRow("a", 10.0, 12.0),))
-    ledger.lost(LostRow("a", 20.0, 21.0))
-    assert ledger.journal(2).lost == (LostRow("a", 20.0, 21.0),)
-    ledger.settled("a")
-    assert ledger.journal(3).lost == ()
+    state.create_lost(LostRow("a", 20.0, 21.0))
+    assert state.journal(2).lost == (LostRow("a", 20.0, 21.0),)
+    state.create_resolved("a")
+    assert state.journal(3).lost == ()
 
 
 def test_requests_without_an_answer_take_no_more_room_than_they_may() -> None:
-    ledger = ledger_of()
+    state = state_of()
     for number in range(20_000):
-        ledger.lost(LostRow(f"{number:05}", 1700000000.5, 1700000001.5))
-    rows = ledger.journal(1).lost
+        state.create_lost(LostRow(f"{number:05}", 1700000000.5, 1700000001.5))
+    rows = state.journal(1).lost
     assert 1_000 < len(rows) < 20_000
     assert len(encode_journal(replace(START, lost=rows))) < 1.1 * module.LOST_BYTES
-    again = Ledger(replace(START, lost=rows))
-    again.lost(LostRow("one more", 1700000000.5, 1700000001.5))
+    again = JournalState(replace(START, lost=rows))
+    again.create_lost(LostRow("one more", 1700000000.5, 1700000001.5))
     assert again.journal(1).lost == rows

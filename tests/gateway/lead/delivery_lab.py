@@ -1,4 +1,4 @@
-"""A courier between sources and sinks that say what they are told to."""
+"""A `Delivery` between fake sources and fake sinks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
 from skyplane_gateway.config import Route
 from skyplane_gateway.errors import SkyplaneError, StaleEpoch
-from skyplane_gateway.lead.delivery import Courier
+from skyplane_gateway.lead.delivery import Delivery
 from skyplane_gateway.lead.dispatcher import Dispatcher
+from skyplane_gateway.lead.retry import Retries
 
-#: What becomes of one range at one sending; None is success.
+#: The error of one range at one attempt; None is success.
 Fate = Callable[[ChunkOrder, RangeOrder], SkyplaneError | None]
 
 DEADLINE_S = 120.0
@@ -26,7 +27,7 @@ def rows(*keys: str, length: int = 10) -> tuple[RangeOrder, ...]:
 
 
 class FakeSource:
-    """Answers every order after `delay_s`, or never; by default, all goes well."""
+    """Answers every order after `delay_s`, or never; by default all ranges succeed."""
 
     def __init__(self, fate: Fate = lambda *_: None, delay_s: float | None = 0.0) -> None:
         self.node = "a"
@@ -39,7 +40,7 @@ class FakeSource:
         self._numbers = itertools.count(1)
         self._news = asyncio.Event()
         self.broken: SkyplaneError | None = None
-        #: What it says waits for its store; None: it does not answer that.
+        #: Attempts that wait for its store; None: it does not answer.
         self.waits: list[tuple[int, int]] | None = []
 
     async def waiting(self) -> list[tuple[int, int]]:
@@ -90,7 +91,7 @@ class FakeSource:
 
 
 class FakeSink:
-    """Says which chunks it has whole and cannot write, because its store throttles."""
+    """Names the chunks that it cannot write because its store throttles."""
 
     def __init__(self) -> None:
         self.node = "b"
@@ -109,7 +110,7 @@ class FakeSink:
 
 
 class Scene:
-    """A courier with its collectors and watchers.
+    """A delivery with its background tasks.
 
     Args:
         paths: route number -> nodes.
@@ -125,38 +126,33 @@ class Scene:
         sinks = {nodes[-1]: capacity for nodes in paths}
         self.dispatcher = Dispatcher(routes, sinks, STALL_S)
         self.sinks = {node: FakeSink() for node in sinks}
-        self.courier = Courier(
+        self.delivery = Delivery(
             self.dispatcher,
             sources,
             self.sinks,
             ack_deadline_s=DEADLINE_S,
             stall_deadline_s=STALL_S,
-            rng=random.Random(1),
+            retries=Retries(random.Random(1)),
         )
-        self._duties = [
-            asyncio.create_task(duty(node))
-            for node in sources
-            for duty in (self.courier.collect, self.courier.watch)
-        ]
-        self._duties.append(asyncio.create_task(self.courier.hasten()))
+        self._background = [asyncio.create_task(run) for run in self.delivery.background()]
 
     async def deliver(self, *deliveries: tuple[RangeOrder, ...]) -> list[Any]:
         """Deliver side by side; a delivery's result, or the error that it raised."""
         try:
             return await asyncio.gather(
-                *(self.courier.deliver("objects", delivery) for delivery in deliveries),
+                *(self.delivery.deliver("objects", delivery) for delivery in deliveries),
                 return_exceptions=True,
             )
         finally:
-            assert (self.courier._waiting, self.courier._current) == ({}, {})
-            lanes = self.dispatcher._lanes.values()
-            assert all(lane.outstanding_bytes == lane.outstanding == 0 for lane in lanes)
+            assert (list(self.delivery._in_flight), self.delivery._in_flight._current) == ([], {})
+            states = self.dispatcher._states.values()
+            assert all(state.outstanding_bytes == state.outstanding == 0 for state in states)
             assert set(self.dispatcher._sink_outstanding.values()) == {0}
 
     async def close(self) -> None:
-        for duty in self._duties:
-            duty.cancel()
-        for ended in await asyncio.gather(*self._duties, return_exceptions=True):
+        for task in self._background:
+            task.cancel()
+        for ended in await asyncio.gather(*self._background, return_exceptions=True):
             assert isinstance(ended, asyncio.CancelledError | StaleEpoch), ended
 
 

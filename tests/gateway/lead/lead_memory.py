@@ -4,7 +4,7 @@
 
 prints JSON: the process's peak above what it had before the transfer, in MiB, the CPU
 seconds, and how the transfer ended. The stores make up their listings and keep nothing;
-the lead, its listing, batches, dispatch, report, ledger and journal are the real ones.
+the lead, its listing, batches, dispatch, report, state and journal are the real ones.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from skyplane_gateway.errors import PermissionDenied
 from skyplane_gateway.journal import state
 from skyplane_gateway.journal.document import DoneRow, FailedRow, Journal, UploadRow, rule_digest
 from skyplane_gateway.journal.store import JournalFolder
-from skyplane_gateway.lead.peers import SinkPeer
-from skyplane_gateway.lead.transfer import Crew, LeadTransfer
+from skyplane_gateway.lead.sink_pool import SinkPeer
+from skyplane_gateway.lead.transfer import LeadTransfer, Peers
 from skyplane_gateway.objects import ObjectInfo, StoreSpec
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores import open_store
@@ -203,7 +203,7 @@ def outcomes_of(case: str) -> Callable[[int], RangeOutcome]:
 
 
 def full_journal(spec: TransferSpec, length: int, count: int) -> Journal:
-    """As full as a ledger makes one: every kind of row up to its bound."""
+    """As full as a state makes one: every kind of row up to its bound."""
     names = Names(count, length)
     numbers = iter(range(count - 1, -1, -1))
     keys = (f"{FOLDER}{names[number]}" for number in numbers)
@@ -252,7 +252,7 @@ async def lead(case: str, count: int) -> dict[str, Any]:
             epoch=2,
             spec=spec,
             topology=Topology((Route(0, ("a", "b"), (1,), 1.0),), {}, {}),
-            crew=Crew(
+            peers=Peers(
                 store=source,
                 sources={
                     "a": PatientSource(
@@ -270,8 +270,8 @@ async def lead(case: str, count: int) -> dict[str, Any]:
         )
         await transfer.run()
     gc.collect()
-    ledgers = sum(isinstance(one, state.Ledger) for one in gc.get_objects())
-    status = {**transfer.status(), "ledgers": ledgers}
+    journals = sum(isinstance(one, state.JournalState) for one in gc.get_objects())
+    status = {**transfer.status(), "journals": journals}
     transfer.report.close()
     return status
 
@@ -298,7 +298,7 @@ def main(case: str, count: int) -> None:
                 "cpu_s": round(time.process_time() - began_s, 1),
                 **{name: status[name] for name in ("state", "objects", "copied", "skipped")},
                 "failed": status["failed"],
-                "ledgers": status["ledgers"],
+                "journals": status["journals"],
                 "error": status["error"],
             }
         )

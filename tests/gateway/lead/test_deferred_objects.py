@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import closing
 
-from skyplane_gateway.lead.deferred_objects import Waiting
+from skyplane_gateway.lead.deferred_objects import DeferredObjects
 from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.selection import Selection
 
@@ -17,7 +17,7 @@ def row(number: int) -> Selection:
 
 def test_rows_come_as_they_went_from_memory_and_from_disk() -> None:
     async def scenario(count: int) -> None:
-        with closing(Waiting()) as waiting:
+        with closing(DeferredObjects()) as waiting:
             rows = [row(number) for number in range(count)]
             for one in rows:
                 waiting.add(one)
@@ -27,22 +27,19 @@ def test_rows_come_as_they_went_from_memory_and_from_disk() -> None:
         asyncio.run(scenario(count))
 
 
-def test_others_have_their_turn_while_rows_are_taken() -> None:
-    async def scenario() -> None:
-        turns = 0
+async def test_others_have_their_turn_while_rows_are_taken() -> None:
+    turns = 0
 
-        async def other() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
 
-        with closing(Waiting()) as waiting:
-            for number in range(1000):
-                waiting.add(row(number))
-            task = asyncio.create_task(other())
-            assert len([one async for one in waiting.rows()]) == 1000
-            task.cancel()
-        assert turns >= 4
-
-    asyncio.run(scenario())
+    with closing(DeferredObjects()) as waiting:
+        for number in range(1000):
+            waiting.add(row(number))
+        task = asyncio.create_task(other())
+        assert len([one async for one in waiting.rows()]) == 1000
+        task.cancel()
+    assert turns >= 4

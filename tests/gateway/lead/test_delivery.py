@@ -30,45 +30,39 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
     UnknownTransfer,
 )
-from skyplane_gateway.lead.retry import MAX_ATTEMPTS
+from skyplane_gateway.lead.retry import POLICY
 from skyplane_gateway.objects import IF_ABSENT, Precondition
 
 Run = Callable[[Any], Any]
 
 
-def test_what_arrives_is_told_range_by_range(virtual: Run) -> None:
-    async def scenario() -> None:
-        source = FakeSource(lambda order, wanted: None)
-        ((outcomes, attempts),) = await delivering(source, rows("x", "y"))
-        assert [row.etag for row in outcomes] == ["x", "y"]
-        assert attempts == 1
-        assert [order.route for order in source.orders] == [0]
-
-    virtual(scenario())
+async def test_what_arrives_is_told_range_by_range() -> None:
+    source = FakeSource(lambda order, wanted: None)
+    ((outcomes, attempts),) = await delivering(source, rows("x", "y"))
+    assert [row.etag for row in outcomes] == ["x", "y"]
+    assert attempts == 1
+    assert [order.route for order in source.orders] == [0]
 
 
-def test_only_what_failed_goes_again(virtual: Run) -> None:
+async def test_only_what_failed_goes_again() -> None:
     def fate(order: ChunkOrder, wanted: RangeOrder) -> SkyplaneError | None:
         late = {"y": 2, "z": 3}
         return StoreUnavailable("503") if order.attempt < late.get(wanted.source_key, 1) else None
 
-    async def scenario() -> None:
-        source = FakeSource(fate)
-        ((outcomes, attempts),) = await delivering(source, rows("x", "y", "z"))
-        assert [[part.source_key for part in order.ranges] for order in source.orders] == [
-            ["x", "y", "z"],
-            ["y", "z"],
-            ["z"],
-        ]
-        assert [order.attempt for order in source.orders] == [1, 2, 3]
-        assert len({order.chunk for order in source.orders}) == 1
-        assert [row.etag for row in outcomes] == ["x", "y", "z"]
-        assert attempts == 3
-
-    virtual(scenario())
+    source = FakeSource(fate)
+    ((outcomes, attempts),) = await delivering(source, rows("x", "y", "z"))
+    assert [[part.source_key for part in order.ranges] for order in source.orders] == [
+        ["x", "y", "z"],
+        ["y", "z"],
+        ["z"],
+    ]
+    assert [order.attempt for order in source.orders] == [1, 2, 3]
+    assert len({order.chunk for order in source.orders}) == 1
+    assert [row.etag for row in outcomes] == ["x", "y", "z"]
+    assert attempts == 3
 
 
-def test_what_was_removed_again_is_sent_to_an_empty_place(virtual: Run) -> None:
+async def test_what_was_removed_again_is_sent_to_an_empty_place() -> None:
     """Its predecessor is gone with it: the version that was listed can never match."""
 
     def fate(order: ChunkOrder, wanted: RangeOrder) -> SkyplaneError | None:
@@ -76,396 +70,325 @@ def test_what_was_removed_again_is_sent_to_an_empty_place(virtual: Run) -> None:
 
     fence = Precondition(if_match="old")
 
-    async def scenario() -> None:
-        wanted = tuple(replace(row, precondition=fence) for row in rows("x", "y"))
-        source = FakeSource(lambda order, row: fate(order, row) if row.source_key == "y" else None)
-        ((outcomes, attempts),) = await delivering(source, wanted)
-        assert [row.error for row in outcomes] == [None, None]
-        assert attempts == 2
-        first, second = source.orders
-        assert [row.precondition for row in first.ranges] == [fence, fence]
-        assert [row.precondition for row in second.ranges] == [IF_ABSENT]
-
-    virtual(scenario())
+    wanted = tuple(replace(row, precondition=fence) for row in rows("x", "y"))
+    source = FakeSource(lambda order, row: fate(order, row) if row.source_key == "y" else None)
+    ((outcomes, attempts),) = await delivering(source, wanted)
+    assert [row.error for row in outcomes] == [None, None]
+    assert attempts == 2
+    first, second = source.orders
+    assert [row.precondition for row in first.ranges] == [fence, fence]
+    assert [row.precondition for row in second.ranges] == [IF_ABSENT]
 
 
-def test_it_gives_up_after_the_last_attempt(virtual: Run) -> None:
-    async def scenario() -> None:
-        source = FakeSource(
-            lambda order, wanted: StoreUnavailable("503") if wanted.source_key == "y" else None
-        )
-        ((outcomes, attempts),) = await delivering(source, rows("x", "y"))
-        # The first sending brought x home, and so does not count against y.
-        assert attempts == len(source.orders) == MAX_ATTEMPTS + 1
-        assert outcomes[0].error is None
-        assert isinstance(outcomes[1].error, StoreUnavailable)
-
-    virtual(scenario())
+async def test_it_gives_up_after_the_last_attempt() -> None:
+    source = FakeSource(
+        lambda order, wanted: StoreUnavailable("503") if wanted.source_key == "y" else None
+    )
+    ((outcomes, attempts),) = await delivering(source, rows("x", "y"))
+    # The first sending brought x home, and so does not count against y.
+    assert attempts == len(source.orders) == POLICY.attempts + 1
+    assert outcomes[0].error is None
+    assert isinstance(outcomes[1].error, StoreUnavailable)
 
 
-def test_what_cannot_be_helped_is_not_tried_again(virtual: Run) -> None:
-    async def scenario() -> None:
-        source = FakeSource(lambda order, wanted: NotFound("gone"))
-        ((outcomes, attempts),) = await delivering(source, rows("x"))
-        assert attempts == len(source.orders) == 1
-        assert isinstance(outcomes[0].error, NotFound)
-
-    virtual(scenario())
+async def test_what_cannot_be_helped_is_not_tried_again() -> None:
+    source = FakeSource(lambda order, wanted: NotFound("gone"))
+    ((outcomes, attempts),) = await delivering(source, rows("x"))
+    assert attempts == len(source.orders) == 1
+    assert isinstance(outcomes[0].error, NotFound)
 
 
-def test_silence_has_an_end_where_there_is_one_path(virtual: Run) -> None:
-    async def scenario() -> None:
-        source = FakeSource(delay_s=None)
-        (error,) = await delivering(source, rows("x"))
-        assert isinstance(error, GatewayLost)
-        assert "a -> r -> b: no receipt within 120 s" in error.message
-        # A second try, on trial, and no more: it costs no attempt, but the time is up.
-        assert [order.attempt for order in source.orders] == [1, 2]
-        assert asyncio.get_running_loop().time() == pytest.approx(3 * DEADLINE_S, abs=11.0)
-
-    virtual(scenario())
+async def test_silence_has_an_end_where_there_is_one_path() -> None:
+    source = FakeSource(delay_s=None)
+    (error,) = await delivering(source, rows("x"))
+    assert isinstance(error, GatewayLost)
+    assert "a -> r -> b: no receipt within 120 s" in error.message
+    # A second try, on trial, and no more: it costs no attempt, but the time is up.
+    assert [order.attempt for order in source.orders] == [1, 2]
+    assert asyncio.get_running_loop().time() == pytest.approx(3 * DEADLINE_S, abs=11.0)
 
 
-def test_a_silent_path_is_left_for_another(virtual: Run) -> None:
-    async def scenario() -> None:
-        source = FakeSource(delay_s=None)
-        scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"))
-        delivery = asyncio.create_task(scene.deliver(rows("x"), rows("y")))
-        await asyncio.sleep(1.0)
-        assert sorted(order.route for order in source.orders) == [0, 1]
-        source.delay_s = 0.0
-        ((_, one), (_, other)) = await asyncio.wait_for(delivery, 2 * DEADLINE_S)
-        # Both paths were silent; the trial of either brings both home.
-        assert max(one, other) <= 3
-        await scene.close()
-
-    virtual(scenario())
+async def test_a_silent_path_is_left_for_another() -> None:
+    source = FakeSource(delay_s=None)
+    scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"))
+    delivery = asyncio.create_task(scene.deliver(rows("x"), rows("y")))
+    await asyncio.sleep(1.0)
+    assert sorted(order.route for order in source.orders) == [0, 1]
+    source.delay_s = 0.0
+    ((_, one), (_, other)) = await asyncio.wait_for(delivery, 2 * DEADLINE_S)
+    # Both paths were silent; the trial of either brings both home.
+    assert max(one, other) <= 3
+    await scene.close()
 
 
-def test_what_is_lost_on_one_path_goes_at_once_by_the_other(virtual: Run) -> None:
-    async def scenario() -> None:
-        source = FakeSource(delay_s=None)
-        scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"))
-        delivery = asyncio.create_task(scene.deliver(*(rows(f"k{n}") for n in range(10))))
-        await asyncio.sleep(1.0)
-        source.delay_s = 0.0
-        source.down[0] = "r is gone"
-        scene.courier.lose(0, "r is gone")
-        for order in [order for order in source.orders if order.route == 1]:
-            source.answer(order)
-        results = await delivery
-        assert asyncio.get_running_loop().time() == pytest.approx(1.0)
-        assert sorted(attempts for _, attempts in results) == [1] * 5 + [2] * 5
-        assert scene.dispatcher.delivered_bytes() == {0: 0, 1: 100}
-        assert scene.courier.resent == 5
-        # Late receipts of the lost ones would be known for what they are, but no more.
-        lost = scene.courier._lost.values()
-        assert [sending.order.ranges for sending in lost] == [()] * 5
-        await scene.close()
-
-    virtual(scenario())
+async def test_what_is_lost_on_one_path_goes_at_once_by_the_other() -> None:
+    source = FakeSource(delay_s=None)
+    scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"))
+    delivery = asyncio.create_task(scene.deliver(*(rows(f"k{n}") for n in range(10))))
+    await asyncio.sleep(1.0)
+    source.delay_s = 0.0
+    source.down[0] = "r is gone"
+    scene.delivery.routes.take_down(0, "r is gone")
+    for order in [order for order in source.orders if order.route == 1]:
+        source.answer(order)
+    results = await delivery
+    assert asyncio.get_running_loop().time() == pytest.approx(1.0)
+    assert sorted(attempts for _, attempts in results) == [1] * 5 + [2] * 5
+    assert scene.dispatcher.delivered_bytes() == {0: 0, 1: 100}
+    assert scene.delivery.resent == 5
+    # Late receipts of the lost ones would be known for what they are, but no more.
+    lost = scene.delivery._in_flight._given_up.values()
+    assert [sending.order.ranges for sending in lost] == [()] * 5
+    await scene.close()
 
 
-def test_a_route_that_its_source_calls_up_is_used_again(virtual: Run) -> None:
-    async def scenario() -> None:
-        source = FakeSource()
-        scene = Scene({"a": source}, ("a", "r", "b"))
-        source.down[0] = "r is gone"
-        scene.courier.lose(0, "r is gone")
-        delivery = asyncio.create_task(scene.deliver(rows("x")))
-        await asyncio.sleep(100.0)
-        assert not delivery.done()
-        assert source.asked > 5
-        source.down.clear()
-        ((outcomes, attempts),) = await delivery
-        assert (outcomes[0].error, attempts) == (None, 1)
-        assert asyncio.get_running_loop().time() < 100.0 + 11.0
-        # Once all is well, nobody asks.
-        asked = source.asked
-        await asyncio.sleep(100.0)
-        assert source.asked == asked
-        await scene.close()
-
-    virtual(scenario())
+async def test_a_route_that_its_source_calls_up_is_used_again() -> None:
+    source = FakeSource()
+    scene = Scene({"a": source}, ("a", "r", "b"))
+    source.down[0] = "r is gone"
+    scene.delivery.routes.take_down(0, "r is gone")
+    delivery = asyncio.create_task(scene.deliver(rows("x")))
+    await asyncio.sleep(100.0)
+    assert not delivery.done()
+    assert source.asked > 5
+    source.down.clear()
+    ((outcomes, attempts),) = await delivery
+    assert (outcomes[0].error, attempts) == (None, 1)
+    assert asyncio.get_running_loop().time() < 100.0 + 11.0
+    # Once all is well, nobody asks.
+    asked = source.asked
+    await asyncio.sleep(100.0)
+    assert source.asked == asked
+    await scene.close()
 
 
-def test_a_late_receipt_counts_and_brings_the_path_back(virtual: Run) -> None:
-    async def scenario() -> None:
-        source = FakeSource(delay_s=None)
-        scene = Scene({"a": source}, ("a", "r", "b"))
-        delivery = asyncio.create_task(scene.deliver(rows("x")))
-        await asyncio.sleep(DEADLINE_S + 30.0)
-        assert scene.dispatcher.is_down(0)
-        source.answer(source.orders[0])
-        await asyncio.sleep(1.0)
-        assert not scene.dispatcher.is_down(0)
-        # It had not gone again yet, and now it need not.
-        ((outcomes, _),) = await delivery
-        assert (outcomes[0].error, len(source.orders)) == (None, 1)
-        assert scene.dispatcher.delivered_bytes() == {0: 10}
-        await scene.close()
-
-    virtual(scenario())
+async def test_a_late_receipt_counts_and_brings_the_path_back() -> None:
+    source = FakeSource(delay_s=None)
+    scene = Scene({"a": source}, ("a", "r", "b"))
+    delivery = asyncio.create_task(scene.deliver(rows("x")))
+    await asyncio.sleep(DEADLINE_S + 30.0)
+    assert scene.dispatcher.is_down(0)
+    source.answer(source.orders[0])
+    await asyncio.sleep(1.0)
+    assert not scene.dispatcher.is_down(0)
+    # It had not gone again yet, and now it need not.
+    ((outcomes, _),) = await delivery
+    assert (outcomes[0].error, len(source.orders)) == (None, 1)
+    assert scene.dispatcher.delivered_bytes() == {0: 10}
+    await scene.close()
 
 
-def test_the_first_receipt_of_a_chunk_counts(virtual: Run) -> None:
+async def test_the_first_receipt_of_a_chunk_counts() -> None:
     """The chunk is on its second way when the receipt of the first comes; nobody waits on."""
-
-    async def scenario() -> None:
-        source = FakeSource(delay_s=None)
-        scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"))
-        delivery = asyncio.create_task(scene.deliver(rows("x")))
-        await asyncio.sleep(1.0)
-        scene.courier.lose(0, "r hangs", rests=True)
-        await asyncio.sleep(1.0)
-        first, second = source.orders
-        assert (first.route, second.route) == (0, 1)
-        source.answer(first)
-        ((outcomes, _),) = await delivery
-        assert outcomes[0].error is None
-        assert asyncio.get_running_loop().time() == pytest.approx(2.0)
-        assert not scene.dispatcher.is_down(0)
-        assert scene.dispatcher.delivered_bytes() == {0: 10, 1: 0}
-        source.answer(second)
-        await asyncio.sleep(1.0)
-        assert scene.dispatcher.delivered_bytes() == {0: 10, 1: 0}
-        await scene.close()
-
-    virtual(scenario())
+    source = FakeSource(delay_s=None)
+    scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"))
+    delivery = asyncio.create_task(scene.deliver(rows("x")))
+    await asyncio.sleep(1.0)
+    scene.delivery.routes.take_down(0, "r hangs", needs_trial=True)
+    await asyncio.sleep(1.0)
+    first, second = source.orders
+    assert (first.route, second.route) == (0, 1)
+    source.answer(first)
+    ((outcomes, _),) = await delivery
+    assert outcomes[0].error is None
+    assert asyncio.get_running_loop().time() == pytest.approx(2.0)
+    assert not scene.dispatcher.is_down(0)
+    assert scene.dispatcher.delivered_bytes() == {0: 10, 1: 0}
+    source.answer(second)
+    await asyncio.sleep(1.0)
+    assert scene.dispatcher.delivered_bytes() == {0: 10, 1: 0}
+    await scene.close()
 
 
-def test_a_late_refusal_of_a_lost_sending_changes_nothing(virtual: Run) -> None:
-    async def scenario() -> None:
-        source = FakeSource(delay_s=None)
-        scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"))
-        delivery = asyncio.create_task(scene.deliver(rows("x")))
-        await asyncio.sleep(1.0)
-        scene.courier.lose(0, "r is gone")
-        await asyncio.sleep(1.0)
-        first, second = source.orders
-        lost = RangeOutcome(GatewayLost("r is gone"))
-        source.say(ChunkOutcome(first.chunk, first.attempt, (lost,)))
-        await asyncio.sleep(1.0)
-        source.answer(second)
-        ((outcomes, attempts),) = await delivery
-        assert (outcomes[0].error, attempts) == (None, 2)
-        assert scene.dispatcher.reasons_down() == {}
-        await scene.close()
-
-    virtual(scenario())
+async def test_a_late_refusal_of_a_lost_sending_changes_nothing() -> None:
+    source = FakeSource(delay_s=None)
+    scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"))
+    delivery = asyncio.create_task(scene.deliver(rows("x")))
+    await asyncio.sleep(1.0)
+    scene.delivery.routes.take_down(0, "r is gone")
+    await asyncio.sleep(1.0)
+    first, second = source.orders
+    lost = RangeOutcome(GatewayLost("r is gone"))
+    source.say(ChunkOutcome(first.chunk, first.attempt, (lost,)))
+    await asyncio.sleep(1.0)
+    source.answer(second)
+    ((outcomes, attempts),) = await delivery
+    assert (outcomes[0].error, attempts) == (None, 2)
+    assert scene.dispatcher.reasons_down() == {}
+    await scene.close()
 
 
-def test_progress_elsewhere_puts_off_the_end(virtual: Run) -> None:
+async def test_progress_elsewhere_puts_off_the_end() -> None:
     """One path swallows whatever it is given; a chunk that meets it again and again arrives."""
+    source = FakeSource(delay_s=None)
+    scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"), capacity=40)
 
-    async def scenario() -> None:
-        source = FakeSource(delay_s=None)
-        scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"), capacity=40)
+    async def answer_one_way() -> None:
+        answered = 0
+        while True:
+            await asyncio.sleep(30.0)
+            for order in source.orders[answered:]:
+                if order.route == 1:
+                    source.answer(order)
+            answered = len(source.orders)
 
-        async def answer_one_way() -> None:
-            answered = 0
-            while True:
-                await asyncio.sleep(30.0)
-                for order in source.orders[answered:]:
-                    if order.route == 1:
-                        source.answer(order)
-                answered = len(source.orders)
-
-        answering = asyncio.create_task(answer_one_way())
-        results = await scene.deliver(*(rows(f"k{number}") for number in range(60)))
-        assert all(outcomes[0].error is None for outcomes, _ in results)
-        assert asyncio.get_running_loop().time() > 2 * STALL_S
-        answering.cancel()
-        await scene.close()
-
-    virtual(scenario())
+    answering = asyncio.create_task(answer_one_way())
+    results = await scene.deliver(*(rows(f"k{number}") for number in range(60)))
+    assert all(outcomes[0].error is None for outcomes, _ in results)
+    assert asyncio.get_running_loop().time() > 2 * STALL_S
+    answering.cancel()
+    await scene.close()
 
 
-def test_a_slow_path_that_delivers_is_not_lost(virtual: Run) -> None:
+async def test_a_slow_path_that_delivers_is_not_lost() -> None:
     """Twenty chunks at once, one every 20 s: the last waits for three deadlines."""
-
-    async def scenario() -> None:
-        source = FakeSource(lambda order, wanted: None, delay_s=None)
-        deliveries = asyncio.create_task(
-            delivering(source, *(rows(f"k{number}") for number in range(20)))
-        )
-        for number in range(20):
-            await asyncio.sleep(20.0)
-            source.answer(source.orders[number])
-        results = await deliveries
-        assert [attempts for _, attempts in results] == [1] * 20
-
-    virtual(scenario())
+    source = FakeSource(lambda order, wanted: None, delay_s=None)
+    deliveries = asyncio.create_task(
+        delivering(source, *(rows(f"k{number}") for number in range(20)))
+    )
+    for number in range(20):
+        await asyncio.sleep(20.0)
+        source.answer(source.orders[number])
+    results = await deliveries
+    assert [attempts for _, attempts in results] == [1] * 20
 
 
-def test_a_path_that_stops_delivering_is_down_one_deadline_later(virtual: Run) -> None:
-    async def scenario() -> None:
-        source = FakeSource(delay_s=None)
-        scene = Scene({"a": source}, ("a", "r", "b"))
-        deliveries = asyncio.create_task(scene.deliver(*(rows(f"k{n}") for n in range(5))))
-        for number in range(3):
-            await asyncio.sleep(100.0)
-            source.answer(source.orders[number])
-        await asyncio.sleep(DEADLINE_S - 1.0)
-        assert not scene.dispatcher.is_down(0)
-        await asyncio.sleep(2.0)
-        assert scene.dispatcher.is_down(0)
-        *arrived, one, other = await deliveries
-        assert [attempts for _, attempts in arrived] == [1, 1, 1]
-        assert isinstance(one, GatewayLost)
-        assert isinstance(other, GatewayLost)
-        await scene.close()
-
-    virtual(scenario())
-
-
-def test_refusals_are_no_sign_of_life(virtual: Run) -> None:
-    """A source that cannot read says so at once; that proves nothing about the path."""
-
-    async def scenario() -> None:
-        source = FakeSource(lambda order, wanted: NotFound("gone"), delay_s=None)
-        scene = Scene({"a": source}, ("a", "r", "b"))
-        deliveries = asyncio.create_task(scene.deliver(rows("lost"), rows("gone")))
+async def test_a_path_that_stops_delivering_is_down_one_deadline_later() -> None:
+    source = FakeSource(delay_s=None)
+    scene = Scene({"a": source}, ("a", "r", "b"))
+    deliveries = asyncio.create_task(scene.deliver(*(rows(f"k{n}") for n in range(5))))
+    for number in range(3):
         await asyncio.sleep(100.0)
-        source.answer(source.orders[1])
-        await asyncio.sleep(DEADLINE_S - 100.0 + 1.0)
-        assert scene.dispatcher.is_down(0)
-        lost, _ = await deliveries
-        assert isinstance(lost, GatewayLost)
-        await scene.close()
-
-    virtual(scenario())
-
-
-def test_outcomes_that_nobody_waits_for_do_no_harm(virtual: Run) -> None:
-    async def scenario() -> None:
-        source = FakeSource(lambda order, wanted: None)
-        source.say(ChunkOutcome(99, 1, (RangeOutcome(None),)))
-        source.say(ChunkOutcome(1, 9, (RangeOutcome(NotFound("of another attempt")),)))
-        original = source.answer
-
-        def twice(order: ChunkOrder) -> None:
-            original(order)
-            original(order)
-
-        source.answer = twice  # type: ignore[method-assign]
-        ((outcomes, attempts),) = await delivering(source, rows("x"))
-        assert (outcomes[0].error, attempts) == (None, 1)
-
-    virtual(scenario())
+        source.answer(source.orders[number])
+    await asyncio.sleep(DEADLINE_S - 1.0)
+    assert not scene.dispatcher.is_down(0)
+    await asyncio.sleep(2.0)
+    assert scene.dispatcher.is_down(0)
+    *arrived, one, other = await deliveries
+    assert [attempts for _, attempts in arrived] == [1, 1, 1]
+    assert isinstance(one, GatewayLost)
+    assert isinstance(other, GatewayLost)
+    await scene.close()
 
 
-def test_a_lost_source_leaves_its_work_to_the_others(virtual: Run) -> None:
-    async def scenario() -> None:
-        one, other = FakeSource(delay_s=None), FakeSource()
-        scene = Scene({"a": one, "c": other}, ("a", "b"), ("c", "b"))
-        delivery = asyncio.create_task(scene.deliver(*(rows(f"k{n}") for n in range(4))))
-        await asyncio.sleep(1.0)
-        one.broken = GatewayUnreachable("127.0.0.1:1 does not answer")
-        results = await delivery
-        assert sorted(attempts for _, attempts in results) == [1, 1, 2, 2]
-        # Its long poll ends, and one more try.
-        assert asyncio.get_running_loop().time() < 12.0
-        assert scene.courier.lost_sources == {"a": "127.0.0.1:1 does not answer"}
-        assert "source gateway a is lost" in scene.dispatcher.reasons_down()[0]
-        # It comes back, and has its share again.
-        one.broken, one.delay_s = None, 0.0
-        await asyncio.sleep(30.0)
-        assert scene.courier.lost_sources == {}
-        assert scene.dispatcher.reasons_down() == {}
-        await scene.deliver(rows("y"))
-        assert one.orders[-1].ranges == rows("y")
-        await scene.close()
-
-    virtual(scenario())
+async def test_refusals_are_no_sign_of_life() -> None:
+    """A source that cannot read says so at once; that proves nothing about the path."""
+    source = FakeSource(lambda order, wanted: NotFound("gone"), delay_s=None)
+    scene = Scene({"a": source}, ("a", "r", "b"))
+    deliveries = asyncio.create_task(scene.deliver(rows("lost"), rows("gone")))
+    await asyncio.sleep(100.0)
+    source.answer(source.orders[1])
+    await asyncio.sleep(DEADLINE_S - 100.0 + 1.0)
+    assert scene.dispatcher.is_down(0)
+    lost, _ = await deliveries
+    assert isinstance(lost, GatewayLost)
+    await scene.close()
 
 
-def test_a_source_that_hangs_is_waited_for_no_longer_than_a_receipt(virtual: Run) -> None:
-    async def scenario() -> None:
-        hangs, other = FakeSource(), FakeSource()
+async def test_outcomes_that_nobody_waits_for_do_no_harm() -> None:
+    source = FakeSource(lambda order, wanted: None)
+    source.say(ChunkOutcome(99, 1, (RangeOutcome(None),)))
+    source.say(ChunkOutcome(1, 9, (RangeOutcome(NotFound("of another attempt")),)))
+    original = source.answer
 
-        async def dispatch(orders: Sequence[ChunkOrder]) -> None:
-            await asyncio.sleep(10_000.0)
+    def twice(order: ChunkOrder) -> None:
+        original(order)
+        original(order)
 
-        hangs.dispatch = dispatch  # type: ignore[method-assign]
-        scene = Scene({"a": hangs, "c": other}, ("a", "b"), ("c", "b"))
-        results = await scene.deliver(rows("x"), rows("y"))
-        assert sorted(attempts for _, attempts in results) == [1, 2]
-        assert asyncio.get_running_loop().time() == pytest.approx(DEADLINE_S, abs=1.0)
-        await scene.close()
-
-    virtual(scenario())
+    source.answer = twice  # type: ignore[method-assign]
+    ((outcomes, attempts),) = await delivering(source, rows("x"))
+    assert (outcomes[0].error, attempts) == (None, 1)
 
 
-def test_a_source_that_was_started_again_counts_from_one(virtual: Run) -> None:
-    async def scenario() -> None:
-        source = FakeSource()
-        scene = Scene({"a": source}, ("a", "b"))
-        await scene.deliver(*(rows(f"k{n}") for n in range(5)))
-        source.broken = GatewayUnreachable("127.0.0.1:1 does not answer")
-        await asyncio.sleep(15.0)
-        source.broken = None
-        source._ended.clear()
-        source._numbers = itertools.count(1)
-        ((outcomes, _),) = await scene.deliver(rows("x"))
-        assert outcomes[0].error is None
-        assert asyncio.get_running_loop().time() < 15.0 + DEADLINE_S
-        await scene.close()
+async def test_a_lost_source_leaves_its_work_to_the_others() -> None:
+    one, other = FakeSource(delay_s=None), FakeSource()
+    scene = Scene({"a": one, "c": other}, ("a", "b"), ("c", "b"))
+    delivery = asyncio.create_task(scene.deliver(*(rows(f"k{n}") for n in range(4))))
+    await asyncio.sleep(1.0)
+    one.broken = GatewayUnreachable("127.0.0.1:1 does not answer")
+    results = await delivery
+    assert sorted(attempts for _, attempts in results) == [1, 1, 2, 2]
+    # Its long poll ends, and one more try.
+    assert asyncio.get_running_loop().time() < 12.0
+    assert scene.delivery.routes.lost_sources == {"a": "127.0.0.1:1 does not answer"}
+    assert "source gateway a is lost" in scene.dispatcher.reasons_down()[0]
+    # It comes back, and has its share again.
+    one.broken, one.delay_s = None, 0.0
+    await asyncio.sleep(30.0)
+    assert scene.delivery.routes.lost_sources == {}
+    assert scene.dispatcher.reasons_down() == {}
+    await scene.deliver(rows("y"))
+    assert one.orders[-1].ranges == rows("y")
+    await scene.close()
 
-    virtual(scenario())
+
+async def test_a_source_that_hangs_is_waited_for_no_longer_than_a_receipt() -> None:
+    hangs, other = FakeSource(), FakeSource()
+
+    async def dispatch(orders: Sequence[ChunkOrder]) -> None:
+        await asyncio.sleep(10_000.0)
+
+    hangs.dispatch = dispatch  # type: ignore[method-assign]
+    scene = Scene({"a": hangs, "c": other}, ("a", "b"), ("c", "b"))
+    results = await scene.deliver(rows("x"), rows("y"))
+    assert sorted(attempts for _, attempts in results) == [1, 2]
+    assert asyncio.get_running_loop().time() == pytest.approx(DEADLINE_S, abs=1.0)
+    await scene.close()
 
 
-def test_a_source_that_stays_away_ends_it(virtual: Run) -> None:
-    async def scenario() -> None:
-        source = FakeSource()
-        source.broken = GatewayUnreachable("127.0.0.1:1 does not answer")
-        (error,) = await delivering(source, rows("x"))
-        assert isinstance(error, GatewayLost)
-        assert "does not answer" in error.message
-        assert asyncio.get_running_loop().time() == pytest.approx(STALL_S, abs=1.0)
+async def test_a_source_that_was_started_again_counts_from_one() -> None:
+    source = FakeSource()
+    scene = Scene({"a": source}, ("a", "b"))
+    await scene.deliver(*(rows(f"k{n}") for n in range(5)))
+    source.broken = GatewayUnreachable("127.0.0.1:1 does not answer")
+    await asyncio.sleep(15.0)
+    source.broken = None
+    source._ended.clear()
+    source._numbers = itertools.count(1)
+    ((outcomes, _),) = await scene.deliver(rows("x"))
+    assert outcomes[0].error is None
+    assert asyncio.get_running_loop().time() < 15.0 + DEADLINE_S
+    await scene.close()
 
-    virtual(scenario())
+
+async def test_a_source_that_stays_away_ends_it() -> None:
+    source = FakeSource()
+    source.broken = GatewayUnreachable("127.0.0.1:1 does not answer")
+    (error,) = await delivering(source, rows("x"))
+    assert isinstance(error, GatewayLost)
+    assert "does not answer" in error.message
+    assert asyncio.get_running_loop().time() == pytest.approx(STALL_S, abs=1.0)
 
 
 @pytest.mark.parametrize("kind", [StaleEpoch, UnknownTransfer])
-def test_a_lead_that_was_succeeded_stops_at_once(kind: type[SkyplaneError], virtual: Run) -> None:
+async def test_a_lead_that_was_succeeded_stops_at_once(kind: type[SkyplaneError]) -> None:
     """Else it would enter object after object as failed, while another copies them."""
-
-    async def scenario() -> None:
-        source = FakeSource(lambda order, wanted: kind("epoch 2 is in charge"))
-        (error,) = await delivering(source, rows("x", "y"))
-        assert isinstance(error, kind)
-        assert asyncio.get_running_loop().time() < 1.0
-
-    virtual(scenario())
+    source = FakeSource(lambda order, wanted: kind("epoch 2 is in charge"))
+    (error,) = await delivering(source, rows("x", "y"))
+    assert isinstance(error, kind)
+    assert asyncio.get_running_loop().time() < 1.0
 
 
-def test_one_sink_that_knows_nothing_of_it_is_left_for_another(virtual: Run) -> None:
+async def test_one_sink_that_knows_nothing_of_it_is_left_for_another() -> None:
     def fate(order: ChunkOrder, wanted: RangeOrder) -> SkyplaneError | None:
         return UnknownTransfer("started again") if order.route == 0 else None
 
-    async def scenario() -> None:
-        scene = Scene({"a": FakeSource(fate)}, ("a", "b"), ("a", "d"))
-        results = await scene.deliver(*(rows(f"k{n}") for n in range(6)))
-        assert all(outcomes[0].error is None for outcomes, _ in results)
-        assert scene.dispatcher.reasons_down() == {0: "started again"}
-        await scene.close()
-
-    virtual(scenario())
+    scene = Scene({"a": FakeSource(fate)}, ("a", "b"), ("a", "d"))
+    results = await scene.deliver(*(rows(f"k{n}") for n in range(6)))
+    assert all(outcomes[0].error is None for outcomes, _ in results)
+    assert scene.dispatcher.reasons_down() == {0: "started again"}
+    await scene.close()
 
 
-def test_a_full_sink_costs_no_attempt(virtual: Run) -> None:
+async def test_a_full_sink_costs_no_attempt() -> None:
     def fate(order: ChunkOrder, wanted: RangeOrder) -> SkyplaneError | None:
         return Overloaded("full") if order.attempt < 9 else None
 
-    async def scenario() -> None:
-        ((outcomes, attempts),) = await delivering(FakeSource(fate), rows("x"))
-        assert (outcomes[0].error, attempts) == (None, 9)
-
-    virtual(scenario())
+    ((outcomes, attempts),) = await delivering(FakeSource(fate), rows("x"))
+    assert (outcomes[0].error, attempts) == (None, 9)
 
 
-def test_the_tail_of_a_slow_path_is_taken_by_an_idle_one(virtual: Run) -> None:
+async def test_the_tail_of_a_slow_path_is_taken_by_an_idle_one() -> None:
     """One path takes 1 s a chunk, the other a hundred: done in 1.5 times the healthy run."""
 
     async def run(slow_s: float) -> tuple[float, FakeSource, Scene]:
@@ -489,17 +412,14 @@ def test_the_tail_of_a_slow_path_is_taken_by_an_idle_one(virtual: Run) -> None:
         await scene.close()
         return took_s, source, scene
 
-    async def scenario() -> None:
-        healthy_s, source, _ = await run(1.0)
-        assert len(source.orders) == 100
-        took_s, source, scene = await run(100.0)
-        # Half of the rate is gone, and that is all.
-        assert took_s <= 1.5 * 2 * healthy_s
-        assert len(source.orders) <= 110
-        assert sum(scene.dispatcher.delivered_bytes().values()) == 1000
-        assert scene.dispatcher.reasons_down() == {}
-
-    virtual(scenario())
+    healthy_s, source, _ = await run(1.0)
+    assert len(source.orders) == 100
+    took_s, source, scene = await run(100.0)
+    # Half of the rate is gone, and that is all.
+    assert took_s <= 1.5 * 2 * healthy_s
+    assert len(source.orders) <= 110
+    assert sum(scene.dispatcher.delivered_bytes().values()) == 1000
+    assert scene.dispatcher.reasons_down() == {}
 
 
 events = st.lists(
@@ -550,13 +470,13 @@ def test_whatever_comes_and_goes_each_chunk_arrives_once(
             source = sources[paths[number][0]]
             if event == "lose":
                 source.down[number] = "broken"
-                scene.courier.lose(number, "broken")
+                scene.delivery.routes.take_down(number, "broken")
             elif event == "hang":
                 hung.add(number)
             elif event == "revive":
                 source.down.pop(number, None)
                 hung.discard(number)
-                scene.courier.bring_up(number)
+                scene.delivery.routes.bring_up(number)
             elif event == "hear":
                 for late in [late for late in withheld if late[1].route == number]:
                     late[0].answer(late[1])

@@ -107,146 +107,115 @@ def test_a_sink_never_holds_more_than_it_can(lengths: list[int], capacity: int, 
     asyncio.run(scenario())
 
 
-def test_a_stuck_route_does_not_stop_the_others(virtual: Run) -> None:
-    async def scenario() -> None:
-        stuck, flows = route(0, "a", "r", "b", share_gbps=9.0), route(1, "a", "b")
-        dispatcher = Dispatcher([stuck, flows], {"b": 1000}, STALL_S)
-        granted: dict[int, int] = {0: 0, 1: 0}
-        for _ in range(200):
-            lane = await dispatcher.acquire(50)
-            granted[lane.number] += 1
-            if lane.number == 1:
-                dispatcher.release(lane, 50, delivered=True)
-        # The stuck one fills its window, nine tenths of the sink, and no more.
-        assert granted == {0: 18, 1: 182}
-
-    virtual(scenario())
+async def test_a_stuck_route_does_not_stop_the_others() -> None:
+    stuck, flows = route(0, "a", "r", "b", share_gbps=9.0), route(1, "a", "b")
+    dispatcher = Dispatcher([stuck, flows], {"b": 1000}, STALL_S)
+    granted: dict[int, int] = {0: 0, 1: 0}
+    for _ in range(200):
+        lane = await dispatcher.acquire(50)
+        granted[lane.number] += 1
+        if lane.number == 1:
+            dispatcher.release(lane, 50, delivered=True)
+    # The stuck one fills its window, nine tenths of the sink, and no more.
+    assert granted == {0: 18, 1: 182}
 
 
-def test_a_chunk_that_failed_counts_for_nothing(virtual: Run) -> None:
-    async def scenario() -> None:
-        one, two = route(0, "a", "b"), route(1, "a", "r", "b")
-        dispatcher = Dispatcher([one, two], {"b": 1000}, STALL_S)
-        first = await dispatcher.acquire(10)
-        dispatcher.release(first, 10, delivered=False)
-        assert await dispatcher.acquire(10) == first
-        assert dispatcher.delivered_bytes() == {0: 0, 1: 0}
-
-    virtual(scenario())
+async def test_a_chunk_that_failed_counts_for_nothing() -> None:
+    one, two = route(0, "a", "b"), route(1, "a", "r", "b")
+    dispatcher = Dispatcher([one, two], {"b": 1000}, STALL_S)
+    first = await dispatcher.acquire(10)
+    dispatcher.release(first, 10, delivered=False)
+    assert await dispatcher.acquire(10) == first
+    assert dispatcher.delivered_bytes() == {0: 0, 1: 0}
 
 
-def test_a_route_that_is_down_is_passed_over_until_it_is_up(virtual: Run) -> None:
-    async def scenario() -> None:
-        one, two = route(0, "a", "r", "b", share_gbps=9.0), route(1, "a", "b")
-        dispatcher = Dispatcher([one, two], {"b": 1000}, STALL_S)
-        dispatcher.mark_down(0, "the relay is gone")
-        assert [await dispatcher.acquire(10) for _ in range(3)] == [two] * 3
-        assert dispatcher.reasons_down() == {0: "the relay is gone"}
-        dispatcher.mark_up(0)
-        assert await dispatcher.acquire(10) == one
-        assert dispatcher.reasons_down() == {}
-
-    virtual(scenario())
+async def test_a_route_that_is_down_is_passed_over_until_it_is_up() -> None:
+    one, two = route(0, "a", "r", "b", share_gbps=9.0), route(1, "a", "b")
+    dispatcher = Dispatcher([one, two], {"b": 1000}, STALL_S)
+    dispatcher.mark_down(0, "the relay is gone")
+    assert [await dispatcher.acquire(10) for _ in range(3)] == [two] * 3
+    assert dispatcher.reasons_down() == {0: "the relay is gone"}
+    dispatcher.mark_up(0)
+    assert await dispatcher.acquire(10) == one
+    assert dispatcher.reasons_down() == {}
 
 
-def test_who_waits_takes_the_route_that_comes_up_first(virtual: Run) -> None:
-    async def scenario() -> None:
-        one, two = route(0, "a", "r", "b"), route(1, "a", "b")
-        dispatcher = Dispatcher([one, two], {"b": 1000}, STALL_S)
-        dispatcher.mark_down(0, "x")
-        dispatcher.mark_down(1, "y")
-        waiting = [asyncio.create_task(dispatcher.acquire(10)) for _ in range(3)]
-        await asyncio.sleep(STALL_S - 1)
-        assert not any(task.done() for task in waiting)
-        dispatcher.mark_up(1)
-        assert await asyncio.gather(*waiting) == [two] * 3
-
-    virtual(scenario())
+async def test_who_waits_takes_the_route_that_comes_up_first() -> None:
+    one, two = route(0, "a", "r", "b"), route(1, "a", "b")
+    dispatcher = Dispatcher([one, two], {"b": 1000}, STALL_S)
+    dispatcher.mark_down(0, "x")
+    dispatcher.mark_down(1, "y")
+    waiting = [asyncio.create_task(dispatcher.acquire(10)) for _ in range(3)]
+    await asyncio.sleep(STALL_S - 1)
+    assert not any(task.done() for task in waiting)
+    dispatcher.mark_up(1)
+    assert await asyncio.gather(*waiting) == [two] * 3
 
 
-def test_without_any_route_the_waiting_has_an_end(virtual: Run) -> None:
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        dispatcher = Dispatcher([route(0, "a", "r", "b"), route(1, "a", "b")], {"b": 100}, STALL_S)
-        dispatcher.mark_down(0, "the relay is gone")
-        await asyncio.sleep(50)
-        dispatcher.mark_down(1, "cut off")
-        began_s = loop.time()
-        await asyncio.sleep(100)
-        with pytest.raises(GatewayLost) as caught:
-            await dispatcher.acquire(1)
-        # It counts from when the last one went down, whoever came when.
-        assert loop.time() - began_s == pytest.approx(STALL_S)
-        assert "a -> r -> b: the relay is gone" in caught.value.message
-        assert "a -> b: cut off" in caught.value.message
-
-    virtual(scenario())
+async def test_without_any_route_the_waiting_has_an_end() -> None:
+    loop = asyncio.get_running_loop()
+    dispatcher = Dispatcher([route(0, "a", "r", "b"), route(1, "a", "b")], {"b": 100}, STALL_S)
+    dispatcher.mark_down(0, "the relay is gone")
+    await asyncio.sleep(50)
+    dispatcher.mark_down(1, "cut off")
+    began_s = loop.time()
+    await asyncio.sleep(100)
+    with pytest.raises(GatewayLost) as caught:
+        await dispatcher.acquire(1)
+    # It counts from when the last one went down, whoever came when.
+    assert loop.time() - began_s == pytest.approx(STALL_S)
+    assert "a -> r -> b: the relay is gone" in caught.value.message
+    assert "a -> b: cut off" in caught.value.message
 
 
-def test_a_route_is_avoided_while_there_is_another(virtual: Run) -> None:
-    async def scenario() -> None:
-        slow, idle = route(0, "a", "r", "b", share_gbps=9.0), route(1, "a", "b")
-        dispatcher = Dispatcher([slow, idle], {"b": 1000}, STALL_S)
-        assert dispatcher.room_beside(0) == 100
-        assert await dispatcher.acquire(60, avoid=0) == idle
-        assert dispatcher.room_beside(0) == 40
-        waiting = asyncio.create_task(dispatcher.acquire(60, avoid=0))
-        await settle()
-        assert dispatcher.waiting == 1
-        dispatcher.mark_down(1, "gone")
-        assert await waiting == slow
-        assert (dispatcher.waiting, dispatcher.room_beside(0)) == (0, 0)
-
-    virtual(scenario())
+async def test_a_route_is_avoided_while_there_is_another() -> None:
+    slow, idle = route(0, "a", "r", "b", share_gbps=9.0), route(1, "a", "b")
+    dispatcher = Dispatcher([slow, idle], {"b": 1000}, STALL_S)
+    assert dispatcher.free_bytes_beside(0) == 100
+    assert await dispatcher.acquire(60, avoid=0) == idle
+    assert dispatcher.free_bytes_beside(0) == 40
+    waiting = asyncio.create_task(dispatcher.acquire(60, avoid=0))
+    await settle()
+    assert dispatcher.waiting == 1
+    dispatcher.mark_down(1, "gone")
+    assert await waiting == slow
+    assert (dispatcher.waiting, dispatcher.free_bytes_beside(0)) == (0, 0)
 
 
-def test_on_trial_a_route_takes_one_chunk_until_it_has_delivered(virtual: Run) -> None:
-    async def scenario() -> None:
-        tried, good = route(0, "a", "r", "b", share_gbps=9.0), route(1, "a", "b")
-        dispatcher = Dispatcher([tried, good], {"b": 1000}, STALL_S)
-        dispatcher.mark_down(0, "silent")
-        dispatcher.mark_up(0, on_trial=True)
-        assert [await dispatcher.acquire(10) for _ in range(3)] == [tried, good, good]
-        dispatcher.release(tried, 10, delivered=True)
-        assert [await dispatcher.acquire(10) for _ in range(3)] == [tried] * 3
-
-    virtual(scenario())
+async def test_on_trial_a_route_takes_one_chunk_until_it_has_delivered() -> None:
+    tried, good = route(0, "a", "r", "b", share_gbps=9.0), route(1, "a", "b")
+    dispatcher = Dispatcher([tried, good], {"b": 1000}, STALL_S)
+    dispatcher.mark_down(0, "silent")
+    dispatcher.mark_up(0, on_trial=True)
+    assert [await dispatcher.acquire(10) for _ in range(3)] == [tried, good, good]
+    dispatcher.release(tried, 10, delivered=True)
+    assert [await dispatcher.acquire(10) for _ in range(3)] == [tried] * 3
 
 
-def test_a_lead_that_everybody_refuses_is_told_at_once(virtual: Run) -> None:
-    async def scenario() -> None:
-        dispatcher = Dispatcher([route(0, "a", "r", "b"), route(1, "a", "b")], {"b": 100}, STALL_S)
-        dispatcher.mark_down(0, "x", UnknownTransfer("let go"))
-        assert (await dispatcher.acquire(1)).number == 1
-        dispatcher.mark_down(1, "x", UnknownTransfer("let go"))
-        with pytest.raises(UnknownTransfer, match="let go"):
-            await dispatcher.acquire(1)
-
-    virtual(scenario())
+async def test_a_lead_that_everybody_refuses_is_told_at_once() -> None:
+    dispatcher = Dispatcher([route(0, "a", "r", "b"), route(1, "a", "b")], {"b": 100}, STALL_S)
+    dispatcher.mark_down(0, "x", UnknownTransfer("let go"))
+    assert (await dispatcher.acquire(1)).number == 1
+    dispatcher.mark_down(1, "x", UnknownTransfer("let go"))
+    with pytest.raises(UnknownTransfer, match="let go"):
+        await dispatcher.acquire(1)
 
 
-def test_nobody_who_gave_up_holds_room(virtual: Run) -> None:
-    async def scenario() -> None:
-        only = route(0, "a", "b")
-        dispatcher = Dispatcher([only], {"b": 100}, STALL_S)
-        await dispatcher.acquire(100)
-        impatient = asyncio.create_task(dispatcher.acquire(100))
-        await settle()
-        impatient.cancel()
-        await asyncio.wait({impatient})
-        dispatcher.release(only, 100, delivered=True)
-        assert await dispatcher.acquire(100) == only
-
-    virtual(scenario())
+async def test_nobody_who_gave_up_holds_room() -> None:
+    only = route(0, "a", "b")
+    dispatcher = Dispatcher([only], {"b": 100}, STALL_S)
+    await dispatcher.acquire(100)
+    impatient = asyncio.create_task(dispatcher.acquire(100))
+    await settle()
+    impatient.cancel()
+    await asyncio.wait({impatient})
+    dispatcher.release(only, 100, delivered=True)
+    assert await dispatcher.acquire(100) == only
 
 
-def test_nothing_weighs_nothing(virtual: Run) -> None:
+async def test_nothing_weighs_nothing() -> None:
     """Any number of empty objects is under way at once: they take no room at the sink."""
-
-    async def scenario() -> None:
-        dispatcher = Dispatcher([route(0, "a", "b")], {"b": 100}, STALL_S)
-        await dispatcher.acquire(100)
-        for _ in range(10):
-            await dispatcher.acquire(0)
-
-    virtual(scenario())
+    dispatcher = Dispatcher([route(0, "a", "b")], {"b": 100}, STALL_S)
+    await dispatcher.acquire(100)
+    for _ in range(10):
+        await dispatcher.acquire(0)

@@ -1,135 +1,245 @@
-"""Uploads that a request without an answer may have begun."""
+"""Large objects: their uploads begin, complete, and are aborted; the journal names each."""
 
 from __future__ import annotations
 
 import asyncio
-import random
-import uuid
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
+from concurrent.futures import Executor
+from dataclasses import replace
 
 import pytest
+from tests.gateway.lead.copy_lab import GONE, PART, CopyLab
 
-from skyplane_gateway.errors import GatewayUnreachable, StoreUnavailable
-from skyplane_gateway.journal.document import Journal, journal_key
-from skyplane_gateway.journal.store import JournalFolder
-from skyplane_gateway.journal.writer import JournalKeeper, NoJournal, take_over
-from skyplane_gateway.lead.multipart import Uploads
-from skyplane_gateway.lead.resume import Recovery
-from skyplane_gateway.lead.resume_rules import Past
-from skyplane_gateway.lead.sink_pool import Sinks
-from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, StoreSpec
-from skyplane_gateway.selection import Selection
-from skyplane_gateway.sink.destination import Destination
-from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import ObjectStore
-from skyplane_gateway.stores.memory import create_bucket
+from skyplane_gateway.checksum import crc32c as checksum
+from skyplane_gateway.chunk_orders import RangeOrder
+from skyplane_gateway.errors import (
+    ChecksumMismatch,
+    GatewayLost,
+    NotFound,
+    PermissionDenied,
+    PreconditionFailed,
+    SkyplaneError,
+    StoreUnavailable,
+)
+from skyplane_gateway.journal.document import UploadRow, attributes_digest
+from skyplane_gateway.lead import multipart
+from skyplane_gateway.lead.resume import Resumed
+from skyplane_gateway.lead.retry import POLICY
+from skyplane_gateway.objects import ObjectAttributes
 
-KEY = "ab" * 16
-INFO = ObjectInfo("k", 12, "etag", 1.0)
-ROW = Selection(INFO, "out/k", None, "copy", "", IF_ABSENT)
-
-
-class Sink:
-    """A sink whose first answer to `create` is lost, and that fails what it is told to."""
-
-    def __init__(self, destination: Destination) -> None:
-        self.node = "b"
-        self.fails: set[str] = set()
-        self._destination = destination
-        self._has_lost = False
-
-    async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        if verb in self.fails:
-            raise StoreUnavailable("503")
-        answer = self._destination.run(verb, arguments)
-        if verb == "create" and not self._has_lost:
-            self._has_lost = True
-            raise GatewayUnreachable("no answer")
-        return answer
-
-    def close(self) -> None: ...
+NO_UPLOAD = NotFound("no such upload")
 
 
 @pytest.fixture
-def store() -> ObjectStore:
-    spec = StoreSpec("memory", uuid.uuid4().hex)
-    create_bucket(spec.bucket)
-    return open_store(spec)
+def lab(inline: Executor) -> CopyLab:
+    return CopyLab(inline)
 
 
-def led(store: ObjectStore, then: Callable[[Sink, Uploads], Awaitable[None]]) -> str:
-    """A lead begins an upload, whose first answer is lost; then it dies. The id that it had."""
-
-    async def scenario() -> str:
-        sink = Sink(Destination(store, "stored"))
-        sinks = Sinks([sink], stall_deadline_s=60.0, rng=random.Random(1))
-        sink.fails.add("abort_intended")
-
-        async def verb(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-            return (await sinks.call(name, arguments))[0]
-
-        keeper = JournalKeeper(verb, "out/", Journal(KEY, 1, "r", 5, writer="w"), None)
-        keeping = asyncio.create_task(keeper.run())
-        uploads = Uploads(sinks, random.Random(1))
-        uploads.keeper = keeper
-        begun = await uploads.begin(ROW, INFO, 5)
-        await then(sink, uploads)
-        await keeper.flush()
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
-        return begun.upload_id
-
-    return asyncio.run(scenario())
+async def test_the_checksum_of_the_whole_combines_those_of_its_parts(lab: CopyLab) -> None:
+    await lab.copier.copy_in_parts(lab.row("k", parts=3))
+    assert lab.verbs == ["create", "complete"]
+    assert lab.report.page(0)["rows"][0]["crc32c"] == checksum(PART * 3)
+    assert lab.multipart.open == set()
 
 
-def ids(store: ObjectStore) -> set[str]:
-    return {row.upload_id for row in store.list_uploads("")}
+@pytest.mark.parametrize(("known", "most"), [(5, 3), (7, 6), (2, 3), (100, 12)])
+async def test_the_parts_in_memory_are_limited(
+    inline: Executor, monkeypatch: pytest.MonkeyPatch, known: int, most: int
+) -> None:
+    monkeypatch.setattr(multipart, "_PARTS_KNOWN", known)
+    lab = CopyLab(inline)
+    rows = [lab.row(f"k{number}", parts=3) for number in range(4)]
+    await asyncio.gather(*map(lab.copier.copy_in_parts, rows))
+    assert lab.delivery.most_in_flight == most
+    assert lab.report.counters.copied == 4
 
 
-async def nothing(sink: Sink, uploads: Uploads) -> None: ...
+async def test_parts_that_wait_are_no_tasks(
+    inline: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(multipart, "_PARTS_IN_FLIGHT", 16)
+    lab = CopyLab(inline)
+    most = 0
+
+    async def watch() -> None:
+        nonlocal most
+        while True:
+            most = max(most, len(asyncio.all_tasks()))
+            await asyncio.sleep(0)
+
+    watching = asyncio.create_task(watch())
+    await asyncio.gather(*(lab.copier.copy_in_parts(lab.row(f"k{n}", parts=300)) for n in range(4)))
+    watching.cancel()
+    assert lab.report.counters.copied == 4
+    assert lab.delivery.most_in_flight == 16
+    assert most < 50
 
 
-def test_the_next_lead_hears_of_it(store: ObjectStore) -> None:
-    """The journal named the upload of the second request alone, and the other stayed open."""
-    ours = led(store, nothing)
-    assert len(ids(store)) == 2
-
-    async def verb(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        return Destination(store, "stored").run(name, arguments)
-
-    past = asyncio.run(take_over(verb, "out/", KEY, 2, "r"))
-    assert past.journal is not None
-    assert past.journal.uploads[-1].upload_id == ours
-    assert past.strays == ()
-    place = {"folder": "out/", "transfer_key": KEY, "epoch": 2}
-    recovery = Recovery(Past(past.journal), verb, cast("Any", None), place)
-    # What the store makes of the journal meanwhile does not matter.
-    store.put(journal_key("out/", KEY, 1), b"{")
-    asyncio.run(recovery.abort_lost(past.lost, NoJournal()))
-    assert ids(store) == {ours}
+async def test_a_part_that_fails_aborts_the_upload_and_fails_the_object(lab: CopyLab) -> None:
+    lab.delivery.fate = lambda wanted: (
+        PermissionDenied("no") if wanted.offset == len(PART) else None
+    )
+    await lab.copier.copy_in_parts(lab.row("k"))
+    assert lab.report.failures[0]["code"] == "permission-denied"
+    assert lab.verbs == ["create", "abort"]
+    assert lab.multipart.open == set()
 
 
-def test_whoever_clears_up_aborts_it(store: ObjectStore) -> None:
-    led(store, nothing)
-    assert JournalFolder(store, "out/", KEY).remove(1).reason == ""
-    assert not ids(store)
+async def test_a_completion_that_fails_aborts_the_upload(lab: CopyLab) -> None:
+    lab.sink.errors["complete"] = [StoreUnavailable("503")] * POLICY.attempts
+    await lab.copier.copy_in_parts(lab.row("k"))
+    assert lab.report.counters.failed == 1
+    assert lab.verbs[-1] == "abort"
 
 
-def test_what_could_not_be_aborted_is_settled_at_the_end(store: ObjectStore) -> None:
-    """And then the journal says no more of it."""
+async def test_a_lost_sink_may_still_run_the_completion(lab: CopyLab) -> None:
+    """Its upload is gone, and its object not there yet."""
+    lab.sink.errors["complete"] = [GONE, NO_UPLOAD, NO_UPLOAD]
+    await lab.copier.copy_in_parts(lab.row("k"))
+    assert (lab.report.counters.copied, lab.multipart.open) == (1, set())
 
-    async def settled(sink: Sink, uploads: Uploads) -> None:
-        await uploads.keeper.flush()
-        await uploads.settle_doubts()
-        await uploads.keeper.flush()
-        (named,) = JournalFolder(store, "out/", KEY).uploads()
-        assert [row.key for row in named.lost] == ["out/k"], "no sink could"
-        sink.fails.clear()
-        await uploads.settle_doubts()
 
-    ours = led(store, settled)
-    assert ids(store) == {ours}
-    (named,) = JournalFolder(store, "out/", KEY).uploads()
-    assert [row.upload_id for row in named.rows] == [ours]
-    assert named.lost == ()
+async def test_an_upload_that_vanishes_at_a_part_begins_again(lab: CopyLab) -> None:
+    """For instance by a lifecycle rule of the bucket."""
+    gone = [NO_UPLOAD]
+    lab.delivery.fate = lambda wanted: gone.pop() if gone and wanted.offset else None
+    lab.delivery.says_source = False
+    await lab.copier.copy_in_parts(lab.row("k"))
+    assert lab.verbs == ["create", "abort", "create", "complete"]
+    assert lab.report.counters.copied == 1
+
+
+@pytest.mark.parametrize(("times", "copied"), [(1, 1), (2, 0)])
+async def test_an_upload_that_vanishes_at_the_end_begins_again_once(
+    lab: CopyLab, times: int, copied: int
+) -> None:
+    lab.sink.errors["complete"] = [NO_UPLOAD] * (times * POLICY.attempts)
+    await lab.copier.copy_in_parts(lab.row("k"))
+    assert lab.verbs.count("create") == 2
+    assert lab.report.counters.copied == copied
+    assert [row["code"] for row in lab.report.failures] == ["not-found"] * (1 - copied)
+    assert lab.multipart.open == set()
+
+
+@pytest.mark.parametrize(("times", "copied"), [(1, 1), (2, 0)])
+async def test_a_whole_with_another_checksum_is_sent_again_once(
+    lab: CopyLab, times: int, copied: int
+) -> None:
+    bad = ChecksumMismatch("other bytes", is_permanent=True)
+    lab.sink.errors["complete"] = [bad] * times
+    await lab.copier.copy_in_parts(lab.row("k"))
+    again = ["create", "complete", "abort"]
+    assert lab.verbs == ([*again, "create", "complete"] if copied else 2 * again)
+    assert [row["code"] for row in lab.report.failures] == ["checksum-mismatch"] * (1 - copied)
+
+
+async def test_a_source_object_that_is_gone_fails(lab: CopyLab) -> None:
+    lab.delivery.fate = lambda _: NotFound("no such object")
+    await lab.copier.copy_in_parts(lab.row("k"))
+    assert lab.report.failures[0]["code"] == "not-found"
+    assert lab.verbs == ["create", "abort"]
+
+
+async def test_without_any_sink_the_transfer_ends_and_the_upload_stays_listed(
+    lab: CopyLab,
+) -> None:
+    lab.sink.errors["complete"] = [GONE] * 1000
+    with pytest.raises(GatewayLost):
+        await lab.copier.copy_in_parts(lab.row("k"))
+    assert len(lab.multipart.open) == 1
+
+
+# -- requests without an answer
+
+
+async def test_uploads_of_lost_requests_are_aborted_at_once_and_at_the_end(lab: CopyLab) -> None:
+    """The sink was killed while it began one; the store may run the request later."""
+    lab.sink.errors["create"] = [GONE]
+    await lab.copier.copy_in_parts(lab.row("k"))
+    assert lab.verbs == ["create", "create", "abort_intended", "complete"]
+    assert lab.sink.asked[2]["spared"] == "id-to/k"
+    (lost,) = lab.journal.state.journal(1).lost
+    assert lost.key == "to/k"
+    await asyncio.sleep(100.0)
+    del lab.verbs[:]
+    await lab.multipart.abort_all()
+    assert lab.verbs == ["abort_intended"]
+    asked = lab.sink.asked[-1]
+    assert (asked["key"], asked["spared"]) == ("to/k", None)
+    assert asked["asked_s_ago"] >= 100.0
+    assert lab.journal.state.journal(2).lost == ()
+    await lab.multipart.abort_all()
+    assert lab.verbs == ["abort_intended"]
+
+
+async def test_a_lost_request_stays_in_the_journal_until_a_sink_has_looked(lab: CopyLab) -> None:
+    lab.sink.errors["create"] = [GONE]
+    lab.sink.errors["abort_intended"] = [StoreUnavailable("503")] * 2
+    await lab.copier.copy_in_parts(lab.row("k"))
+    await lab.multipart.abort_all_unanswered()
+    assert [row.key for row in lab.journal.state.journal(1).lost] == ["to/k"]
+    await lab.multipart.abort_all_unanswered()
+    assert lab.journal.state.journal(2).lost == ()
+
+
+# -- the source changes; uploads of earlier epochs
+
+
+async def test_an_upload_begins_again_with_the_new_version_of_its_source(lab: CopyLab) -> None:
+    lab.store.now = {"k": ("e", 3)}
+    heads = lab.store.head
+
+    def head(key: str) -> object:
+        info = heads(key)
+        lab.store.now["k"] = ("e2", 4)  # It changes after the first look.
+        return info
+
+    lab.store.head = head
+    lab.delivery.fate = lambda order: PreconditionFailed("changed") if order.etag == "e" else None
+    await lab.copier.copy_in_parts(lab.row("k"))
+    assert lab.verbs == ["create", "abort", "create", "complete"]
+    assert lab.delivery.etags[-4:] == ["e2"] * 4
+    (row,) = lab.report.page(0)["rows"]
+    assert (row["state"], row["bytes"]) == ("copied", 4 * len(PART))
+    assert lab.multipart.open == set()
+
+
+async def test_an_upload_that_cannot_be_aborted_stays_named_while_its_object_begins_again(
+    lab: CopyLab,
+) -> None:
+    lab.sink.upload_ids = iter(["first", "second"])
+    lab.sink.errors["abort"] = [StoreUnavailable("503")]
+    listed = lab.row("k")
+    etags = iter(["e", "e2", "e2"])
+    lab.store.head = lambda key: replace(listed.source, etag=next(etags))
+
+    def fate(order: RangeOrder) -> SkyplaneError:
+        return PreconditionFailed("changed") if order.etag == "e" else GatewayLost("by no path")
+
+    lab.delivery.fate = fate
+    await lab.copier.copy_in_parts(listed)
+    named = {row.upload_id for row in lab.journal.state.journal(1).uploads}
+    assert named == {"first"}, "the second was aborted when the object failed"
+    await lab.multipart.abort_all()
+    assert lab.journal.state.journal(2).uploads == ()
+
+
+@pytest.mark.parametrize("begun_as", ["text/csv", "binary/octet-stream", None])
+async def test_an_upload_is_continued_only_with_the_attributes_of_today(
+    lab: CopyLab, begun_as: str | None
+) -> None:
+    """Attributes can change without a new ETag."""
+    row = lab.row("k")
+    today = ObjectAttributes(content_type="text/csv")
+    lab.store.head = lambda key: replace(row.source, attributes=today)
+    digest = attributes_digest(ObjectAttributes(content_type=begun_as)) if begun_as else None
+    size = row.source.size_bytes
+    upload = UploadRow("to/k", "old", "k", "e", size, len(PART), attributes=digest)
+    lab.journal.state.listed("to/k")
+    lab.journal.state.upload_intended(upload)
+    lab.journal.state.upload_created("to/k", "old")
+    lab.multipart.resume_later(Resumed(row, upload=upload))
+    await lab.copier.copy_in_parts(row)
+    is_continued = begun_as != "binary/octet-stream"
+    assert lab.verbs == (["complete"] if is_continued else ["abort", "create", "complete"])
+    assert lab.sink.asked[-1]["attributes"] == today.to_dict()
+    assert lab.report.counters.copied == 1

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,3 +133,13 @@ def test_what_copies_lack_is_counted_and_named_by_object() -> None:
     (rows,) = pages(report)
     assert [row.get("not_carried") for row in rows] == [["expires", "tags"], ["tags"], None]
     report.close()
+
+
+def test_a_long_report_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file has no name, so a killed lead leaves nothing."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    report = Report()
+    for number in range(10_000):
+        report.skipped(f"{number:0200}", "d", 1, "it is there")
+    assert report.page(0)["complete"] is False
+    assert list(tmp_path.iterdir()) == []

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.config import ConflictRule
 from skyplane_gateway.errors import ChecksumMismatch
-from skyplane_gateway.journal.document import DoneRow, Journal, UploadRow
+from skyplane_gateway.journal.document import DoneRow, Journal, LostRow, UploadRow
+from skyplane_gateway.journal.earlier_epochs import EarlierEpochs, seal_earlier_epochs
+from skyplane_gateway.journal.state import JournalState
 from skyplane_gateway.journal.store import JournalFolder
-from skyplane_gateway.journal.writer import JournalKeeper, take_over
-from skyplane_gateway.lead.resume import Recovery, Settled
-from skyplane_gateway.lead.resume_rules import Past
+from skyplane_gateway.journal.writer import JournalWriter
+from skyplane_gateway.lead.resume import Resumed, Resumer
+from skyplane_gateway.lead.resume_rules import EarlierJournal
 from skyplane_gateway.objects import (
     IF_ABSENT,
     ObjectAttributes,
@@ -129,22 +131,24 @@ class Lead:
     async def run(self) -> None:
         world = self.world
         world.epoch += 1
-        inherited = await take_over(self.call, FOLDER, KEY, world.epoch, RULE)
+        inherited = await seal_earlier_epochs(self.call, FOLDER, KEY, world.epoch, RULE)
         identity = Journal(KEY, world.epoch, RULE, PART, writer=uuid.uuid4().hex)
-        self.keeper = JournalKeeper(self.call, FOLDER, identity, inherited.journal, interval_s=0.0)
-        keeping = asyncio.create_task(self.keeper.run())
+        self.journal = JournalWriter(self.call, FOLDER, identity, inherited.journal, interval_s=0.0)
+        writing = asyncio.create_task(self.journal.run())
         try:
-            await self.keeper.flush()
-            self.recovery = Recovery(Past(inherited.journal), self.call, self, self.keeper.place())
-            await self.recovery.abort_strays(inherited.strays, self.keeper)
+            await self.journal.flush()
+            self.resumer = Resumer(
+                EarlierJournal(inherited.journal), self.call, self, self.journal.place()
+            )
+            await self.resumer.abort_abandoned(inherited, self.journal.state)
             await self._everything()
         finally:
-            keeping.cancel()
-            (ending,) = await asyncio.gather(keeping, return_exceptions=True)
+            writing.cancel()
+            (ending,) = await asyncio.gather(writing, return_exceptions=True)
             if isinstance(ending, Died):
                 raise ending
         world.ended.add(world.epoch)
-        await self.call("delete_journals", self.keeper.place())
+        await self.call("delete_journals", self.journal.place())
 
     async def head(self, key: str) -> ObjectInfo:
         return self.world.source.head(key)
@@ -161,7 +165,7 @@ class Lead:
             for start in range(0, len(group), 3):
                 moves = []
                 for row in group[start : start + 3]:
-                    self.keeper.listed(row.destination_key, is_last=is_last)
+                    self.journal.state.listed(row.destination_key, is_last=is_last)
                     moves.append(self._move(row, is_last))
                 for result in await asyncio.gather(*moves, return_exceptions=True):
                     if isinstance(result, BaseException):
@@ -169,33 +173,33 @@ class Lead:
 
     async def _move(self, row: Selection, is_last: bool) -> None:
         key = row.destination_key
-        settled = await self.recovery.settle(row, is_last=is_last)
-        if settled.gone is not None:
-            self.keeper.aborted(key, settled.gone.upload_id)
-        row = settled.row
+        resumed = await self.resumer.resume(row, is_last=is_last)
+        if resumed.gone is not None:
+            self.journal.state.upload_aborted(key, resumed.gone.upload_id)
+        row = resumed.row
         self.world.outcomes[key] = "copied"
-        if settled.is_finished:
-            if settled.done is not None:
-                self.keeper.committed(settled.done)
+        if resumed.is_finished:
+            if resumed.done is not None:
+                self.journal.state.committed(resumed.done)
             else:
-                self.keeper.skipped(key)
+                self.journal.state.skipped(key)
         elif row.action == "skip":
             self.world.outcomes[key] = "skipped"
-            self.keeper.skipped(key)
+            self.journal.state.skipped(key)
         elif row.action == "refuse":
             self.world.outcomes[key] = "failed"
-            self.keeper.failed(key, "already-exists")
+            self.journal.state.failed(key, "already-exists")
         elif row.source.size_bytes <= PART:
             await self._put(row)
         else:
-            await self._upload(row, settled)
+            await self._upload(row, resumed)
 
     def _sends(self, row: Selection, number: int) -> None:
         self.world.sent.append((row.destination_key, row.source.etag, number))
 
     async def _put(self, row: Selection) -> None:
         if self.world.conflict == "fail":
-            await self.keeper.flush()  # The rule would hold it against the next lead.
+            await self.journal.flush()  # The rule would hold it against the next lead.
         body = body_of(self.world.source, row.source)
         self._sends(row, 0)
         info = self._act(
@@ -205,32 +209,32 @@ class Lead:
         )
         self._enter(row, info.etag, crc32c(body))
 
-    async def _upload(self, row: Selection, settled: Settled) -> None:
+    async def _upload(self, row: Selection, resumed: Resumed) -> None:
         key, body = row.destination_key, body_of(self.world.source, row.source)
-        upload = settled.upload
+        upload = resumed.upload
         if upload is None:
             upload = UploadRow(
                 key, None, row.source.key, row.source.etag, row.source.size_bytes, PART
             )
-            self.keeper.intent(upload)
-            await self.keeper.flush()
+            self.journal.state.upload_intended(upload)
+            await self.journal.flush()
             answer = await self.call(
                 "create", {"key": key, "attributes": None, "is_journaled": True}
             )
-            self.keeper.created(key, answer["upload_id"])
+            self.journal.state.upload_created(key, answer["upload_id"])
             upload_id = answer["upload_id"]
         else:
             upload_id = upload.upload_id
         parts = []
         for number in range(1, -(-len(body) // PART) + 1):
             piece = body[(number - 1) * PART : number * PART]
-            part = settled.parts.get(number)
+            part = resumed.parts.get(number)
             if part is None:
                 self._sends(row, number)
                 part = await self._part(key, upload_id, number, piece)
             parts.append(part)
-        self.keeper.committing(key, crc32c(body))
-        await self.keeper.flush()
+        self.journal.state.upload_committing(key, crc32c(body))
+        await self.journal.flush()
         answer = await self.call(
             "complete",
             {
@@ -255,7 +259,7 @@ class Lead:
 
     def _enter(self, row: Selection, etag: str, crc: int) -> None:
         size = row.source.size_bytes
-        self.keeper.committed(DoneRow(row.destination_key, etag, row.source.etag, size, crc))
+        self.journal.state.committed(DoneRow(row.destination_key, etag, row.source.etag, size, crc))
 
 
 def live(world: World, life: int | None, after_effect: bool) -> bool:
@@ -358,7 +362,12 @@ class Mended:
         upload_id = self.there.create_upload("k", NEW)
         row = UploadRow("k", upload_id, "k", info.etag, len(self.body), PART, crc32c(self.body))
         journal = Journal(KEY, 1, RULE, PART, writer="w", uploads=(row,))
-        self.recovery = Recovery(Past(journal), self.call, self, {})
+        self.resumer = Resumer(
+            EarlierJournal(journal),
+            self.call,
+            self,
+            {"folder": "", "transfer_key": KEY, "epoch": 2},
+        )
         left = self.there.head("k")
         fence = Precondition(if_match=left.etag)
         self.row = Selection(info, "k", left, action, "", fence)  # type: ignore[arg-type]
@@ -376,10 +385,10 @@ class Mended:
 def test_an_older_object_of_the_same_bytes_is_not_taken_for_the_copy() -> None:
     """It was, and kept the content type that had been mended at the source."""
     mended = Mended("copy")
-    settled = asyncio.run(mended.recovery.settle(mended.row))
-    assert not settled.is_finished
-    assert settled.upload is not None
-    assert [row.upload_id for row in mended.there.list_uploads("")] == [settled.upload.upload_id]
+    resumed = asyncio.run(mended.resumer.resume(mended.row))
+    assert not resumed.is_finished
+    assert resumed.upload is not None
+    assert [row.upload_id for row in mended.there.list_uploads("")] == [resumed.upload.upload_id]
 
 
 @pytest.mark.parametrize("seen", ["committed", "gone", "refuse"])
@@ -389,8 +398,8 @@ def test_what_has_the_attributes_of_the_copy_or_is_kept_anyhow_is_finished(seen:
         mended.there.put("k", mended.body, attributes=NEW)
     elif seen == "gone":
         mended.source.delete("k")
-    settled = asyncio.run(mended.recovery.settle(mended.row))
-    assert settled.is_finished
+    resumed = asyncio.run(mended.resumer.resume(mended.row))
+    assert resumed.is_finished
     assert list(mended.there.list_uploads("")) == []
 
 
@@ -399,11 +408,11 @@ def test_what_a_rule_keeps_is_compared_where_it_may_be_an_unverified_write(seen:
     mended = Mended("skip")
     if seen == "gone":
         mended.there.delete("k")
-    settled = asyncio.run(mended.recovery.settle(mended.row))
-    assert (settled.is_finished, settled.row.action) == (
+    resumed = asyncio.run(mended.resumer.resume(mended.row))
+    assert (resumed.is_finished, resumed.row.action) == (
         (True, "skip") if seen == "equal" else (False, "copy")
     )
-    assert seen == "equal" or settled.row.precondition == IF_ABSENT
+    assert seen == "equal" or resumed.row.precondition == IF_ABSENT
     assert list(mended.there.list_uploads("")) == []
 
 
@@ -411,7 +420,20 @@ def test_other_bytes_that_may_be_an_unverified_write_stay_and_are_reported() -> 
     mended = Mended("skip")
     spoilt = mended.there.put("k", b"a" + mended.body[1:])
     with pytest.raises(ChecksumMismatch, match="earlier try") as caught:
-        asyncio.run(mended.recovery.settle(mended.row))
+        asyncio.run(mended.resumer.resume(mended.row))
     assert caught.value.is_permanent
     assert mended.there.head("k").etag == spoilt.etag
     assert list(mended.there.list_uploads("")) == []
+
+
+def test_uploads_of_requests_that_an_earlier_lead_lost_are_aborted() -> None:
+    """The store had run a request whose answer was lost; another upload is continued."""
+    mended = Mended("copy")
+    (ours,) = mended.there.list_uploads("")
+    mended.there.create_upload("k")
+    lost = LostRow("k", ours.initiated, ours.initiated + 1.0)
+    state = JournalState(Journal(KEY, 2, RULE, PART, writer="w", lost=(lost,)))
+    left = EarlierEpochs(None, (), (lost,))
+    asyncio.run(mended.resumer.abort_abandoned(left, state))
+    assert list(mended.there.list_uploads("")) == [ours]
+    assert state.journal(1).lost == ()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from skyplane_gateway.journal.document import DoneRow, FailedRow, Journal, UploadRow
-from skyplane_gateway.lead.resume_rules import IN_DOUBT_S, Doubt, Past, keep_parts
+from skyplane_gateway.lead.resume_rules import IN_DOUBT_S, DoubtRule, EarlierJournal, keep_parts
 from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectInfo, PartInfo, Precondition
 from skyplane_gateway.selection import Selection
 
@@ -22,45 +22,45 @@ SKIPPED = replace(REFUSED, action="skip")
 ROWS = [ABSENT, REPLACES, REFUSED, SKIPPED]
 
 
-def past(**fields: object) -> Past:
-    return Past(replace(START, **fields))  # type: ignore[arg-type]
+def past(**fields: object) -> EarlierJournal:
+    return EarlierJournal(replace(START, **fields))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("journal", [None, START])
 def test_without_a_past_the_rule_decides(row: Selection, journal: Journal | None) -> None:
-    judgement = Past(journal).judge(row)
-    assert (judgement.verdict, judgement.row, judgement.upload) == ("as-selected", row, None)
+    decision = EarlierJournal(journal).decide(row)
+    assert (decision.verdict, decision.row, decision.upload) == ("as-selected", row, None)
 
 
 @pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
 def test_what_we_wrote_and_is_still_there_is_finished(row: Selection) -> None:
-    judgement = past(done=(DONE,)).judge(row)
-    assert (judgement.verdict, judgement.done) == ("finished", DONE)
+    decision = past(done=(DONE,)).decide(row)
+    assert (decision.verdict, decision.done) == ("finished", DONE)
 
 
 @pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
 def test_an_object_of_ours_whose_source_changed_is_replaced_whatever_the_rule(
     row: Selection,
 ) -> None:
-    judgement = past(done=(replace(DONE, source_etag="v0"),)).judge(row)
-    assert judgement.verdict == "as-selected"
-    assert judgement.row.action == "copy"
-    assert judgement.row.precondition == Precondition(if_match="w1")
+    decision = past(done=(replace(DONE, source_etag="v0"),)).decide(row)
+    assert decision.verdict == "as-selected"
+    assert decision.row.action == "copy"
+    assert decision.row.precondition == Precondition(if_match="w1")
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_what_somebody_removed_or_replaced_since_is_the_rules(row: Selection) -> None:
-    judgement = past(done=(replace(DONE, etag="w0"),)).judge(row)
-    assert (judgement.verdict, judgement.row) == ("as-selected", row)
+    decision = past(done=(replace(DONE, etag="w0"),)).decide(row)
+    assert (decision.verdict, decision.row) == ("as-selected", row)
 
 
 @pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
 def test_through_speaks_for_what_has_the_size_and_is_well_younger(row: Selection) -> None:
-    assert past(through="k").judge(row).verdict == "finished"
-    assert past(through="j").judge(row).verdict == "as-selected"
+    assert past(through="k").decide(row).verdict == "finished"
+    assert past(through="j").decide(row).verdict == "as-selected"
     shorter = replace(row, destination=replace(THERE, size_bytes=24))
-    assert past(through="k").judge(shorter).verdict == "as-selected"
+    assert past(through="k").decide(shorter).verdict == "as-selected"
 
 
 @pytest.mark.parametrize("source_s", [180.1, 299.0, 300.0, 301.0])
@@ -69,15 +69,15 @@ def test_a_source_written_about_when_its_copy_was_is_copied_again(source_s: floa
     source = replace(SOURCE, last_modified=source_s)
     assert source_s + IN_DOUBT_S > THERE.last_modified
     journal = past(through="k")
-    assert journal.judge(replace(REPLACES, source=source)).verdict == "as-selected"
+    assert journal.decide(replace(REPLACES, source=source)).verdict == "as-selected"
     # It may be ours, so it is no reason to fail; what a rule keeps is left alone.
-    judgement = journal.judge(replace(REFUSED, source=source))
-    assert (judgement.verdict, judgement.crc32c) == ("compare", None)
-    assert judgement.otherwise is not None
-    assert judgement.otherwise.row.action == "refuse"
-    judgement = journal.judge(replace(SKIPPED, source=source))
-    assert (judgement.verdict, judgement.row.action) == ("as-selected", "skip")
-    assert "an earlier epoch may have copied it" in judgement.row.reason
+    decision = journal.decide(replace(REFUSED, source=source))
+    assert (decision.verdict, decision.crc32c) == ("compare", None)
+    assert decision.otherwise is not None
+    assert decision.otherwise.row.action == "refuse"
+    decision = journal.decide(replace(SKIPPED, source=source))
+    assert (decision.verdict, decision.row.action) == ("as-selected", "skip")
+    assert "an earlier epoch may have copied it" in decision.row.reason
 
 
 @pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
@@ -85,9 +85,9 @@ def test_a_source_written_about_when_its_copy_was_is_copied_again(source_s: floa
 def test_checksums_tell_more_than_times(row: Selection, source_s: float) -> None:
     source = replace(SOURCE, last_modified=source_s, crc32c=7)
     equal = replace(row, source=source, destination=replace(THERE, crc32c=7))
-    assert past(through="k").judge(equal).verdict == "finished"
+    assert past(through="k").decide(equal).verdict == "finished"
     other = replace(row, source=source, destination=replace(THERE, crc32c=8))
-    assert past(through="k").judge(other).verdict != "finished"
+    assert past(through="k").decide(other).verdict != "finished"
 
 
 @pytest.mark.parametrize("fields", [{"began_unix_s": 301.0}, {"began_unix_s": None}])
@@ -95,38 +95,38 @@ def test_what_a_rule_keeps_was_copied_earlier_only_if_it_came_since_the_begin(
     fields: dict[str, object],
 ) -> None:
     journal = past(through="k", **fields)
-    judgement = journal.judge(SKIPPED)
-    assert (judgement.verdict, judgement.row) == ("as-selected", SKIPPED)
+    decision = journal.decide(SKIPPED)
+    assert (decision.verdict, decision.row) == ("as-selected", SKIPPED)
     # Under a rule that keeps nothing of others, what has ended was copied.
-    assert journal.judge(REPLACES).verdict == "finished"
+    assert journal.decide(REPLACES).verdict == "finished"
 
 
 def test_a_store_tells_whole_seconds_of_what_came_in_the_second_of_the_begin() -> None:
-    assert past(through="k", began_unix_s=300.9).judge(SKIPPED).verdict == "finished"
+    assert past(through="k", began_unix_s=300.9).decide(SKIPPED).verdict == "finished"
 
 
 def test_through_does_not_speak_for_what_is_not_there() -> None:
-    assert past(through="k").judge(ABSENT).verdict == "as-selected"
+    assert past(through="k").decide(ABSENT).verdict == "as-selected"
 
 
 @pytest.mark.parametrize(
     "fields", [{"begun": ("k",)}, {"failed": (FailedRow("k", "c"),), "failed_count": 1}]
 )
 def test_through_does_not_speak_for_those_it_passed_by_name(fields: dict[str, object]) -> None:
-    assert past(through="z", **fields).judge(REPLACES).verdict == "as-selected"
+    assert past(through="z", **fields).decide(REPLACES).verdict == "as-selected"
 
 
 def test_through_does_not_speak_for_those_published_last() -> None:
-    assert past(through="z").judge(REPLACES, is_last=True).verdict == "as-selected"
+    assert past(through="z").decide(REPLACES, is_last=True).verdict == "as-selected"
 
 
 def test_what_had_begun_is_compared_before_it_is_refused() -> None:
-    judgement = past(begun=("k",)).judge(REFUSED)
-    assert (judgement.verdict, judgement.crc32c) == ("compare", None)
-    assert judgement.otherwise is not None
-    assert (judgement.otherwise.verdict, judgement.otherwise.row) == ("as-selected", REFUSED)
+    decision = past(begun=("k",)).decide(REFUSED)
+    assert (decision.verdict, decision.crc32c) == ("compare", None)
+    assert decision.otherwise is not None
+    assert (decision.otherwise.verdict, decision.otherwise.row) == ("as-selected", REFUSED)
     other = replace(REFUSED, destination=replace(THERE, size_bytes=1))
-    assert past(begun=("k",)).judge(other).verdict == "as-selected"
+    assert past(begun=("k",)).decide(other).verdict == "as-selected"
 
 
 DOUBTS: list[dict[str, object]] = [
@@ -142,11 +142,11 @@ DOUBTS: list[dict[str, object]] = [
 @pytest.mark.parametrize("fields", DOUBTS)
 def test_what_a_rule_keeps_and_nobody_has_verified_is_compared(fields: dict[str, object]) -> None:
     """It may be our own write: kept unseen, a failure would become a success by a retry."""
-    judgement = past(**fields).judge(SKIPPED)
-    assert (judgement.verdict, judgement.row) == ("compare", SKIPPED)
-    assert judgement.otherwise is not None
-    assert (judgement.otherwise.verdict, judgement.otherwise.row) == ("unproved", SKIPPED)
-    assert judgement.otherwise.upload == judgement.upload
+    decision = past(**fields).decide(SKIPPED)
+    assert (decision.verdict, decision.row) == ("compare", SKIPPED)
+    assert decision.otherwise is not None
+    assert (decision.otherwise.verdict, decision.otherwise.row) == ("unproved", SKIPPED)
+    assert decision.otherwise.upload == decision.upload
 
 
 @pytest.mark.parametrize("fields", [*DOUBTS, {"uploads": (UPLOAD,)}])
@@ -156,13 +156,13 @@ def test_a_rule_that_replaces_other_bytes_replaces_those_of_ours(
 ) -> None:
     journal = replace(START, **fields)  # type: ignore[arg-type]
     row = replace(SKIPPED, source=replace(SOURCE, etag=version))
-    judgement = Past(journal, Doubt(replaces_different=True)).judge(row)
-    assert judgement.verdict == "compare"
-    assert judgement.otherwise is not None
-    assert judgement.otherwise.verdict == "as-selected"
-    assert judgement.otherwise.row.action == "copy"
-    assert judgement.otherwise.row.precondition == Precondition(if_match="w1")
-    assert judgement.otherwise.upload == judgement.upload
+    decision = EarlierJournal(journal, DoubtRule(replaces_different=True)).decide(row)
+    assert decision.verdict == "compare"
+    assert decision.otherwise is not None
+    assert decision.otherwise.verdict == "as-selected"
+    assert decision.otherwise.row.action == "copy"
+    assert decision.otherwise.row.precondition == Precondition(if_match="w1")
+    assert decision.otherwise.upload == decision.upload
 
 
 @pytest.mark.parametrize(
@@ -183,20 +183,20 @@ def test_what_a_rule_keeps_and_cannot_be_an_unverified_write_is_kept(
     there: ObjectInfo, fields: dict[str, object]
 ) -> None:
     row = replace(SKIPPED, destination=there)
-    judgement = past(**fields).judge(row)
-    assert (judgement.verdict, judgement.row) == ("as-selected", row)
+    decision = past(**fields).decide(row)
+    assert (decision.verdict, decision.row) == ("as-selected", row)
 
 
 @pytest.mark.parametrize("fields", DOUBTS)
 def test_a_transfer_that_verifies_nothing_keeps_what_the_rule_keeps(
     fields: dict[str, object],
 ) -> None:
-    doubt = Doubt.of(conflict="skip", verify="none", trusts_checksum=False)
-    judgement = Past(replace(START, **fields), doubt).judge(SKIPPED)  # type: ignore[arg-type]
-    kept = judgement.otherwise or judgement
+    doubt = DoubtRule.of(conflict="skip", verify="none", trusts_checksum=False)
+    decision = EarlierJournal(replace(START, **fields), doubt).decide(SKIPPED)  # type: ignore[arg-type]
+    kept = decision.otherwise or decision
     assert (kept.verdict, kept.row) == ("as-selected", SKIPPED)
     # Of a commit that had begun it is known what came of it, when it is that.
-    assert (judgement.verdict == "compare") == ("uploads" in fields)
+    assert (decision.verdict == "compare") == ("uploads" in fields)
 
 
 def test_what_had_begun_is_compared_only_where_objects_are_there_before_they_are_verified() -> None:
@@ -206,15 +206,15 @@ def test_what_had_begun_is_compared_only_where_objects_are_there_before_they_are
         ("stored", False, "compare"),
         ("reread", True, "compare"),
     ):
-        doubt = Doubt.of(conflict="skip", verify=verify, trusts_checksum=trusts)
-        there = Past(replace(START, **begun), doubt)  # type: ignore[arg-type]
-        assert there.judge(SKIPPED).verdict == verdict
-        assert Past(replace(START, **failed), doubt).judge(SKIPPED).verdict == "compare"  # type: ignore[arg-type]
+        doubt = DoubtRule.of(conflict="skip", verify=verify, trusts_checksum=trusts)
+        there = EarlierJournal(replace(START, **begun), doubt)  # type: ignore[arg-type]
+        assert there.decide(SKIPPED).verdict == verdict
+        assert EarlierJournal(replace(START, **failed), doubt).decide(SKIPPED).verdict == "compare"  # type: ignore[arg-type]
 
 
 def test_an_upload_that_a_stranger_came_before_is_aborted_and_the_stranger_kept() -> None:
-    judgement = past(uploads=(UPLOAD,)).judge(SKIPPED)
-    assert (judgement.verdict, judgement.upload, judgement.row) == ("as-selected", UPLOAD, SKIPPED)
+    decision = past(uploads=(UPLOAD,)).decide(SKIPPED)
+    assert (decision.verdict, decision.upload, decision.row) == ("as-selected", UPLOAD, SKIPPED)
 
 
 @pytest.mark.parametrize("code", ["store-unavailable", "precondition-failed", "checksum-mismatch"])
@@ -222,22 +222,22 @@ def test_an_upload_that_a_stranger_came_before_is_aborted_and_the_stranger_kept(
 def test_what_failed_is_compared_before_it_is_refused(code: str, through: str | None) -> None:
     """It may have failed because what we had written could not be compared."""
     journal = past(through=through, failed=(FailedRow("k", code),), failed_count=1)
-    judgement = journal.judge(REFUSED)
-    assert (judgement.verdict, judgement.crc32c) == ("compare", None)
-    assert judgement.otherwise is not None
-    assert judgement.otherwise.row == REFUSED
+    decision = journal.decide(REFUSED)
+    assert (decision.verdict, decision.crc32c) == ("compare", None)
+    assert decision.otherwise is not None
+    assert decision.otherwise.row == REFUSED
 
 
 def test_what_was_refused_is_refused_again_and_not_read() -> None:
     failed = FailedRow("k", "already-exists")
-    judgement = past(through="z", failed=(failed,), failed_count=1).judge(REFUSED)
-    assert (judgement.verdict, judgement.row) == ("as-selected", REFUSED)
+    decision = past(through="z", failed=(failed,), failed_count=1).decide(REFUSED)
+    assert (decision.verdict, decision.row) == ("as-selected", REFUSED)
 
 
 @pytest.mark.parametrize("row", [ABSENT, REPLACES])
 def test_an_upload_goes_on_under_the_fence_of_todays_listing(row: Selection) -> None:
-    judgement = past(uploads=(UPLOAD,)).judge(row)
-    assert (judgement.verdict, judgement.row, judgement.upload) == ("continue", row, UPLOAD)
+    decision = past(uploads=(UPLOAD,)).decide(row)
+    assert (decision.verdict, decision.row, decision.upload) == ("continue", row, UPLOAD)
 
 
 @pytest.mark.parametrize(
@@ -246,33 +246,33 @@ def test_an_upload_goes_on_under_the_fence_of_todays_listing(row: Selection) -> 
 @pytest.mark.parametrize("row", ROWS)
 def test_an_upload_of_another_version_is_aborted(row: Selection, change: dict[str, object]) -> None:
     upload = replace(UPLOAD, **change)  # type: ignore[arg-type]
-    judgement = past(uploads=(upload,)).judge(row)
-    assert (judgement.verdict, judgement.row) == ("as-selected", row)
-    assert judgement.upload == upload
+    decision = past(uploads=(upload,)).decide(row)
+    assert (decision.verdict, decision.row) == ("as-selected", row)
+    assert decision.upload == upload
 
 
 def test_an_upload_that_nobody_knows_the_id_of_is_aborted() -> None:
     upload = replace(UPLOAD, upload_id=None)
-    judgement = past(uploads=(upload,)).judge(ABSENT)
-    assert (judgement.verdict, judgement.upload) == ("as-selected", upload)
+    decision = past(uploads=(upload,)).decide(ABSENT)
+    assert (decision.verdict, decision.upload) == ("as-selected", upload)
 
 
 def test_an_upload_whose_commit_had_begun_is_compared() -> None:
     upload = replace(UPLOAD, crc32c=77)
-    judgement = past(uploads=(upload,)).judge(REPLACES)
-    assert (judgement.verdict, judgement.crc32c) == ("compare", 77)
-    assert judgement.otherwise is not None
-    assert judgement.otherwise.verdict == "continue"
+    decision = past(uploads=(upload,)).decide(REPLACES)
+    assert (decision.verdict, decision.crc32c) == ("compare", 77)
+    assert decision.otherwise is not None
+    assert decision.otherwise.verdict == "continue"
     # Nothing is there to compare with: the commit did not come through.
-    assert past(uploads=(upload,)).judge(ABSENT).verdict == "continue"
+    assert past(uploads=(upload,)).decide(ABSENT).verdict == "continue"
 
 
 def test_an_upload_in_the_way_of_which_something_stands_is_compared_or_aborted() -> None:
-    judgement = past(uploads=(UPLOAD,)).judge(REFUSED)
-    assert judgement.verdict == "compare"
-    assert judgement.otherwise is not None
-    assert (judgement.otherwise.verdict, judgement.otherwise.upload) == ("as-selected", UPLOAD)
-    assert past(uploads=(UPLOAD,)).judge(SKIPPED).verdict == "as-selected"
+    decision = past(uploads=(UPLOAD,)).decide(REFUSED)
+    assert decision.verdict == "compare"
+    assert decision.otherwise is not None
+    assert (decision.otherwise.verdict, decision.otherwise.upload) == ("as-selected", UPLOAD)
+    assert past(uploads=(UPLOAD,)).decide(SKIPPED).verdict == "as-selected"
 
 
 def test_parts_are_kept_that_have_the_length_and_a_known_checksum() -> None:

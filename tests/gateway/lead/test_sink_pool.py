@@ -1,10 +1,8 @@
-"""Verbs at sinks that do not answer, and at sinks that answer that their store throttles."""
-
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,33 +10,39 @@ import pytest
 from skyplane_gateway.errors import (
     GatewayLost,
     GatewayUnreachable,
-    StoreError,
+    SkyplaneError,
     StoreUnavailable,
     Throttled,
 )
-from skyplane_gateway.lead.sink_pool import Sinks
+from skyplane_gateway.lead.retry import POLICY, Retries
+from skyplane_gateway.lead.sink_pool import SinkPool
 
-Run = Callable[[Any], Any]
 STALL_S = 240.0
+GONE = GatewayUnreachable("no answer")
 
 
 class FakeSink:
-    """Throttles until `calm_s`, is gone from `gone_s` on, and hangs if told to."""
+    """Throttles until `calm_s`, is gone from `gone_s` on, takes `takes_s` for each answer."""
 
-    def __init__(self, node: str, *, calm_s: float = 0.0, gone_s: float = 1e9) -> None:
+    def __init__(
+        self, node: str, *, calm_s: float = 0.0, gone_s: float = 1e9, takes_s: float = 0.0
+    ) -> None:
         self.node = node
         self.calls = 0
-        self.hangs = False
+        #: What the next calls raise.
+        self.errors: list[SkyplaneError] = []
         self._calm_s = calm_s
         self._gone_s = gone_s
+        self._takes_s = takes_s
 
     async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         self.calls += 1
         now_s = asyncio.get_running_loop().time()
-        if self.hangs:
-            await asyncio.sleep(1e6)
+        await asyncio.sleep(self._takes_s)
+        if self.errors:
+            raise self.errors.pop(0)
         if now_s >= self._gone_s:
-            raise GatewayUnreachable("no answer")
+            raise GONE
         if now_s < self._calm_s:
             raise Throttled("slow down")
         return {"by": self.node}
@@ -46,91 +50,90 @@ class FakeSink:
     def close(self) -> None: ...
 
 
-def sinks_of(*peers: FakeSink) -> Sinks:
-    return Sinks(peers, stall_deadline_s=STALL_S, rng=random.Random(1))
+def pool_of(*peers: FakeSink) -> SinkPool:
+    return SinkPool(peers, stall_deadline_s=STALL_S, retries=Retries(random.Random(1)))
 
 
-def test_a_sink_whose_store_throttles_is_not_lost(virtual: Run) -> None:
-    async def scenario() -> None:
-        one, other = FakeSink("b", calm_s=200.0), FakeSink("d", calm_s=200.0)
-        sinks = sinks_of(one, other)
-        await sinks.call("create", {"key": "k"})
-        assert (sinks.lost, sinks.doubtful_keys) == ({}, {})
-        # The other would only ask the same store.
-        assert sorted((one.calls == 0, other.calls == 0)) == [False, True]
-
-    virtual(scenario())
-
-
-@pytest.mark.parametrize("lost", [GatewayUnreachable("no answer"), StoreUnavailable("503")])
-def test_an_upload_of_which_nobody_was_told_is_remembered(virtual: Run, lost: Exception) -> None:
-    """Whether the sink or its store owes the answer; also when the next one did answer."""
-
-    async def scenario() -> None:
-        sink = FakeSink("b", calm_s=5.0)
-        answer = sink.call
-
-        async def call(verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-            if sink.calls == 0:
-                sink.calls += 1
-                await asyncio.sleep(3.0)
-                raise lost
-            return await answer(verb, arguments)
-
-        sink.call = call  # type: ignore[method-assign]
-        sinks = sinks_of(sink)
-        await asyncio.sleep(1.0)
-        await sinks.call("create", {"key": "k"})
-        assert sinks.doubtful_keys == {"k": 1.0}
-
-    virtual(scenario())
+async def test_sinks_take_turns_and_a_lost_one_comes_last() -> None:
+    one, other = FakeSink("b"), FakeSink("d")
+    pool = pool_of(one, other)
+    assert {(await pool.call("list", {}))["by"] for _ in range(2)} == {"b", "d"}
+    one.errors = [GONE]
+    answers = [(await pool.call("list", {}))["by"] for _ in range(5)]
+    # Once another sink has answered in its place, the lost one is not called again.
+    assert answers[-3:] == ["d"] * 3
+    assert pool.lost == {"b": "no answer"}
 
 
-def test_a_request_that_is_given_up_may_still_be_carried_out(virtual: Run) -> None:
-    async def scenario() -> None:
-        sink = FakeSink("b")
-        sink.hangs = True
-        sinks = sinks_of(sink)
-        for verb in ("create", "list"):
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(5.0):
-                    await sinks.call(verb, {"key": verb})
-        assert set(sinks.doubtful_keys) == {"create"}
-
-    virtual(scenario())
+async def test_a_sink_whose_store_throttles_is_not_lost() -> None:
+    one, other = FakeSink("b", calm_s=200.0), FakeSink("d", calm_s=200.0)
+    pool = pool_of(one, other)
+    await pool.call("create", {"key": "k"})
+    assert (pool.lost, pool.unanswered_creates) == ({}, {})
+    # The other sink would only ask the same store.
+    assert sorted((one.calls == 0, other.calls == 0)) == [False, True]
 
 
-def test_the_patience_with_a_store_has_an_end(virtual: Run) -> None:
-    async def scenario() -> None:
-        sinks = sinks_of(FakeSink("b", calm_s=1e9))
-        with pytest.raises(StoreError, match="slow down"):
-            await sinks.call("list", {})
-        assert 300.0 <= asyncio.get_running_loop().time() <= 320.0
-
-    virtual(scenario())
+async def test_a_store_that_throttles_forever_fails_the_verb() -> None:
+    with pytest.raises(Throttled):
+        await pool_of(FakeSink("b", calm_s=1e9)).call("list", {})
+    assert 300.0 <= asyncio.get_running_loop().time() <= 320.0
 
 
-def test_silence_is_counted_from_the_last_answer(virtual: Run) -> None:
-    """A sink that throttled for minutes and is gone then may still come back."""
-
-    async def scenario() -> None:
-        sinks = sinks_of(FakeSink("b", calm_s=1e9, gone_s=230.0))
-        with pytest.raises(GatewayLost):
-            await sinks.call("list", {})
-        assert asyncio.get_running_loop().time() >= 220.0 + STALL_S
-
-    virtual(scenario())
+async def test_a_store_that_hangs_fails_the_verb_after_minutes() -> None:
+    """A sink answers after 25 s that its store does not."""
+    sink = FakeSink("b", takes_s=25.0)
+    sink.errors = [StoreUnavailable("no answer")] * POLICY.attempts
+    with pytest.raises(StoreUnavailable):
+        await pool_of(sink).call("write_journal", {})
+    assert asyncio.get_running_loop().time() <= 180.0
 
 
-def test_at_the_end_nobody_waits_for_a_sink_that_hangs(virtual: Run) -> None:
-    async def scenario() -> None:
-        hung, other = FakeSink("b"), FakeSink("d")
-        hung.hangs = True
-        sinks = sinks_of(hung, other)
-        for _ in range(20):
-            assert await sinks.call_once("abort", {"key": "k"}, prefer="b")
-        # One bound, and not one for each of the twenty.
-        assert asyncio.get_running_loop().time() == pytest.approx(15.0)
-        assert (hung.calls, other.calls) == (1, 20)
+async def test_without_any_sink_the_transfer_ends() -> None:
+    with pytest.raises(GatewayLost, match=r"b is lost.*d is lost|d is lost.*b is lost"):
+        await pool_of(FakeSink("b", gone_s=0.0), FakeSink("d", gone_s=0.0)).call("list", {})
+    assert asyncio.get_running_loop().time() == pytest.approx(STALL_S, abs=11.0)
 
-    virtual(scenario())
+
+async def test_the_stall_deadline_counts_from_the_last_answer() -> None:
+    """A sink that throttled for minutes before it was lost may come back."""
+    with pytest.raises(GatewayLost):
+        await pool_of(FakeSink("b", calm_s=1e9, gone_s=230.0)).call("list", {})
+    assert asyncio.get_running_loop().time() >= 220.0 + STALL_S
+
+
+@pytest.mark.parametrize("lost", [GONE, StoreUnavailable("503")])
+async def test_a_creation_without_an_answer_is_noted(lost: SkyplaneError) -> None:
+    """Also when the next request was answered: the store may have run both."""
+    sink = FakeSink("b", takes_s=3.0)
+    sink.errors = [lost]
+    pool = pool_of(sink)
+    await asyncio.sleep(1.0)
+    await pool.call("create", {"key": "k"})
+    assert pool.unanswered_creates == {"k": 1.0}
+
+
+async def test_a_creation_that_was_cancelled_is_noted() -> None:
+    pool = pool_of(FakeSink("b", takes_s=1e6))
+    for verb in ("create", "list"):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5.0):
+                await pool.call(verb, {"key": verb})
+    assert set(pool.unanswered_creates) == {"create"}
+
+
+async def test_a_sink_that_hangs_delays_the_end_of_a_transfer_once() -> None:
+    hung, other = FakeSink("b", takes_s=1e6), FakeSink("d")
+    pool = pool_of(hung, other)
+    for _ in range(20):
+        assert await pool.call_once("abort", {"key": "k"})
+    assert asyncio.get_running_loop().time() == pytest.approx(15.0)
+    assert (hung.calls, other.calls) == (1, 20)
+
+
+async def test_at_the_end_lost_sinks_are_not_called_again() -> None:
+    one, other = FakeSink("b", gone_s=0.0), FakeSink("d", gone_s=0.0)
+    pool = pool_of(one, other)
+    for _ in range(6):
+        assert not await pool.call_once("abort", {"key": "k"})
+    assert (one.calls, other.calls) == (1, 1)

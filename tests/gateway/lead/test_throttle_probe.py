@@ -18,139 +18,115 @@ FIRST = (1, 1)
 
 @pytest.mark.parametrize("end", ["source", "sink"])
 @pytest.mark.parametrize("paths", [TWO_PATHS[:1], TWO_PATHS])
-def test_it_is_waited_for_as_long_as_an_end_names_it(
-    end: str, paths: tuple[tuple[str, ...], ...], virtual: Run
+async def test_it_is_waited_for_as_long_as_an_end_names_it(
+    end: str, paths: tuple[tuple[str, ...], ...]
 ) -> None:
     """Longer than the stall deadline: the patience of the store is what bounds it."""
-
-    async def scenario() -> None:
-        source = FakeSource(delay_s=None)
-        scene = Scene({"a": source}, *paths)
-        waiting = source if end == "source" else scene.sinks["b"]
-        waiting.waits = [FIRST]
-        delivery = asyncio.create_task(scene.deliver(rows("x")))
-        await asyncio.sleep(900.0)
-        assert not delivery.done()
-        assert scene.dispatcher.reasons_down() == {}
-        source.answer(source.orders[0])
-        ((outcomes, attempts),) = await delivery
-        assert (outcomes[0].error, attempts) == (None, 1)
-        assert [(order.chunk, order.attempt) for order in source.orders] == [FIRST]
-        assert scene.courier.resent == 0
-        await scene.close()
-
-    virtual(scenario())
+    source = FakeSource(delay_s=None)
+    scene = Scene({"a": source}, *paths)
+    waiting = source if end == "source" else scene.sinks["b"]
+    waiting.waits = [FIRST]
+    delivery = asyncio.create_task(scene.deliver(rows("x")))
+    await asyncio.sleep(900.0)
+    assert not delivery.done()
+    assert scene.dispatcher.reasons_down() == {}
+    source.answer(source.orders[0])
+    ((outcomes, attempts),) = await delivery
+    assert (outcomes[0].error, attempts) == (None, 1)
+    assert [(order.chunk, order.attempt) for order in source.orders] == [FIRST]
+    assert scene.delivery.resent == 0
+    await scene.close()
 
 
-def test_once_it_is_not_named_any_more_it_is_lost_as_others_are(virtual: Run) -> None:
+async def test_once_it_is_not_named_any_more_it_is_lost_as_others_are() -> None:
     """The sink has written it, and its receipt was lost: a deadline after it was found out."""
-
-    async def scenario() -> None:
-        source = FakeSource(delay_s=None)
-        scene = Scene({"a": source}, *TWO_PATHS)
-        scene.sinks["b"].waits = [FIRST]
-        delivery = asyncio.create_task(scene.deliver(rows("x")))
-        await asyncio.sleep(3 * DEADLINE_S - 5.0)
-        scene.sinks["b"].waits = []
-        source.delay_s = 0.0
-        ((outcomes, attempts),) = await delivery
-        assert (outcomes[0].error, attempts) == (None, 2)
-        assert asyncio.get_running_loop().time() == pytest.approx(4 * DEADLINE_S, abs=1.0)
-        await scene.close()
-
-    virtual(scenario())
+    source = FakeSource(delay_s=None)
+    scene = Scene({"a": source}, *TWO_PATHS)
+    scene.sinks["b"].waits = [FIRST]
+    delivery = asyncio.create_task(scene.deliver(rows("x")))
+    await asyncio.sleep(3 * DEADLINE_S - 5.0)
+    scene.sinks["b"].waits = []
+    source.delay_s = 0.0
+    ((outcomes, attempts),) = await delivery
+    assert (outcomes[0].error, attempts) == (None, 2)
+    assert asyncio.get_running_loop().time() == pytest.approx(4 * DEADLINE_S, abs=1.0)
+    await scene.close()
 
 
 @pytest.mark.parametrize("silence", ["hangs", "unreachable", "another's"])
-def test_an_end_that_does_not_answer_excuses_nothing(silence: str, virtual: Run) -> None:
-    async def scenario() -> None:
-        source = FakeSource(delay_s=None)
-        scene = Scene({"a": source}, *TWO_PATHS)
-        if silence == "hangs":
-            source.waits = None
-        elif silence == "unreachable":
-            scene.sinks["b"].broken = GatewayUnreachable("no route to host")
-        else:
-            scene.sinks["b"].broken = StaleEpoch("epoch 1 is over")
-        delivery = asyncio.create_task(scene.deliver(rows("x")))
-        await asyncio.sleep(1.0)
-        source.delay_s = 0.0
-        ((_, attempts),) = await delivery
-        assert attempts == 2
-        assert asyncio.get_running_loop().time() <= DEADLINE_S + 6.0
-        await scene.close()
-
-    virtual(scenario())
+async def test_an_end_that_does_not_answer_excuses_nothing(silence: str) -> None:
+    source = FakeSource(delay_s=None)
+    scene = Scene({"a": source}, *TWO_PATHS)
+    if silence == "hangs":
+        source.waits = None
+    elif silence == "unreachable":
+        scene.sinks["b"].broken = GatewayUnreachable("no route to host")
+    else:
+        scene.sinks["b"].broken = StaleEpoch("epoch 1 is over")
+    delivery = asyncio.create_task(scene.deliver(rows("x")))
+    await asyncio.sleep(1.0)
+    source.delay_s = 0.0
+    ((_, attempts),) = await delivery
+    assert attempts == 2
+    assert asyncio.get_running_loop().time() <= DEADLINE_S + 6.0
+    await scene.close()
 
 
-def test_what_is_lost_beside_it_goes_again_alone(virtual: Run) -> None:
-    async def scenario() -> None:
-        source = FakeSource(delay_s=None)
-        scene = Scene({"a": source}, ("a", "r", "b"))
-        scene.sinks["b"].waits = [FIRST]
-        delivery = asyncio.create_task(scene.deliver(rows("held"), rows("lost")))
-        await asyncio.sleep(DEADLINE_S + 1.0)
-        assert scene.dispatcher.is_down(0)
-        source.answer(source.orders[0])  # The store has taken the first at last.
-        await asyncio.sleep(1.0)
-        assert not scene.dispatcher.is_down(0)
-        source.answer(source.orders[-1])
-        (held, lost) = await delivery
-        assert (held[1], lost[1]) == (1, 2)
-        assert len(source.orders) == 3
-        await scene.close()
-
-    virtual(scenario())
+async def test_what_is_lost_beside_it_goes_again_alone() -> None:
+    source = FakeSource(delay_s=None)
+    scene = Scene({"a": source}, ("a", "r", "b"))
+    scene.sinks["b"].waits = [FIRST]
+    delivery = asyncio.create_task(scene.deliver(rows("held"), rows("lost")))
+    await asyncio.sleep(DEADLINE_S + 1.0)
+    assert scene.dispatcher.is_down(0)
+    source.answer(source.orders[0])  # The store has taken the first at last.
+    await asyncio.sleep(1.0)
+    assert not scene.dispatcher.is_down(0)
+    source.answer(source.orders[-1])
+    (held, lost) = await delivery
+    assert (held[1], lost[1]) == (1, 2)
+    assert len(source.orders) == 3
+    await scene.close()
 
 
-def test_an_idle_path_does_not_take_it(virtual: Run) -> None:
+async def test_an_idle_path_does_not_take_it() -> None:
     """The store would only be asked for the same once more."""
-
-    async def scenario() -> None:
-        source = FakeSource(delay_s=None)
-        scene = Scene({"a": source}, *TWO_PATHS)
-        scene.sinks["b"].waits = [(chunk, 1) for chunk in range(1, 9)]
-        delivery = asyncio.create_task(scene.deliver(*(rows(f"k{n}") for n in range(8))))
-        await asyncio.sleep(1.0)
-        for order in source.orders[:6]:
-            source.answer(order)
-        await asyncio.sleep(100.0)
-        assert len(source.orders) == 8
-        scene.sinks["b"].waits = []
-        source.delay_s = 0.0
-        results = await delivery
-        assert asyncio.get_running_loop().time() < DEADLINE_S
-        assert sorted(attempts for _, attempts in results) == [1] * 6 + [2] * 2
-        await scene.close()
-
-    virtual(scenario())
+    source = FakeSource(delay_s=None)
+    scene = Scene({"a": source}, *TWO_PATHS)
+    scene.sinks["b"].waits = [(chunk, 1) for chunk in range(1, 9)]
+    delivery = asyncio.create_task(scene.deliver(*(rows(f"k{n}") for n in range(8))))
+    await asyncio.sleep(1.0)
+    for order in source.orders[:6]:
+        source.answer(order)
+    await asyncio.sleep(100.0)
+    assert len(source.orders) == 8
+    scene.sinks["b"].waits = []
+    source.delay_s = 0.0
+    results = await delivery
+    assert asyncio.get_running_loop().time() < DEADLINE_S
+    assert sorted(attempts for _, attempts in results) == [1] * 6 + [2] * 2
+    await scene.close()
 
 
-def test_one_question_answers_for_all_who_wait(virtual: Run) -> None:
-    async def scenario() -> None:
-        source = FakeSource(delay_s=None)
-        scene = Scene({"a": source}, *TWO_PATHS)
-        scene.sinks["b"].waits = [(chunk, 1) for chunk in range(1, 41)]
-        delivery = asyncio.create_task(scene.deliver(*(rows(f"k{n}") for n in range(40))))
-        await asyncio.sleep(10 * DEADLINE_S + 1.0)
-        assert scene.sinks["b"].asked <= 10
-        for order in source.orders:
-            source.answer(order)
-        results = await delivery
-        assert [attempts for _, attempts in results] == [1] * 40
-        await scene.close()
-
-    virtual(scenario())
+async def test_one_question_answers_for_all_who_wait() -> None:
+    source = FakeSource(delay_s=None)
+    scene = Scene({"a": source}, *TWO_PATHS)
+    scene.sinks["b"].waits = [(chunk, 1) for chunk in range(1, 41)]
+    delivery = asyncio.create_task(scene.deliver(*(rows(f"k{n}") for n in range(40))))
+    await asyncio.sleep(10 * DEADLINE_S + 1.0)
+    assert scene.sinks["b"].asked <= 10
+    for order in source.orders:
+        source.answer(order)
+    results = await delivery
+    assert [attempts for _, attempts in results] == [1] * 40
+    await scene.close()
 
 
-def test_a_store_whose_patience_ended_is_not_asked_for_more(virtual: Run) -> None:
-    async def scenario() -> None:
-        source = FakeSource(lambda order, wanted: Throttled("slow down"))
-        scene = Scene({"a": source}, *TWO_PATHS)
-        (((outcome,), attempts),) = await scene.deliver(rows("x"))
-        assert isinstance(outcome.error, Throttled)
-        assert not outcome.error.is_permanent
-        assert attempts == len(source.orders) == 1
-        await scene.close()
-
-    virtual(scenario())
+async def test_a_store_whose_patience_ended_is_not_asked_for_more() -> None:
+    source = FakeSource(lambda order, wanted: Throttled("slow down"))
+    scene = Scene({"a": source}, *TWO_PATHS)
+    (((outcome,), attempts),) = await scene.deliver(rows("x"))
+    assert isinstance(outcome.error, Throttled)
+    assert not outcome.error.is_permanent
+    assert attempts == len(source.orders) == 1
+    await scene.close()

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from skyplane_gateway.journal.document import (
     decode_journal,
     folder_of_destination,
 )
+from skyplane_gateway.lead import retry
 from skyplane_gateway.main import Listening, listen
 from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
@@ -170,7 +171,7 @@ class InProcessFleet:
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries go on at once: how long they pause is not what these tests are about."""
-    monkeypatch.setattr("skyplane_gateway.lead.retry.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(retry, "POLICY", replace(retry.POLICY, first_pause_s=0.002))
 
 
 Fleets = Callable[..., Any]

@@ -18,6 +18,7 @@ from tests.faults.http_rules import EXPIRED, Rule
 
 from skyplane_gateway.config import MIB
 from skyplane_gateway.errors import UnknownTransfer
+from skyplane_gateway.lead import retry
 from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.stores import Credentials, open_store
 from skyplane_gateway.stores.base import read_object
@@ -169,7 +170,7 @@ async def test_without_fresh_ones_it_fails_and_can_be_gone_on_with(
         "skyplane_gateway.stores.wrappers.retrying.RetryingStore.wait_for_credentials",
         lambda store: store._renewal.enable_waiting(0.5),
     )
-    monkeypatch.setattr("skyplane_gateway.lead.retry.THROTTLED_WITHIN_S", 0.5)
+    monkeypatch.setattr(retry, "POLICY", replace(retry.POLICY, throttle_s=0.5))
 
     spec = kit.copy_spec(place.specs["source"], place.specs["sink"], chunk_bytes=PART)
     async with fleet_of(kit.route(0, "a", "b"), **ROOMY) as fleet:

@@ -31,7 +31,7 @@ async def test_a_stopped_transfer_is_gone_on_with_by_the_next_epoch(
         await fleet.until(lambda: gate.waiting > 0)
         client = fleet.client("a")
         stopping = asyncio.create_task(asyncio.to_thread(client.stop, KEY, "it is too dear"))
-        await fleet.until(lambda: fleet.service("a").leads.transfer(KEY)._stopped is not None)
+        await fleet.until(lambda: fleet.service("a").leads.transfer(KEY)._stop_reason is not None)
         gate.open()
         await stopping
         status = await fleet.ended(KEY)

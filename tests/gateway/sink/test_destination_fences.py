@@ -19,9 +19,10 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
     UnknownTransfer,
 )
+from skyplane_gateway.journal.cleanup import CleanupResult
 from skyplane_gateway.journal.document import Journal, UploadRow, journal_key
 from skyplane_gateway.journal.orphans import find_transfers
-from skyplane_gateway.journal.store import JournalFolder, Remains
+from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition, StoreSpec
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores import open_store
@@ -377,7 +378,7 @@ def test_the_removal_of_an_old_intent_spares_the_upload_of_a_living_transfer(
     (left,) = find_transfers(memory, "out/")
     living, lost = memory.create_upload("out/latest"), memory.create_upload("out/latest")
     write(memory, OTHER_KEY, upload("out/latest", living))
-    assert left.remove(memory) == Remains()
+    assert left.remove(memory) == CleanupResult()
     assert ids(memory) == {living}
     assert lost not in ids(memory)
 
@@ -390,7 +391,7 @@ def test_an_old_intent_has_nothing_to_do_with_what_is_begun_today(memory: Object
     write(memory, KEY, upload("out/latest", None, noted_unix_s=probe.initiated - 90_000))
     (left,) = find_transfers(memory, "out/")
     theirs = memory.create_upload("out/latest")
-    assert left.remove(memory) == Remains()
+    assert left.remove(memory) == CleanupResult()
     assert ids(memory) == {theirs}
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from skyplane_gateway.journal.cleanup import CleanupResult
 from skyplane_gateway.journal.document import Journal, UploadRow
-from skyplane_gateway.journal.orphans import Namer, find_transfers, old_uploads
-from skyplane_gateway.journal.store import JournalFolder, Remains
+from skyplane_gateway.journal.orphans import JournalIndex, find_transfers, old_uploads
+from skyplane_gateway.journal.store import JournalFolder
 
 ONE, OTHER = "ab" * 16, "cd" * 16
 
@@ -66,11 +67,11 @@ def test_what_a_transfer_left_is_removed_and_nothing_else(harness: Any) -> None:
     foreign = store.create_upload("out/f")
     mine, other = find_transfers(store, "out/")
     assert mine.is_as_listed(store)
-    assert mine.remove(store) == Remains()
-    assert mine.remove(store) == Remains()
+    assert mine.remove(store) == CleanupResult()
+    assert mine.remove(store) == CleanupResult()
     assert {row.key for row in store.list_uploads("")} == {*intended, "out/f"}
     # Those that were only intended go by their keys.
-    assert other.remove(store) == Remains()
+    assert other.remove(store) == CleanupResult()
     assert [row.upload_id for row in store.list_uploads("")] == [foreign]
     assert [row.key for row in store.list("")] == ["out/a"]
 
@@ -81,7 +82,7 @@ def test_a_transfer_that_goes_on_after_the_look_keeps_what_it_writes(harness: An
     (seen,) = find_transfers(store, "out/")
     newer = left_by(harness, "out/", ONE, "b", epoch=2)
     assert not seen.is_as_listed(store)
-    assert seen.remove(store) == Remains()
+    assert seen.remove(store) == CleanupResult()
     assert {row.key for row in store.list_uploads("")} == set(newer)
     assert places(harness, "out/") == [("out/", ONE, 2)]
 
@@ -102,8 +103,8 @@ def test_an_upload_is_named_by_a_journal_of_a_folder_above_it(harness: Any) -> N
     left_by(harness, "out/sub/", OTHER, "b", known=False)
     store.create_upload("out/sub/c")
     again = store.create_upload("out/sub/deep/a")
-    namer = Namer(store)
-    named = {(row.key, row.upload_id): namer.names(row) for row in store.list_uploads("out/sub/")}
+    index = JournalIndex(store)
+    named = {(row.key, row.upload_id): index.names(row) for row in store.list_uploads("out/sub/")}
     assert [key for (key, _), is_named in sorted(named.items()) if is_named] == [
         "out/sub/a",
         "out/sub/b",
@@ -119,8 +120,8 @@ def test_a_journal_that_cannot_be_read_may_name_what_is_below_it(harness: Any) -
     store.put(key, b'{"schema_version": 99}')
     store.create_upload("out/a")
     store.create_upload("outside")
-    namer = Namer(store)
-    unread = {row.key: namer.unreadable(row) for row in store.list_uploads("")}
+    index = JournalIndex(store)
+    unread = {row.key: index.unreadable(row) for row in store.list_uploads("")}
     assert unread == {"out/a": key, "outside": None}
     (_, newer) = find_transfers(store, "out/")
     assert list(newer.named(store).unreadable) == [key]

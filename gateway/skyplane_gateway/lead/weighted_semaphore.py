@@ -1,4 +1,4 @@
-"""Room for so many of something at once."""
+"""A semaphore of which each holder takes as much as it needs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Room:
-    """Like a semaphore from which each takes as much as it needs.
+class WeightedSemaphore:
+    """Limits the sum of what all holders have taken.
 
     Args:
-        capacity: how much there is; whoever needs more takes all of it.
+        capacity: the limit; a holder that asks for more takes all of it.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -20,8 +20,8 @@ class Room:
         self._changed = asyncio.Event()
 
     @asynccontextmanager
-    async def taken(self, count: int) -> AsyncIterator[None]:
-        """Wait until there is room for `count`, and keep it."""
+    async def acquire(self, count: int) -> AsyncIterator[None]:
+        """Wait for `count`, and hold it for the time of the context."""
         count = min(count, self._capacity)
         while self._free < count:
             await self._changed.wait()

@@ -1,0 +1,130 @@
+"""The status document of a transfer, and its totals."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from skyplane_gateway.clock import Clock
+from skyplane_gateway.config import Route, TransferState
+from skyplane_gateway.errors import SkyplaneError
+from skyplane_gateway.journal.totals import Totals, sent_over
+from skyplane_gateway.lead.delivery import Delivery
+from skyplane_gateway.lead.dispatcher import Dispatcher
+from skyplane_gateway.lead.multipart import OpenUpload
+from skyplane_gateway.lead.object_report import Report
+from skyplane_gateway.lead.sink_pool import SinkPool
+
+
+class TransferStatus:
+    """Measures one transfer from its beginning to its end.
+
+    Args:
+        routes: of the fleet.
+
+    Attributes:
+        earlier: totals of the epochs before.
+        is_listed: both listings have ended.
+    """
+
+    def __init__(
+        self,
+        transfer_key: str,
+        epoch: int,
+        routes: Sequence[Route],
+        *,
+        report: Report,
+        dispatcher: Dispatcher,
+        delivery: Delivery,
+        sinks: SinkPool,
+        clock: Clock,
+    ) -> None:
+        self._transfer_key = transfer_key
+        self._epoch = epoch
+        self._routes = routes
+        self._report = report
+        self._dispatcher = dispatcher
+        self._delivery = delivery
+        self._sinks = sinks
+        self._clock = clock
+        self._began_s = clock.monotonic()
+        self._ended_s: float | None = None
+        self.earlier = Totals()
+        self.is_listed = False
+
+    def end(self) -> None:
+        """The transfer has ended; its clock stops."""
+        self._ended_s = self._clock.monotonic()
+
+    @property
+    def _seconds(self) -> float:
+        end_s = self._clock.monotonic() if self._ended_s is None else self._ended_s
+        return end_s - self._began_s
+
+    def totals(self, earlier: Totals) -> Totals:
+        """Of all epochs until now.
+
+        Args:
+            earlier: totals of the epochs before.
+        """
+        counters = self._report.counters
+        return earlier.plus(
+            Totals(
+                seconds=self._seconds,
+                sent=sent_over(self._routes, self._dispatcher.delivered_bytes()),
+                not_carried=counters.not_carried,
+                not_carried_by_name=counters.not_carried_by_name,
+            )
+        )
+
+    def document(
+        self,
+        state: TransferState,
+        error: SkyplaneError | None,
+        open_uploads: Collection[OpenUpload],
+    ) -> dict[str, Any]:
+        """The status document.
+
+        Args:
+            state: how the transfer has ended, or will end.
+            open_uploads: uploads that nobody continues and that could not be aborted.
+        """
+        counters = self._report.counters
+        totals = self.totals(self.earlier)
+        has_ended = self._ended_s is not None
+        delivered = self._dispatcher.delivered_bytes()
+        return {
+            "transfer_key": self._transfer_key,
+            "epoch": self._epoch,
+            "state": state if has_ended else "running",
+            "listed": self.is_listed,
+            "objects": counters.found,
+            "bytes": counters.found_bytes,
+            "copied": counters.copied,
+            "copied_bytes": counters.copied_bytes,
+            "copied_earlier": counters.copied_earlier,
+            "copied_earlier_bytes": counters.copied_earlier_bytes,
+            "skipped": counters.skipped,
+            "skipped_bytes": counters.skipped_bytes,
+            "failed": counters.failed,
+            "failed_bytes": counters.failed_bytes,
+            "unfinished": counters.unfinished,
+            "pinned_by_time": counters.pinned_by_time,
+            "reserved": counters.reserved,
+            "first_reserved": counters.first_reserved,
+            "not_carried": totals.not_carried,
+            "not_carried_by_name": dict(totals.not_carried_by_name),
+            "seconds": self._seconds,
+            "earlier": self.earlier.to_dict(),
+            "sendings": self._delivery.sent,
+            "resent": self._delivery.resent,
+            "routes_down": {str(n): why for n, why in self._dispatcher.reasons_down().items()},
+            "lost_sources": dict(self._delivery.routes.lost_sources),
+            "lost_sinks": dict(self._sinks.lost),
+            "delivered_bytes": {str(number): count for number, count in delivered.items()},
+            "error": error.to_dict() if error is not None else None,
+            "failures": list(self._report.failures) if has_ended else [],
+            "open_uploads": [
+                {"key": upload.key, "upload_id": upload.upload_id} for upload in open_uploads
+            ],
+        }

@@ -1,0 +1,74 @@
+"""Sends chunks of slow routes again over idle routes, so that a transfer ends in time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from skyplane_gateway.lead.dispatcher import Dispatcher
+from skyplane_gateway.lead.in_flight import Attempt, DeliveryTimes, InFlight
+from skyplane_gateway.lead.throttle_probe import ThrottleProbe
+
+log = logging.getLogger(__name__)
+
+#: How often slow chunks are looked for.
+_INTERVAL_S: Final = 1.0
+
+
+class Stragglers:
+    """Finds slow chunks once no chunk waits for a route.
+
+    The slow route keeps the chunk as well: its first receipt counts, by either route.
+
+    Attributes:
+        times: of recent deliveries.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, in_flight: InFlight, probe: ThrottleProbe) -> None:
+        self._dispatcher = dispatcher
+        self._in_flight = in_flight
+        self._probe = probe
+        #: Chunk -> the slow route that it was taken from.
+        self._rerouted: dict[int, int] = {}
+        self.times = DeliveryTimes()
+
+    def slow_route(self, chunk: int) -> int | None:
+        """The route to avoid for that chunk."""
+        return self._rerouted.get(chunk)
+
+    def forget(self, chunk: int) -> None:
+        self._rerouted.pop(chunk, None)
+
+    async def run(self) -> None:
+        """Reroute slow chunks, until cancelled."""
+        while True:
+            await asyncio.sleep(_INTERVAL_S)
+            limit_s = self.times.slow_after_s
+            if self._dispatcher.waiting or limit_s is None:
+                continue
+            if slow := self._slow(limit_s):
+                await self._probe.update(slow)
+                self._reroute(limit_s)
+
+    def _slow(self, limit_s: float) -> list[Attempt]:
+        """Attempts in flight for longer, for which other routes have room."""
+        slow_since_s = asyncio.get_running_loop().time() - limit_s
+        return [
+            attempt
+            for attempt in self._in_flight
+            if max(attempt.sent_s, attempt.excused_s) <= slow_since_s
+            and attempt.order.chunk not in self._rerouted
+            and attempt.order.length <= self._dispatcher.free_bytes_beside(attempt.order.route)
+            and not attempt.future.done()
+        ]
+
+    def _reroute(self, limit_s: float) -> None:
+        planned_bytes = 0
+        for attempt in self._slow(limit_s):
+            order = attempt.order
+            if order.length <= self._dispatcher.free_bytes_beside(order.route) - planned_bytes:
+                log.info("chunk %d is sent again: route %d is slow", order.chunk, order.route)
+                planned_bytes += order.length
+                self._rerouted[order.chunk] = order.route
+                self._in_flight.give_up(attempt)
