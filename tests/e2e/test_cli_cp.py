@@ -126,19 +126,6 @@ def test_a_bucket_goes_to_another_endpoint_over_relays(
     assert home.traces() == []
 
 
-def test_one_object_goes_below_a_folder_under_its_own_name(
-    home: Home, servers: tuple[S3Server, S3Server], tmp_path: Path
-) -> None:
-    _, there = servers
-    bucket = there.make_bucket("single")
-    (tmp_path / "one.txt").write_bytes(b"one")
-    target = (f"s3://{bucket}/folder/", "--dst-endpoint", there.endpoint, "--quiet")
-    done = orch(home, "cp", str(tmp_path / "one.txt"), *target)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("succeeded: 1 of 1 objects copied (3 B)")
-    assert there.digests(bucket) == {"folder/one.txt": hashlib.sha256(b"one").hexdigest()}
-
-
 def test_the_steps_one_by_one(
     home: Home, servers: tuple[S3Server, S3Server], tmp_path: Path
 ) -> None:

@@ -130,36 +130,6 @@ def test_a_second_interrupt_does_not_skip_the_teardown(copy: Copy) -> None:
     assert copy.home.traces() == []
 
 
-def test_a_sigterm_while_gateways_start_leaves_nothing(copy: Copy) -> None:
-    with copy.started() as process:
-        read_until(process, "plan:")
-        copy.home.wait_until(copy.home.gateways, "a gateway")
-        process.send_signal(signal.SIGTERM)
-        output, errors = process.communicate(timeout=100)
-    assert process.returncode == 130, errors
-    assert output == ""
-    assert "Traceback" not in errors
-    assert copy.home.traces() == []
-
-
-def test_gateways_outlive_a_dead_client_by_their_lease_at_most(copy: Copy) -> None:
-    """Killed between provision and transfer: nobody tells the gateways to end."""
-    home = copy.home
-    plan = subprocess.run(
-        [sys.executable, "-m", "skyplane_orchestration.cli", "plan", "aws:ap-southeast-2",
-         "aws:eu-west-3", "--min-throughput-gbps", "1", "--instance-limit", "1", "--json"],
-        env=home.environment, capture_output=True, check=True, timeout=100,
-    )  # fmt: skip
-    fleet = subprocess.run(
-        [sys.executable, "-m", "skyplane_orchestration.cli", "provision", "-",
-         "--start-within-s", "5", "--lease-s", "1"],
-        env=home.environment, input=plan.stdout, capture_output=True, check=True, timeout=100,
-    )  # fmt: skip
-    assert len(json.loads(fleet.stdout)["gateways"]) == len(home.gateways()) > 0
-    copy.wait_for_the_end_of_all_gateways()
-    assert home.traces() == []
-
-
 def test_a_transfer_goes_on_without_its_client_and_then_ends_its_fleet(
     copy: Copy, objects: dict[str, bytes]
 ) -> None:

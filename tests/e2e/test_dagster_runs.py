@@ -19,7 +19,6 @@ from tests.e2e.held_store import refuse
 from skyplane_orchestration import Location, MinimizeCost
 from skyplane_orchestration.dagster import (
     SkyplaneResource,
-    build_skyplane_cleanup_sensor,
     build_skyplane_transfer_asset,
 )
 from skyplane_orchestration.model.job import Limits
@@ -145,40 +144,6 @@ def test_a_failed_transfer_is_torn_down_and_a_re_execution_goes_on_with_it(
     # One of the two was copied by the first run, which the journal tells.
     assert (result["copied"], result["copied_earlier"]) == (2, 1)
     assert there.digests(bucket, "copy/") == digests({"one": b"1", "two": b"2"})
-    assert private.traces() == []
-
-
-class InterruptedBefore(dg.InMemoryIOManager):
-    """The run is terminated as soon as `provision` has ended."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
-    def load_input(self, context: dg.InputContext) -> Any:
-        if context.name == "fleet":
-            raise dg.DagsterExecutionInterruptedError
-        return super().load_input(context)
-
-
-def test_a_run_terminated_before_its_transfer_leaves_nothing_after_a_sensors_tick(
-    private: Home, servers: tuple[S3Server, S3Server]
-) -> None:
-    here, there = servers
-    bucket = here.make_bucket("dagster-between")
-    there.make_bucket(bucket)
-    here.fill(bucket, "data/", {"one": b"1"})
-    resource = SkyplaneResource()
-    with dg.DagsterInstance.ephemeral() as instance:
-        result = dg.materialize(
-            [asset_of(bucket, servers)],
-            resources={"skyplane": resource, "io_manager": InterruptedBefore()},
-            instance=instance,
-            raise_on_error=False,
-        )
-        assert not result.success
-        assert private.traces() != []
-        with dg.build_sensor_context(instance, resources={"skyplane": resource}) as context:
-            build_skyplane_cleanup_sensor().evaluate_tick(context)
     assert private.traces() == []
 
 

@@ -106,16 +106,22 @@ class FakeSession:
 
     def _call(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
-            with (
-                socket.create_connection(self._address, timeout=10.0) as connection,
-                connection.makefile("rw") as stream,
-            ):
-                stream.write(json.dumps(request) + "\n")
-                stream.flush()
-                answer: dict[str, Any] = json.loads(stream.readline())
+            answer = _ask(self._address, request)
         except (OSError, ValueError) as error:
             raise GatewayUnreachable(f"{self._address}: {error}") from error
         assert self._expected_uri.endswith(gateway_uri("", answer["node"]).rpartition("/")[2])
+        return answer
+
+
+def _ask(address: tuple[str, int], request: dict[str, Any]) -> dict[str, Any]:
+    """One request to `fake_gateway.py`."""
+    with (
+        socket.create_connection(address, timeout=10.0) as connection,
+        connection.makefile("rw") as stream,
+    ):
+        stream.write(json.dumps(request) + "\n")
+        stream.flush()
+        answer: dict[str, Any] = json.loads(stream.readline())
         return answer
 
 
@@ -159,6 +165,10 @@ class LocalHarness:
 
     def authority(self, spec: FleetSpec) -> Authority:
         return Authority(SECRET, spec.key)
+
+    def status(self, address: tuple[str, int]) -> dict[str, Any]:
+        """All that a stand-in was told."""
+        return _ask(address, {})
 
     def kill(self, gateway: GatewayHandle) -> None:
         """End it without warning, and wait until it is gone."""

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.transfer.samples import fleet_of
 
 from skyplane_orchestration.cli.commands.resume import _read_handle
 from skyplane_orchestration.cli.console import Console
@@ -24,6 +25,8 @@ from skyplane_orchestration.errors import ConfigurationInvalid, TransferFailed
 from skyplane_orchestration.model.job import MinimizeCost, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.resume_handle import PREFIX, RESUME_TTL_S, ResumeHandle
+from skyplane_orchestration.model.status import empty_status
+from skyplane_orchestration.provision.local import LocalProvisioner
 
 
 @pytest.fixture
@@ -217,3 +220,19 @@ def test_an_id_in_a_folder_that_cannot_be_read_is_one_line(
     monkeypatch.setattr(os, "stat", closed)
     assert main(["resume", "01234567"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_interrupted_resume_on_a_running_fleet_leaves_the_transfer_running(
+    handle: ResumeHandle, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def resume(
+        client: Client, found: ResumeHandle, *, on_fleet: Any, on_status: Any, **_: Any
+    ) -> None:
+        on_fleet(fleet_of("a"))
+        on_status(empty_status("ab" * 16, 1))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Client, "resume", resume)
+    monkeypatch.setattr(LocalProvisioner, "find", lambda *_: ("a gateway",))
+    assert main(["resume", handle.to_text(), "--json"]) == 130
+    assert json.loads(capsys.readouterr().out)["result"]["state"] == "running"

@@ -50,16 +50,11 @@ def test_what_a_person_reads(places: tuple[str, str], capsys: pytest.CaptureFixt
     assert "3 missing, 0 different, 0 unreadable, 1 extra; 0 B read" in printed
 
 
-def test_bad_input(places: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_store_that_does_not_respond_is_bad_input(
+    places: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     nowhere = ["s3://b/x/", "--dst-endpoint", f"http://127.0.0.1:{port}"]
-    for arguments, words in (
-        (["-r", f"{places[0]}/none", places[1]], "no folder"),
-        ([f"{places[0]}/none", places[1]], "no file"),
-        (["-r", "ftp://x", places[1]], "scheme"),
-        (["-r", *places, "--parallel", "0"], "--parallel"),
-        (["-r", places[0], *nowhere], "b"),
-    ):
-        assert main(["verify", *arguments]) == 2
-        assert words in capsys.readouterr().err
+    assert main(["verify", "-r", places[0], *nowhere]) == 2
+    assert "s3://b" in capsys.readouterr().err

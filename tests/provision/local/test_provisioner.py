@@ -155,7 +155,7 @@ def test_a_gateway_that_is_started_later_ends_with_its_fleet(local: LocalHarness
 def test_every_gateway_gets_the_same_topology_once(local: LocalHarness) -> None:
     fleet = ensure(local)
     again = ensure(local)
-    statuses = [status(local, gateway.control) for gateway in again.gateways]
+    statuses = [local.status(gateway.control) for gateway in again.gateways]
     assert [len(answer["topologies"]) for answer in statuses] == [1] * 5
     told = statuses[0]["topologies"][0]
     assert told["routes"] == list(fleet.routes)
@@ -170,7 +170,7 @@ def test_a_replaced_gateway_is_made_known_to_the_others(local: LocalHarness) -> 
     fleet = ensure(local)
     relay = fleet.gateway(f"{B}/0")
     for gateway in fleet.gateways:
-        latest = status(local, gateway.control)["topologies"][-1]
+        latest = local.status(gateway.control)["topologies"][-1]
         assert latest["data_addresses"][relay.node] == list(relay.data)
 
 
@@ -204,15 +204,6 @@ def test_this_machine_runs_fewer_gateways_than_a_plan_has_instances(
     spec = local.spec(plan=plan_of([((A, C), 40.0)], {A: 8, C: 1}))
     fleet = local.provisioner().ensure(spec, local.authority(spec))
     assert [gateway.node for gateway in fleet.gateways] == [f"{A}/0", f"{A}/1", f"{C}/0"]
-
-
-def test_one_region_is_one_gateway_that_is_both_ends(
-    local: LocalHarness, plan_of: PlanMaker
-) -> None:
-    spec = local.spec(plan=plan_of([(("local:here",), 4.0)], {"local:here": 1}))
-    fleet = local.provisioner().ensure(spec, local.authority(spec))
-    assert fleet.sources == fleet.sinks == fleet.gateways
-    assert fleet.routes[0]["nodes"] == ["local:here/0"]
 
 
 def test_a_launch_prefix_stands_in_front(local: LocalHarness) -> None:
@@ -566,14 +557,3 @@ def test_every_region_has_a_loopback_address(region: str) -> None:
 
 def test_regions_differ_in_their_address() -> None:
     assert len({loopback_address(f"aws:region-{index}") for index in range(1000)}) == 1000
-
-
-def status(harness: LocalHarness, address: tuple[str, int]) -> dict[str, Any]:
-    import json
-    import socket
-
-    with socket.create_connection(address) as connection, connection.makefile("rw") as stream:
-        stream.write("{}\n")
-        stream.flush()
-        answer: dict[str, Any] = json.loads(stream.readline())
-        return answer
