@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
 from skyplane_orchestration.cli.argument_types import (
     commas,
@@ -198,6 +199,17 @@ def limits_from(options: argparse.Namespace, *, chunk_mib: int | None = None) ->
         destination_write_gbps=options.destination_write_gbps,
         safety_margin=options.safety_margin,
     )
+
+
+def request_from(options: argparse.Namespace, regions: Sequence[str]) -> dict[str, Any]:
+    """The arguments that all functions of the planner share. Raises ConfigurationInvalid."""
+    return {
+        "volume_gb": options.volume_gb,
+        "objects": options.objects,
+        "limits": limits_from(options),
+        "policy": policy_from(options, regions),
+        "proof_s": proof_s_from(options),
+    }
 
 
 def proof_s_from(options: argparse.Namespace) -> float:

@@ -71,28 +71,17 @@ def _comparison(options: argparse.Namespace, client: Client) -> Comparison:
     """Raises SkyplaneError if there is no plan."""
     from skyplane_orchestration import planner
 
-    limits = planner_options.limits_from(options)
-    policy = planner_options.policy_from(options, client.grid.tags)
+    request = planner_options.request_from(options, client.grid.tags)
     objective = planner_options.objective_from(options)
-    src, dst, volume_gb, objects = options.src, options.dst, options.volume_gb, options.objects
+    src, dst = options.src, options.dst
     notes: tuple[str, ...] = ()
     if are_locations(options, client.grid.tags):
         job, notes = as_prefix_or_object(planning_job(options, client), client.measured)
         src, dst = _region_of(job.source), _region_of(job.destination)
-        volume_gb, objects = job.volume_gb, job.objects
+        request |= {"volume_gb": job.volume_gb, "objects": job.objects}
     else:
         require_plain_regions(options)
-    found = planner.compare(
-        client.grid,
-        src,
-        dst,
-        objective,
-        volume_gb=volume_gb,
-        objects=objects,
-        limits=limits,
-        policy=policy,
-        proof_s=planner_options.proof_s_from(options),
-    )
+    found = planner.compare(client.grid, src, dst, objective, **request)
     return replace(found, notes=(*found.notes, *notes))
 
 

@@ -117,34 +117,21 @@ def _find_plans(options: argparse.Namespace, client: Client) -> _Plans:
 
     objective = planner_options.objective_from(options)
     src, dst = _regions(options, client)
-    request: dict[str, Any] = {
-        "volume_gb": options.volume_gb,
-        "objects": options.objects,
-        "limits": planner_options.limits_from(options),
-        "policy": planner_options.policy_from(options, client.grid.tags),
-        "proof_s": planner_options.proof_s_from(options),
-    }
+    request = planner_options.request_from(options, client.grid.tags)
     chosen = planner.plan(client.grid, src, dst, objective, **request) if objective else None
     frontier = planner.frontier(client.grid, src, dst, points=options.points, **request)
-    return _Plans(frontier, chosen, _find_baselines(options, client, frontier[0]))
+    return _Plans(frontier, chosen, _find_baselines(client, frontier[0], request))
 
 
 def _find_baselines(
-    options: argparse.Namespace, client: Client, plan: TransferPlan
+    client: Client, plan: TransferPlan, request: dict[str, Any]
 ) -> dict[str, TransferPlan | None]:
     from skyplane_orchestration.planner.baselines import baselines
 
     if not plan.edges:
         return dict.fromkeys(_BASELINES)
-    found = baselines(
-        client.grid,
-        plan.src,
-        plan.dst,
-        plan.volume_gb,
-        objects=options.objects,
-        limits=planner_options.limits_from(options),
-        policy=planner_options.policy_from(options, client.grid.tags),
-    )
+    known = {name: request[name] for name in ("objects", "limits", "policy")}
+    found = baselines(client.grid, plan.src, plan.dst, plan.volume_gb, **known)
     return {
         name: None if isinstance(made, PlanInfeasible) else made
         for name, (_, made) in found.items()

@@ -69,22 +69,12 @@ def _between_regions(options: argparse.Namespace, client: Client) -> MulticastPl
     from skyplane_orchestration import planner
 
     require_plain_regions(options)
-    limits = planner_options.limits_from(options)
+    request = planner_options.request_from(options, client.grid.tags)
     destinations = (options.dst, *options.further)
     objective = planner_options.objective_from(options) or planner.default_multicast_objective(
-        client.grid, options.src, destinations, limits
+        client.grid, options.src, destinations, request["limits"]
     )
-    return planner.multicast_plan(
-        client.grid,
-        options.src,
-        destinations,
-        objective,
-        volume_gb=options.volume_gb,
-        objects=options.objects,
-        limits=limits,
-        policy=planner_options.policy_from(options, client.grid.tags),
-        proof_s=planner_options.proof_s_from(options),
-    )
+    return planner.multicast_plan(client.grid, options.src, destinations, objective, **request)
 
 
 # ---------------------------------------------------------------- text

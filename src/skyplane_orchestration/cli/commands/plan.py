@@ -93,19 +93,8 @@ def _between_regions(options: argparse.Namespace, client: Client) -> TransferPla
     from skyplane_orchestration import planner
 
     require_plain_regions(options)
-    limits = planner_options.limits_from(options)
-    policy = planner_options.policy_from(options, client.grid.tags)
+    request = planner_options.request_from(options, client.grid.tags)
     objective = planner_options.objective_from(options) or client.default_objective(
-        options.src, options.dst, limits
+        options.src, options.dst, request["limits"]
     )
-    return planner.plan(
-        client.grid,
-        options.src,
-        options.dst,
-        objective,
-        volume_gb=options.volume_gb,
-        objects=options.objects,
-        limits=limits,
-        policy=policy,
-        proof_s=planner_options.proof_s_from(options),
-    )
+    return planner.plan(client.grid, options.src, options.dst, objective, **request)

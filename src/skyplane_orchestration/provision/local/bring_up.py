@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -65,43 +66,35 @@ def bring_up(
         raise
 
 
+@dataclass
 class _BringUp:
-    def __init__(
-        self,
-        spec: FleetSpec,
-        meta: FleetMeta,
-        nodes: dict[str, tuple[str, ...]],
-        directory: FleetDirectory,
-        authority: Authority,
-        machine: LocalMachine,
-    ) -> None:
-        self._spec = spec
-        self._meta = meta
-        self._region_of = {node: region for region, group in nodes.items() for node in group}
-        self._directory = directory
-        self._authority = authority
-        self._machine = machine
-        self._nodes = nodes
+    spec: FleetSpec
+    meta: FleetMeta
+    nodes: dict[str, tuple[str, ...]]
+    directory: FleetDirectory
+    authority: Authority
+    machine: LocalMachine
+
+    def __post_init__(self) -> None:
+        self._region_of = {node: region for region, group in self.nodes.items() for node in group}
         self._neighbours: dict[str, frozenset[str]] = {}
         self._adopted: set[str] = set()
         self._started: set[Path] = set()
         self._launchers: dict[str, subprocess.Popen[bytes]] = {}
 
     def run(self) -> tuple[tuple[GatewayHandle, ...], tuple[Route, ...]]:
-        options = self._machine.options
-        routes = build_routes(self._spec.plan, self._nodes)
+        options = self.machine.options
+        routes = build_routes(self.spec.plan, self.nodes)
         self._neighbours = neighbours(routes)
         store_threads = options.gateway_settings.get("store_threads", DEFAULT_STORE_THREADS)
         launch.require_open_files(max(connections_of(routes).values()), store_threads)
-        with closing(self._machine.sessions(self._authority)) as sessions:
+        with closing(self.machine.sessions(self.authority)) as sessions:
             self._adopt(sessions)
             self._stop_others()
             missing = [node for node in self._region_of if node not in self._adopted]
             found = counted(len(self._adopted), "gateway")
-            log.info("fleet %s: %s found running, %d to start", self._spec.key, found, len(missing))
-            deadline = StartupDeadline(
-                self._directory, options.ready_timeout_s, self._machine.clock
-            )
+            log.info("fleet %s: %s found running, %d to start", self.spec.key, found, len(missing))
+            deadline = StartupDeadline(self.directory, options.ready_timeout_s, self.machine.clock)
             with timed(f"provision: starting {counted(len(missing), 'gateway')}"):
                 for node in missing:
                     self._start(node)
@@ -112,8 +105,8 @@ class _BringUp:
                     handles,
                     routes,
                     is_changed=bool(missing),
-                    machine=self._machine,
-                    directory=self._directory,
+                    machine=self.machine,
+                    directory=self.directory,
                     sessions=sessions,
                     deadline=deadline,
                 )
@@ -124,28 +117,28 @@ class _BringUp:
 
         Raises TeardownIncomplete.
         """
-        left = self._machine.stop(
+        left = self.machine.stop(
             lambda: [process for process in self._running() if process.directory in self._started]
         )
         for launcher in self._launchers.values():
             launcher.poll()
         if left:
             raise TeardownIncomplete(
-                f"fleet {self._spec.key} did not come up and these processes cannot be ended:"
+                f"fleet {self.spec.key} did not come up and these processes cannot be ended:"
                 f" {processes.names_of(left)}"
             )
         if not self._running():
-            self._directory.remove()
+            self.directory.remove()
 
     def _running(self) -> tuple[GatewayProcess, ...]:
-        return self._machine.processes_of(self._directory)
+        return self.machine.processes_of(self.directory)
 
     # -- gateways that run
 
     def _adopt(self, sessions: ControlSessions) -> None:
         running = {process.directory for process in self._running()}
         for node in self._region_of:
-            files = self._directory.gateway(node)
+            files = self.directory.gateway(node)
             if files.directory in running and self._is_usable(node, files, sessions):
                 self._adopted.add(node)
 
@@ -161,7 +154,7 @@ class _BringUp:
                 # A teardown is in progress, or was interrupted.
                 raise GatewayDraining(f"{node} takes no new transfer")
             # The gateway waits for its transfer for the whole time again.
-            session.renew(self._spec.start_within_s)
+            session.renew(self.spec.start_within_s)
         except NotAuthorised:
             raise
         except GatewayError:
@@ -171,8 +164,8 @@ class _BringUp:
 
     def _stop_others(self) -> None:
         """End gateways that do not respond, never became ready, or are not in the plan."""
-        adopted = {self._directory.gateway(node).directory for node in self._adopted}
-        left = self._machine.stop(
+        adopted = {self.directory.gateway(node).directory for node in self._adopted}
+        left = self.machine.stop(
             lambda: [process for process in self._running() if process.directory not in adopted]
         )
         if left:
@@ -184,17 +177,17 @@ class _BringUp:
     # -- missing gateways
 
     def _start(self, node: str) -> None:
-        region, plan, options = self._region_of[node], self._spec.plan, self._machine.options
-        files = self._directory.gateway(node)
+        region, plan, options = self._region_of[node], self.spec.plan, self.machine.options
+        files = self.directory.gateway(node)
         launch.write_files(
             files,
-            self._spec,
-            self._authority,
+            self.spec,
+            self.authority,
             node=node,
             address=options.address(region),
             peers=self._neighbours[node],
-            hard_end_unix_s=self._meta.hard_end_unix_s,
-            now_unix_s=self._machine.clock.wall(),
+            hard_end_unix_s=self.meta.hard_end_unix_s,
+            now_unix_s=self.machine.clock.wall(),
             settings=options.gateway_settings,
         )
         # Noted before the start, so that an interruption in between is undone too.
@@ -202,7 +195,7 @@ class _BringUp:
         try:
             self._launchers[node] = launch.start(
                 files,
-                fleet_key=self._spec.key,
+                fleet_key=self.spec.key,
                 command_line=options.command_line(region),
                 is_end=region in (plan.src, plan.dst),
             )
@@ -224,7 +217,7 @@ class _BringUp:
             waiting = [
                 node
                 for node in waiting
-                if node not in launched or self._directory.gateway(node).read_ports() is None
+                if node not in launched or self.directory.gateway(node).read_ports() is None
             ]
             for node in waiting:
                 if node in launched and node not in alive:
@@ -241,7 +234,7 @@ class _BringUp:
     def _handle(self, node: str, deadline: StartupDeadline) -> GatewayHandle:
         from skyplane_orchestration.security.authority import fingerprint_of
 
-        files = self._directory.gateway(node)
+        files = self.directory.gateway(node)
         config, ports = files.read_config(), files.read_ports()
         if config is None or ports is None:
             raise deadline.failure(node, "has lost its files")

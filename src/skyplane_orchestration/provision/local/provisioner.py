@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.config import Route
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -24,7 +23,7 @@ from skyplane_orchestration.errors import (
     SkyplaneError,
     TeardownIncomplete,
 )
-from skyplane_orchestration.model.fleet import LOCAL, Fleet, GatewayHandle
+from skyplane_orchestration.model.fleet import LOCAL, Fleet
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
 from skyplane_orchestration.provision.local import hosts
@@ -96,7 +95,18 @@ class LocalProvisioner:
             ):
                 meta = self._prepare_record(directory, spec)
                 gateways, routes = bring_up(spec, meta, nodes, directory, authority, self._machine)
-                fleet = self._fleet(spec, meta, gateways, routes, began_s)
+                fleet = Fleet(
+                    key=spec.key,
+                    generation=spec.generation,
+                    deployment=spec.deployment,
+                    provisioner=self.name,
+                    plan=spec.plan,
+                    gateways=gateways,
+                    routes=tuple(route_document(route) for route in routes),
+                    host=meta.host,
+                    provision_s=self._clock.monotonic() - began_s,
+                    hard_end_unix_s=meta.hard_end_unix_s,
+                )
                 directory.write_fleet(fleet.to_dict())
                 return fleet
         except FileNotFoundError as error:
@@ -190,24 +200,3 @@ class LocalProvisioner:
         )
         directory.write_meta(meta)
         return meta
-
-    def _fleet(
-        self,
-        spec: FleetSpec,
-        meta: FleetMeta,
-        gateways: tuple[GatewayHandle, ...],
-        routes: tuple[Route, ...],
-        began_s: float,
-    ) -> Fleet:
-        return Fleet(
-            key=spec.key,
-            generation=spec.generation,
-            deployment=spec.deployment,
-            provisioner=self.name,
-            plan=spec.plan,
-            gateways=gateways,
-            routes=tuple(route_document(route) for route in routes),
-            host=meta.host,
-            provision_s=self._clock.monotonic() - began_s,
-            hard_end_unix_s=meta.hard_end_unix_s,
-        )
