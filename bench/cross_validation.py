@@ -1,4 +1,4 @@
-"""How far the throughput model is off for regions that it has never seen."""
+"""Errors of the throughput model for regions that were not part of its fit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLOOR_PERCENT, GOAL_PERCENT = 10.0, 9.0
 
 
 def held_out_groups(regions: int, folds: int) -> list[Mask]:
-    """A mask over the regions for each group; every region is in one of them."""
+    """Masks over the regions; every region is in one group."""
     order = list(range(regions))
     random.Random(SEED).shuffle(order)
     groups = []
@@ -34,14 +34,14 @@ def held_out_groups(regions: int, folds: int) -> list[Mask]:
 
 
 def touched_by(held: Mask) -> Mask:
-    """The edges with an end among the regions of a mask."""
+    """The edges with an end in the mask."""
     return held[:, None] | held[None, :]
 
 
 def unseen(measured: Grid, held: Mask) -> Grid:
-    """The grid as it is to a fit that knows no rate and no round trip at the held-out regions.
+    """The grid without rates and round trips of the held-out regions.
 
-    What is hidden is gone, not only marked: a fit that looks at it all the same fails.
+    Hidden values are removed, not only marked, so a fit that reads them fails.
     """
     hidden = touched_by(held)
     return replace(
@@ -54,7 +54,7 @@ def unseen(measured: Grid, held: Mask) -> Grid:
 
 
 def modelled_grid(like: Grid, model: Mapping[str, Any]) -> Grid:
-    """The same regions, prices and instances; every round trip and every rate is modelled."""
+    """The same regions, prices and instances, with modelled round trips and rates."""
     rtt_ms = modelled_rtt_ms(model, like.regions)
     rates = modelled_throughput_gbps(model, [region.cloud for region in like.regions], rtt_ms)
     nothing = np.zeros_like(like.measured)
@@ -75,7 +75,7 @@ def held_out_errors(measured: Grid, held: Mask) -> Floats:
 
 
 def held_out_rtt_errors(measured: Grid, held: Mask) -> Floats:
-    """The same of round trips."""
+    """Relative errors of round trips at edges with a held-out end, (V, V); nan elsewhere."""
     modelled = modelled_grid(measured, fit(unseen(measured, held)))
     return _relative_errors(
         modelled.rtt_ms, measured.rtt_ms, measured.rtt_measured & touched_by(held)

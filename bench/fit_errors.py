@@ -1,8 +1,8 @@
-"""How far a throughput model is off that is fitted to a grid, and what planning on it costs.
+"""Errors of a throughput model fitted to a grid, and the cost of planning with it.
 
     python -m bench.fit_errors GRID_DIR [--pairs N] [--json]
 
-It serves your own measurements, and the figures by route kind in
+Use it for your own measurements. It also prints the figures by route kind in
 docs/explanation/throughput-model.md.
 """
 

@@ -1,10 +1,10 @@
-"""Solves the bench's random problems with the plain full model, once: `reference_plans.json`.
+"""Solves the bench's random problems with the full model: `reference_plans.json`.
 
     python -m bench.fit_reference_plans GRID_DIR > bench/reference_plans.json
 
-The model goes to the solver as the paper states it, over all regions, every N and M integer;
-no part of the planner's search takes part. `bound` is what the solver proved cannot be beaten.
-A problem that has no plan, or none within the time limit, gives way to the next one drawn.
+The solver gets the model of the paper over all regions, N and M integer, without the planner's
+search. `bound` is the solver's bound. A problem without a plan within the time limit is replaced by
+the next.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def draw(chooser: random.Random, grid: Grid) -> Drawn:
 
 
 def at_goal(grid: Grid, job: Drawn) -> Reference | None:
-    """The least cost at a goal; None where no plan was found."""
+    """The least cost at a goal; None if no plan was found."""
     limit = job.instance_limit
     problem = build_problem(
         grid, job.src, job.dst, goal_gbps=0.0, limits=Limits(instance_limit=limit)
@@ -87,7 +87,7 @@ def at_goal(grid: Grid, job: Drawn) -> Reference | None:
 
 
 def under_ceiling(grid: Grid, job: Drawn) -> Reference | None:
-    """The most throughput under a price; None where no plan was found."""
+    """The most throughput under a price; None if no plan was found."""
     limit = job.instance_limit
     least = plan(
         grid, job.src, job.dst, MinimizeCost(LEAST_GBPS), limits=Limits(instance_limit=limit)
@@ -121,7 +121,7 @@ def under_ceiling(grid: Grid, job: Drawn) -> Reference | None:
 def references(
     grid: Grid, seed: int, count: int, solve: Callable[[Grid, Drawn], Reference | None]
 ) -> list[Reference]:
-    """The first `count` problems of the seed's sequence that the plain model solves."""
+    """The first `count` problems of the seed's sequence that the full model solves."""
     chooser = random.Random(seed)
     solved: list[Reference] = []
     while len(solved) < count:

@@ -149,10 +149,10 @@ def fit_curve(rtt_ms: Floats, gbps: Floats) -> list[float]:
 
 
 def fit(grid: Grid) -> dict[str, Any]:
-    """The whole model document; only measured rates and round trips take part.
+    """The whole model document, from measured rates and round trips only.
 
-    A pair of clouds without a measured rate has no curve; a grid without any measured round
-    trip takes those of the model that ships.
+    A pair of clouds without a measured rate has no curve. A grid without measured round trips takes
+    those of the shipped model.
     """
     if grid.rtt_measured.any():
         rtt = fit_rtt(grid.regions, grid.rtt_ms, grid.rtt_measured)

@@ -1,12 +1,12 @@
-"""How much of a line of 170 ms real gateways fill, and what their connections add up to.
+"""The share of a 170 ms line that gateways fill, with many connections and with one.
 
     python -m bench.long_line [--json] [--smoke]
 
-Between two network namespaces (`tests/faults/wan.py`; needs root) lies a line of a known rate
-over which one connection can have 256 KiB on its way: six and a half of them fill it. In every
-round plain sockets and a fleet of two gateways send over it in turn, by 16 connections and by
-one. A gateway's time is that of the whole transfer, from submit to the last commit: listing,
-orders and receipts included. The rate of a plain socket is that of the kernel alone.
+The line connects two network namespaces (`tests/faults/wan.py`; needs root). One connection can
+have 256 KiB in flight; six and a half connections fill the line. In every round plain sockets and a
+fleet of two gateways send over it in turn, with 16 connections and with one. The time of the
+gateways is that of the whole transfer, from submission to the last commit. The rate of a plain
+socket is that of the kernel alone.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Round:
 
 
 def plan_of(connections: int) -> TransferPlan:
-    """One gateway at either end and so many connections between them."""
+    """A plan with one gateway at each end and this many connections."""
     return TransferPlan(
         src=SOURCE,
         dst=SINK,
@@ -172,7 +172,7 @@ print((size // connections >> 16 << 16) * connections / (time.perf_counter() - b
 
 @contextmanager
 def plain_sink(line: wan.Line) -> Iterator[int]:
-    """Takes whatever comes, at the far end; its port."""
+    """A server at the far end that discards what it receives; its port."""
     process = subprocess.Popen(
         ["ip", "netns", "exec", line.far, sys.executable, "-c", _TAKES, wan.ADDRESSES[1]],
         stdout=subprocess.PIPE,
@@ -188,7 +188,7 @@ def plain_sink(line: wan.Line) -> Iterator[int]:
 
 
 def plain_rate(line: wan.Line, port: int, connections: int, size_bytes: int) -> float:
-    """Of as many plain sockets, from the first byte until the last is known to be there."""
+    """The rate of this many plain sockets, from the first byte until the last is acknowledged."""
     words = (wan.ADDRESSES[1], str(port), str(connections), str(size_bytes))
     command = ["ip", "netns", "exec", line.near, sys.executable, "-c", _SENDS, *words]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -199,7 +199,7 @@ def plain_rate(line: wan.Line, port: int, connections: int, size_bytes: int) -> 
 
 
 def rounds_of(line: wan.Line, folder: Path, rounds: int, objects: dict[int, int]) -> list[Round]:
-    """So many rounds, in which all take turns."""
+    """This many rounds; in each, all senders take turns."""
     made = []
     with (
         plain_sink(line) as port,
@@ -217,7 +217,7 @@ def rounds_of(line: wan.Line, folder: Path, rounds: int, objects: dict[int, int]
 
 
 def cases_of(rounds: Sequence[Round]) -> list[Case]:
-    """Medians of what the rounds tell; the ratio is to plain sockets of the same round."""
+    """Medians over the rounds; the ratio is to plain sockets of the same round."""
 
     def case(
         name: str, values: list[float], unit: str, plain: list[float], floor: float, goal: float

@@ -1,9 +1,9 @@
-"""How long a plan for several destinations takes, how near its bound it is, what it saves.
+"""Planning time, gap and saving of plans for several destinations.
 
     python -m bench.multicast [--json] [--smoke]
 
-Seeded problems over every region of the shipped grid. The time is that of the whole answer,
-the separate plans that it is compared with included.
+Seeded problems over every region of the shipped grid. The time includes the separate plans of the
+comparison.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FAN_OUT = ("gcp:us-east4", ("aws:ap-southeast-1", "aws:ap-northeast-1", "aws:ap-
 
 
 def random_plans(grid: Grid, destinations: int, count: int) -> list[tuple[float, MulticastPlan]]:
-    """Seconds and plan of `count` problems that have one, with 1 to 12 Gbit/s as the floor."""
+    """Seconds and plan of `count` feasible problems, with a floor of 1 to 12 Gbit/s."""
     chooser = random.Random(SEED + destinations)
     made: list[tuple[float, MulticastPlan]] = []
     while len(made) < count:
@@ -46,7 +46,7 @@ def random_plans(grid: Grid, destinations: int, count: int) -> list[tuple[float,
 
 
 def tight_plans(grid: Grid, count: int) -> list[tuple[float, MulticastPlan]]:
-    """Seconds and plan of problems near their limits: 40 to 95 % of the most that goes."""
+    """Seconds and plan of problems near their limits: 40 to 95 % of the largest rate."""
     chooser = random.Random(SEED)
     made: list[tuple[float, MulticastPlan]] = []
     while len(made) < count:
@@ -73,7 +73,7 @@ def tight_cases(grid: Grid, count: int) -> list[Case]:
 
 
 def times_and_gaps(name: str, made: Sequence[tuple[float, MulticastPlan]]) -> list[Case]:
-    """Median and worst of what planning took, and of what is not proven."""
+    """Median and worst of planning times and of proven gaps."""
     seconds = [taken for taken, _ in made]
     gaps = [100 * plan.solver.gap for _, plan in made]
     return [

@@ -1,9 +1,9 @@
-"""How long a plan takes, how good it is, and how good the prices and rates are behind it.
+"""Planning time, plan quality, and the quality of the prices and rates behind plans.
 
     python -m bench.planner [--json] [--smoke]
 
-Times are taken on the grid that ships. What needs measurements is compared with the grid of
-January 2022 where it lies beside the repository, and left out, with a word, where it does not.
+Times are for the shipped grid. Cases that need measurements use the grid of January 2022 beside the
+repository; without it they are left out, with a line on stderr.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def random_jobs(grid: Grid, count: int) -> list[tuple[str, str, float]]:
 
 
 def plain_against_ours(grid: Grid, pairs: int) -> Case:
-    """Time of the full model handed to the solver as it is, over ours, on fewer regions."""
+    """Time of the full model in the solver over the planner's time, on fewer regions."""
     chooser = random.Random(SEED)
     plain_s = ours_s = 0.0
     for _ in range(pairs):

@@ -1,7 +1,7 @@
-"""Figures of the shipped prices and rates against the measured grid of January 2022.
+"""The shipped prices and rates against the measured grid of January 2022.
 
-`price_differences.yaml` beside this file lists why the rules differ from that grid's price
-table; a pair that differs and that no group explains is below the floor.
+`price_differences.yaml` lists why the rules differ from that grid's price table. A pair that
+differs without a group that explains it is below the floor.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Difference:
 
 
 def measured_grid() -> Grid | None:
-    """The measured grid, or None where it is not there."""
+    """The measured grid, or None if it is not there."""
     return load_grid(MEASURED_DIR) if MEASURED_DIR.is_dir() else None
 
 
@@ -84,8 +84,7 @@ def price_differences() -> list[Difference]:
 
 
 def priced_pairs(shipped: Grid, measured: Grid) -> Iterator[PricedPair]:
-    """Every pair of the measured grid's price table. It has prices as billed, so nothing
-    is converted."""
+    """Every pair of the measured grid's price table, with prices as billed."""
     clouds = shipped.price_document["clouds"]
     for row, column in np.argwhere(measured.price_source == FROM_TABLE):
         if row == column:
@@ -96,7 +95,7 @@ def priced_pairs(shipped: Grid, measured: Grid) -> Iterator[PricedPair]:
 
 
 def groups_of(pair: PricedPair, differences: Sequence[Difference]) -> set[str]:
-    """The groups that explain a pair; exactly one where the list is in order."""
+    """The groups that explain a pair; exactly one if the list is correct."""
     return {one.group for one in differences if one.explains(pair)}
 
 

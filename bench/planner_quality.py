@@ -1,6 +1,6 @@
-"""How near plans are to the optima of the plain full model, and what they take.
+"""Distance of plans to the optima of the full model, and their planning times.
 
-The problems and their optima are `reference_plans.json`, made by `fit_reference_plans`.
+`fit_reference_plans` makes the problems and their optima, `reference_plans.json`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Problem = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """One plan, the seconds it took (least of the runs), and what it is compared with.
+class TimedPlan:
+    """One plan, its planning time (least of the runs), and its reference.
 
     Attributes:
         spread: of the runs' seconds, see `spread_of`.
@@ -60,13 +60,13 @@ def reference_problems(kind: str, count: int | None = None) -> list[Problem]:
     return found[:count]
 
 
-def answers(
+def timed_plans(
     grid: Grid,
     problems: Sequence[Problem],
     objectives: Sequence[Objective],
     runs: int,
     proof_s: float = PROOF_S,
-) -> list[Answer]:
+) -> list[TimedPlan]:
     """The plan of every problem, timed."""
     found = []
     for problem, objective in zip(problems, objectives, strict=True):
@@ -84,19 +84,19 @@ def answers(
             )
             seconds.append(time.perf_counter() - started)
         feasible = not violations(made, grid, Limits(instance_limit=limit)) and meets(made, problem)
-        found.append(Answer(made, min(seconds), spread_of(seconds), problem, feasible))
+        found.append(TimedPlan(made, min(seconds), spread_of(seconds), problem, feasible))
     return found
 
 
 def meets(made: TransferPlan, problem: Problem) -> bool:
-    """True when the plan keeps what the problem asks for besides the model's constraints."""
+    """True when the plan keeps the goal or the ceiling of the problem."""
     if "goal_gbps" in problem:
         return made.throughput_gbps >= float(problem["goal_gbps"]) * (1 - 1e-6)
     return made.cost.usd_per_gb <= float(problem["ceiling_usd_per_gb"]) * (1 + 1e-6)
 
 
-def feasible_case(kind: str, found: Sequence[Answer]) -> Case:
-    held = sum(answer.feasible for answer in found)
+def feasible_case(kind: str, found: Sequence[TimedPlan]) -> Case:
+    held = sum(timed.feasible for timed in found)
     return Case(
         f"{kind}: plans that hold by the independent check",
         held,
@@ -109,11 +109,11 @@ def feasible_case(kind: str, found: Sequence[Answer]) -> Case:
 
 
 def time_cases(
-    kind: str, found: Sequence[Answer], median_s: float | None, worst_s: float
+    kind: str, found: Sequence[TimedPlan], median_s: float | None, worst_s: float
 ) -> list[Case]:
-    """Median and worst of the plans' times; the spread is that of the least steady plan."""
-    seconds = [answer.seconds for answer in found]
-    spread = max(answer.spread for answer in found)
+    """Median and worst of the planning times; the spread is the largest of the plans."""
+    seconds = [timed.seconds for timed in found]
+    spread = max(timed.spread for timed in found)
     return [
         Case(
             f"{kind}: median time of {len(found)}",
@@ -126,10 +126,10 @@ def time_cases(
     ]
 
 
-def gap_case(kind: str, found: Sequence[Answer]) -> Case:
-    """How far the plans may be from the best by what was proven while they were made."""
-    gaps = [answer.plan.solver.gap for answer in found]
-    proven = sum(answer.plan.solver.status == "optimal" for answer in found)
+def gap_case(kind: str, found: Sequence[TimedPlan]) -> Case:
+    """The largest proven gap of the plans."""
+    gaps = [timed.plan.solver.gap for timed in found]
+    proven = sum(timed.plan.solver.status == "optimal" for timed in found)
     return Case(
         f"{kind}: worst gap that the plans state, {proven} of {len(found)} proven optimal",
         100 * max(gaps),
@@ -142,8 +142,8 @@ def gap_case(kind: str, found: Sequence[Answer]) -> Case:
 def cost_cases(grid: Grid, runs: int, count: int | None = None) -> list[Case]:
     """Least cost exactly at a goal: worst cost over the optimum, feasibility, times.
 
-    As plans are made by default, then without the time for a proof: most of the time goes
-    into showing that a plan is as good as can be. Last, what the plain full model takes.
+    First with the default time for proofs, then without: most of the time is spent on the proof.
+    Last, the time of the full model.
     """
     problems = reference_problems("goals", count)
     found = _answers_at_goals(grid, problems, runs, PROOF_S)
@@ -158,13 +158,13 @@ def cost_cases(grid: Grid, runs: int, count: int | None = None) -> list[Case]:
 
 def _answers_at_goals(
     grid: Grid, problems: Sequence[Problem], runs: int, proof_s: float
-) -> list[Answer]:
+) -> list[TimedPlan]:
     objectives = [MinimizeCost(problem["goal_gbps"], exactly=True) for problem in problems]
-    return answers(grid, problems, objectives, runs, proof_s)
+    return timed_plans(grid, problems, objectives, runs, proof_s)
 
 
-def _cost_cases(found: Sequence[Answer], how: str) -> list[Case]:
-    ratios = [answer.plan.cost.usd_per_gb / answer.problem["usd_per_gb"] for answer in found]
+def _cost_cases(found: Sequence[TimedPlan], how: str) -> list[Case]:
+    ratios = [timed.plan.cost.usd_per_gb / timed.problem["usd_per_gb"] for timed in found]
     return [
         Case(
             f"optimal{how}: worst cost of {len(found)} plans over the full integer optimum",
@@ -178,11 +178,11 @@ def _cost_cases(found: Sequence[Answer], how: str) -> list[Case]:
     ]
 
 
-def plain_case(grid: Grid, found: Sequence[Answer]) -> Case:
-    """Time of the full model over all regions, handed to the solver as it is."""
+def plain_case(grid: Grid, found: Sequence[TimedPlan]) -> Case:
+    """Time of the full model in the solver, over all regions."""
     plain_s = 0.0
-    for answer in found:
-        problem, goal = answer.problem, answer.problem["goal_gbps"]
+    for timed in found:
+        problem, goal = timed.problem, timed.problem["goal_gbps"]
         started = time.perf_counter()
         whole = build_problem(
             grid,
@@ -203,7 +203,7 @@ def plain_case(grid: Grid, found: Sequence[Answer]) -> Case:
         f"cost: the plain full model on {len(found)} of the same problems, mean",
         plain_s / len(found),
         "s",
-        ratio=plain_s / sum(answer.seconds for answer in found),
+        ratio=plain_s / sum(timed.seconds for timed in found),
         against="this planner on the same problems",
     )
 
@@ -214,8 +214,8 @@ def ceiling_cases(grid: Grid, runs: int, count: int | None = None) -> list[Case]
     objectives = [
         MaximizeThroughput(max_usd_per_gb=problem["ceiling_usd_per_gb"]) for problem in problems
     ]
-    found = answers(grid, problems, objectives, runs)
-    ratios = [answer.plan.throughput_gbps / answer.problem["throughput_gbps"] for answer in found]
+    found = timed_plans(grid, problems, objectives, runs)
+    ratios = [timed.plan.throughput_gbps / timed.problem["throughput_gbps"] for timed in found]
     return [
         Case(
             f"ceiling: worst rate of {len(found)} plans over the full integer optimum",
@@ -233,7 +233,7 @@ def ceiling_cases(grid: Grid, runs: int, count: int | None = None) -> list[Case]
 def frontier_case(
     grid: Grid, points: int = FRONTIER_POINTS, ends: tuple[str, str] = FRONTIER_ENDS
 ) -> Case:
-    """Time of a whole frontier, and how far its plans can be from the best at their rates."""
+    """Time of a whole frontier, and the largest gap of its plans."""
     started = time.perf_counter()
     kept = frontier(grid, *ends, points=points)
     seconds = time.perf_counter() - started

@@ -1,20 +1,21 @@
-"""What planning on modelled rates costs, judged by a grid that was measured.
+"""The cost of planning with modelled rates, judged by a measured grid.
 
 For each of the seed's ordered pairs of regions:
 
-1. The model is fitted to the measured grid without any rate or round trip at either end.
-2. A grid is made of the same regions, prices and instances (each cloud's default type); all
-   its rates are modelled.
-3. On it the most throughput is planned for a price: a ceiling of 1.02 to 1.8 times (drawn
-   too) the price of the cheapest plan on that grid, then the cheapest such plan.
-4. The measured grid says how much flow gets through the plan's edges and its instances. What
-   flows where, and how connections are shared, may change; no edge and no instance may join.
-5. That is divided by the most that any plan on the measured grid gets at no higher price per
-   GB than the plan really has there, its instances paid whether used or not.
+1. The model is fitted to the measured grid without any rate or round trip at either end. 2. The
+model makes a grid of the same regions, prices and instances (each cloud's default type). 3. On that
+grid the plan has the most throughput under a ceiling: 1.02 to 1.8 times (also drawn) the price of
+    the cheapest plan there. Ties go to the cheapest plan.
+4. The measured grid gives the flow through the plan's edges and instances. Flow and connections may
+be
+    distributed differently; no edge and no instance is added.
+5. The share is that flow over the largest flow of any plan on the measured grid at the price per GB
+that the
+    plan really has there, with its instances paid whether used or not.
 
-All of it on the relaxation, in which every rate scales with the instance limit: the share is
-the same for any limit that is equal everywhere. The share is never above 1, because the plan
-itself is among those that it is compared with.
+All steps use the relaxation, where every rate scales with the instance limit. So the share does not
+depend on an instance limit that is equal everywhere. It is at most 1, because the plan is one of
+those it is compared with.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What became of one plan: promised by the model, reached and the best on the measured."""
+    """The result of one plan: the modelled rate, the reached rate, and the best rate."""
 
     job: Job
     planned_gbps: float
@@ -103,10 +104,10 @@ def problem_on(grid: Grid, job: Job) -> PlanProblem:
 
 
 def most_flow(problem: PlanProblem, usd_per_gbit: float) -> Floats:
-    """Costs for the most throughput, and among equals for the least money.
+    """The cost vector for the most throughput, and then for the least money.
 
-    At the price a Gbit/s weighs a Gbit/s; money weighs so little that no plan gives one up
-    unless it costs 1 / MONEY_WEIGHT times the price.
+    The money of a Gbit/s at the ceiling weighs little against one Gbit/s: a plan gives up
+    throughput only where it costs more than 1 / MONEY_WEIGHT times the price.
     """
     cost = cost_per_second(problem) * (MONEY_WEIGHT / usd_per_gbit)
     cost[columns_of(problem).throughput] = -1.0
@@ -144,9 +145,9 @@ def reached(
 
 
 def judge(measured: Grid, planned_on: Grid, job: Job) -> Judged:
-    """Plans one job on one grid and says what the plan is worth on the measured one.
+    """Plans one job on one grid and evaluates the plan on the measured one.
 
-    Raises SolverFailed when there is no way from source to sink.
+    Raises SolverFailed when no path joins source and sink.
     """
     problem = problem_on(planned_on, job)
     truth = problem_on(measured, job)
@@ -169,7 +170,7 @@ def regrets(
 def regret_cases(measured: Grid, count: int | None = None) -> list[Case]:
     """Median and tenth percentile over the seed's pairs, or over the first `count` of them.
 
-    Floors and goals are for the whole list: of a few pairs the worst says nothing.
+    Floors and goals are for the whole list.
     """
     found = regrets(measured, seeded_jobs(measured.tags, count or PAIRS))
     shares = np.array([one.share for one in found])

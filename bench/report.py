@@ -1,8 +1,8 @@
-"""How every bench reports: one table for people, one JSON object with `--json`.
+"""Reports of all benches: a table for people, or one JSON object with `--json`.
 
-A bench builds `Case`s and calls `finish`, which prints them and gives the exit status: 1 when
-a case misses its floor. A floor on a time or an error is an upper bound; on anything else a
-lower one.
+A bench builds `Case`s and calls `finish`, which prints them and returns the exit status: 1 when a
+case misses its floor. A floor on a time or an error is an upper bound, any other floor a lower
+bound.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Case:
     Attributes:
         case: name of the measurement.
         value, unit: the figure; of several runs, the one that is reported.
-        ratio, against: value relative to something named, where there is something.
-        floor: what the figure must not fall short of (times and errors: must not exceed).
-        goal: what it should be.
+        ratio, against: the value relative to a named reference, if there is one.
+        floor: the least acceptable value (times and errors: the largest).
+        goal: the intended value.
         spread: the relative spread of the runs, (largest - smallest) / median.
     """
 
@@ -87,7 +87,7 @@ def commit() -> str:
 
 
 def machine() -> str:
-    """Processor count and kind, system and Python: what a figure depends on."""
+    """Processor count and kind, system and Python."""
     return (
         f"{os.cpu_count()} x {_processor()}, {platform.system()} {platform.release()},"
         f" Python {platform.python_version()}"

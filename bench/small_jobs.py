@@ -1,15 +1,15 @@
-"""How long the command takes for jobs that move next to nothing, beside rclone.
+"""Duration of commands that copy almost nothing, compared with rclone.
 
     python -m bench.small_jobs [--json] [--smoke] [--rounds N]
 
-Two servers of versitygw run on this machine. In every round these run in turn: a Python that
-only loads boto3, `cp` of one new object of 1 KiB, `sync` of 2,000 objects that are all there,
-and rclone with the same two jobs (`sync --checksum`, so that it too compares by listings alone).
-Times are those of whole processes, from start to exit, with compiled bytecode in place.
+Two servers of versitygw run on this machine. Each round runs in turn: a Python that only loads
+boto3, `cp` of one new object of 1 KiB, `sync` of 2,000 objects that are all present, and rclone
+with the same two jobs (`sync --checksum`, so that it also compares by listings only). Times are
+those of whole processes, with compiled bytecode.
 
-Floors are in starts of that Python, so that a machine under load does not miss them; the goals
-in seconds are those of a quiet machine with 2 processors. rclone is the one on the PATH or in
-GOPATH/bin, else it is built with `go` once and kept in the user's cache.
+Floors are in starts of that Python, so they hold on a busy machine. Goals are in seconds on a quiet
+machine with 2 processors. rclone is taken from the PATH or from GOPATH/bin, else it is built with
+`go` once and kept in the user's cache.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _START: Final = "import boto3; boto3.client('s3', region_name='us-east-1')"
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Seconds of each command of one round; None where there is no rclone."""
+    """Seconds of each command of one round; None without rclone."""
 
     start_s: float
     cp_s: float
@@ -61,10 +61,10 @@ class Round:
 
 
 class Commands:
-    """What takes turns, between two servers that hold the same objects.
+    """The commands of a round, between two servers that hold the same objects.
 
     Args:
-        rclone: its binary; None where there is none.
+        rclone: its binary; None without rclone.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Commands:
 def _environment(
     source: versitygw.Server, target: versitygw.Server, folder: Path
 ) -> dict[str, str]:
-    """For all commands alike: the servers' keys, and directories of their own."""
+    """The environment of all commands: the servers' keys, and separate directories."""
     kept = ("PATH", "LANG", "VIRTUAL_ENV", "PYTHONPATH")
     environment = {name: os.environ[name] for name in kept if name in os.environ}
     for name in ("home", "run"):
@@ -154,7 +154,7 @@ def fill(server: versitygw.Server, bucket: str, objects: int) -> None:
 
 
 def rclone_binary() -> str | None:
-    """Found, or built once; None, and why on stderr, where neither goes."""
+    """The path of rclone, built if necessary; None, with the reason on stderr, where that fails."""
     found = shutil.which("rclone")
     go = shutil.which("go")
     if found or go is None:
@@ -181,7 +181,7 @@ def rclone_binary() -> str | None:
 
 
 def rounds_of(rounds: int, objects: int, rclone: str | None) -> list[Round]:
-    """So many rounds, after one that warms up caches and does not count."""
+    """This many rounds, after one that warms up caches."""
     with ExitStack() as open_:
         folder = Path(open_.enter_context(tempfile.TemporaryDirectory(prefix="small-jobs-")))
         servers = {}

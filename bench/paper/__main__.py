@@ -1,7 +1,7 @@
 """Predicts the paper's figures from a measured grid; writes the page and its plots below docs/.
 
-With `--figure` only those are computed: their plots are drawn, their sections printed, and the
-page is left as it is.
+With `--figure` it computes only those figures: it draws their plots, prints their sections, and
+does not change the page.
 """
 
 from __future__ import annotations

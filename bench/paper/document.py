@@ -1,4 +1,4 @@
-"""The page of the reproduction: our numbers, the paper's, and a reason for each difference."""
+"""The page of the reproduction: our numbers, the paper's, and the reason for each difference."""
 
 from __future__ import annotations
 

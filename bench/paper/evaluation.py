@@ -47,7 +47,7 @@ class Evaluation:
 def evaluate(
     directory: Path, figures: frozenset[str], build: Path, *, fresh: bool = False
 ) -> Evaluation:
-    """The figures that are asked for, of one grid directory.
+    """The requested figures of one grid directory.
 
     Raises GridInvalid, and UnknownRegion where the grid lacks a region of a figure.
     """

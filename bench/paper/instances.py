@@ -1,4 +1,4 @@
-"""Fig. 10: relays, or more instances on the direct path? Between continents and within one."""
+"""Fig. 10: relays against more instances on the direct path, between and within continents."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _distance(grid: Grid, pairs: Sequence[PairResult]) -> Distance:
 
 
 def example(grid: Grid, src: str, dst: str) -> Example:
-    """Both ways for every count of instances per region."""
+    """Direct path and overlay for every count of instances per region."""
     fastest = [
         plan(
             grid,

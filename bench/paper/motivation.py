@@ -1,4 +1,4 @@
-"""Fig. 1: one pair, direct and over either of two relays; what the planner itself chooses."""
+"""Fig. 1: one pair, direct and over either of two relays, and the planner's choice."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CEILING = 1.25
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way of Fig. 1, one instance in each region.
+    """One path of Fig. 1, one instance in each region.
 
     Attributes:
         relay: its relay, None for the direct path.
         gbps, received_gbps: of the paper's reading, 2**30 bit/s; of the received, 1e9 bit/s.
-        usd_per_gb, price_ratio: egress of all hops; that over the direct path's.
+        usd_per_gb, price_ratio: egress of all hops; the ratio to the direct path's.
     """
 
     relay: str | None

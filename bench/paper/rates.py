@@ -1,5 +1,7 @@
-"""Most throughput by the relaxation of the planner's model: N and M real, a few hundredths of
-a second, and never less than what integers reach."""
+"""Largest throughput by the relaxation of the planner's model, N and M real.
+
+It takes a few hundredths of a second, and is an upper bound for integers.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ def relaxed_most_gbps(
     max_usd_per_gb: float | None = None,
     instances_in_all: int | None = None,
 ) -> float:
-    """The most throughput between two regions, in the unit of the grid's rates.
+    """The largest throughput between two regions, in the unit of the grid's rates.
 
     Args:
         instance_limit: instances in each region.
         max_usd_per_gb: ceiling on egress and instances, in the unit of the grid's prices.
         instances_in_all: instances in all regions together.
 
-    Returns 0 when nothing goes.
+    Returns 0 without a path.
     """
     problem = build_problem(
         grid, src, dst, goal_gbps=0.0, limits=Limits(instance_limit=instance_limit)

@@ -1,6 +1,6 @@
-"""Everything that is asked of all ordered pairs, kept on disk pair by pair.
+"""Computes the figures of all ordered pairs, and keeps them on disk pair by pair.
 
-A second run on the same grid takes what is there; `--fresh` computes it again.
+A second run on the same grid reads them; `--fresh` computes them again.
 """
 
 from __future__ import annotations
@@ -135,9 +135,9 @@ def pair_result(readings: Readings, src: str, dst: str) -> PairResult:
 
 
 def _fastest(grid: Grid, src: str, dst: str, most: float) -> TransferPlan:
-    """The cheapest integer plan at nearly the most throughput.
+    """The cheapest integer plan at nearly the largest throughput.
 
-    The last fraction of a percent can be dear or beyond integers, and says nothing.
+    The last fraction of a percent can be expensive or beyond integers.
     """
     for share in NEARLY_MOST[:-1]:
         with suppress(PlanInfeasible):

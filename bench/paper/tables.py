@@ -1,4 +1,4 @@
-"""Markdown tables, and the words that a difference from the paper needs."""
+"""Markdown tables, and the explanation of each difference from the paper."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class Compared:
     """One number of ours beside the paper's.
 
     Attributes:
-        reason: why they differ as far as that can be shown, else that it is not known;
-            printed only where they differ by more than a tenth.
+        reason: why they differ, or that the reason is not known; printed only where they differ by
+            more than a
+        tenth.
     """
 
     name: str

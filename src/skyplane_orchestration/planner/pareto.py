@@ -121,13 +121,14 @@ def frontier(
     """
     if points < 2:
         raise ConfigurationInvalid(f"a frontier has two ends: {points} points are too few")
-    require_volume(MinimizeCost(LEAST_GBPS), policy, volume_gb)
+    goal = MinimizeCost(LEAST_GBPS)
+    require_volume(goal, policy, volume_gb)
     if is_single_region(grid, src, dst):
         alone = plan(
             grid,
             src,
             dst,
-            MinimizeCost(LEAST_GBPS),
+            goal,
             volume_gb=volume_gb,
             objects=objects,
             limits=limits,
@@ -142,7 +143,8 @@ def frontier(
         raise goal_infeasible(problem, limits, grid)
     found = _FrontierSearch(problem, relaxed, proof_s).along(lowest.solution, points)
     seconds = (time.perf_counter() - started) / len(found)
-    builder = _PlanBuilder(grid, src, dst, volume_gb, objects, limits, relaxed, seconds)
+    request = PlanRequest(src, dst, {}, volume_gb, objects, limits.chunk_mib)
+    builder = _PlanBuilder(grid, request, limits, relaxed, seconds)
     plans = _affordable(_undominated([builder.plan_of(one) for one in found]), policy.max_job_usd)
     logger.info(
         "frontier %s -> %s: %d plans of %d rates, %d breakpoints, %.3f s",
@@ -291,14 +293,12 @@ class _PlanBuilder:
     """Builds plans from solutions, with their distance to the relaxed frontier.
 
     Attributes:
+        request: the job; its objective is that of each plan.
         seconds: average seconds to find one solution.
     """
 
     grid: Grid
-    src: str
-    dst: str
-    volume_gb: float | None
-    objects: int | None
+    request: PlanRequest
     limits: Limits
     relaxed: RelaxedFrontier
     seconds: float
@@ -306,18 +306,12 @@ class _PlanBuilder:
     def plan_of(self, integers: IntegerSolution) -> TransferPlan:
         """Raises SolverFailed when the plan breaks (4b) to (4j)."""
         overlay = decode(integers)
-        binding = binding_limits(overlay, self.limits, (self.src, self.dst), self.grid)
+        ends = self.request.src, self.request.dst
+        binding = binding_limits(overlay, self.limits, ends, self.grid)
         rate = overlay.throughput_gbps
         made = assemble(
             self.grid,
-            PlanRequest(
-                self.src,
-                self.dst,
-                objective_to_dict(MinimizeCost(rate, exactly=True)),
-                self.volume_gb,
-                self.objects,
-                self.limits.chunk_mib,
-            ),
+            replace(self.request, objective=objective_to_dict(MinimizeCost(rate, exactly=True))),
             overlay,
             overlay.types,
             binding=(THROUGHPUT_FLOOR, *binding),

@@ -12,12 +12,13 @@ from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner.plots.plan_map import (
     HEADER,
     HEIGHT,
-    INK,
     PAPER,
     RELAY,
     SINK,
     SOURCE,
     WIDTH,
+    svg_document,
+    title_lines,
 )
 from skyplane_orchestration.planner.relaxed_frontier import RelaxedFrontier
 
@@ -68,27 +69,18 @@ def frontier_svg(
     labelled = [(place, words, colour) for place, (words, colour) in squares.items()]
     if chosen is not None:
         labelled.append((scale.place(chosen), _label("chosen", chosen), CHOSEN))
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {HEIGHT:g}"'
-            f' width="{WIDTH:g}" height="{HEIGHT:g}" font-family="sans-serif" font-size="12"'
-            f' fill="{INK}" role="img" aria-label="{escape(title)}">',
-            f"<title>{escape(title)}</title>",
-            f'<rect width="{WIDTH:g}" height="{HEIGHT:g}" fill="{PAPER}"/>',
-            f'<text x="20" y="26" font-size="17" font-weight="bold">{escape(title)}</text>',
-            f'<text x="20" y="46">price over throughput  ·  grid {escape(plans[0].grid.name)}'
-            f" of {escape(plans[0].grid.as_of)}</text>",
-            *_legend(len(plans), bool(bound)),
-            *_axes(scale),
-            *_curve(bound),
-            *(_square(place, colour) for place, (_, colour) in squares.items()),
-            *_dots(scale, plans),
-            *([_ring(scale.place(chosen))] if chosen else []),
-            *_labels(labelled, [*bound, *(scale.place(plan) for plan in plans)]),
-            "</svg>",
-            "",
-        ]
-    )
+    grid = plans[0].grid
+    body = [
+        *title_lines(title, f"price over throughput  ·  grid {grid.name} of {grid.as_of}"),
+        *_legend(len(plans), bool(bound)),
+        *_axes(scale),
+        *_curve(bound),
+        *(_square(place, colour) for place, (_, colour) in squares.items()),
+        *_dots(scale, plans),
+        *([_ring(scale.place(chosen))] if chosen else []),
+        *_labels(labelled, [*bound, *(scale.place(plan) for plan in plans)]),
+    ]
+    return svg_document(title, body)
 
 
 class _Scale:

@@ -81,6 +81,11 @@ def plan_svg(plan: AnyPlan, grid: Grid) -> str:
         *(part for edge in plan.edges for part in _edge_label(plan, edge, layout)),
     ]
     title = f"{plan.src} to {', '.join(_sinks(plan))}"
+    return svg_document(title, [*_arrowheads(), *_header(plan, title), *body])
+
+
+def svg_document(title: str, body: Sequence[str]) -> str:
+    """A drawing on an empty sheet."""
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {HEIGHT:g}"'
@@ -88,12 +93,18 @@ def plan_svg(plan: AnyPlan, grid: Grid) -> str:
             f' fill="{INK}" role="img" aria-label="{escape(title)}">',
             f"<title>{escape(title)}</title>",
             f'<rect width="{WIDTH:g}" height="{HEIGHT:g}" fill="{PAPER}"/>',
-            *_arrowheads(),
-            *_header(plan, title),
             *body,
             "</svg>",
             "",
         ]
+    )
+
+
+def title_lines(title: str, facts: str) -> tuple[str, str]:
+    """The two lines at the top of a drawing."""
+    return (
+        f'<text x="20" y="26" font-size="17" font-weight="bold">{escape(title)}</text>',
+        f'<text x="20" y="46">{escape(facts)}</text>',
     )
 
 
@@ -203,7 +214,7 @@ def _box(text: str, centre: Point) -> _Box:
 # ---------------------------------------------------------------- what is drawn
 
 
-def _header(plan: AnyPlan, title: str) -> Iterator[str]:
+def _header(plan: AnyPlan, title: str) -> tuple[str, str]:
     relays = len(plan.relays)
     facts = [
         f"{plan.throughput_gbps:.2f} Gbit/s",
@@ -212,8 +223,7 @@ def _header(plan: AnyPlan, title: str) -> Iterator[str]:
         f"{relays} relay{'' if relays == 1 else 's'}",
         f"grid {plan.grid.name}, {plan.grid.throughput} rates",
     ]
-    yield f'<text x="20" y="26" font-size="17" font-weight="bold">{escape(title)}</text>'
-    yield f'<text x="20" y="46">{escape("  ·  ".join(facts))}</text>'
+    return title_lines(title, "  ·  ".join(facts))
 
 
 def _arrowheads() -> Iterator[str]:
