@@ -44,7 +44,6 @@ LONG_FILES: Final = (
     "e2e/test_runs_again.py",
     "planner/test_job_cost.py",
     "gateway/transport/test_reconnecting.py",
-    "gateway/stores/test_conformance_listing.py",
     "gateway/service/test_store_faults.py",
     "provision/local/test_provisioner.py",
     "bench/test_planner_bench.py",

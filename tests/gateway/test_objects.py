@@ -1,10 +1,10 @@
-"""The size of parts."""
+"""Values of object stores: sizes of parts, hidden credentials."""
 
 from __future__ import annotations
 
 import pytest
 
-from skyplane_gateway.objects import MIB, StoreCapabilities
+from skyplane_gateway.objects import MIB, Credentials, StoreCapabilities
 
 
 def _capabilities(min_part_bytes: int = 1, max_parts: int = 10_000) -> StoreCapabilities:
@@ -36,3 +36,11 @@ def test_parts_are_as_wanted_unless_the_store_needs_larger_ones(
     found = _capabilities(min_part_bytes).part_bytes(object_bytes, wanted_bytes)
     assert found == part_bytes
     assert -(-object_bytes // found) <= 10_000
+
+
+def test_credentials_never_show_a_value() -> None:
+    credentials = Credentials({"access_key_id": "AKIAX", "secret_access_key": "hush"})
+    for text in (repr(credentials), str(credentials), f"{credentials}", f"{[credentials]}"):
+        assert "hush" not in text
+        assert "AKIAX" not in text
+    assert Credentials.from_dict(credentials.to_dict())["secret_access_key"] == "hush"

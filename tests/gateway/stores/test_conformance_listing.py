@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.errors import NotFound
+from skyplane_gateway.stores.s3 import listing
 
 
 def keys(harness: Any, prefix: str = "", start_after: str | None = None) -> list[str]:
@@ -68,11 +69,12 @@ def test_a_listing_goes_on_after_a_key(harness: Any, start_after: str) -> None:
     ]
 
 
-def test_more_than_a_page_of_keys(harness: Any) -> None:
-    names = [f"p/{number:04d} {'x' * (number % 3)}" for number in range(1_003)]
+def test_a_listing_of_several_pages(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "_PAGE_KEYS", 50)
+    names = [f"p/{number:04d} {'x' * (number % 3)}" for number in range(123)]
     harness.fill(names)
     assert keys(harness, "p/") == names
-    assert keys(harness, "p/", names[500]) == names[501:]
+    assert keys(harness, "p/", names[60]) == names[61:]
 
 
 def test_listed_objects_carry_size_time_and_pin(harness: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from skyplane_gateway.errors import (
     StoreError,
 )
 from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition
-from skyplane_gateway.stores import Credentials, StoreSpec
+from skyplane_gateway.stores import StoreSpec
 from skyplane_gateway.stores.base import read_object
 
 #: Names that a store must keep apart. A file store has to refuse those marked so.
@@ -46,11 +47,6 @@ SIZES = [0, 1, 65_535, 65_536, 65_537]
 def test_check_passes_on_an_empty_bucket(harness: Any) -> None:
     harness.shared.check()
     harness.shared.check("not/there/yet")
-
-
-def test_check_of_a_missing_bucket_says_so(harness: Any) -> None:
-    with pytest.raises(NotFound, match="missing"):
-        harness.open_missing().check()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -164,6 +160,20 @@ def test_deleting_twice_is_fine(harness: Any) -> None:
         store.head("k")
 
 
+def test_a_version_that_was_replaced_is_not_deleted(harness: Any) -> None:
+    if "if-match-on-delete" in harness.lacks:
+        pytest.skip("this server deletes any version")
+    store = harness.shared
+    seen = store.put("d/k", b"1").etag
+    store.put("d/k", b"22")
+    with pytest.raises(PreconditionFailed):
+        store.delete("d/k", if_match=seen)
+    store.delete("d/k", if_match=store.head("d/k").etag)
+    assert list(store.list("")) == []
+    with suppress(NotFound):
+        store.delete("d/k", if_match=seen)
+
+
 @pytest.mark.parametrize("key", ODD_KEYS)
 def test_odd_keys_are_kept_verbatim_or_refused(harness: Any, key: str) -> None:
     store = harness.shared
@@ -259,14 +269,6 @@ def test_a_trusted_checksum_is_returned(harness: Any) -> None:
     store.put("k", b"body", crc32c=crc32c(b"body"))
     expected = crc32c(b"body") if store.capabilities.trusts_checksum else None
     assert store.head("k").crc32c == expected
-
-
-def test_credentials_never_show_a_value() -> None:
-    credentials = Credentials({"access_key_id": "AKIAX", "secret_access_key": "hush"})
-    for text in (repr(credentials), str(credentials), f"{credentials}", f"{[credentials]}"):
-        assert "hush" not in text
-        assert "AKIAX" not in text
-    assert Credentials.from_dict(credentials.to_dict())["secret_access_key"] == "hush"
 
 
 def test_values_survive_json(harness: Any) -> None:

@@ -115,9 +115,6 @@ def action(rule: Rule) -> str:
     return f"{rule.action}-{rule.status}" if rule.action == "answer" else rule.action
 
 
-# ------------------------------------------------------------------ ranges that are not right
-
-
 @pytest.mark.parametrize(
     "rule",
     [
@@ -138,62 +135,12 @@ def test_a_range_that_is_not_whole_is_seen_and_read_again(harmed: Harmed, rule: 
     assert harmed.asked("GET", "/k") == 3
 
 
-def test_what_is_read_again_is_the_same_version(harmed: Harmed) -> None:
-    info = harmed.direct.shared.put("k", BODY)
-    harmed.harm(Rule("truncate", "GET", "/k", keep_bytes=100))
-    with harmed.patient.read("k", offset=0, length=len(BODY), if_match=info.etag) as reader:
-        assert reader.readinto(memoryview(bytearray(50))) == 50
-        harmed.direct.shared.put("k", bytes(len(BODY)))
-        rest = iter(lambda: reader.readinto(memoryview(bytearray(50))), 0)
-        with pytest.raises(errors.PreconditionFailed):
-            list(rest)
-
-
-# ------------------------------------------------------------------ throttling
-
-
-def test_a_storm_is_waited_out(harmed: Harmed) -> None:
-    harmed.harm(Rule("answer", "PUT", status=503, body=SLOW_DOWN), times=12)
-    harmed.patient.put("k", BODY, precondition=IF_ABSENT)
-    assert harmed.now_s > 20
-    assert harmed.direct.read("k") == BODY
-
-
-@pytest.mark.parametrize("status", [429, 503])
-def test_the_servers_own_time_is_kept(harmed: Harmed, status: int) -> None:
-    harmed.harm(Rule("answer", "HEAD", status=status, headers=(("Retry-After", "9"),)))
-    harmed.direct.shared.put("k", BODY)
-    assert harmed.patient.head("k").size_bytes == len(BODY)
-    assert 9 <= harmed.now_s < 10
-    assert harmed.asked("HEAD") == 2
-
-
-def test_what_is_not_allowed_is_asked_once(harmed: Harmed) -> None:
-    denied = b"<Error><Code>AccessDenied</Code><Message>m</Message></Error>"
-    harmed.harm(Rule("answer", "PUT", status=403, body=denied), times=0)
-    with pytest.raises(errors.PermissionDenied):
-        harmed.patient.put("k", BODY)
-    assert (harmed.asked("PUT"), harmed.waits_s) == (1, [])
-
-
-# ------------------------------------------------------------------ writes whose answer is lost
-
-
 @pytest.mark.parametrize("rule", LOST + NEVER_DONE, ids=action)
 def test_a_write_is_done_once_whatever_becomes_of_its_answer(harmed: Harmed, rule: Rule) -> None:
     harmed.harm(rule, method="PUT", target="/k")
     written = harmed.patient.put("k", BODY, precondition=IF_ABSENT, crc32c=crc32c(BODY))
     assert harmed.direct.shared.head("k").etag == written.etag
     assert harmed.direct.read("k") == BODY
-
-
-@pytest.mark.parametrize("rule", [LOST[0], LOST[2]], ids=action)
-def test_a_write_is_refused_for_an_object_that_appeared(harmed: Harmed, rule: Rule) -> None:
-    harmed.direct.shared.put("k", b"somebody else's")
-    harmed.harm(rule, method="PUT", target="/k")
-    with pytest.raises(errors.PreconditionFailed):
-        harmed.patient.put("k", BODY, precondition=IF_ABSENT)
-    assert harmed.direct.read("k") == b"somebody else's"
 
 
 @pytest.mark.parametrize("rule", [LOST[0], LOST[2], NEVER_DONE[2]], ids=action)
@@ -238,40 +185,6 @@ def test_a_completion_that_is_200_with_an_error_inside(harmed: Harmed, forward: 
     assert harmed.direct.read("k") == BODY
 
 
-# ------------------------------------------------------------------ uploads that are gone, refusals
-
-
-def test_an_upload_that_is_gone_is_said_so_at_once(harmed: Harmed) -> None:
-    upload_id, parts = harmed.begin()
-    harmed.direct.shared.abort_upload("k", upload_id)
-    with pytest.raises(errors.NotFound) as caught:
-        harmed.patient.list_parts("k", upload_id)
-    assert caught.value.is_permanent
-    with pytest.raises(errors.NotFound):
-        harmed.complete(harmed.patient, upload_id, parts)
-    if "no-such-upload" in harmed.direct.lacks:
-        gone = b"<Error><Code>NoSuchUpload</Code><Message>m</Message></Error>"
-        harmed.harm(Rule("answer", "PUT", "partNumber", status=404, body=gone))
-    with pytest.raises(errors.NotFound):
-        harmed.patient.put_part("k", upload_id, 1, BODY, offset=0, crc32c=crc32c(BODY))
-    assert harmed.now_s < 0.01
-
-
-def test_an_object_that_appeared_refuses_the_completion(harmed: Harmed) -> None:
-    upload_id, parts = harmed.begin()
-    harmed.direct.shared.put("k", b"somebody else's")
-    with pytest.raises(errors.PreconditionFailed) as caught:
-        harmed.complete(harmed.patient, upload_id, parts)
-    assert caught.value.is_permanent
-    assert harmed.asked("POST", "uploadId=") == 1
-    harmed.patient.abort_upload("k", upload_id)
-    assert list(harmed.direct.shared.list_uploads("")) == []
-    assert harmed.direct.read("k") == b"somebody else's"
-
-
-# ------------------------------------------------------------------ listings
-
-
 def test_a_listing_is_whole_or_an_error(harmed: Harmed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "_PAGE_KEYS", 20)
     names = [f"{number:04d}" for number in range(50)]
@@ -295,9 +208,6 @@ def test_a_listing_is_whole_or_an_error(harmed: Harmed, monkeypatch: pytest.Monk
     )
     with pytest.raises(errors.StoreError, match="cannot be relied on"):
         list(harmed.patient.list(""))
-
-
-# ------------------------------------------------------------------ schedules
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -312,17 +312,6 @@ def test_a_directory_in_the_way_of_a_file(store: ObjectStore, root: Path) -> Non
     assert [path.name for path in (root / "d").iterdir()] == ["k"]
 
 
-def test_a_version_that_was_replaced_is_not_deleted(store: ObjectStore) -> None:
-    seen = store.put("d/k", b"1").etag
-    store.put("d/k", b"22")
-    with pytest.raises(errors.PreconditionFailed):
-        store.delete("d/k", if_match=seen)
-    store.delete("d/k", if_match=store.head("d/k").etag)
-    assert list(store.list("")) == []
-    store.delete("d/k", if_match=seen)
-    store.delete("none/k", if_match=seen)
-
-
 # ------------------------------------------------------------------ errors
 
 

@@ -80,7 +80,7 @@ class SlowServer:
             size = int(value) if name.lower() == b"content-length" else size
         while taken < size and (block := requests.read(min(MIB, size - taken))):
             taken += len(block)
-            time.sleep(0.1)
+            time.sleep(0.06)
         self.bodies.append(taken)
         connection.sendall(b'HTTP/1.1 200 OK\r\nETag: "e"\r\nContent-Length: 0\r\n\r\n')
 
@@ -89,8 +89,8 @@ def test_a_line_may_take_long_for_a_body_while_it_takes_some(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A socket's time limit is for all that one call sends: 10 s for a part, however large."""
-    monkeypatch.setattr(client, "_CONNECT_TIMEOUT_S", 1.0)
-    body = bytearray(24 * MIB)
+    monkeypatch.setattr(client, "_CONNECT_TIMEOUT_S", 0.5)
+    body = bytearray(16 * MIB)
     with SlowServer() as server:
         spec = StoreSpec("s3", "bkt", server.url, "us-east-1")
         with closing(open_without_retries(spec, CREDENTIALS)) as store:

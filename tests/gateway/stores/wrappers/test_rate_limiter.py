@@ -115,34 +115,18 @@ def test_nobody_asks_before_the_store_allows(time: VirtualTime, running: threadi
     assert time.now_s == pytest.approx(7.0, abs=0.01)
 
 
-def test_no_more_than_so_many_at_once(running: threading.Event) -> None:
+def test_a_request_above_the_limit_waits_for_another_to_end(running: threading.Event) -> None:
     limiter = RateLimiter(Limits(concurrent=3))
-    lock, most, now = threading.Lock(), 0, 0
-    met = threading.Barrier(3)
-
-    def one(number: int) -> None:
-        nonlocal most, now
+    for _ in range(3):
         limiter.acquire(running)
-        with lock:
-            now += 1
-            most = max(most, now)
-        if number < 3:
-            met.wait(10)
-        with lock:
-            now -= 1
-        limiter.release()
-
-    first = [threading.Thread(target=one, args=(number,)) for number in range(3)]
-    for thread in first:
-        thread.start()
-    for thread in first:
-        thread.join(10)
-    rest = [threading.Thread(target=one, args=(number,)) for number in range(3, 12)]
-    for thread in rest:
-        thread.start()
-    for thread in rest:
-        thread.join(10)
-    assert most == 3
+    fourth = threading.Thread(target=limiter.acquire, args=(running,))
+    fourth.start()
+    fourth.join(0.05)
+    assert fourth.is_alive()
+    assert limiter.in_flight == 3
+    limiter.release()
+    fourth.join(10)
+    assert limiter.in_flight == 3
 
 
 def test_who_waits_for_room_can_be_ended() -> None:

@@ -200,6 +200,14 @@ def test_an_answer_that_is_no_success_ends_a_storm_as_well(world: World) -> None
 # ------------------------------------------------------------------ other errors
 
 
+def test_a_permanent_error_is_not_retried(world: World) -> None:
+    world.before["put"] = [lambda: errors.PermissionDenied("no")]
+    with pytest.raises(errors.PermissionDenied):
+        world.limited().put("k", b"x")
+    assert [name for name, _ in world.asked] == ["put"]
+    assert world.now_s < 0.1
+
+
 def test_beginning_an_upload_is_repeated_only_when_it_surely_was_not_done(world: World) -> None:
     store = world.limited()
     world.before["create_upload"] = [slow_down()]
