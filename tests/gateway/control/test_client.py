@@ -1,4 +1,4 @@
-"""The control client against servers that are not what they should be."""
+"""The control client with servers that behave unexpectedly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.control import connection_pool
-from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.control.client import ControlClient, verb_timeout_s
 from skyplane_gateway.errors import (
     AddressTaken,
     GatewayError,
@@ -30,7 +30,7 @@ KEY = "ab" * 16
 NODE = "aws:us-east-1/0"
 OURS = Authority(FleetSecret(b"the secret of the client's tests!"), KEY)
 
-#: What a server does with one connection after the handshake.
+#: Handles one connection after the handshake.
 Behaviour = Callable[[socket.socket], None]
 
 
@@ -66,28 +66,28 @@ class Server:
                 return
             self.connections += 1
             behave = self._behaviours[min(self.connections, len(self._behaviours)) - 1]
-            with self._shaken(raw) as connection:
+            with self._handshake(raw) as connection:
                 try:
                     behave(connection)
                 except OSError:
                     continue
 
-    def _shaken(self, raw: socket.socket) -> socket.socket:
-        """The connection after the handshake; after one that failed, what is left of it."""
+    def _handshake(self, raw: socket.socket) -> socket.socket:
+        """The connection after its handshake, also after a failed one."""
         if self._context is None:
             return raw
         connection = self._context.wrap_socket(raw, server_side=True, do_handshake_on_connect=False)
         try:
             connection.do_handshake()
         except OSError:
-            # Closing over unread data would reset the connection, and lose the alert.
+            # Closing with unread data would reset the connection and lose the alert.
             with suppress(OSError):
                 while os.read(connection.fileno(), 65536):
                     pass
         return connection
 
     def close(self) -> None:
-        # Closing alone would not wake the thread that accepts.
+        # Closing alone does not wake the thread in accept().
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(10)
@@ -99,7 +99,7 @@ Serve = Callable[..., Server]
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
-    """`serve(behaviour, ...)`: the first connection meets the first behaviour, and so on."""
+    """`serve(behaviour, ...)`: one behaviour per connection, in order."""
     running: list[Server] = []
 
     def start(*behaviours: Behaviour, tls: bool = True, authority: Authority = OURS) -> Server:
@@ -135,7 +135,7 @@ def answer(body: bytes, status: str = "200 OK", more: str = "") -> bytes:
 
 
 def says(*answers: bytes) -> Behaviour:
-    """Answers so many requests on one connection, then closes it."""
+    """Answers one request with each text, then closes the connection."""
 
     def behave(connection: socket.socket) -> None:
         for text in answers:
@@ -156,14 +156,15 @@ def test_nothing_listens() -> None:
     assert not caught.value.is_permanent
 
 
-def test_a_server_without_tls(serve: Serve) -> None:
-    """Another program has taken the port of a gateway that ended: gone, not distrusted."""
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_server_that_speaks_another_protocol_is_unreachable(serve: Serve, tls: bool) -> None:
+    """Another program has the port of a gateway that ended; that is no lack of trust."""
 
-    def http(connection: socket.socket) -> None:
+    def another(connection: socket.socket) -> None:
         connection.recv(65536)
-        connection.sendall(answer(b"hello", "400 Bad Request"))
+        connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
 
-    server = serve(http, tls=False)
+    server = serve(another, tls=tls)
     with client_for(server.port) as client, pytest.raises(GatewayUnreachable):
         client.status()
 
@@ -176,8 +177,8 @@ def test_another_fleets_gateway(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("node", [NODE, "aws:us-east-1/1"])
-def test_whoever_has_taken_the_address_of_a_gateway_that_was_known(serve: Serve, node: str) -> None:
-    """He was called unauthorised, which no retry mends; but the gateway is gone, no more."""
+def test_another_process_at_the_address_of_a_known_gateway(serve: Serve, node: str) -> None:
+    """The gateway is gone, which is not permanent; `NotAuthorised` would be."""
     other = Authority(FleetSecret(b"another secret, as long as needed"), KEY)
     server = serve(says(OK), authority=other if node == NODE else OURS)
     client = ControlClient(
@@ -202,7 +203,7 @@ def test_another_gateway_of_the_same_fleet(serve: Serve) -> None:
         client.status()
 
 
-def test_a_gateway_that_does_not_take_our_certificate(serve: Serve, tmp_path: Path) -> None:
+def test_a_gateway_that_refuses_our_certificate(serve: Serve, tmp_path: Path) -> None:
     server = serve(says(OK))
     stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     stranger.check_hostname = False
@@ -217,11 +218,11 @@ def test_a_gateway_that_does_not_take_our_certificate(serve: Serve, tmp_path: Pa
     [b"", b"HTTP/1.1 200", b'HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"state"'],
     ids=["before", "in the head", "in the body"],
 )
-def test_a_server_that_closes_in_mid_answer(serve: Serve, partial: bytes) -> None:
+def test_a_server_that_closes_during_its_response(serve: Serve, partial: bytes) -> None:
     server = serve(says(partial))
     with client_for(server.port) as client, pytest.raises(GatewayUnreachable):
         client.status()
-    # A fresh connection is no dead idle one: it is not tried again behind one's back.
+    # Only a failure on an idle connection is retried.
     assert server.connections == 1
 
 
@@ -237,7 +238,7 @@ def test_a_server_that_closes_in_mid_answer(serve: Serve, partial: bytes) -> Non
         answer(b'"text"', "500 Internal Server Error"),
     ],
 )
-def test_an_answer_that_is_not_ours(serve: Serve, text: bytes) -> None:
+def test_a_response_that_is_not_from_the_control_api(serve: Serve, text: bytes) -> None:
     server = serve(says(text))
     with client_for(server.port) as client, pytest.raises(SkyplaneError) as caught:
         client.status()
@@ -245,25 +246,19 @@ def test_an_answer_that_is_not_ours(serve: Serve, text: bytes) -> None:
     assert "is another service listening there?" in caught.value.message
 
 
-def test_a_line_that_is_no_http(serve: Serve) -> None:
-    server = serve(says(b"SSH-2.0-OpenSSH_9.6\r\n"))
-    with client_for(server.port) as client, pytest.raises(GatewayUnreachable):
-        client.status()
-
-
-def test_an_answer_that_is_too_long(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_is_too_long(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_pool, "MAX_RESPONSE_BYTES", 1000)
     long = answer(json.dumps({"text": "x" * 5000}).encode())
     server = serve(says(long, OK), says(OK))
     with client_for(server.port) as client:
         with pytest.raises(GatewayError):
             client.status()
-        # What was left of it does not get into the next answer.
+        # Its rest is not part of the next response.
         assert client.status() == {"state": "running"}
     assert server.connections == 2
 
 
-def test_a_server_that_takes_its_time(serve: Serve) -> None:
+def test_a_call_that_times_out_is_not_retried(serve: Serve) -> None:
     release = threading.Event()
 
     def slow(connection: socket.socket) -> None:
@@ -275,7 +270,7 @@ def test_a_server_that_takes_its_time(serve: Serve) -> None:
         with pytest.raises(GatewayUnreachable, match="timed out"):
             client.status()
         release.set()
-    assert server.connections == 1, "a call that timed out may have been done: ask no second time"
+    assert server.connections == 1, "the gateway may have carried out the call"
 
 
 def test_connections_are_used_again(serve: Serve) -> None:
@@ -286,7 +281,7 @@ def test_connections_are_used_again(serve: Serve) -> None:
     assert server.connections == 1
 
 
-def test_a_connection_that_the_server_closes_politely_is_not_kept(serve: Serve) -> None:
+def test_a_connection_that_the_server_closes_is_not_kept(serve: Serve) -> None:
     server = serve(says(answer(b"{}", more="Connection: close\r\n")))
     with client_for(server.port) as client:
         client.status()
@@ -302,7 +297,7 @@ def test_a_dead_idle_connection_is_replaced_once(serve: Serve) -> None:
     assert server.connections == 2
 
 
-def test_and_only_once(serve: Serve) -> None:
+def test_a_dead_idle_connection_is_retried_once_only(serve: Serve) -> None:
     server = serve(says(OK), says(b""), says(OK))
     with client_for(server.port) as client:
         client.status()
@@ -311,7 +306,7 @@ def test_and_only_once(serve: Serve) -> None:
     assert server.connections == 2
 
 
-def test_the_timeout_of_a_call_is_its_own_also_on_an_idle_connection(serve: Serve) -> None:
+def test_an_idle_connection_gets_the_timeout_of_the_next_call(serve: Serve) -> None:
     release = threading.Event()
 
     def then_slow(connection: socket.socket) -> None:
@@ -329,17 +324,17 @@ def test_the_timeout_of_a_call_is_its_own_also_on_an_idle_connection(serve: Serv
         release.set()
 
 
-def test_an_error_comes_out_as_the_leaf_that_was_raised(serve: Serve) -> None:
+def test_an_error_keeps_its_class(serve: Serve) -> None:
     error = StaleEpoch("epoch 1 is over").to_dict()
     server = serve(says(answer(json.dumps(error).encode(), "422 Unprocessable"), OK))
     with client_for(server.port) as client:
         with pytest.raises(StaleEpoch, match="epoch 1 is over"):
             client.status()
         client.status()
-    assert server.connections == 1, "an error is an answer; the connection is good"
+    assert server.connections == 1, "the connection is kept after an error"
 
 
-def test_a_client_that_is_closed_in_mid_call_keeps_nothing_open(serve: Serve) -> None:
+def test_a_client_that_is_closed_during_a_call_keeps_no_connection_open(serve: Serve) -> None:
     asked, ended = threading.Event(), threading.Event()
     client: Any = None
 
@@ -348,7 +343,6 @@ def test_a_client_that_is_closed_in_mid_call_keeps_nothing_open(serve: Serve) ->
         asked.set()
         client.close()
         connection.sendall(OK)
-        # The client's end closes although nobody calls it any more.
         assert connection.recv(1) == b""
         ended.set()
 
@@ -360,7 +354,7 @@ def test_a_client_that_is_closed_in_mid_call_keeps_nothing_open(serve: Serve) ->
 
 
 def test_many_threads_at_once(serve: Serve) -> None:
-    """One server, one connection at a time: threads wait for each other, and nobody fails."""
+    """The server takes one connection at a time, so the threads wait for each other."""
     server = serve(says(answer(b"{}", more="Connection: close\r\n")))
     errors: list[BaseException] = []
     with client_for(server.port) as client:
@@ -381,7 +375,7 @@ def test_many_threads_at_once(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "arguments", "limit_s"),
+    ("verb", "arguments", "timeout_s"),
     [
         ("list", {"prefix": ""}, 30.0),
         ("complete", {"size_bytes": 1}, 900.0),
@@ -391,16 +385,7 @@ def test_many_threads_at_once(serve: Serve) -> None:
         ("head", {"checksum": True, "size_bytes": 100 * 10**9}, 10_000.0),
     ],
 )
-def test_a_verb_that_reads_an_object_is_waited_for_as_long_as_that_is_large(
-    verb: str, arguments: dict[str, Any], limit_s: float, monkeypatch: pytest.MonkeyPatch
+def test_the_timeout_of_a_verb_that_reads_an_object_grows_with_its_size(
+    verb: str, arguments: dict[str, Any], timeout_s: float
 ) -> None:
-    limits: list[float] = []
-
-    def call(*_: Any, timeout_s: float) -> dict[str, Any]:
-        limits.append(timeout_s)
-        return {}
-
-    client = ControlClient("127.0.0.1", 1, ssl.create_default_context(), "skyplane://x")
-    monkeypatch.setattr(client, "_call", call)
-    client.store_verb("key", 1, verb, arguments)
-    assert limits == [limit_s]
+    assert verb_timeout_s(verb, arguments) == timeout_s

@@ -1,4 +1,4 @@
-"""The control port in a crowd of callers that prove nothing."""
+"""The control port with many connections that prove nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def context(tmp_path: Path) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def open_door(context: ssl.SSLContext) -> AsyncIterator[Listener]:
+async def listening(context: ssl.SSLContext) -> AsyncIterator[Listener]:
     listener = Listener(HOST, 0, context, Greeter, LIMIT)
     try:
         yield listener
@@ -77,10 +77,10 @@ async def ended(reader: asyncio.StreamReader) -> bool:
 
 @pytest.mark.parametrize("say", [b"", b"\x16"])
 @on_loop
-async def test_a_crowd_is_bounded_and_a_caller_of_the_fleet_is_let_in(
+async def test_connections_without_proof_are_limited_and_a_caller_of_the_fleet_gets_in(
     say: bytes, context: ssl.SSLContext
 ) -> None:
-    async with open_door(context) as listener:
+    async with listening(context) as listener:
         crowd = [await call(listener, say) for _ in range(5 * LIMIT)]
         for reader, _ in crowd[: -LIMIT - 1]:
             assert await ended(reader)
@@ -94,8 +94,8 @@ async def test_a_crowd_is_bounded_and_a_caller_of_the_fleet_is_let_in(
 async def test_a_silent_caller_has_no_tls_yet(
     context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is what would cost 300 KiB."""
-    async with open_door(context) as listener:
+    """TLS would cost 300 KiB."""
+    async with listening(context) as listener:
         begun: list[object] = []
 
         async def count(*_: object, **__: object) -> None:
@@ -115,11 +115,11 @@ async def test_a_silent_caller_has_no_tls_yet(
 
 @pytest.mark.parametrize("say", [b"", b"\x16", b"GET / HTTP/1.1\r\n\r\n"])
 @on_loop
-async def test_who_does_not_prove_itself_in_time_is_sent_away(
+async def test_a_caller_without_proof_is_disconnected_at_the_deadline(
     say: bytes, context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener_module, "HANDSHAKE_TIMEOUT_S", 0.05)
-    async with open_door(context) as listener:
+    async with listening(context) as listener:
         reader, writer = await call(listener, say)
         # A refusal of TLS may come before the end.
         await asyncio.wait_for(reader.read(), 60)
@@ -130,8 +130,10 @@ async def test_who_does_not_prove_itself_in_time_is_sent_away(
 
 
 @on_loop
-async def test_a_closed_door_lets_nobody_in_and_nobody_out(context: ssl.SSLContext) -> None:
-    async with open_door(context) as listener:
+async def test_a_closed_listener_keeps_proven_connections_only(
+    context: ssl.SSLContext,
+) -> None:
+    async with listening(context) as listener:
         inside = await asyncio.open_connection(HOST, listener.port, ssl=AUTHORITY.client_context())
         assert await inside[0].readexactly(7) == b"welcome"
         waiting = await call(listener)

@@ -89,9 +89,7 @@ def test_bytes_of_the_specification(manifest: ChunkManifest, data: str) -> None:
 
 
 @given(batches)
-def test_batches_round_trip_and_count_as_announced(
-    content: tuple[ObjectEntry, ...],
-) -> None:
+def test_batches_round_trip_and_count_as_announced(content: tuple[ObjectEntry, ...]) -> None:
     manifest = ChunkManifest(sum(entry.length_bytes for entry in content), content)
     data = encode_chunk_manifest(manifest)
     assert decode_chunk_manifest(data) == manifest

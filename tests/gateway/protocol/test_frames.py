@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
+from tests.gateway.protocol.lab import bitwise_crc32c
 
 from skyplane_gateway.checksum import combine, crc32c
 from skyplane_gateway.protocol import (
@@ -45,8 +46,8 @@ def joined(frame: RawFrame) -> memoryview:
 @pytest.mark.parametrize(
     "data", [b"", b"\0", b"123456789", bytes(range(256)) * 3], ids=["0", "1", "9", "768"]
 )
-def test_checksum_is_crc32c(data: bytes, reference_crc32c: Callable[[bytes], int]) -> None:
-    assert crc32c(data) == reference_crc32c(data)
+def test_checksum_is_crc32c(data: bytes) -> None:
+    assert crc32c(data) == bitwise_crc32c(data)
     for cut in range(0, len(data) + 1, 5):
         left, right = data[:cut], data[cut:]
         assert crc32c(memoryview(right), crc32c(left)) == crc32c(data)
@@ -65,12 +66,6 @@ def test_bytes_of_the_specification(
     opened = open_frame(header, memoryview(bytes.fromhex(data)))
     assert (opened.offset, opened.payload_crc32c) == (offset, 0xE3069283)
     assert (bytes(opened.manifest), bytes(opened.payload)) == (manifest, PAYLOAD)
-
-
-def test_sealing_copies_no_payload() -> None:
-    payload = memoryview(bytearray(1 << 16))
-    frame = seal_frame(SECOND, 64, [payload], 0)
-    assert frame.sealed[1] is payload
 
 
 def test_opening_copies_no_payload() -> None:
@@ -155,10 +150,12 @@ def forged(header: FrameHeader, fields: str, checksum: Callable[[bytes], int]) -
     ],
 )
 def test_what_a_peer_may_not_send(
-    header: FrameHeader, fields: str, problem: str, reference_crc32c: Callable[[bytes], int]
+    header: FrameHeader,
+    fields: str,
+    problem: str,
 ) -> None:
     with pytest.raises(RemoteProtocolError, match=problem):
-        open_frame(header, forged(header, fields, reference_crc32c))
+        open_frame(header, forged(header, fields, bitwise_crc32c))
 
 
 def test_manifest_beyond_its_limit_is_refused() -> None:

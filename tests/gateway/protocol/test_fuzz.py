@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.gateway.protocol.lab import ConnectionPair, make_frames, make_receipt
 
 from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition
 from skyplane_gateway.protocol import (
@@ -80,9 +80,9 @@ class Driver:
             assert sink.payload == PAYLOAD
 
 
-def record(make_pair: Callable[..., Any], make_frames: Any, make_receipt: Any) -> list[bytes]:
-    """All that the dialing upstream says, message by message, and all that it is told."""
-    pair = make_pair(Side.UPSTREAM)
+def record() -> list[bytes]:
+    """All messages that the dialing upstream sends, and all that it receives."""
+    pair = ConnectionPair(Side.UPSTREAM)
     said, told = [pair.dialer.data_to_send()], []
     for buffer in said[0]:
         pair.acceptor.receive_data(buffer)
@@ -130,19 +130,14 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("side", ["acceptor", "dialer"])
-def test_mutated_streams(
-    side: str,
-    make_pair: Callable[..., Any],
-    make_frames: Any,
-    make_receipt: Any,
-) -> None:
-    said, told = record(make_pair, make_frames, make_receipt)
+def test_mutated_streams(side: str) -> None:
+    said, told = record()
     good = said if side == "acceptor" else told
     refused = 0
     for seed in SEEDS:
         rng = random.Random(f"{side} {seed}")
         data = mutate(good, rng)
-        driver = Driver(getattr(make_pair(Side.UPSTREAM), side))
+        driver = Driver(getattr(ConnectionPair(Side.UPSTREAM), side))
         while data:
             size = rng.choice((1, 3, 8, 50, 1000))
             try:
@@ -156,11 +151,9 @@ def test_mutated_streams(
     assert refused > len(SEEDS) // 3, "the mutations must hit something"
 
 
-def test_unmutated_streams_are_taken_whole(
-    make_pair: Callable[..., Any], make_frames: Any, make_receipt: Any
-) -> None:
-    said, told = record(make_pair, make_frames, make_receipt)
-    pair = make_pair(Side.UPSTREAM)
+def test_unmutated_streams_are_taken_whole() -> None:
+    said, told = record()
+    pair = ConnectionPair(Side.UPSTREAM)
     sink, source = Driver(pair.acceptor), Driver(pair.dialer)
     sink.feed(said)
     source.feed(told)

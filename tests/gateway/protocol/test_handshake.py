@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.gateway.protocol.lab import ConnectionPair, identity_of, make_frames
 
 from skyplane_gateway.protocol import (
     Buffer,
@@ -32,13 +32,15 @@ from skyplane_gateway.protocol.handshake import (
     unpack_hello,
 )
 
-MakeIdentity = Callable[[str], Identity]
-
 
 def dial(identity: Identity, **changes: Any) -> Connection:
     return Connection.dial(
         identity, **{"route": 7, "side": Side.UPSTREAM, "nonce": b"D" * 16, **changes}
     )
+
+
+def accept(node: str, nonce: bytes = b"A" * 16) -> Connection:
+    return Connection.accept(identity_of(node), nonce=nonce)
 
 
 def sent(connection: Connection) -> bytes:
@@ -59,10 +61,8 @@ def refusal(connection: Connection) -> RemoteProtocolError:
 
 
 @pytest.mark.parametrize("side", Side)
-def test_either_side_of_a_hop_may_dial(
-    side: Side, make_pair: Callable[..., Any], events_of: Callable[..., Any]
-) -> None:
-    pair = make_pair(side)
+def test_either_side_of_a_hop_may_dial(side: Side) -> None:
+    pair = ConnectionPair(side)
     events = pair.exchange()
     acceptor_is_upstream = side is Side.DOWNSTREAM
     assert events[pair.dialer] == [Established("gcp:us-west1/1", 7, acceptor_is_upstream)]
@@ -72,10 +72,10 @@ def test_either_side_of_a_hop_may_dial(
     assert (pair.acceptor.state is State.UPSTREAM) == (side is Side.DOWNSTREAM)
 
 
-def test_dialer_with_another_key_is_refused(identity: MakeIdentity) -> None:
+def test_dialer_with_another_key_is_refused() -> None:
     """Even one that does not care what the acceptor proves."""
-    acceptor = Connection.accept(identity("b"), nonce=b"A" * 16)
-    dialer = dial(replace(identity("a"), keys={"b": b"W" * 32}))
+    acceptor = accept("b")
+    dialer = dial(replace(identity_of("a"), keys={"b": b"W" * 32}))
     deliver(dialer, acceptor)
     acceptor_said = deliver(acceptor, dialer)
     assert isinstance(refusal(dialer), HelloRefused)
@@ -88,18 +88,18 @@ def test_dialer_with_another_key_is_refused(identity: MakeIdentity) -> None:
     assert error.is_permanent
 
 
-def test_acceptor_with_another_key_learns_no_proof(identity: MakeIdentity) -> None:
-    dialer = dial(identity("a"))
-    acceptor = Connection.accept(replace(identity("b"), keys={"a": b"W" * 32}), nonce=b"A" * 16)
+def test_acceptor_with_another_key_learns_no_proof() -> None:
+    dialer = dial(identity_of("a"))
+    acceptor = Connection.accept(replace(identity_of("b"), keys={"a": b"W" * 32}), nonce=b"A" * 16)
     deliver(dialer, acceptor)
     deliver(acceptor, dialer)
     assert "key" in refusal(dialer).message
     assert sent(dialer)[0] == 6, "a GOODBYE, and no PROOF before it"
 
 
-def test_refused_hello_says_nothing_about_why(identity: MakeIdentity) -> None:
-    acceptor = Connection.accept(identity("b"), nonce=b"A" * 16)
-    dialer = dial(replace(identity("a"), fleet=b"fleet-02"))
+def test_refused_hello_says_nothing_about_why() -> None:
+    acceptor = accept("b")
+    dialer = dial(replace(identity_of("a"), fleet=b"fleet-02"))
     deliver(dialer, acceptor)
     error = refusal(acceptor)
     assert b"fleet-02".hex() in error.message
@@ -113,13 +113,15 @@ def test_refused_hello_says_nothing_about_why(identity: MakeIdentity) -> None:
     [(b"fleet-02", "b", "belongs to fleet"), (b"fleet-01", "a", "own name")],
 )
 def test_acceptor_of_another_fleet_or_of_our_name_is_refused(
-    fleet: bytes, node: str, problem: str, identity: MakeIdentity
+    fleet: bytes,
+    node: str,
+    problem: str,
 ) -> None:
     """With the right key and a good proof, so that nothing else is wrong."""
-    dialer = dial(identity("a"))
+    dialer = dial(identity_of("a"))
     challenge = Challenge(fleet, b"A" * 16, node)
     hello = unpack_hello(sent(dialer)[8:])
-    proof = acceptor_proof(identity("a").keys["b"], hello, challenge)
+    proof = acceptor_proof(identity_of("a").keys["b"], hello, challenge)
     dialer.receive_data(pack_challenge(challenge, proof))
     error = refusal(dialer)
     assert isinstance(error, HelloRefused)
@@ -127,13 +129,11 @@ def test_acceptor_of_another_fleet_or_of_our_name_is_refused(
 
 
 @pytest.mark.parametrize("position", [*range(8, 52)])
-def test_no_announced_byte_can_be_altered_on_the_way_to_the_acceptor(
-    position: int, identity: MakeIdentity
-) -> None:
+def test_no_announced_byte_can_be_altered_on_the_way_to_the_acceptor(position: int) -> None:
     """The key holder's HELLO with one bit flipped: the proofs no longer agree."""
     dialer, acceptor = (
-        dial(identity("aws:us-east-1/0")),
-        Connection.accept(identity("b"), nonce=b"A" * 16),
+        dial(identity_of("aws:us-east-1/0")),
+        accept("b"),
     )
     hello = bytearray(sent(dialer))
     assert len(hello) == 52
@@ -147,11 +147,9 @@ def test_no_announced_byte_can_be_altered_on_the_way_to_the_acceptor(
 
 
 @pytest.mark.parametrize("position", [*range(8, 80)])
-def test_no_announced_byte_can_be_altered_on_the_way_to_the_dialer(
-    position: int, identity: MakeIdentity
-) -> None:
-    dialer = dial(identity("a"))
-    acceptor = Connection.accept(identity("gcp:us-west1/1"), nonce=b"A" * 16)
+def test_no_announced_byte_can_be_altered_on_the_way_to_the_dialer(position: int) -> None:
+    dialer = dial(identity_of("a"))
+    acceptor = accept("gcp:us-west1/1")
     deliver(dialer, acceptor)
     challenge = bytearray(sent(acceptor))
     assert len(challenge) == 80
@@ -163,10 +161,10 @@ def test_no_announced_byte_can_be_altered_on_the_way_to_the_dialer(
     assert dialer.established is None
 
 
-def test_a_gateway_cannot_speak_in_the_name_of_another(identity: MakeIdentity) -> None:
+def test_a_gateway_cannot_speak_in_the_name_of_another() -> None:
     """A relay has keys of its own with both of its neighbours, and none of theirs."""
-    relay = identity("c")
-    acceptor = Connection.accept(identity("b"), nonce=b"A" * 16)
+    relay = identity_of("c")
+    acceptor = accept("b")
     dialer = dial(replace(relay, node="a"))
     deliver(dialer, acceptor)
     deliver(acceptor, dialer)
@@ -178,64 +176,64 @@ def test_a_gateway_cannot_speak_in_the_name_of_another(identity: MakeIdentity) -
     assert "'a' does not hold the key" in refusal(acceptor).message
 
     # The other way round: it answers in the name of a sink.
-    source = dial(identity("a"), expected_peer="b")
+    source = dial(identity_of("a"), expected_peer="b")
     answering = Connection.accept(replace(relay, node="b"), nonce=b"A" * 16)
     deliver(source, answering)
     deliver(answering, source)
     assert "'b' does not hold the key" in refusal(source).message
 
 
-def test_who_is_no_neighbour_is_refused(identity: MakeIdentity) -> None:
-    acceptor = Connection.accept(identity("b"), nonce=b"A" * 16)
-    dialer = dial(replace(identity("a"), node="x"))
+def test_who_is_no_neighbour_is_refused() -> None:
+    acceptor = accept("b")
+    dialer = dial(replace(identity_of("a"), node="x"))
     deliver(dialer, acceptor)
     assert "'x' is no neighbour of 'b'" in refusal(acceptor).message
     deliver(acceptor, dialer)
     assert dialer.next_event() == GoodbyeReceived(GoodbyeReason.HELLO_REFUSED, "hello refused")
 
 
-def test_own_messages_sent_back_prove_nothing(identity: MakeIdentity) -> None:
+def test_own_messages_sent_back_prove_nothing() -> None:
     """Reflection: a peer without the key lets the gateway answer its own challenge."""
-    victim = dial(identity("a"))
+    victim = dial(identity_of("a"))
     hello = sent(victim)
-    mirror = Connection.accept(identity("a"), nonce=b"A" * 16)
+    mirror = accept("a")
     mirror.receive_data(hello)
     assert "own name" in refusal(mirror).message
 
     # The same with the victim dialed twice: its CHALLENGE cannot serve as a PROOF.
-    first = Connection.accept(identity("b"), nonce=b"1" * 16)
+    first = accept("b", b"1" * 16)
     first.receive_data(hello)
     challenge = sent(first)
     first.receive_data(bytes.fromhex("03 00 0001 00000020") + challenge[32:64])
     assert isinstance(refusal(first), HelloRefused)
 
 
-def test_hello_sent_back_is_not_a_challenge(identity: MakeIdentity) -> None:
-    victim = dial(identity("a"))
+def test_hello_sent_back_is_not_a_challenge() -> None:
+    victim = dial(identity_of("a"))
     victim.receive_data(sent(victim))
     assert "HELLO is not allowed" in refusal(victim).message
 
 
-def test_recorded_connection_cannot_be_replayed(identity: MakeIdentity) -> None:
-    dialer, acceptor = dial(identity("a")), Connection.accept(identity("b"), nonce=b"1" * 16)
+def test_recorded_connection_cannot_be_replayed() -> None:
+    dialer, acceptor = dial(identity_of("a")), accept("b", b"1" * 16)
     hello = deliver(dialer, acceptor)
     challenge = deliver(acceptor, dialer)
     proof = deliver(dialer, acceptor)
     assert isinstance(acceptor.next_event(), Established)
 
-    later = Connection.accept(identity("b"), nonce=b"2" * 16)
+    later = accept("b", b"2" * 16)
     later.receive_data(hello + proof)
     assert isinstance(refusal(later), HelloRefused)
 
-    again = dial(identity("a"), nonce=b"E" * 16)
+    again = dial(identity_of("a"), nonce=b"E" * 16)
     again.receive_data(challenge)
     assert isinstance(refusal(again), HelloRefused)
 
 
-def test_proof_of_one_acceptor_does_not_serve_another(identity: MakeIdentity) -> None:
-    dialer = dial(identity("a"))
+def test_proof_of_one_acceptor_does_not_serve_another() -> None:
+    dialer = dial(identity_of("a"))
     hello = sent(dialer)
-    one, two = (Connection.accept(identity(name), nonce=b"A" * 16) for name in "bc")
+    one, two = (accept(name) for name in "bc")
     one.receive_data(hello)
     two.receive_data(hello)
     dialer.receive_data(sent(one))
@@ -243,10 +241,10 @@ def test_proof_of_one_acceptor_does_not_serve_another(identity: MakeIdentity) ->
     assert isinstance(refusal(two), HelloRefused)
 
 
-def test_dialer_may_insist_on_whom_it_reaches(identity: MakeIdentity) -> None:
+def test_dialer_may_insist_on_whom_it_reaches() -> None:
     for name, is_welcome in (("b", True), ("c", False)):
-        dialer = dial(identity("a"), expected_peer="b")
-        acceptor = Connection.accept(identity(name), nonce=b"A" * 16)
+        dialer = dial(identity_of("a"), expected_peer="b")
+        acceptor = accept(name)
         deliver(dialer, acceptor)
         deliver(acceptor, dialer)
         if is_welcome:
@@ -256,11 +254,9 @@ def test_dialer_may_insist_on_whom_it_reaches(identity: MakeIdentity) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_versions_must_be_equal_and_both_sides_learn_both(
-    version: int, identity: MakeIdentity
-) -> None:
-    acceptor = Connection.accept(identity("b"), nonce=b"A" * 16)
-    hello = bytearray(sent(dial(identity("a"))))
+def test_versions_must_be_equal_and_both_sides_learn_both(version: int) -> None:
+    acceptor = accept("b")
+    hello = bytearray(sent(dial(identity_of("a"))))
     hello[2:4] = version.to_bytes(2, "big")
     acceptor.receive_data(hello)
     error = refusal(acceptor)
@@ -271,7 +267,7 @@ def test_versions_must_be_equal_and_both_sides_learn_both(
     answer = bytearray(sent(acceptor))
     assert answer[0] == 6
     assert answer[2:4] == b"\0\1"
-    dialer = dial(identity("a"))
+    dialer = dial(identity_of("a"))
     answer[2:4] = version.to_bytes(2, "big")
     dialer.receive_data(answer)
     assert isinstance(refusal(dialer), WireVersionMismatch)
@@ -282,8 +278,8 @@ def test_versions_must_be_equal_and_both_sides_learn_both(
     [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01", b"SSH-2.0-x\r\n"],
     ids=["http", "tls", "ssh"],
 )
-def test_other_protocols_are_refused_at_once(talk: bytes, identity: MakeIdentity) -> None:
-    acceptor = Connection.accept(identity("b"), nonce=b"A" * 16)
+def test_other_protocols_are_refused_at_once(talk: bytes) -> None:
+    acceptor = accept("b")
     acceptor.receive_data(talk[:8])
     assert "is this a gateway" in refusal(acceptor).message
 
@@ -297,21 +293,19 @@ def test_other_protocols_are_refused_at_once(talk: bytes, identity: MakeIdentity
         pytest.param("03 00 0001 00000020", id="proof"),
     ],
 )
-def test_nothing_but_a_hello_is_taken_first(data: str, identity: MakeIdentity) -> None:
+def test_nothing_but_a_hello_is_taken_first(data: str) -> None:
     """Refused by its first eight bytes, before anything is kept for it."""
-    acceptor = Connection.accept(identity("b"), nonce=b"A" * 16)
+    acceptor = accept("b")
     acceptor.receive_data(bytes.fromhex(data))
     assert "not allowed in state start" in refusal(acceptor).message
 
 
-def test_data_behind_a_bad_proof_is_not_looked_at(
-    identity: MakeIdentity, make_frames: Callable[..., Any], make_pair: Callable[..., Any]
-) -> None:
-    pair = make_pair().established()
+def test_data_behind_a_bad_proof_is_not_looked_at() -> None:
+    pair = ConnectionPair().established()
     frame = make_frames(b"payload")[0]
     pair.dialer.send_frame(frame.header, *frame.sealed)
-    acceptor = Connection.accept(identity("b"), nonce=b"A" * 16)
-    hello: Buffer = sent(dial(identity("a")))
+    acceptor = accept("b")
+    hello: Buffer = sent(dial(identity_of("a")))
     acceptor.receive_data(hello)
     bad_proof = bytes.fromhex("03 00 0001 00000020") + b"x" * 32
     acceptor.receive_data(bad_proof + sent(pair.dialer))
@@ -319,17 +313,17 @@ def test_data_behind_a_bad_proof_is_not_looked_at(
 
 
 @pytest.mark.parametrize("changes", [{"fleet": b"short"}, {"keys": {"b": b"k" * 31}}])
-def test_identity_has_exact_sizes(changes: dict[str, Any], identity: MakeIdentity) -> None:
+def test_identity_has_exact_sizes(changes: dict[str, Any]) -> None:
     with pytest.raises(LocalProtocolError, match="a fleet id has 8 bytes and a hello key 32"):
-        replace(identity("a"), **changes)
+        replace(identity_of("a"), **changes)
 
 
-def test_nonce_has_its_exact_size(identity: MakeIdentity) -> None:
+def test_nonce_has_its_exact_size() -> None:
     with pytest.raises(LocalProtocolError, match="nonce"):
-        Connection.accept(identity("a"), nonce=b"short")
+        Connection.accept(identity_of("a"), nonce=b"short")
 
 
-def test_key_is_not_shown(identity: MakeIdentity) -> None:
-    shown = repr(identity("aws:us-east-1/0"))
+def test_key_is_not_shown() -> None:
+    shown = repr(identity_of("aws:us-east-1/0"))
     assert "\\x01" not in shown
     assert "key" not in shown

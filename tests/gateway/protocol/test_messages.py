@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from tests.gateway.protocol.lab import ConnectionPair
 
 from skyplane_gateway.protocol import (
     FrameHeader,
@@ -269,8 +269,8 @@ ACCEPTOR_PROOF = "e1509230f970597a048e0d65ad9eb067bb19e47fbb8ea24781601a9bd7daaf
 DIALER_PROOF = "cbf18ac169c76685814cf8b8f73ff4188fccf359310b7e73f63b1751097e1464"
 
 
-def test_handshake_on_the_wire(make_pair: Callable[..., Any]) -> None:
-    pair = make_pair()
+def test_handshake_on_the_wire() -> None:
+    pair = ConnectionPair()
     dialer, acceptor = pair.dialer, pair.acceptor
     hello = b"".join(dialer.data_to_send())
     assert hello == from_hex(HELLO_HEX)

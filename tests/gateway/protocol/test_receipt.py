@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.gateway.protocol.lab import bitwise_crc32c
 
 from skyplane_gateway.protocol import (
     EntryResult,
@@ -137,10 +138,11 @@ def forged(body: str, checksum: Callable[[bytes], int]) -> memoryview:
     ],
 )
 def test_what_a_peer_may_not_send(
-    body: str, problem: str, reference_crc32c: Callable[[bytes], int]
+    body: str,
+    problem: str,
 ) -> None:
     with pytest.raises(RemoteProtocolError, match=problem):
-        open_receipt(HEADER, forged(body, reference_crc32c))
+        open_receipt(HEADER, forged(body, bitwise_crc32c))
 
 
 @pytest.mark.parametrize(

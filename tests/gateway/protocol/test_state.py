@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
+from tests.gateway.protocol.lab import ConnectionPair, identity_of
 
 from skyplane_gateway.protocol import (
     NEED_DATA,
     Connection,
     ConnectionClosed,
     FrameHeader,
-    Identity,
     LocalProtocolError,
     ReceiptHeader,
     RemoteProtocolError,
@@ -91,13 +88,11 @@ PREFIXES = {
 CATCHABLE = [state for state in State if state is not State.HANDSHAKEN]
 
 
-def in_state(
-    state: State, make_pair: Callable[..., Any], identity: Callable[[str], Identity]
-) -> Connection:
+def in_state(state: State) -> Connection:
     """A connection that got there by the ways of the protocol."""
     if state is State.START:
-        return Connection.accept(identity("b"), nonce=b"A" * 16)
-    pair = make_pair(Side.UPSTREAM)
+        return Connection.accept(identity_of("b"), nonce=b"A" * 16)
+    pair = ConnectionPair(Side.UPSTREAM)
     if state is State.AWAIT_CHALLENGE:
         pair.dialer.data_to_send()
         return _of(pair.dialer, state)
@@ -167,11 +162,9 @@ def test_nothing_is_taken_after_the_peer_has_left() -> None:
 def test_every_message_in_every_state(
     state: State,
     kind: MessageType,
-    make_pair: Callable[..., Any],
-    identity: Callable[[str], Identity],
 ) -> None:
     """Admitted or refused by its first eight bytes, exactly as the table says."""
-    connection = in_state(state, make_pair, identity)
+    connection = in_state(state)
     connection.receive_data(bytes.fromhex(PREFIXES[kind]))
     if state is State.FAILED:
         with pytest.raises(RemoteProtocolError):
@@ -192,10 +185,8 @@ def test_every_message_in_every_state(
 def test_every_sending_in_every_state(
     state: State,
     step: Step,
-    make_pair: Callable[..., Any],
-    identity: Callable[[str], Identity],
 ) -> None:
-    connection = in_state(state, make_pair, identity)
+    connection = in_state(state)
     before = connection.state
     route = 0 if connection.established is None else 7
 
@@ -225,10 +216,8 @@ def test_every_sending_in_every_state(
 
 
 @pytest.mark.parametrize("state", CATCHABLE)
-def test_end_of_stream_in_every_state(
-    state: State, make_pair: Callable[..., Any], identity: Callable[[str], Identity]
-) -> None:
-    connection = in_state(state, make_pair, identity)
+def test_end_of_stream_in_every_state(state: State) -> None:
+    connection = in_state(state)
     connection.receive_eof()
     if state is State.FAILED:
         with pytest.raises(RemoteProtocolError):

@@ -1,11 +1,8 @@
-"""A link between two connections, without a network, and a second opinion on CRC32C."""
+"""Two connections without a network between them; frames, receipts and a CRC32C to test with."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-
-import pytest
 
 from skyplane_gateway.protocol import (
     NEED_DATA,
@@ -34,14 +31,14 @@ NODES = ("aws:us-east-1/0", "gcp:us-west1/1", "a", "b", "c")
 
 
 def identity_of(node: str) -> Identity:
-    """With a key for each neighbour, the same at both ends and nowhere else."""
+    """The node with one key for each neighbour."""
     keys = {peer: _shared(node, peer) for peer in NODES if peer != node}
     return Identity(FLEET, node, keys)
 
 
 def _shared(one: str, other: str) -> bytes:
     pair = sorted((one, other))
-    # The first two are those of the worked example.
+    # The first two nodes are those of the example in the specification.
     return KEY if pair == sorted(NODES[:2]) else hashlib.sha256(repr(pair).encode()).digest()
 
 
@@ -53,7 +50,7 @@ def events_of(connection: Connection) -> list[Event]:
 
 
 class ConnectionPair:
-    """A dialer and an acceptor; `exchange` carries what both have to say until silence."""
+    """A dialer and an acceptor."""
 
     def __init__(self, side: Side = Side.UPSTREAM) -> None:
         self.dialer = Connection.dial(
@@ -71,7 +68,7 @@ class ConnectionPair:
         return self.acceptor if self.is_dialer_upstream else self.dialer
 
     def exchange(self) -> dict[Connection, list[Event]]:
-        """Everything that is queued travels, both ways; the events, by receiver."""
+        """Deliver all messages in both directions; returns the events by receiver."""
         events: dict[Connection, list[Event]] = {self.dialer: [], self.acceptor: []}
         busy = True
         while busy:
@@ -115,33 +112,3 @@ def make_receipt(chunk: int = 5) -> RawReceipt:
     header = ChunkId(FLEET, b"T" * 16, 3, ROUTE, 2, chunk).receipt()
     entry = EntryResult(ReceiptStatus.DURABLE, etag='"e1"', crc32c=1, size_bytes=9)
     return seal_receipt(header, Receipt(3, ReceiptStatus.DURABLE, entries=(entry,)))
-
-
-@pytest.fixture
-def make_pair() -> Callable[..., ConnectionPair]:
-    return ConnectionPair
-
-
-@pytest.fixture(name="events_of")
-def events_of_fixture() -> Callable[[Connection], list[Event]]:
-    return events_of
-
-
-@pytest.fixture(name="make_frames")
-def make_frames_fixture() -> Callable[..., list[RawFrame]]:
-    return make_frames
-
-
-@pytest.fixture(name="make_receipt")
-def make_receipt_fixture() -> Callable[..., RawReceipt]:
-    return make_receipt
-
-
-@pytest.fixture
-def reference_crc32c() -> Callable[[bytes], int]:
-    return bitwise_crc32c
-
-
-@pytest.fixture
-def identity() -> Callable[[str], Identity]:
-    return identity_of
