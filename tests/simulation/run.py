@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from tests.simulation.schedule import (
     body_of,
 )
 from tests.simulation.stores import LATE_S, Buckets
-from tests.simulation.world import EPOCH_S, Hang, Process, World
+from tests.simulation.world import Hang, Process, World
 
 from skyplane_gateway import endpoints
 from skyplane_gateway.lead.object_report import Report
@@ -312,12 +311,6 @@ def _simulated(world: World) -> Iterator[Buckets]:
         for target, new in replaced.items():
             stack.enter_context(mock.patch(target, new))
         stack.enter_context(mock.patch.object(asyncio.TaskGroup, "_abort", _abort_in_order))
-        for module, name, new in (
-            (time, "time", lambda: EPOCH_S + world.now),
-            (time, "monotonic", lambda: world.now),
-            (time, "sleep", world.sleep),
-        ):
-            stack.enter_context(mock.patch.object(module, name, new))
         yield buckets
 
 

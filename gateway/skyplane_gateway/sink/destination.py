@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
@@ -62,8 +62,8 @@ class Destination:
         self._verify = verify
         #: Whether the store's own word is enough, where the store can be trusted with it.
         self._believes = verify != "reread"
-        #: Open uploads that no journal names, and that nobody knows of once we are gone.
-        self._uploads: set[tuple[str, str]] = set()
+        #: Uploads that were begun here and are open -> whether a journal names them.
+        self._uploads: dict[tuple[str, str], bool] = {}
         #: Where the journals of the transfer are, as its lead said.
         self._journals: dict[tuple[str, str], JournalFolder] = {}
         #: Key -> etag that it had before we replaced it, and removed what we had written.
@@ -158,10 +158,8 @@ class Destination:
         upload_id = self.store.create_upload(key, _attributes_in(arguments))
         with self._lock:
             is_late = self._is_closed
-            # One that a journal names belongs to the transfer: whoever leads it next goes
-            # on with it, and cancel or sweep abort it.
-            if not is_late and not arguments.get("is_journaled", False):
-                self._uploads.add((key, upload_id))
+            if not is_late:
+                self._uploads[key, upload_id] = bool(arguments.get("is_journaled", False))
         if is_late:
             # Nobody will hear of it: the transfer ended while the store was making it.
             self.store.abort_upload(key, upload_id)
@@ -190,7 +188,7 @@ class Destination:
             self.store.abort_upload(key, upload_id)
             info = landed
         with self._lock:
-            self._uploads.discard((key, upload_id))
+            self._uploads.pop((key, upload_id), None)
         try:
             self._ensure_stored(info, size, crc32c, precondition)
         except ReadBackMismatch as error:
@@ -202,7 +200,7 @@ class Destination:
         key, upload_id = arguments["key"], str(arguments["upload_id"])
         self.store.abort_upload(key, upload_id)
         with self._lock:
-            self._uploads.discard((key, upload_id))
+            self._uploads.pop((key, upload_id), None)
         return {}
 
     def _abort_intended(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -398,17 +396,23 @@ class Destination:
             Whether all journals that it knows of were removed, and there are some.
         """
         with self._lock:
-            uploads, self._uploads = tuple(self._uploads), set()
+            uploads, self._uploads = self._uploads, {}
             journals, self._journals = tuple(self._journals.values()), {}
             self._is_closed, self._is_abandoned = True, abandoned_epoch is not None
+        self._abort_all(row for row, is_named in uploads.items() if not is_named)
+        is_cleared = abandoned_epoch is not None and _clear(journals, abandoned_epoch)
+        if is_cleared:
+            # The journal does not name an upload that began after its lead had ended.
+            self._abort_all(row for row, is_named in uploads.items() if is_named)
+        self.store.close()
+        return is_cleared
+
+    def _abort_all(self, uploads: Iterable[tuple[str, str]]) -> None:
         for key, upload_id in uploads:
             try:
                 self.store.abort_upload(key, upload_id)
             except SkyplaneError as error:
                 log.warning("the upload %s of %r stays open: %s", upload_id, key, error)
-        is_cleared = abandoned_epoch is not None and _clear(journals, abandoned_epoch)
-        self.store.close()
-        return is_cleared
 
 
 def _attributes_in(arguments: Mapping[str, Any]) -> ObjectAttributes | None:

@@ -472,6 +472,26 @@ def test_a_cancel_aborts_what_the_journals_name_and_removes_them(memory: ObjectS
     assert list(memory.list("")) == []
 
 
+def test_an_upload_that_begins_after_the_last_journal_is_aborted_with_it(
+    memory: ObjectStore,
+) -> None:
+    """A sink that was stopped runs the verb of a lead that has ended meanwhile."""
+    destination = Destination(memory, "stored")
+    write(destination, journal())
+    destination.run("create", {"key": "late", "attributes": None, "is_journaled": True})
+    destination.close(abandoned_epoch=1)
+    assert list(memory.list_uploads("")) == []
+
+
+def test_a_newer_epoch_keeps_the_uploads_of_an_abandoned_one(memory: ObjectStore) -> None:
+    destination = Destination(memory, "stored")
+    write(destination, journal())
+    destination.run("create", {"key": "taken over", "attributes": None, "is_journaled": True})
+    write(Destination(memory, "stored"), journal(epoch=2))
+    destination.close(abandoned_epoch=1)
+    assert [row.key for row in memory.list_uploads("")] == ["taken over"]
+
+
 def test_a_journal_stays_while_an_upload_of_it_cannot_be_aborted(memory: ObjectStore) -> None:
     def stubborn(original: Any, key: str, upload_id: str) -> None:
         if key == "stuck":
