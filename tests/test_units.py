@@ -17,7 +17,6 @@ amounts = st.floats(min_value=1e-6, max_value=1e9)
 
 def test_a_gigabyte_is_eight_gigabits() -> None:
     assert units.gb_to_gbit(2.5) == 20
-    assert units.gbit_to_gb(20) == 2.5
     assert units.usd_per_gb_to_usd_per_gbit(0.08) == pytest.approx(0.01)
 
 
@@ -27,20 +26,15 @@ def test_a_price_per_gib_is_lower_per_gb() -> None:
 
 def test_rates_and_hours() -> None:
     assert units.gbps_of(10**9, 2) == 4
-    assert units.gbps_to_bytes_per_s(8) == 10**9
     assert units.usd_per_hour_to_usd_per_s(7.2) == pytest.approx(0.002)
     assert units.gb_to_bytes(1.5) == 1_500_000_000
     assert units.mib_to_bytes(16) == 16 * 1024 * 1024
 
 
 @given(amounts)
-def test_every_conversion_has_its_inverse(amount: float) -> None:
-    for there, back in (
-        (units.gb_to_gbit, units.gbit_to_gb),
-        (units.usd_per_gb_to_usd_per_gbit, units.usd_per_gbit_to_usd_per_gb),
-        (units.usd_per_gib_to_usd_per_gb, units.usd_per_gb_to_usd_per_gib),
-    ):
-        assert back(there(amount)) == pytest.approx(amount)
+def test_prices_have_an_inverse_conversion(amount: float) -> None:
+    price = units.usd_per_gb_to_usd_per_gbit(amount)
+    assert units.usd_per_gbit_to_usd_per_gb(price) == pytest.approx(amount)
 
 
 def stray_factors(source: str) -> Iterator[tuple[int, object]]:

@@ -1,8 +1,7 @@
-"""The one error tree: what the control plane adds to `skyplane_gateway.errors`.
+"""All errors of the library; those of gateways come from `skyplane_gateway.errors`.
 
-`SkyplaneError` is the root of both. Catch a leaf to handle it, the root to
-report it; `is_permanent` says whether a retry of the same call can help, and is
-what the operators use to choose between Airflow's retry and its fail-for-good.
+`SkyplaneError` is the root. Catch a leaf to handle it, the root to report it. `is_permanent`
+says whether a retry of the same call is useless; the operators then fail without retries.
 """
 
 from __future__ import annotations
@@ -97,19 +96,19 @@ __all__ = [
 
 
 class InvalidLocation(ConfigurationInvalid):
-    """A URL, region tag or endpoint that cannot name a place."""
+    """A URL, region tag or endpoint is not valid."""
 
     code = "invalid-location"
 
 
 class UnknownRegion(InvalidLocation):
-    """A region tag that the grid does not have; the message offers the nearest names."""
+    """The grid does not have this region; the message offers similar names."""
 
     code = "unknown-region"
 
 
 class GridInvalid(ConfigurationInvalid):
-    """A grid directory is broken; the message names file and row."""
+    """A grid directory is not valid; the message names file and row."""
 
     code = "grid-invalid"
 
@@ -125,15 +124,15 @@ class PlanInfeasible(PlanError):
     """No plan meets the objective.
 
     Args:
-        message: what was asked and what binds, in words.
+        message: the request, and the constraints that bind.
         binding: names of the constraints that bind.
-        most_gbps: the largest throughput that is possible, where that is the question.
-        least_usd, least_usd_per_gb: the smallest price that is, for the job or per GB.
-        least_s: the earliest deadline that is. A second request with such a value succeeds.
+        most_gbps: the largest possible throughput.
+        least_usd, least_usd_per_gb: the smallest possible price, for the job or per GB.
+        least_s: the earliest possible deadline. A second request for one of these succeeds.
     """
 
     code = "plan-infeasible"
-    # For an error that came as plain data from another process.
+    # Defaults for an error that was rebuilt from JSON.
     binding: tuple[str, ...] = ()
     most_gbps: float | None = None
     least_usd: float | None = None
@@ -158,7 +157,7 @@ class PlanInfeasible(PlanError):
         self.least_s = least_s
 
     def to_dict(self) -> dict[str, object]:
-        """With what binds and what can be had, for scripts; what is not known is left out."""
+        """With the fields of this error, for scripts; unknown values are left out."""
         names = ("most_gbps", "least_usd", "least_usd_per_gb", "least_s")
         known = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return {**super().to_dict(), "binding": list(self.binding), **known}
@@ -185,10 +184,10 @@ class ForeignHost(SkyplaneError):
 
 
 class BudgetReached(SkyplaneError):
-    """The transfer has cost what it may, and was stopped.
+    """The transfer has reached its budget and was stopped.
 
-    Permanent, because an automatic retry could cost as much again. A person can resume the
-    transfer with its handle.
+    Permanent, since every automatic retry could cost as much again; a person can use the
+    resume handle.
     """
 
     code = "budget-reached"
@@ -210,11 +209,11 @@ class TeardownIncomplete(SkyplaneError):
 class TransferFailed(SkyplaneError):
     """The transfer ended and at least one object is not at the destination.
 
-    `result` is the whole outcome, when one could be had.
+    `result` is the `TransferResult`, if there is one.
     """
 
     code = "transfer-failed"
-    # For an error that came as plain data from another process.
+    # Defaults for an error that was rebuilt from JSON.
     result: object | None = None
 
     def __init__(

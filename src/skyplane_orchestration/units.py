@@ -1,6 +1,6 @@
-"""Every factor between units, and nothing else.
+"""Conversions between units; no other module has factors of its own.
 
-At every border of the library a rate is Gbit/s (1e9 bit/s) and a price is USD per GB
+In all public values a rate is Gbit/s (1e9 bit/s) and a price is USD per GB
 (1e9 bytes). Inside the planner volume is Gbit and price is USD per Gbit, so that
 cost = flow x seconds x price holds without a factor. Clouds print "GB" and bill 2**30
 bytes: such prices pass through `usd_per_gib_to_usd_per_gb` when a grid is loaded.
@@ -16,17 +16,11 @@ BYTES_PER_MIB = 2**20
 BYTES_PER_GIB = 2**30
 SECONDS_PER_MINUTE = 60
 SECONDS_PER_HOUR = 3600
-MS_PER_S = 1000
 
 
 def gb_to_gbit(gb: float) -> float:
     """Gigabytes (1e9 B) to gigabits (1e9 bit)."""
     return gb * BITS_PER_BYTE
-
-
-def gbit_to_gb(gbit: float) -> float:
-    """Gigabits (1e9 bit) to gigabytes (1e9 B)."""
-    return gbit / BITS_PER_BYTE
 
 
 def bytes_to_gb(count: float) -> float:
@@ -49,11 +43,6 @@ def gbps_of(count_bytes: float, seconds: float) -> float:
     return count_bytes * BITS_PER_BYTE / BITS_PER_GBIT / seconds
 
 
-def gbps_to_bytes_per_s(gbps: float) -> float:
-    """Gbit/s (1e9 bit/s) to bytes per second."""
-    return gbps * BITS_PER_GBIT / BITS_PER_BYTE
-
-
 def usd_per_gb_to_usd_per_gbit(usd_per_gb: float) -> float:
     """USD per GB (1e9 B) to USD per Gbit (1e9 bit)."""
     return usd_per_gb / BITS_PER_BYTE
@@ -67,11 +56,6 @@ def usd_per_gbit_to_usd_per_gb(usd_per_gbit: float) -> float:
 def usd_per_gib_to_usd_per_gb(usd_per_gib: float) -> float:
     """USD per GiB (2**30 B), as clouds bill, to USD per GB (1e9 B)."""
     return usd_per_gib * BYTES_PER_GB / BYTES_PER_GIB
-
-
-def usd_per_gb_to_usd_per_gib(usd_per_gb: float) -> float:
-    """USD per GB (1e9 B) to USD per GiB (2**30 B), as clouds bill."""
-    return usd_per_gb * BYTES_PER_GIB / BYTES_PER_GB
 
 
 def usd_per_hour_to_usd_per_s(usd_per_hour: float) -> float:

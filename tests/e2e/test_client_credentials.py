@@ -38,11 +38,11 @@ def expires(method: str) -> Rule:
     )
 
 
-def test_both_ends_go_on_with_fresh_ones(
+def test_both_ends_continue_with_fresh_credentials(
     kit: ClientKit, servers: tuple[S3Server, S3Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Of the sink's need the lead knows nothing: all ends are looked at now and then.
-    monkeypatch.setattr(credential_renewal, "_LOOK_S", 0.1)
+    # The lead does not know what the sink needs: all gateways are asked at intervals.
+    monkeypatch.setattr(credential_renewal, "_CHECK_INTERVAL_S", 0.1)
     source, destination = servers
     for server in servers:
         server.make_bucket("renewed")

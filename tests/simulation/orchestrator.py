@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from tests.simulation.fleet import IDENTITY, SimProvisioner
 from tests.simulation.world import Process, World
 
+from skyplane_gateway.clock import Clock
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import SkyplaneError, TransferFailed
 from skyplane_orchestration.model.fleet import Fleet
@@ -59,7 +60,9 @@ class SimClient(Client):
             identity=IDENTITY,
             provisioner=provisioner,
             credentials=CredentialSources(is_ambient_allowed=False),
-            clock=world.clock,
+            # Its monotonic time stands still: no credentials expire here, and the check for
+            # that would delay polls.
+            clock=Clock(lambda: 0.0, world.clock.wall, world.sleep),
             rng=random.Random(world.seed),
         )
         self._sim_authority = provisioner.authority

@@ -1,7 +1,7 @@
-"""The gateways of one plan: what provision returns and everybody else uses.
+"""The gateways of one plan, as provision returns them.
 
-A fleet document travels through XCom and files. It holds addresses, fingerprints
-and process facts; it never holds a secret.
+A fleet document passes through XCom and files. It holds addresses and fingerprints, never a
+secret.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from skyplane_orchestration.model.plan import TransferPlan
 
 SCHEMA_VERSION: Final = 1
 
-
-#: The provisioner whose gateways are processes of the machine that asks for them.
+#: The provisioner that runs gateways as processes of this machine.
 LOCAL: Final = "local"
 
 
 def where_gateways_run(provisioner: str) -> str:
-    """What a provisioner's gateways are, in words for logs and metadata."""
+    """A sentence about a provisioner's gateways, for logs and metadata."""
     if provisioner == LOCAL:
         return "gateways are processes of this machine, and all bytes pass through it"
     return f"gateways are run by the provisioner {provisioner!r}" if provisioner else "no gateways"
@@ -67,20 +66,19 @@ class GatewayHandle:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Gateways that are up, connected, and answer to one fleet key.
+    """Gateways that are up and connected, under one fleet key.
 
     Args:
         key: fleet key (see `identity`).
         generation: which rebuild of this fleet it is.
         deployment: the deployment id that the fleet is tagged with.
         provisioner: `local`, ...
-        plan: what the fleet was built for.
+        plan: the plan that the fleet was built for.
         gateways: the members.
-        routes: the fleet's routes, as `skyplane_gateway.config.Route` values in JSON
-            form: what the gateways were told.
-        host: name and boot id of the machine, for fleets that only it can reach.
-        provision_s: how long provisioning took.
-        hard_end_unix_s: wall time at which the gateways end whatever happens.
+        routes: the fleet's routes, as `skyplane_gateway.config.Route` values in JSON form.
+        host: name and boot id of the machine, for fleets that only this machine can reach.
+        provision_s: duration of provisioning.
+        hard_end_unix_s: wall time at which the gateways end, whatever happens.
     """
 
     key: str

@@ -1,8 +1,8 @@
-"""Who is who: fleet keys and transfer keys.
+"""The identity of a run, and its fleet and transfer keys.
 
-Both are hashes over named parts, so that every worker that knows the run can
-compute them again: a retry finds the fleet of the first try, teardown finds
-what provision left behind. Neither contains a try number; both contain the run.
+Both keys are hashes, so that every worker of the run computes the same ones: a retry finds
+the fleet of the first try, and teardown finds what provision left behind. Both contain the
+run; neither contains a try number.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
 
-#: Hex characters of a key: 128 bits, so that a collision is not a practical event.
+#: Hex characters of a key: 128 bits.
 _KEY_CHARACTERS: Final = 32
 
 
@@ -29,14 +29,13 @@ class RunIdentity:
     """One run of one DAG, asset or command.
 
     Args:
-        deployment: which installation this is (`prod-eu`); on clouds it is mandatory,
-            so that staging's sweep cannot take production's fleet.
+        deployment: id of the installation (`prod-eu`), so that staging's sweep does not remove
+            production's fleets.
         owner: DAG id, asset key or command.
         run: run id.
         group: task group or other part within the run.
         map_index: index of a mapped task; -1 for none.
-        shared: a name under which several owners share one fleet; replaces the group
-            and the map index.
+        shared: name under which several owners share one fleet; replaces group and map index.
     """
 
     deployment: str

@@ -1,7 +1,6 @@
-"""What a user asks for: a `TransferJob` with one objective.
+"""The request of a user: a `TransferJob` with one objective.
 
-Plain data: a job can be written to a file, passed through XCom or templated, and
-needs no cloud to be built.
+Plain data, for files, XCom and templates; needs no cloud.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def _at_least(name: str, value: int | None, least: int) -> None:
 
 
 def _texts(name: str, value: Iterable[str]) -> tuple[str, ...]:
-    """Globs or tags as a tuple; one text alone would count as many of one letter each."""
+    """Globs or tags as a tuple; refuses a single text, which would count letter by letter."""
     texts = () if isinstance(value, str) else tuple(value)
     if isinstance(value, str) or not all(isinstance(text, str) for text in texts):
         raise ConfigurationInvalid(f"{name} must be a list of texts, not {value!r}")
@@ -96,7 +95,7 @@ def objective_to_dict(objective: Objective) -> dict[str, Any]:
 
 
 def objective_from_dict(data: Mapping[str, Any]) -> Objective:
-    """Raises ConfigurationInvalid for an objective that there is none of."""
+    """Raises ConfigurationInvalid for an unknown objective."""
     fields = dict(as_mapping(data, "an objective"))
     kind = str(fields.pop("kind", ""))
     if kind not in _OBJECTIVES:
@@ -113,12 +112,12 @@ class Limits:
         instance_types: cloud -> instance type, in place of the grid's default.
         max_relays: most relay regions; None for no bound.
         chunk_mib: size of a chunk, which is also the size of a multipart part.
-        vcpu_quota: cloud -> most vCPUs per region; a cloud that is not named has no bound
-            beside the number of instances.
-        source_read_gbps, destination_write_gbps: most that the stores at the ends give and
-            take; None for what the grid says, if anything.
-        safety_margin: share of every rate between two regions that is not counted on, 0 to below
-            1; limits of instances are a provider's promise and count in full.
+        vcpu_quota: cloud -> most vCPUs per region; other clouds are bounded by the number of
+            instances alone.
+        source_read_gbps, destination_write_gbps: highest rates of the stores at the ends; None
+            for those of the grid, if any.
+        safety_margin: share to take off every rate between two regions, from 0 to below 1;
+            limits of instances count in full.
     """
 
     instance_limit: int | None = None
@@ -155,12 +154,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a team allows, whatever a job asks for.
+    """What a team allows every job.
 
     Args:
         allow, exclude: globs of regions that may, and may not, carry bytes.
-        max_job_usd: most that one job may cost in all: a plan that is predicted to cost
-            more is refused, a transfer that has cost so much is stopped.
+        max_job_usd: most that one job may cost: a plan with a higher predicted cost is
+            refused, and a transfer that reaches this cost is stopped.
     """
 
     allow: tuple[str, ...] = ()
@@ -174,7 +173,7 @@ class Policy:
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
 
 
-#: What holds where a job says nothing.
+#: Defaults of a job.
 NO_LIMITS: Final = Limits()
 ANY_REGION: Final = Policy()
 
@@ -195,11 +194,11 @@ class TransferJob:
         move: delete each object at the source once its copy is verified and the whole has
             ended well; see docs/how-to/move.md.
         allow_empty: an empty source is success, not an error.
-        allow_failed: end well although single objects failed.
-        volume_gb, objects: planning figures; a listing gives them when None.
-        strict_metadata: an object fails, and is not copied, when its copy would lack what it
-            has at the source: tags, storage class, website redirect or an Expires header.
-        guess_mime_type: a file that goes to a bucket gets the content type of its name.
+        allow_failed: succeed although some objects failed.
+        volume_gb, objects: planning figures; taken from a listing when None.
+        strict_metadata: an object fails, and is not copied, when its copy would lack tags,
+            storage class, website redirect or an Expires header of the source.
+        guess_mime_type: a file that is copied to a bucket gets the content type of its name.
     """
 
     source: Location
@@ -286,7 +285,7 @@ class TransferJob:
     def from_dict(cls, data: Mapping[str, Any]) -> TransferJob:
         """Raises ConfigurationInvalid for another schema version or a bad value."""
         document = dict(as_mapping(data, "a transfer job"))
-        # The one field whose type stands in the document itself.
+        # The document itself names the type of this field.
         objective = document.pop("objective", None)
         job = decode(cls, document, "a transfer job", version=SCHEMA_VERSION)
         return job if objective is None else replace(job, objective=objective_from_dict(objective))

@@ -1,9 +1,8 @@
-"""One end of a transfer: where objects are, and how to get at them.
+"""One end of a transfer: a location, and region tags.
 
-All parsing of object URLs happens here. `s3://`, `gs://`, `az://` and plain
-paths are taken literally, as the AWS CLI and rclone do (no percent-decoding: a
-key may contain `%2B`); an `https://account.blob.core.windows.net/` address is an
-ordinary URL and is decoded once.
+All parsing of object URLs is here. `s3://`, `gs://`, `az://` and plain paths are taken
+literally, as the AWS CLI and rclone do (no percent-decoding: a key may contain `%2B`); an
+`https://account.blob.core.windows.net/` address is an ordinary URL and is decoded once.
 """
 
 from __future__ import annotations
@@ -19,18 +18,27 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from skyplane_gateway.schema import decode
 from skyplane_orchestration.errors import InvalidLocation
 
+CLOUDS: Final = ("aws", "gcp", "azure")
+LOCAL_CLOUD: Final = "local"
+KNOWN_CLOUDS: Final = (*CLOUDS, LOCAL_CLOUD)
+
+_REGION_NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
+
+#: Most names to suggest for a mistyped region.
+_SUGGESTIONS: Final = 3
+
 _AZURE_HOST_SUFFIX: Final = ".blob.core.windows.net"
 
-#: URL scheme -> the kind of store behind it, as `skyplane_gateway.stores` names it.
+#: URL scheme -> kind of store, as `skyplane_gateway.stores` names it.
 _STORE_KINDS: Final = {"s3": "s3", "gs": "gcs", "az": "azure", "file": "file"}
 
-#: What S3 and its SDKs take for a bucket: a name, or the ARN of an access point.
+#: A bucket of S3: a name, or the ARN of an access point.
 _BUCKET: Final = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:.*")
 
 #: Schemes of other tools for the same stores.
 _SAME_STORE: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
-#: Kind of store -> the cloud whose region tags such a location may carry by default.
+#: Kind of store -> the cloud of its region tags, by default.
 _CLOUDS: Final = {"s3": "aws", "gcs": "gcp", "azure": "azure", "file": "local"}
 
 
@@ -42,18 +50,18 @@ class Location:
         url: `s3://bucket/key`, `gs://bucket/key`, `az://account/container/key`,
             `https://account.blob.core.windows.net/container/key`, `file:///path`
             or a plain path. A path with a colon before its first slash needs `./` before it.
-            Google's and Azure's stores can be planned for, and not be transferred from or to yet.
+            Google's and Azure's stores can be planned for, but not transferred from or to yet.
         region: region tag (`aws:eu-west-3`) of the bucket; looked up when empty.
         endpoint_url: address of an S3-compatible service; empty for the cloud's own.
-        credential_ref: names where credentials come from (`profile:NAME`,
-            `env:PREFIX`, `airflow:CONN_ID`); empty for the ambient ones. Never a secret.
+        credential_ref: the source of credentials (`profile:NAME`, `env:PREFIX`,
+            `airflow:CONN_ID`); empty for the ambient ones. Never a secret.
         options: store options as text, for example `checksum=trusted`.
 
     A text that holds a Jinja template (`{{` or `{%`) is checked once it is rendered; a
     relative path whose first folder holds one is written with `./`.
 
     Raises:
-        InvalidLocation: the URL, region tag or endpoint cannot name a place.
+        InvalidLocation: the URL, region tag or endpoint is not valid.
     """
 
     url: str
@@ -64,7 +72,7 @@ class Location:
 
     def __post_init__(self) -> None:
         url = self.url
-        # `{{ params.source }}` may become an S3 URL: a path is only what starts as one.
+        # `{{ params.source }}` may become an S3 URL, so it is not taken for a path.
         if "://" not in url and not holds_template(url.partition("/")[0]):
             _require_path(url)
             trailing = "/" if url.endswith("/") or url in (".", "..") else ""
@@ -95,7 +103,7 @@ class Location:
 
     @property
     def cloud(self) -> str:
-        """The cloud of the store: the region's, or the one that the URL implies."""
+        """The cloud of the region tag, or by default that of the URL's scheme."""
         return self.region.split(":", 1)[0] if self.region else _CLOUDS[self.kind]
 
     @property
@@ -130,17 +138,17 @@ class Location:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Location:
-        """Raises ConfigurationInvalid for a document that is none of a location."""
+        """Raises ConfigurationInvalid for a broken document."""
         return decode(cls, data, "a location")
 
 
 def holds_template(text: str) -> bool:
-    """True for a text that Jinja would change; single braces are legal in keys."""
+    """Whether Jinja would change the text; single braces are legal in keys."""
     return "{{" in text or "{%" in text
 
 
 def is_url_or_path(text: str) -> bool:
-    """True for a URL or a path, False for what looks like a region tag."""
+    """True for a URL or a path, False for a region tag."""
     if "://" in text or text.startswith(("/", ".", "~")):
         return True
     cloud, colon, name = text.partition(":")
@@ -148,10 +156,10 @@ def is_url_or_path(text: str) -> bool:
 
 
 def _require_path(text: str) -> None:
-    """What has no `://` is a path, unless it is likelier to be something mistyped.
+    """Refuse a text without `://` that is more likely a mistyped URL than a path.
 
     Raises:
-        InvalidLocation: a file of this name would be written by mistake.
+        InvalidLocation: it is; the message has the corrected form.
     """
     if text == "":
         raise InvalidLocation("the name is empty; write . for the current folder")
@@ -228,10 +236,10 @@ def _urlsplit(url: str) -> SplitResult:
 
 
 def _require_no_secret(what: str, authority: str, query: str = "") -> None:
-    """Locations are printed, logged and handed on from task to task.
+    """Refuse secrets in a location, which logs and XCom show.
 
     Raises:
-        InvalidLocation: there is a user name, a password or a signature in it; not shown.
+        InvalidLocation: it has a user name, a password or a query; the message hides them.
     """
     _, at, host = authority.rpartition("@")
     if at or query:
@@ -258,21 +266,6 @@ def _split_azure_https(url: str) -> tuple[str, str, str]:
     return "azure", f"{account}/{container}", key
 
 
-CLOUDS = ("aws", "gcp", "azure")
-
-
-LOCAL_CLOUD = "local"
-
-
-KNOWN_CLOUDS = (*CLOUDS, LOCAL_CLOUD)
-
-
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
-
-
-_SUGGESTIONS = 3
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Region:
     """One region of one cloud; `str(region)` is its tag."""
@@ -286,7 +279,7 @@ class Region:
                 f"unknown cloud {self.cloud!r} in region tag {self.tag!r};"
                 f" use one of {', '.join(KNOWN_CLOUDS)}"
             )
-        if not _NAME.match(self.name):
+        if not _REGION_NAME.match(self.name):
             raise InvalidLocation(
                 f"region name {self.name!r} in tag {self.tag!r} is not made of lower-case"
                 " letters, digits and single hyphens"
@@ -298,7 +291,7 @@ class Region:
 
     @property
     def is_local(self) -> bool:
-        """A place without a cloud: this machine, a private network."""
+        """Whether it is outside of all clouds: this machine, a private network."""
         return self.cloud == LOCAL_CLOUD
 
     def __str__(self) -> str:
@@ -324,7 +317,7 @@ def nearest_names(tag: str, known: Iterable[str]) -> list[str]:
     found = difflib.get_close_matches(tag, names, n=_SUGGESTIONS, cutoff=0.6)
     if found:
         return found
-    # A bare or mistyped cloud still has a recognisable region part: compare those alone.
+    # With a missing or mistyped cloud, compare the region names alone.
     wanted = tag.rpartition(":")[2]
     by_name: dict[str, list[str]] = {}
     for known_tag in names:

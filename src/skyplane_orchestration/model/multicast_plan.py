@@ -1,17 +1,15 @@
-"""The answer to one source and several destinations: distribution trees, at what price.
+"""The plan for one source and several destinations: distribution trees and their price.
 
-A `MulticastPlan` is immutable, needs no planner to be read, and travels as JSON: `to_dict()`
-is what `skyplane-orch plan SRC DST DST... --json` prints. Every destination gets every byte
-at the plan's rate. `usd_per_gb` is per GB of source data that has reached **all** of them:
-a GB that goes to three destinations counts once.
+`to_dict()` is what `skyplane-orch plan SRC DST DST... --json` prints. Every destination gets
+every byte at the plan's rate. `usd_per_gb` is per GB of source data that has reached **all**
+destinations: a GB that goes to three destinations counts once.
 
-Such a plan is for looking and comparing. Gateways of this release send each byte along
-paths to one sink, so running it means one transfer per destination.
+Such a plan is for comparison: gateways of this release send each byte to one sink, so a copy
+to several destinations is one transfer per destination.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -128,10 +126,6 @@ class MulticastPlan:
             "separate": {**asdict(self.separate), "usd_per_gb": dict(self.separate.usd_per_gb)},
             "notes": list(self.notes),
         }
-
-    def to_json(self) -> str:
-        """The plan as one indented JSON object."""
-        return json.dumps(self.to_dict(), indent=2)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MulticastPlan:

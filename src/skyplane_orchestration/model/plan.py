@@ -1,8 +1,7 @@
-"""The answer to a job: which regions, instances, paths and connections, at what price.
+"""The plan for a job: regions, instances, paths, connections and their price.
 
-A `TransferPlan` is immutable, needs no cloud and no planner to be read, and travels as
-JSON: `to_dict()` is exactly the object that `skyplane-orch plan --json` prints.
-Rates are Gbit/s (1e9 bit/s), prices USD per GB (1e9 bytes).
+`to_dict()` is the object that `skyplane-orch plan --json` prints. Rates are Gbit/s (1e9
+bit/s), prices USD per GB (1e9 bytes).
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ class PlanEdge:
     Attributes:
         flow_gbps: planned rate over the whole edge (F in the paper).
         connections: TCP connections over the whole edge, all instances together (M).
-        capacity_gbps: what the grid says one instance pair with 64 connections does.
-        throughput: where that capacity comes from, `measured` or `modelled`.
-        price: where the price comes from, `table`, `rules` or `override`.
+        capacity_gbps: the grid's rate of one instance pair with 64 connections.
+        throughput: origin of that rate, `measured` or `modelled`.
+        price: origin of the price, `table`, `rules` or `override`.
     """
 
     src: str
@@ -42,7 +41,7 @@ class PlanEdge:
 
 @dataclass(frozen=True, slots=True)
 class PlanPath:
-    """One way from source to sink; the flows of all paths add up to the throughput."""
+    """One path from source to sink; the flows of all paths add up to the throughput."""
 
     regions: tuple[str, ...]
     flow_gbps: float
@@ -61,16 +60,15 @@ class InstanceGroup:
 class PlanCost:
     """Predicted cost. `usd_per_gb` is egress plus instances as in (4a), and nothing else.
 
-    The sums in USD are None when the plan was made without a volume; `request_usd` is
-    None as well when the number of objects is not known.
+    The sums in USD are None without a volume; `request_usd` also without a number of objects.
 
     Attributes:
         egress_usd: every hop of every byte.
         instance_usd: instances while bytes move.
         request_usd: reads, writes and listings of the objects.
-        total_usd: all five items together; unknown requests count as none.
-        boot_usd: instances while they come up: all wait for the slowest cloud.
-        minimum_billing_usd: what clouds charge beyond that for a short life.
+        total_usd: the sum of all five items; unknown requests count as zero.
+        boot_usd: instances while they wait for the slowest cloud to come up.
+        minimum_billing_usd: what clouds charge in addition for a short life.
     """
 
     egress_usd: float | None
@@ -84,7 +82,7 @@ class PlanCost:
 
 @dataclass(frozen=True, slots=True)
 class SolverReport:
-    """How good the plan is known to be.
+    """The proven quality of the plan.
 
     Attributes:
         status: `optimal`, or `feasible` when a limit stopped the search at `gap`.
@@ -125,14 +123,14 @@ class TransferPlan:
 
     Attributes:
         src, dst: region tags.
-        objective: what was asked for, as plain data (the job's objective `to_dict()`).
+        objective: the job's objective, as plain data.
         throughput_gbps: planned payload rate from source to sink.
-        volume_gb: how much there is to move; None when not given.
+        volume_gb: volume to move; None when not given.
         transfer_s: predicted seconds of moving, without provisioning; None without volume.
         provision_s: predicted seconds until the gateways are up.
         instances: region tag -> instances there.
-        binding: names of the limits that stop the plan from being better.
-        notes: what a reader of the plan should know (a price that was never verified).
+        binding: names of the limits that bind.
+        notes: remarks for the reader, such as a price that was never verified.
     """
 
     src: str

@@ -1,4 +1,4 @@
-"""What became of a transfer: the value that tasks return and lineage reports."""
+"""The result of a transfer: the value that tasks return and lineage reports."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from skyplane_gateway.schema import as_mapping, decode
 
 SCHEMA_VERSION: Final = 1
 
-#: Failed objects listed in the result itself, at most so many and in so many bytes of
-#: JSON; the manifest has all of them. Keeps the document below 48 KiB, far below the
-#: smallest XCom limit in use (64 KiB on MySQL).
+#: Most failed objects in a result, and their bytes of JSON; the manifest has all of them.
+#: Keeps the document below 48 KiB; the smallest XCom limit in use is 64 KiB (MySQL).
 MAX_LISTED_FAILURES: Final = 50
 MAX_LISTED_BYTES: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class FailedObject:
-    """An object that is not at the destination, and why."""
+    """An object that was not copied, and why."""
 
     source: str
     destination: str
@@ -42,10 +41,9 @@ class EdgeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class CostOutcome:
-    """Planned cost by item in USD: the bytes and seconds that happened, at the plan's prices.
+    """Cost by item in USD: actual bytes and seconds at the plan's prices.
 
-    Nobody has asked a cloud what it bills; for gateways on a machine of one's own it bills
-    no instances.
+    Not what a cloud bills, which bills no instances for gateways on the user's own machine.
     """
 
     egress_usd: float
@@ -57,16 +55,15 @@ class CostOutcome:
         return self.egress_usd + self.instance_usd + self.request_usd
 
 
-#: What costs nothing.
 NO_COST: Final = CostOutcome(egress_usd=0.0, instance_usd=0.0, request_usd=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class TryOutcome:
-    """What one try of a transfer did, of the whole that its result tells of.
+    """The share of one try in the result of a transfer.
 
-    A try is one call that submits, joins or resumes the transfer, with all the leads that it
-    saw. An epoch that it joined counts from its beginning.
+    A try is one call that submits, joins or resumes the transfer, with all leads that it saw.
+    An epoch that it joined counts from its beginning.
     """
 
     copied: int = 0
@@ -78,36 +75,34 @@ class TryOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TransferResult:
-    """One transfer, ended (or, in a status call, as far as it is).
+    """One transfer that has ended, or its progress in a status call.
 
     Args:
         objects: objects found under the source.
-        copied, skipped, failed: what became of them; `copied` are durable and verified.
-        unfinished: found, and without an outcome when the transfer ended; a resume continues
-            with them.
-        copied_bytes: their size.
-        seconds: time in which a lead worked, of all tries: each from its submit to its end.
-            Pauses between tries are not in it.
+        copied, skipped, failed: counts of objects; `copied` are durable and verified.
+        unfinished: objects that the transfer had not ended with; a resume continues with them.
+        copied_bytes: size of the copied objects.
+        seconds: time in which a lead worked, over all tries, without the pauses between them.
         copied_earlier: copied before the transfer was resumed or changed its lead.
         goodput_gbps: verified payload at the destination over `seconds`.
         edges, cost: of all tries, like `copied_bytes` and `seconds`.
-        this_try: what this try did.
-        planned_gbps: what the plan promised.
+        this_try: the share of this try.
+        planned_gbps: the plan's rate.
         failures: the first of the failed objects: at most `MAX_LISTED_FAILURES`, fewer
             where their keys are long.
         error: why the transfer as a whole failed; empty otherwise.
-        gateways: who ran them: `local` for processes of the machine that ran the task, through
-            which all bytes passed; empty where none were needed.
-        resume_handle: what a failed transfer leaves to go on by; empty for none.
-        manifest_uri: where the whole list of objects was written; empty for nowhere.
-        reserved: objects at the source whose keys are kept for journals (`.skyplane/jobs/`).
-            They are left out, and in no other count.
-        metadata_not_carried: copied objects whose copies lack something that the sources have;
-            the manifest says of each what.
-        not_carried_by_name: `tags`, `storage-class`, `website-redirect` or `expires` -> how
-            many of them lack it.
+        gateways: their provisioner; `local` for processes of the machine that ran the task,
+            through which all bytes passed; empty if there were none.
+        resume_handle: continues a failed transfer; empty for none.
+        manifest_uri: URL of the list of all objects; empty if none was written.
+        reserved: objects at the source under keys that are reserved for journals
+            (`.skyplane/jobs/`). They are left out, and in no other count.
+        metadata_not_carried: copied objects whose copies lack some metadata; the manifest names
+            it for each.
+        not_carried_by_name: `tags`, `storage-class`, `website-redirect` or `expires` -> number
+            of copies that lack it.
         moved: copied objects whose source was deleted; 0 unless the job is a move.
-        warnings: things that did not fail the transfer but that somebody should see.
+        warnings: events that did not fail the transfer but that the user should see.
     """
 
     transfer_key: str
@@ -142,7 +137,7 @@ class TransferResult:
 
     @property
     def used_gateways(self) -> bool:
-        """Whether a transfer ran; False where there was nothing to do."""
+        """False where there was nothing to do."""
         return self.epoch > 0
 
     @property
@@ -150,7 +145,7 @@ class TransferResult:
         return self.state == "succeeded"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data: lists, no tuples, which XCom would wrap."""
+        """Plain JSON data: lists in place of tuples, which XCom would wrap."""
         document = asdict(self)
         for name in ("edges", "failures", "warnings"):
             document[name] = list(document[name])
@@ -170,6 +165,6 @@ class TransferResult:
 
 
 def _items(cost: object, name: str) -> dict[str, Any]:
-    """A cost without its sum, which is written for readers and added up again here."""
+    """A cost without its sum, which `total_usd` computes."""
     found = as_mapping(cost, f"a transfer result: {name}")
     return {item: found[item] for item in found if item != "total_usd"}

@@ -1,4 +1,4 @@
-"""The resume handle: what a failed transfer leaves to go on by."""
+"""The resume handle of a failed transfer."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ SCHEMA_VERSION: Final = 1
 #: How long a failed transfer can be resumed.
 RESUME_TTL_S: Final = 24 * SECONDS_PER_HOUR
 
-#: What the text of a handle starts with.
+#: The start of every handle.
 PREFIX: Final = "skyplane-resume:"
 
 #: Longest text: a result has to fit into an XCom.
 MAX_TEXT_BYTES: Final = 8_000
 
-#: A document that unpacks to more is none of ours.
+#: Largest document that is unpacked.
 _MAX_DOCUMENT_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeHandle:
-    """Names a transfer that has begun. Holds no secret.
+    """Identifies a failed transfer. Holds no secret.
 
     Args:
-        job, plan: what is to be moved, and by which fleet.
-        fleet_key, generation, deployment: the fleet's; it is brought up again if need be.
-        transfer_key: the transfer's, and so its journal's.
-        epoch: the last one that was begun.
-        expires_unix_s: wall time after which its uploads may have been cleared away.
+        job, plan: of the transfer.
+        fleet_key, generation, deployment: of its fleet, which is brought up again if necessary.
+        transfer_key: of the transfer and its journal.
+        epoch: the last epoch.
+        expires_unix_s: wall time after which a sweep may have removed its uploads.
     """
 
     job: TransferJob
@@ -53,19 +53,19 @@ class ResumeHandle:
     expires_unix_s: float
 
     def require_live(self, now_unix_s: float) -> None:
-        """Raises ConfigurationInvalid when it is too old."""
+        """Raises ConfigurationInvalid when it has expired."""
         if now_unix_s >= self.expires_unix_s:
             hours = (now_unix_s - self.expires_unix_s) / SECONDS_PER_HOUR
             raise ConfigurationInvalid(
                 f"the resume handle expired {hours:.1f} h ago, and what the transfer had open may "
-                "have been cleared away; run it again (conflict replace-if-different leaves out "
+                "have been removed; run it again (conflict replace-if-different leaves out "
                 "what is there already)"
             )
 
     def with_budget(self, max_job_usd: float) -> ResumeHandle:
-        """The same transfer, which may cost so much from now on.
+        """The same transfer with another budget.
 
-        Raises ConfigurationInvalid for what is no price.
+        Raises ConfigurationInvalid for an invalid price.
         """
         policy = replace(self.job.policy, max_job_usd=max_job_usd)
         return replace(self, job=replace(self.job, policy=policy))
@@ -100,18 +100,18 @@ class ResumeHandle:
         )
 
     def to_text(self) -> str:
-        """One word, for command lines and results."""
+        """The handle as one word."""
         text = json.dumps(self.to_dict(), separators=(",", ":"))
         return PREFIX + base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode()
 
     @classmethod
     def from_text(cls, text: str) -> ResumeHandle:
-        """Raises ConfigurationInvalid for what is no handle."""
+        """Raises ConfigurationInvalid for an invalid handle."""
         word = text.strip()
         if not word.startswith(PREFIX):
             raise ConfigurationInvalid(
-                f"{word[:40]!r} is no resume handle; one starts with {PREFIX!r} and stands in "
-                "the result of a failed transfer"
+                f"{word[:40]!r} is not a resume handle; a handle starts with {PREFIX!r} and is "
+                "in the result of a failed transfer"
             )
         try:
             packed = base64.b64decode(word.removeprefix(PREFIX), altchars=b"-_", validate=True)
@@ -127,7 +127,7 @@ class ResumeHandle:
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """The document, with its own documents as they are."""
+    """The document, with job and plan not decoded yet."""
 
     job: Mapping[str, Any]
     plan: Mapping[str, Any]

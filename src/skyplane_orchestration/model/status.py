@@ -14,24 +14,24 @@ from skyplane_orchestration.errors import InternalError
 
 @dataclass(frozen=True, slots=True)
 class TransferStatus:
-    """How far a transfer is.
+    """The progress of a transfer.
 
     Attributes:
         objects, size_bytes: found so far; final once `listed`.
-        copied, copied_bytes: durable and verified; `copied_earlier` and `copied_earlier_bytes`
-            are the share of an earlier epoch, or of the tries before a resume.
-        skipped_bytes, failed_bytes: of the objects that are not to be copied, or could not be.
+        copied, copied_bytes: durable and verified objects, those of earlier epochs included.
+        copied_earlier, copied_earlier_bytes: the share of earlier epochs.
+        skipped_bytes, failed_bytes: size of the skipped and of the failed objects.
         failures: the failed objects, once the transfer has ended.
         needs_credentials: sides of the lead's own gateway (`source`, `sink`) whose credentials
-            have expired, or soon will.
-        unfinished: found, and neither copied, skipped nor failed (yet).
-        pinned_by_time: those of `copied` whose source has no ETag: their version was told by
-            time and size alone.
-        error: what the lead says of the whole (`code`, `message`, `is_permanent`).
+            have expired or expire soon.
+        unfinished: objects that are neither copied, skipped nor failed yet.
+        pinned_by_time: copied objects whose source has no ETag, so that only time and size
+            identify its version.
+        error: error of the transfer as a whole (`code`, `message`, `is_permanent`).
         delivered_bytes: route number -> payload with a receipt.
         not_carried, not_carried_by_name: see `TransferResult.metadata_not_carried`.
-        reserved, first_reserved: see `TransferResult.reserved`, and the first such key.
-        earlier: what the epochs before this one have sent, and how long they worked.
+        reserved, first_reserved: see `TransferResult.reserved`; the first such key.
+        earlier: bytes and seconds of the epochs before this one.
     """
 
     transfer_key: str
@@ -67,10 +67,10 @@ class TransferStatus:
         return self.state == "running"
 
     def require_counted(self) -> None:
-        """See that every object that was found is in exactly one of the counts.
+        """Check that every object is in exactly one of the counts.
 
         Raises:
-            InternalError: it is not, so that nobody takes the result for whole.
+            InternalError: it is not.
         """
         ended = self.copied + self.skipped + self.failed
         if self.unfinished < 0 or self.objects != ended + self.unfinished:
@@ -82,9 +82,9 @@ class TransferStatus:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> TransferStatus:
-        """Read the control API's document, ignoring what a newer gateway adds.
+        """Read the control API's document; ignores fields of newer gateways.
 
-        Raises ConfigurationInvalid when it is none, InternalError when it does not add up.
+        Raises ConfigurationInvalid for a broken document, InternalError for wrong counts.
         """
         with reading("the status of a transfer"):
             status = cls(
@@ -96,7 +96,7 @@ class TransferStatus:
                 size_bytes=document["bytes"],
                 copied=document["copied"],
                 copied_bytes=document["copied_bytes"],
-                # A gateway of the release before does not know of them.
+                # A gateway of the previous release has no such fields.
                 copied_earlier=document.get("copied_earlier", 0),
                 copied_earlier_bytes=document.get("copied_earlier_bytes", 0),
                 skipped_bytes=document.get("skipped_bytes", 0),
@@ -122,13 +122,13 @@ class TransferStatus:
 
 
 def _rest(document: Mapping[str, Any]) -> int:
-    """What the status of a gateway of the release before leaves to be reckoned."""
+    """Unfinished objects in the status of a gateway of the previous release."""
     ended = document["copied"] + document["skipped"] + document["failed"]
     return int(document["objects"]) - int(ended)
 
 
 def empty_status(transfer_key: str, epoch: int) -> TransferStatus:
-    """A running transfer of which nothing was heard yet."""
+    """The status of a transfer before the first poll."""
     return TransferStatus(
         transfer_key=transfer_key,
         epoch=epoch,

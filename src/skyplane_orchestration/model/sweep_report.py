@@ -1,4 +1,4 @@
-"""What a sweep found: fleets, and what transfers have left at destinations."""
+"""The report of a sweep: fleets, and what transfers have left at destinations."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, Final, Literal
 
 SCHEMA_VERSION: Final = 1
 
-#: Things left that an error names.
+#: Most items that an error names.
 _NAMED_FAILURES: Final = 10
 
-#: What became of a thing. `failed`: it should be gone, and is not.
+#: `failed`: it should have been removed, and was not.
 Outcome = Literal["removed", "would be removed", "kept", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class SweptFleet:
-    """A fleet that a sweep removed, or would.
+    """A fleet that a sweep removed, or would remove.
 
     Args:
-        key: fleet key; empty where even that is lost.
-        reason: why it is an orphan, in words.
+        key: fleet key; empty if it is not known.
+        reason: why it is an orphan.
         gateways: nodes that still ran.
-        error: why it could not be removed; empty when it was.
+        error: why it could not be removed; empty if it was.
     """
 
     key: str
@@ -37,9 +37,9 @@ class NamedUpload:
     """An open upload that a journal names.
 
     Args:
-        url: of the object that it would have become.
-        upload_id: None where the journal only says that one was about to be made: then all
-            open uploads of that key are meant.
+        url: of the object that is uploaded.
+        upload_id: None for all open uploads of the key: the journal has the intent to create
+            one, without its id.
     """
 
     url: str
@@ -52,10 +52,10 @@ class SweptTransfer:
 
     Args:
         folder: URL of the folder that it wrote to.
-        epoch: its newest.
+        epoch: its newest epoch.
         age_s: time since its journal was last written.
-        uploads: what its journals name; aborted before they are deleted.
-        reason: why it was kept, or what failed; empty when it was removed.
+        uploads: uploads in its journals; aborted before the journals are deleted.
+        reason: why it was kept, or what failed; empty if it was removed.
     """
 
     folder: str
@@ -69,12 +69,12 @@ class SweptTransfer:
 
 @dataclass(frozen=True, slots=True)
 class SweptUpload:
-    """An open upload that no journal names, or an unfinished file of no upload.
+    """An open upload that no journal names, or an unfinished file of a file store.
 
     Args:
-        url: of the object that it would have become; of the unfinished file itself.
+        url: of the object that is uploaded, or of the unfinished file itself.
         upload_id: empty for an unfinished file.
-        age_s: time since it was begun; since the unfinished file was last written.
+        age_s: time since the upload began, or since the file was last written.
     """
 
     url: str
@@ -86,11 +86,11 @@ class SweptUpload:
 
 @dataclass(frozen=True, slots=True)
 class SweptPlace:
-    """What was found below one destination.
+    """The sweep of one destination.
 
     Args:
-        url: as it was given.
-        error: why it could not be looked through to the end; empty when it was.
+        url: of the destination.
+        error: why the sweep of it stopped early; empty if it did not.
     """
 
     url: str
@@ -101,13 +101,13 @@ class SweptPlace:
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """What a sweep found.
+    """The report of a sweep.
 
     Args:
         orphans: fleets that it removed, tried to remove or, in a dry run, would remove.
-        kept: keys of the deployment's fleets that may live on.
-        dry_run: nothing was touched.
-        places: the destinations that it looked through.
+        kept: keys of the deployment's other fleets.
+        dry_run: nothing was changed.
+        places: the swept destinations.
     """
 
     orphans: tuple[SweptFleet, ...]
@@ -117,7 +117,7 @@ class SweepReport:
 
     @property
     def left(self) -> tuple[str, ...]:
-        """One line for each thing that should be gone and is not: somebody has to look."""
+        """One line for each item that should have been removed and was not."""
         return tuple(self._left())
 
     def _left(self) -> Iterator[str]:
@@ -139,7 +139,7 @@ class SweepReport:
 
     @property
     def failure(self) -> str:
-        """What is left in a line or two, for an error; empty when nothing is."""
+        """The first lines of `left`, for an error; empty if there are none."""
         shown = self.left[:_NAMED_FAILURES]
         more = len(self.left) - len(shown)
         return "; ".join((*shown, f"and {more} more") if more else shown)
@@ -166,7 +166,7 @@ class SweepReport:
         """The report as a document.
 
         Args:
-            most_rows: of each list at a destination; `more` then counts the others.
+            most_rows: longest lists; `more` counts the other rows.
         """
         return {
             "schema_version": SCHEMA_VERSION,

@@ -1,4 +1,4 @@
-"""Removes what transfers that nobody will go on with have left at their destinations."""
+"""Removes what old transfers have left at their destinations."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from skyplane_orchestration.units import SECONDS_PER_HOUR
 
 log = logging.getLogger(__name__)
 
-#: How old a journal must be. A lead writes its journal at least every half hour, so the
-#: last write may be so much older than the failure from which the handle's time counts.
+#: Age from which journals are removed: the life of a resume handle, which begins at the failure,
+#: and an hour, since a lead may have written its journal half an hour before that.
 JOURNAL_KEPT_S: Final = RESUME_TTL_S + SECONDS_PER_HOUR
 
 _DELETE: Final = "sweep with the release that wrote it, or delete it by hand"
@@ -47,13 +47,13 @@ _NO_FLAG: Final = "no journal names it, and it may be another tool's"
 
 @dataclass(frozen=True, slots=True)
 class SweepRule:
-    """What a sweep of destinations takes.
+    """What a sweep of destinations removes.
 
     Args:
-        now_unix_s: wall time, against which the stores' times are held.
-        dry_run: touch nothing.
-        orphaned_uploads: abort uploads that no journal names too, once they are as old.
-        recursive: look for journals at any depth, not in the destinations themselves alone.
+        now_unix_s: wall time, to compare with the stores' times.
+        dry_run: change nothing.
+        orphaned_uploads: also abort old uploads that no journal names.
+        recursive: look for journals at any depth, not only in the destinations themselves.
     """
 
     now_unix_s: float
@@ -63,7 +63,7 @@ class SweepRule:
 
     @property
     def before_unix_s(self) -> float:
-        """What was written last before this is past its time."""
+        """Journals that were last written before this are removed."""
         return self.now_unix_s - JOURNAL_KEPT_S
 
     @property
@@ -72,9 +72,9 @@ class SweepRule:
 
 
 class Destinations:
-    """The places to sweep, opened; a context manager.
+    """The destinations of a sweep, with open stores; a context manager.
 
-    Opening makes no request. An error of one place does not keep the others from being swept.
+    Opening makes no request. An error at one destination does not stop the others.
 
     Raises:
         ConfigurationInvalid: one of them cannot be opened as it was given.
@@ -141,11 +141,11 @@ class _PlaceSweep:
         )
 
     def _judge(self, left: LeftTransfer, unreadable: tuple[str, ...]) -> tuple[Outcome, str]:
-        """What becomes of a transfer's journals, and why if they stay. Raises StoreError."""
+        """The outcome for a transfer's journals, and why if they stay. Raises StoreError."""
         if left.written_unix_s >= self._rule.before_unix_s:
             return "kept", "; ".join(("within its time", *unreadable))
         if not left.is_as_listed(self._store):
-            return "kept", "somebody writes it"
+            return "kept", "a transfer writes it"
         if self._rule.dry_run:
             lost, stays = "; ".join(unreadable), "would stay"
         else:
@@ -156,11 +156,11 @@ class _PlaceSweep:
         if lost:
             return (
                 "failed",
-                f"{lost}; nobody knows which uploads such a journal names, so it {stays}",
+                f"{lost}; the uploads that it names are not known, so it {stays}",
             )
         return self._rule.done, ""
 
-    # -- what no journal names
+    # -- uploads and files that no journal names
 
     def _uploads(self) -> Iterator[SweptUpload]:
         index = JournalIndex(self._store)
@@ -170,14 +170,14 @@ class _PlaceSweep:
                 yield row
 
     def _orphan(self, index: JournalIndex, upload: UploadInfo) -> SweptUpload | None:
-        """None: it belongs to a transfer whose journals are listed."""
+        """None if a journal names it."""
         outcome: Outcome
         try:
             if index.names(upload):
                 return None
             unread = index.unreadable(upload)
             if unread is None:
-                outcome, reason = self._fate()
+                outcome, reason = self._orphan_outcome()
             else:
                 outcome = "kept"
                 reason = f"{self._place.url_of(unread)} may name it, and cannot be read"
@@ -193,7 +193,9 @@ class _PlaceSweep:
             yield self._stray(stray)
 
     def _stray(self, stray: Stray) -> SweptUpload:
-        outcome, reason = (self._rule.done, "") if is_unfinished_journal(stray) else self._fate()
+        outcome, reason = (
+            (self._rule.done, "") if is_unfinished_journal(stray) else self._orphan_outcome()
+        )
         if outcome == "removed":
             try:
                 stray.remove()
@@ -202,8 +204,8 @@ class _PlaceSweep:
         age_s = self._rule.now_unix_s - stray.written_unix_s
         return SweptUpload(f"file://{stray.path}", "", age_s, outcome, reason)
 
-    def _fate(self) -> tuple[Outcome, str]:
-        """What becomes of what belongs to no transfer."""
+    def _orphan_outcome(self) -> tuple[Outcome, str]:
+        """The outcome for an old upload or file of no transfer, and why."""
         if not self._rule.orphaned_uploads:
             return "kept", _NO_FLAG
         return self._rule.done, ""

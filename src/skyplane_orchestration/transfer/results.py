@@ -8,7 +8,9 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any, Final
 
+from skyplane_gateway.config import TransferState
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
+from skyplane_orchestration.errors import ObjectsFailed
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.job import TransferJob
@@ -43,18 +45,11 @@ def result_of(
     """
     status.require_counted()
     error = status.error or {}
-    seconds = status.seconds
-    state = status.state
-    if state == "failed" and job.allow_failed and error.get("code") == "objects-failed":
-        state = "succeeded"
-    edges = edge_outcomes(fleet, status.delivered_bytes, seconds)
-    cost = cost_of(fleet, status, fleet.provision_s)
-    own_bytes = status.copied_bytes - status.copied_earlier_bytes
-    goodput_gbps = rate_gbps(own_bytes, seconds)
+    own = _this_try(fleet, status)
     return TransferResult(
         transfer_key=status.transfer_key,
         epoch=status.epoch,
-        state=state,
+        state=_state_of(job, status),
         source=job.source.url,
         destination=job.destination.url,
         objects=status.objects,
@@ -64,34 +59,47 @@ def result_of(
         copied_bytes=status.copied_bytes,
         copied_earlier=status.copied_earlier,
         unfinished=status.unfinished,
-        seconds=seconds,
-        goodput_gbps=goodput_gbps,
+        seconds=own.seconds,
+        goodput_gbps=own.goodput_gbps,
         planned_gbps=fleet.plan.throughput_gbps,
-        edges=edges,
-        cost=cost,
-        this_try=TryOutcome(
-            copied=status.copied - status.copied_earlier,
-            copied_bytes=own_bytes,
-            seconds=seconds,
-            goodput_gbps=goodput_gbps,
-            cost=cost,
-        ),
+        edges=edge_outcomes(fleet, status.delivered_bytes, own.seconds),
+        cost=own.cost,
+        this_try=own,
         failures=listed_failures(job, status.failures),
         error=cut(str(error.get("message", "")), _ERROR_BYTES),
         error_code=str(error.get("code", "")),
         manifest_uri=manifest_uri,
-        warnings=_listed_warnings(
-            (
-                *_not_carried(status),
-                *reserved_warnings(job, status.reserved, status.first_reserved),
-                *_pinned_by_time(status),
-                *warnings,
-            )
-        ),
+        warnings=_listed_warnings((*_status_warnings(job, status), *warnings)),
         reserved=status.reserved,
         metadata_not_carried=status.not_carried,
         not_carried_by_name=status.not_carried_by_name,
         gateways=fleet.provisioner,
+    )
+
+
+def _state_of(job: TransferJob, status: TransferStatus) -> TransferState:
+    code = (status.error or {}).get("code")
+    if status.state == "failed" and job.allow_failed and code == ObjectsFailed.code:
+        return "succeeded"
+    return status.state
+
+
+def _this_try(fleet: Fleet, status: TransferStatus) -> TryOutcome:
+    size = status.copied_bytes - status.copied_earlier_bytes
+    return TryOutcome(
+        copied=status.copied - status.copied_earlier,
+        copied_bytes=size,
+        seconds=status.seconds,
+        goodput_gbps=rate_gbps(size, status.seconds),
+        cost=cost_of(fleet, status, fleet.provision_s),
+    )
+
+
+def _status_warnings(job: TransferJob, status: TransferStatus) -> tuple[str, ...]:
+    return (
+        *_not_carried(status),
+        *reserved_warnings(job, status.reserved, status.first_reserved),
+        *_pinned_by_time(status),
     )
 
 
