@@ -130,9 +130,7 @@ async def test_a_caller_without_proof_is_disconnected_at_the_deadline(
 
 
 @on_loop
-async def test_a_closed_listener_keeps_proven_connections_only(
-    context: ssl.SSLContext,
-) -> None:
+async def test_a_closed_listener_keeps_proven_connections_only(context: ssl.SSLContext) -> None:
     async with listening(context) as listener:
         inside = await asyncio.open_connection(HOST, listener.port, ssl=AUTHORITY.client_context())
         assert await inside[0].readexactly(7) == b"welcome"

@@ -82,7 +82,7 @@ def assembler(limit_bytes: int = 10_000, early: int | None = None) -> ChunkAssem
     frame_bytes=st.integers(1, 120),
     pieces=st.lists(st.integers(0, 90), max_size=12),
 )
-def test_pieces_of_any_size_make_full_frames(
+def test_pieces_of_any_size_become_full_frames(
     payload: bytes, frame_bytes: int, pieces: list[int]
 ) -> None:
     frames = [opened(frame) for frame in cut(payload, frame_bytes, pieces)]
@@ -144,7 +144,7 @@ def test_chunk_of_too_many_frames() -> None:
     seed=st.integers(0, 1 << 32),
     copies=st.integers(1, 3),
 )
-def test_any_order_with_duplicates(
+def test_frames_in_any_order_and_duplicates_make_the_chunk(
     payload: bytes, frame_bytes: int, seed: int, copies: int
 ) -> None:
     frames = cut(payload, frame_bytes) * copies
@@ -185,7 +185,7 @@ def test_a_flipped_byte_is_refused_and_does_no_harm(
     assert sink.payload == payload
 
 
-def test_corrupt_payload_is_named() -> None:
+def test_the_error_names_a_corrupt_payload() -> None:
     frame = replace(opened(cut(b"payload", 7)[0]), payload=memoryview(b"paYload"))
     sink = assembler()
     with pytest.raises(FrameCorrupt, match="payload of frame 0 of chunk 5"):
@@ -202,7 +202,7 @@ def test_corrupt_duplicate_is_refused_and_does_no_harm() -> None:
     assert bytes(sink.payload) == b"payload"
 
 
-def test_nothing_is_shown_before_all_is_there() -> None:
+def test_an_incomplete_chunk_has_no_payload_and_no_checksum() -> None:
     sink = assembler()
     for frame in cut(b"payload", 3)[1:]:
         assert not sink.add(opened(frame))
@@ -221,7 +221,7 @@ def test_nothing_is_shown_before_all_is_there() -> None:
         replace(CHUNK, chunk=6),
     ],
 )
-def test_frames_of_another_chunk_are_a_mistake_of_the_driver(other: ChunkId) -> None:
+def test_a_frame_of_another_chunk_is_a_local_error(other: ChunkId) -> None:
     (frame,) = ChunkFramer(other, part_manifest(1)).feed(b"x")
     with pytest.raises(LocalProtocolError, match="does not belong"):
         assembler().add(opened(frame))
@@ -298,7 +298,7 @@ EIGHT = part_manifest(8)
         pytest.param([made(0, 0, b"1", manifest=part_manifest(10_001))], "takes 10000", id="limit"),
     ],
 )
-def test_frames_that_contradict_each_other(frames: list[OpenedFrame], problem: str) -> None:
+def test_contradictory_frames_are_refused(frames: list[OpenedFrame], problem: str) -> None:
     sink = assembler()
     for frame in frames[:-1]:
         sink.add(frame)
@@ -311,7 +311,7 @@ def test_frames_that_contradict_each_other(frames: list[OpenedFrame], problem: s
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9), st.integers(0, 9), st.booleans())))
-def test_whatever_comes_a_complete_chunk_has_no_gap_and_no_overlap(
+def test_a_complete_chunk_has_no_gap_and_no_overlap(
     tries: list[tuple[int, int, int, bool]],
 ) -> None:
     """Good checksums, arbitrary places: complete means every byte was sent exactly once."""
@@ -337,7 +337,7 @@ def test_whatever_comes_a_complete_chunk_has_no_gap_and_no_overlap(
         assert len(expected) == 8
 
 
-def test_what_comes_before_frame_0_is_bounded() -> None:
+def test_payload_before_frame_0_is_limited() -> None:
     frames = [opened(frame) for frame in cut(bytes(range(100)), 10)]
     sink = assembler(early=30)
     for frame in frames[1:4]:
@@ -352,7 +352,7 @@ def test_what_comes_before_frame_0_is_bounded() -> None:
     assert sink.payload == bytes(range(100))
 
 
-def test_early_frames_keep_their_own_memory_only_until_frame_0() -> None:
+def test_the_buffer_is_allocated_with_frame_0() -> None:
     asked: list[int] = []
 
     def allocate(size: int) -> bytearray:

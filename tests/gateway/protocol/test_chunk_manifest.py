@@ -136,7 +136,7 @@ def test_every_cut_and_every_addition_is_refused(data: str) -> None:
         ),
     ],
 )
-def test_what_a_peer_may_not_send(data: str, problem: str) -> None:
+def test_invalid_bytes_from_a_peer_are_a_remote_error(data: str, problem: str) -> None:
     with pytest.raises(RemoteProtocolError, match=problem):
         decode_chunk_manifest(bytes.fromhex(data))
 
@@ -168,12 +168,12 @@ def big_attributes(size: int) -> ObjectAttributes:
         (ChunkManifest(0, (ObjectEntry("k" * 1024, 0),) * 510), "the limit is 524288"),
     ],
 )
-def test_what_we_may_not_send(manifest: ChunkManifest, problem: str) -> None:
+def test_invalid_values_are_a_local_error(manifest: ChunkManifest, problem: str) -> None:
     with pytest.raises(LocalProtocolError, match=problem):
         encode_chunk_manifest(manifest)
 
 
-def test_limits_themselves_are_allowed() -> None:
+def test_values_at_their_limits_are_allowed() -> None:
     largest = ChunkManifest(
         0,
         (ObjectEntry("k" * 1024, 0, big_attributes(10240), Precondition(False, "e" * 1024)),),

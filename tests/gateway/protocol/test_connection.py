@@ -1,4 +1,4 @@
-"""A connection as its driver sees it: feeding, passing on, closing, memory."""
+"""A connection as its caller sees it: pieces, forwarding, closing, memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from skyplane_gateway.protocol.limits import MAX_HANDSHAKE
 
 @pytest.fixture
 def conversation() -> tuple[bytes, list[Event]]:
-    """All that a dialer may say downstream-to-acceptor in one go, and what comes of it."""
+    """All messages of a dialer, up to its GOODBYE, and their events."""
     pair = ConnectionPair(Side.UPSTREAM)
     hello = pair.dialer.data_to_send()
     for buffer in hello:
@@ -56,9 +56,8 @@ def fresh_acceptor() -> Connection:
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 51, 52, 53, 100_000])
-def test_fed_in_pieces(
-    step: int,
-    conversation: tuple[bytes, list[Event]],
+def test_a_conversation_in_pieces_has_the_same_events(
+    step: int, conversation: tuple[bytes, list[Event]]
 ) -> None:
     data, expected = conversation
     acceptor = fresh_acceptor()
@@ -69,7 +68,9 @@ def test_fed_in_pieces(
     assert found == expected
 
 
-def test_fed_in_two_pieces_cut_anywhere(conversation: tuple[bytes, list[Event]]) -> None:
+def test_a_conversation_cut_anywhere_has_the_same_events(
+    conversation: tuple[bytes, list[Event]],
+) -> None:
     data, expected = conversation
     for cut in range(len(data) + 1):
         acceptor = fresh_acceptor()
@@ -97,7 +98,7 @@ def test_bytes_after_a_goodbye_are_refused_and_after_the_end_dropped(
 
 
 def test_two_goodbyes_and_more_in_one_piece() -> None:
-    """What follows the closing GOODBYE in the same read must have no effect."""
+    """Bytes after the closing GOODBYE in the same read have no effect."""
     pair = ConnectionPair().established()
     pair.upstream.close()
     pair.upstream.receive_data(bytes.fromhex("06 00 0001 00000004 0000 0000") + b"\xff" * 20)
@@ -109,7 +110,7 @@ def test_two_goodbyes_and_more_in_one_piece() -> None:
 
 
 @pytest.mark.parametrize("side", Side)
-def test_frames_and_receipts_whoever_dialed(side: Side) -> None:
+def test_frames_and_receipts_travel_whichever_side_dialed(side: Side) -> None:
     pair = ConnectionPair(side).established()
     frames = make_frames(b"x" * 100)
     receipt = make_receipt()
@@ -125,7 +126,7 @@ def test_frames_and_receipts_whoever_dialed(side: Side) -> None:
     ]
 
 
-def test_relay_passes_on_the_very_bytes() -> None:
+def test_a_relay_forwards_the_same_bytes() -> None:
     near, far = ConnectionPair().established(), ConnectionPair(Side.DOWNSTREAM).established()
     frame = make_frames(bytes(100_000), frame_bytes=100_000)[0]
     near.upstream.send_frame(frame.header, *frame.sealed)
@@ -135,7 +136,7 @@ def test_relay_passes_on_the_very_bytes() -> None:
     assert isinstance(event, FrameReceived)
     far.upstream.send_frame(event.header, event.sealed)
     outgoing = far.upstream.data_to_send()
-    assert outgoing[1] is event.sealed, "the buffer that was received is the one that is sent"
+    assert outgoing[1] is event.sealed
     assert b"".join(outgoing) == said
 
     receipt = make_receipt()
@@ -161,7 +162,7 @@ def test_large_payload_is_sent_uncopied_and_small_ones_in_one_buffer() -> None:
 
 
 def test_body_is_received_straight_into_the_buffer_of_the_event() -> None:
-    """get_buffer / buffer_updated as an event loop uses them."""
+    """get_buffer and buffer_updated as an event loop calls them."""
     pair = ConnectionPair().established()
     frame = make_frames(bytes(range(250)) * 2000, frame_bytes=500_000)[0]
     pair.upstream.send_frame(frame.header, *frame.sealed)
@@ -172,7 +173,7 @@ def test_body_is_received_straight_into_the_buffer_of_the_event() -> None:
     first[:1000], data = data[:1000], data[1000:]
     receiver.buffer_updated(1000)
     body = receiver.get_buffer(65536)
-    assert len(body) == len(data), "exactly what is missing, whatever the hint"
+    assert len(body) == len(data), "exactly the missing part"
     while data:
         buffer = receiver.get_buffer(65536)
         assert buffer.obj is body.obj
@@ -189,7 +190,7 @@ def test_body_is_received_straight_into_the_buffer_of_the_event() -> None:
 
 
 def test_buffer_is_never_empty() -> None:
-    """An event loop takes an empty buffer for an error."""
+    """An empty buffer is an error for an event loop."""
     pair = ConnectionPair().established()
     for frame in make_frames(bytes(STAGING_BYTES * 2), frame_bytes=1000):
         pair.upstream.send_frame(frame.header, *frame.sealed)
@@ -205,7 +206,7 @@ def test_buffer_is_never_empty() -> None:
 
 @pytest.mark.parametrize("changes", [{"fleet": b"fleet-02"}, {"route": 8}])
 def test_frames_and_receipts_stay_on_their_route(changes: dict[str, Any]) -> None:
-    """Refused by the outer header, before memory is taken for the body."""
+    """Refused by the outer header, before the body gets memory."""
     pair = ConnectionPair().established()
     frame, receipt = make_frames(bytes(200_000), frame_bytes=200_000)[0], make_receipt()
     with pytest.raises(LocalProtocolError, match="route 7"):
@@ -224,7 +225,7 @@ def test_frames_and_receipts_stay_on_their_route(changes: dict[str, Any]) -> Non
             receiver.next_event()
 
 
-def test_too_large_is_our_own_fault() -> None:
+def test_a_frame_that_is_too_large_is_a_local_error() -> None:
     pair = ConnectionPair().established()
     header = make_frames(b"x")[0].header
     with pytest.raises(LocalProtocolError, match="limit is 1048576"):
@@ -244,7 +245,7 @@ def test_good_events_come_before_the_error_and_the_error_stays() -> None:
             pair.downstream.next_event()
 
 
-def test_peer_is_told_why_it_was_refused() -> None:
+def test_a_goodbye_has_the_reason_of_a_refusal() -> None:
     pair = ConnectionPair().established()
     pair.downstream.receive_data(b"\xff" * 8)
     for buffer in pair.downstream.data_to_send():
@@ -255,8 +256,8 @@ def test_peer_is_told_why_it_was_refused() -> None:
     assert "type 255" in event.text
 
 
-def test_draining_loses_nothing_that_was_on_its_way() -> None:
-    """Both say GOODBYE at once; frames and receipts sent before still arrive."""
+def test_messages_in_flight_arrive_after_both_goodbyes() -> None:
+    """Both send GOODBYE at the same time."""
     pair = ConnectionPair().established()
     frame, receipt = make_frames(b"x")[0], make_receipt()
     pair.upstream.send_frame(frame.header, *frame.sealed)
@@ -271,7 +272,7 @@ def test_draining_loses_nothing_that_was_on_its_way() -> None:
         assert closed == ConnectionClosed(is_clean=True)
 
 
-def test_sink_still_answers_after_the_source_has_said_goodbye() -> None:
+def test_a_sink_sends_receipts_after_the_goodbye_of_the_source() -> None:
     pair = ConnectionPair().established()
     pair.upstream.close()
     pair.exchange()
@@ -286,7 +287,7 @@ def test_sink_still_answers_after_the_source_has_said_goodbye() -> None:
     ]
 
 
-def test_lost_in_the_middle_of_a_frame() -> None:
+def test_a_connection_lost_inside_a_frame_is_not_clean() -> None:
     pair = ConnectionPair().established()
     frame = make_frames(bytes(100_000), frame_bytes=100_000)[0]
     pair.upstream.send_frame(frame.header, *frame.sealed)
@@ -296,7 +297,7 @@ def test_lost_in_the_middle_of_a_frame() -> None:
     assert pair.downstream.next_event() is NEED_DATA
 
 
-def test_a_stranger_gets_little_memory() -> None:
+def test_a_peer_without_proof_gets_little_memory() -> None:
     stranger = fresh_acceptor()
     assert stranger._reader._staging.nbytes == 0
     assert len(stranger.get_buffer()) <= MAX_HANDSHAKE

@@ -119,7 +119,7 @@ def test_body_without_room_for_its_head_is_refused(size: int) -> None:
 
 
 @pytest.mark.parametrize(("at", "value"), [(1, 1), (2, 1), (25, 1), (-1, 1), (-16, 1)])
-def test_plain_suite_has_zeros_where_a_sealed_one_has_secrets(at: int, value: int) -> None:
+def test_the_plain_suite_has_zeros_in_its_other_fields(at: int, value: int) -> None:
     bad = bytearray.fromhex(SECOND_HEX)
     bad[at] = value
     with pytest.raises(RemoteProtocolError, match="does not seal" if at == 1 else "not zero"):
@@ -149,10 +149,8 @@ def forged(header: FrameHeader, fields: str, checksum: Callable[[bytes], int]) -
         (SECOND, "00000000 0000000000000000 ffffffff", "the limit is"),
     ],
 )
-def test_what_a_peer_may_not_send(
-    header: FrameHeader,
-    fields: str,
-    problem: str,
+def test_invalid_bytes_from_a_peer_are_a_remote_error(
+    header: FrameHeader, fields: str, problem: str
 ) -> None:
     with pytest.raises(RemoteProtocolError, match=problem):
         open_frame(header, forged(header, fields, bitwise_crc32c))
@@ -173,7 +171,7 @@ def test_only_frame_0_has_the_manifest() -> None:
 
 
 @pytest.mark.parametrize(("offset", "crc"), [(1 << 64, 0), (0, -1)])
-def test_numbers_that_do_not_fit_are_our_own_fault(offset: int, crc: int) -> None:
+def test_a_number_that_does_not_fit_is_a_local_error(offset: int, crc: int) -> None:
     with pytest.raises(LocalProtocolError, match="does not fit"):
         seal_frame(SECOND, offset, [PAYLOAD], crc)
 
@@ -205,7 +203,7 @@ class Rotating:
         return crc32c(hidden, crc32c(outer)).to_bytes(TAG_BYTES, "big")
 
 
-def test_a_sealer_slots_in_without_changing_a_size() -> None:
+def test_an_encrypting_sealer_changes_no_size() -> None:
     sealer = Rotating()
     frame = seal_frame(FIRST, 0, [PAYLOAD], 0xE3069283, MANIFEST, sealer)
     sealed = joined(frame)

@@ -1,4 +1,4 @@
-"""Who may speak: attacks on the hello, and what each side learns from a refusal."""
+"""The handshake: attacks, refusals, and what each side learns from a refusal."""
 
 from __future__ import annotations
 
@@ -73,15 +73,15 @@ def test_either_side_of_a_hop_may_dial(side: Side) -> None:
 
 
 def test_dialer_with_another_key_is_refused() -> None:
-    """Even one that does not care what the acceptor proves."""
+    """Also one that ignores the acceptor's proof."""
     acceptor = accept("b")
     dialer = dial(replace(identity_of("a"), keys={"b": b"W" * 32}))
     deliver(dialer, acceptor)
-    acceptor_said = deliver(acceptor, dialer)
+    challenge = deliver(acceptor, dialer)
     assert isinstance(refusal(dialer), HelloRefused)
     goodbye = sent(dialer)
     assert goodbye[0] == 6
-    forged = bytes.fromhex("03 00 0001 00000020") + acceptor_said[32:64]
+    forged = bytes.fromhex("03 00 0001 00000020") + challenge[32:64]
     acceptor.receive_data(forged)
     error = refusal(acceptor)
     assert isinstance(error, HelloRefused)
@@ -97,7 +97,7 @@ def test_acceptor_with_another_key_learns_no_proof() -> None:
     assert sent(dialer)[0] == 6, "a GOODBYE, and no PROOF before it"
 
 
-def test_refused_hello_says_nothing_about_why() -> None:
+def test_a_refusal_gives_no_reason_to_a_peer_without_proof() -> None:
     acceptor = accept("b")
     dialer = dial(replace(identity_of("a"), fleet=b"fleet-02"))
     deliver(dialer, acceptor)
@@ -112,12 +112,10 @@ def test_refused_hello_says_nothing_about_why() -> None:
     ("fleet", "node", "problem"),
     [(b"fleet-02", "b", "belongs to fleet"), (b"fleet-01", "a", "own name")],
 )
-def test_acceptor_of_another_fleet_or_of_our_name_is_refused(
-    fleet: bytes,
-    node: str,
-    problem: str,
+def test_an_acceptor_of_another_fleet_or_of_the_same_name_is_refused(
+    fleet: bytes, node: str, problem: str
 ) -> None:
-    """With the right key and a good proof, so that nothing else is wrong."""
+    """The key and the proof are valid."""
     dialer = dial(identity_of("a"))
     challenge = Challenge(fleet, b"A" * 16, node)
     hello = unpack_hello(sent(dialer)[8:])
@@ -130,7 +128,7 @@ def test_acceptor_of_another_fleet_or_of_our_name_is_refused(
 
 @pytest.mark.parametrize("position", [*range(8, 52)])
 def test_no_announced_byte_can_be_altered_on_the_way_to_the_acceptor(position: int) -> None:
-    """The key holder's HELLO with one bit flipped: the proofs no longer agree."""
+    """One flipped bit in a valid HELLO: the proofs do not match."""
     dialer, acceptor = (
         dial(identity_of("aws:us-east-1/0")),
         accept("b"),
@@ -161,21 +159,21 @@ def test_no_announced_byte_can_be_altered_on_the_way_to_the_dialer(position: int
     assert dialer.established is None
 
 
-def test_a_gateway_cannot_speak_in_the_name_of_another() -> None:
-    """A relay has keys of its own with both of its neighbours, and none of theirs."""
+def test_a_gateway_cannot_use_the_name_of_another() -> None:
+    """A relay shares a key with each neighbour, and does not know other keys."""
     relay = identity_of("c")
     acceptor = accept("b")
     dialer = dial(replace(relay, node="a"))
     deliver(dialer, acceptor)
     deliver(acceptor, dialer)
     refusal(dialer)
-    # Nor does a proof serve that it makes of its own key in the other's name.
+    # A proof with its own key in the name of `a` is refused too.
     hello = unpack_hello(sent(dial(replace(relay, node="a")))[8:])
     proof = dialer_proof(relay.keys["b"], hello, Challenge(b"fleet-01", b"A" * 16, "b"))
     acceptor.receive_data(pack_proof(proof))
     assert "'a' does not hold the key" in refusal(acceptor).message
 
-    # The other way round: it answers in the name of a sink.
+    # As an acceptor it cannot use the name of a sink.
     source = dial(identity_of("a"), expected_peer="b")
     answering = Connection.accept(replace(relay, node="b"), nonce=b"A" * 16)
     deliver(source, answering)
@@ -183,24 +181,22 @@ def test_a_gateway_cannot_speak_in_the_name_of_another() -> None:
     assert "'b' does not hold the key" in refusal(source).message
 
 
-def test_who_is_no_neighbour_is_refused() -> None:
+def test_a_node_that_is_no_neighbour_is_refused() -> None:
     acceptor = accept("b")
     dialer = dial(replace(identity_of("a"), node="x"))
     deliver(dialer, acceptor)
     assert "'x' is no neighbour of 'b'" in refusal(acceptor).message
-    deliver(acceptor, dialer)
-    assert dialer.next_event() == GoodbyeReceived(GoodbyeReason.HELLO_REFUSED, "hello refused")
 
 
 def test_own_messages_sent_back_prove_nothing() -> None:
-    """Reflection: a peer without the key lets the gateway answer its own challenge."""
+    """Reflection: a peer without the key returns the gateway's own messages."""
     victim = dial(identity_of("a"))
     hello = sent(victim)
     mirror = accept("a")
     mirror.receive_data(hello)
     assert "own name" in refusal(mirror).message
 
-    # The same with the victim dialed twice: its CHALLENGE cannot serve as a PROOF.
+    # With a second connection to the victim: its CHALLENGE is no valid PROOF.
     first = accept("b", b"1" * 16)
     first.receive_data(hello)
     challenge = sent(first)
@@ -241,7 +237,7 @@ def test_proof_of_one_acceptor_does_not_serve_another() -> None:
     assert isinstance(refusal(two), HelloRefused)
 
 
-def test_dialer_may_insist_on_whom_it_reaches() -> None:
+def test_a_dialer_refuses_an_unexpected_peer() -> None:
     for name, is_welcome in (("b", True), ("c", False)):
         dialer = dial(identity_of("a"), expected_peer="b")
         acceptor = accept(name)
@@ -263,7 +259,7 @@ def test_versions_must_be_equal_and_both_sides_learn_both(version: int) -> None:
     assert isinstance(error, WireVersionMismatch)
     assert (error.local_version, error.remote_version) == (1, version)
 
-    # What it says in answer names its version to a dialer of another one.
+    # The GOODBYE carries the version, so a dialer of another version learns it.
     answer = bytearray(sent(acceptor))
     assert answer[0] == 6
     assert answer[2:4] == b"\0\1"
@@ -293,14 +289,14 @@ def test_other_protocols_are_refused_at_once(talk: bytes) -> None:
         pytest.param("03 00 0001 00000020", id="proof"),
     ],
 )
-def test_nothing_but_a_hello_is_taken_first(data: str) -> None:
-    """Refused by its first eight bytes, before anything is kept for it."""
+def test_the_first_message_must_be_a_hello(data: str) -> None:
+    """Refused after eight bytes, before any memory is allocated."""
     acceptor = accept("b")
     acceptor.receive_data(bytes.fromhex(data))
     assert "not allowed in state start" in refusal(acceptor).message
 
 
-def test_data_behind_a_bad_proof_is_not_looked_at() -> None:
+def test_data_after_a_bad_proof_is_dropped() -> None:
     pair = ConnectionPair().established()
     frame = make_frames(b"payload")[0]
     pair.dialer.send_frame(frame.header, *frame.sealed)
@@ -323,7 +319,7 @@ def test_nonce_has_its_exact_size() -> None:
         Connection.accept(identity_of("a"), nonce=b"short")
 
 
-def test_key_is_not_shown() -> None:
+def test_repr_hides_the_keys() -> None:
     shown = repr(identity_of("aws:us-east-1/0"))
     assert "\\x01" not in shown
     assert "key" not in shown

@@ -1,9 +1,10 @@
-"""Each message as hand-written bytes, through the writer and through the reader."""
+"""Each message as hand-written bytes, through its writer and its reader."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.gateway.protocol.lab import ConnectionPair
@@ -82,48 +83,52 @@ def from_hex(text: str) -> bytes:
     return bytes.fromhex(text)
 
 
-WRITTEN: dict[str, tuple[Callable[[], bytes], str]] = {
-    "hello": (lambda: pack_hello(HELLO), HELLO_HEX),
-    "challenge": (lambda: pack_challenge(CHALLENGE, b"\xaa" * 32), CHALLENGE_HEX),
-    "proof": (lambda: pack_proof(b"\xbb" * 32), PROOF_HEX),
-    "frame": (lambda: pack_frame_header(FRAME, 0x73 - 44), FRAME_HEX),
-    "receipt": (lambda: pack_receipt_header(RECEIPT, 0x7A - 40), RECEIPT_HEX),
-    "goodbye": (lambda: pack_goodbye(GoodbyeReason.DRAINING, "bye"), GOODBYE_HEX),
-}
-
-READ: dict[str, tuple[Callable[[bytes], object], str, object]] = {
-    "hello": (lambda data: unpack_hello(data[8:]), HELLO_HEX, HELLO),
+#: Name -> writer, bytes of the specification, reader, value.
+MESSAGES: dict[str, tuple[Callable[[], bytes], str, Callable[[bytes], object], object]] = {
+    "hello": (lambda: pack_hello(HELLO), HELLO_HEX, lambda data: unpack_hello(data[8:]), HELLO),
     "challenge": (
-        lambda data: unpack_challenge(data[8:]),
+        lambda: pack_challenge(CHALLENGE, b"\xaa" * 32),
         CHALLENGE_HEX,
+        lambda data: unpack_challenge(data[8:]),
         (CHALLENGE, b"\xaa" * 32),
     ),
-    "proof": (lambda data: unpack_proof(data[8:]), PROOF_HEX, b"\xbb" * 32),
-    "frame": (unpack_frame_header, FRAME_HEX, FRAME),
-    "receipt": (unpack_receipt_header, RECEIPT_HEX, RECEIPT),
+    "proof": (
+        lambda: pack_proof(b"\xbb" * 32),
+        PROOF_HEX,
+        lambda data: unpack_proof(data[8:]),
+        b"\xbb" * 32,
+    ),
+    "frame": (
+        lambda: pack_frame_header(FRAME, 0x73 - 44),
+        FRAME_HEX,
+        unpack_frame_header,
+        FRAME,
+    ),
+    "receipt": (
+        lambda: pack_receipt_header(RECEIPT, 0x7A - 40),
+        RECEIPT_HEX,
+        unpack_receipt_header,
+        RECEIPT,
+    ),
     "goodbye": (
-        lambda data: unpack_goodbye(data[8:]),
+        lambda: pack_goodbye(GoodbyeReason.DRAINING, "bye"),
         GOODBYE_HEX,
+        lambda data: unpack_goodbye(data[8:]),
         (GoodbyeReason.DRAINING, "bye"),
     ),
 }
 
 
-@pytest.mark.parametrize("name", WRITTEN)
-def test_writer_makes_the_bytes_of_the_specification(name: str) -> None:
-    write, expected = WRITTEN[name]
-    assert write() == from_hex(expected)
-
-
-@pytest.mark.parametrize("name", READ)
-def test_reader_takes_the_bytes_of_the_specification(name: str) -> None:
-    read, data, expected = READ[name]
-    assert read(from_hex(data)) == expected
+@pytest.mark.parametrize("name", MESSAGES)
+def test_writer_and_reader_agree_with_the_specification(name: str) -> None:
+    write, data, read, value = MESSAGES[name]
+    assert write() == from_hex(data)
+    assert read(from_hex(data)) == value
 
 
 @pytest.mark.parametrize("name", ["hello", "challenge", "proof", "goodbye"])
 def test_body_with_a_byte_more_or_less_is_refused(name: str) -> None:
-    read, data, _ = READ[name]
+    _, data, read, _ = MESSAGES[name]
     whole = from_hex(data)
     with pytest.raises(RemoteProtocolError, match="too many"):
         read(whole + b"\0")
@@ -132,9 +137,9 @@ def test_body_with_a_byte_more_or_less_is_refused(name: str) -> None:
             read(whole[:size])
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", MESSAGES)
 def test_prefix_of_every_message(name: str) -> None:
-    data = from_hex(WRITTEN[name][1])
+    data = from_hex(MESSAGES[name][1])
     prefix = read_prefix(memoryview(data))
     assert prefix.kind is MessageType[{"frame": "DATA"}.get(name, name.upper())]
     assert prefix.flags == (1 if name == "frame" else 0)
@@ -147,7 +152,7 @@ def test_header_sizes_are_those_of_the_specification() -> None:
 
 
 @pytest.mark.parametrize("kind", MessageType)
-def test_each_type_has_its_cap(kind: MessageType) -> None:
+def test_each_type_has_its_size_limit(kind: MessageType) -> None:
     cap = MAX_BYTES[kind]
     fitting = bytes([kind, 0, 0, 1]) + (cap - 8).to_bytes(4, "big")
     assert read_prefix(memoryview(fitting)).size_bytes == cap
@@ -184,7 +189,7 @@ def test_unknown_flag_is_refused(kind: MessageType, bit: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2, 0x0100, 0xFFFF])
-def test_another_version_is_named_with_ours(version: int) -> None:
+def test_the_error_names_both_versions(version: int) -> None:
     data = bytes([MessageType.HELLO, 0xFF]) + version.to_bytes(2, "big") + b"\xff" * 4
     with pytest.raises(WireVersionMismatch, match=f"version 1, the peer {version}") as caught:
         read_prefix(memoryview(data))
@@ -202,17 +207,14 @@ def test_another_version_is_named_with_ours(version: int) -> None:
         replace(FRAME, attempt=-1),
         replace(FRAME, chunk=1 << 64),
         replace(FRAME, frame=1 << 32),
+        replace(RECEIPT, fleet=b""),
+        replace(RECEIPT, route=1 << 16),
     ],
 )
-def test_frame_header_that_does_not_fit_is_our_own_fault(header: FrameHeader) -> None:
+def test_a_header_that_does_not_fit_is_a_local_error(header: FrameHeader | ReceiptHeader) -> None:
+    pack: Any = pack_frame_header if isinstance(header, FrameHeader) else pack_receipt_header
     with pytest.raises(LocalProtocolError):
-        pack_frame_header(header, 100)
-
-
-@pytest.mark.parametrize("header", [replace(RECEIPT, fleet=b""), replace(RECEIPT, route=1 << 16)])
-def test_receipt_header_that_does_not_fit_is_our_own_fault(header: ReceiptHeader) -> None:
-    with pytest.raises(LocalProtocolError):
-        pack_receipt_header(header, 100)
+        pack(header, 100)
 
 
 def test_largest_frame_and_receipt() -> None:
@@ -258,13 +260,12 @@ def test_hello_of_unknown_side_is_refused() -> None:
         replace(HELLO, node="\ud800"),
     ],
 )
-def test_hello_that_does_not_fit_is_our_own_fault(hello: Hello) -> None:
+def test_a_hello_that_does_not_fit_is_a_local_error(hello: Hello) -> None:
     with pytest.raises(LocalProtocolError):
         pack_hello(hello)
 
 
-# What one connection says to another, byte for byte, with the nonces of the fixtures. The
-# proofs were computed apart from this code: HMAC-SHA256 over label, HELLO and CHALLENGE.
+# Computed apart from this code: HMAC-SHA256 over label, HELLO and CHALLENGE.
 ACCEPTOR_PROOF = "e1509230f970597a048e0d65ad9eb067bb19e47fbb8ea24781601a9bd7daaf8b"
 DIALER_PROOF = "cbf18ac169c76685814cf8b8f73ff4188fccf359310b7e73f63b1751097e1464"
 

@@ -137,10 +137,7 @@ def forged(body: str, checksum: Callable[[bytes], int]) -> memoryview:
         ("00000003 02 00 0000 0000 0000 00", "1 bytes too many"),
     ],
 )
-def test_what_a_peer_may_not_send(
-    body: str,
-    problem: str,
-) -> None:
+def test_invalid_bytes_from_a_peer_are_a_remote_error(body: str, problem: str) -> None:
     with pytest.raises(RemoteProtocolError, match=problem):
         open_receipt(HEADER, forged(body, bitwise_crc32c))
 
@@ -169,12 +166,12 @@ def test_what_a_peer_may_not_send(
         ),
     ],
 )
-def test_what_we_may_not_send(receipt: Receipt, problem: str) -> None:
+def test_invalid_values_are_a_local_error(receipt: Receipt, problem: str) -> None:
     with pytest.raises(LocalProtocolError, match=problem):
         seal_receipt(HEADER, receipt)
 
 
-def test_messages_are_cut_so_that_any_refusal_can_be_told() -> None:
+def test_messages_are_cut_so_that_every_refusal_fits() -> None:
     """4096 objects that failed with long messages must not make the receipt unsendable."""
     entry = EntryResult(ReceiptStatus.REFUSED, '"e"', 1, 2, "store-unavailable", "é" * 2000)
     receipt = Receipt(3, ReceiptStatus.REFUSED, "store-error", "m" * 3000, False, (entry,) * 4096)

@@ -126,7 +126,7 @@ def _of(connection: Connection, state: State) -> Connection:
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("step", Step)
-def test_table_allows_what_is_written_here_and_nothing_else(state: State, step: Step) -> None:
+def test_the_table_allows_exactly_these_steps(state: State, step: Step) -> None:
     assert (move(state, step) is not None) == (step in ALLOWED[state])
 
 
@@ -151,7 +151,7 @@ def test_data_flows_only_downstream_and_receipts_only_upstream() -> None:
             assert state.name.startswith("DOWNSTREAM"), step
 
 
-def test_nothing_is_taken_after_the_peer_has_left() -> None:
+def test_no_message_is_accepted_after_the_goodbye_of_the_peer() -> None:
     for state in PEER_HAS_LEFT:
         assert not ALLOWED[state] & set(RECEIVING.values())
         assert any(move(before, Step.RECV_GOODBYE) is state for before in State)
@@ -159,10 +159,7 @@ def test_nothing_is_taken_after_the_peer_has_left() -> None:
 
 @pytest.mark.parametrize("state", CATCHABLE)
 @pytest.mark.parametrize("kind", MessageType)
-def test_every_message_in_every_state(
-    state: State,
-    kind: MessageType,
-) -> None:
+def test_every_message_in_every_state(state: State, kind: MessageType) -> None:
     """Admitted or refused by its first eight bytes, exactly as the table says."""
     connection = in_state(state)
     connection.receive_data(bytes.fromhex(PREFIXES[kind]))
@@ -182,10 +179,7 @@ def test_every_message_in_every_state(
 
 @pytest.mark.parametrize("state", CATCHABLE)
 @pytest.mark.parametrize("step", [Step.SEND_DATA, Step.SEND_RECEIPT, Step.SEND_GOODBYE])
-def test_every_sending_in_every_state(
-    state: State,
-    step: Step,
-) -> None:
+def test_every_sending_in_every_state(state: State, step: Step) -> None:
     connection = in_state(state)
     before = connection.state
     route = 0 if connection.established is None else 7
