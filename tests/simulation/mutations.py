@@ -128,7 +128,7 @@ MUTATIONS: Final = (
     _mutation(
         "precondition at commit",
         "complete-without",
-        ("sink/destination.py", "precondition=self._fence(key, precondition),\n", "\n"),
+        ("sink/destination.py", "precondition=self._verifier.fence(key, precondition),\n", "\n"),
     ),
     _mutation(
         "precondition at commit",
@@ -160,14 +160,14 @@ MUTATIONS: Final = (
     _mutation(
         "read-back or checksum comparison",
         "never-compared",
-        ("sink/destination.py", "if found == crc32c:", "if True:"),
+        ("sink/write_verifier.py", "if found == crc32c:", "if True:"),
     ),
     _mutation(
         "read-back or checksum comparison",
         "not-read-back",
         (
-            "sink/destination.py",
-            "        else:\n            found = read_crc32c(self.store, info, size_bytes)",
+            "sink/write_verifier.py",
+            "        else:\n            found = read_crc32c(self._store, info, size_bytes)",
             "        else:\n            found = crc32c",
         ),
     ),

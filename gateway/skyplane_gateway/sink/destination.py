@@ -1,15 +1,10 @@
-"""The destination of one transfer, at a sink: writes, verifies, and runs the lead's verbs.
-
-Synchronous and thread-safe. Nothing counts as written before it has been verified: by
-the store's own checksum where that can be trusted, by reading it again where not.
-"""
+"""The destination of one transfer at a sink: writes objects and runs the verbs of the lead."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
@@ -29,45 +24,39 @@ from skyplane_gateway.journal.cleanup import TimeWindow, abort_intended, clear_j
 from skyplane_gateway.journal.document import Journal
 from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.objects import (
-    IF_ABSENT,
     Body,
     ObjectAttributes,
     ObjectInfo,
     PartInfo,
     Precondition,
 )
+from skyplane_gateway.sink.write_verifier import WriteVerifier
 from skyplane_gateway.stores.base import ObjectStore
-from skyplane_gateway.stores.readback import find_landed, known_crc32c, read_crc32c
+from skyplane_gateway.stores.readback import find_landed, known_crc32c
 
 log = logging.getLogger(__name__)
 
 #: Most objects that one `list` answers, and most uploads that one `list_uploads` does.
 _MAX_PAGE: Final = 1000
 
-#: Removed objects that are remembered, so that their next writing has the right fence.
-_REMEMBERED: Final = 10_000
-
 
 class Destination:
-    """Where a transfer writes.
+    """Where a transfer writes. Synchronous and thread-safe.
+
+    An object counts as written only once it is verified.
 
     Args:
         store: opened with the destination's credentials.
-        verify: `stored` trusts the store's checksum where the store can be trusted with
-            it and reads back where not; `reread` always reads back; `none` never looks.
+        verify: see `WriteVerifier`.
     """
 
     def __init__(self, store: ObjectStore, verify: Verification) -> None:
         self.store = store
-        self._verify = verify
-        #: Whether the store's own word is enough, where the store can be trusted with it.
-        self._believes = verify != "reread"
+        self._verifier = WriteVerifier(store, verify)
         #: Uploads that were begun here and are open -> whether a journal names them.
         self._uploads: dict[tuple[str, str], bool] = {}
-        #: Where the journals of the transfer are, as its lead said.
+        #: The folders of journals that the lead has named.
         self._journals: dict[tuple[str, str], JournalFolder] = {}
-        #: Key -> etag that it had before we replaced it, and removed what we had written.
-        self._removed: dict[str, str | None] = {}
         self._is_closed = False
         self._is_abandoned = False
         self._lock = threading.Lock()
@@ -99,42 +88,40 @@ class Destination:
         """Write one whole object and verify it; idempotent as `ObjectStore.put`.
 
         Raises:
-            ReadBackMismatch: what the store holds is not what was sent. It was removed, so
-                that the next attempt must find nothing there: its `precondition` is
-                `IF_ABSENT`. The same one as before is understood as well, here.
+            ReadBackMismatch: the store holds other bytes, and the object was removed. The next
+                attempt may use `IF_ABSENT` or the same precondition.
             StoreError: as the store says.
         """
-        fence = self._fence(key, precondition)
+        fence = self._verifier.fence(key, precondition)
         try:
             info = self.store.put(
                 key, data, attributes=attributes, precondition=fence, crc32c=crc32c
             )
         except PreconditionFailed:
-            # The receipt of an earlier sending may have been lost, at whichever sink.
+            # The receipt of an earlier attempt, at any sink, may be lost.
             landed = find_landed(
-                self.store, key, len(data), crc32c, attributes, believes=self._believes
+                self.store, key, len(data), crc32c, attributes, believes=self._verifier.trusts_store
             )
             if landed is None:
                 raise
             return landed
-        self._ensure_stored(info, len(data), crc32c, precondition)
+        self._verifier.ensure_stored(info, len(data), crc32c, precondition)
         return info
 
     def put_part(
         self, key: str, upload_id: str, number: int, data: Body, offset: int, crc32c: int
     ) -> PartInfo:
-        """Store one part; the whole is verified when it is completed."""
+        """Store one part; the object is verified when the upload is completed."""
         return self.store.put_part(key, upload_id, number, data, offset=offset, crc32c=crc32c)
 
     # -- the lead's verbs
 
     def run(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Run a verb that came over the control API.
+        """Run a verb of the control API.
 
         Raises:
             ConfigurationInvalid: no such verb.
-            InternalError: its arguments are not what it takes, or whatever else nobody has
-                foreseen.
+            InternalError: wrong arguments, or an unexpected error.
             StoreError: as the store says.
         """
         call = self._verbs.get(verb)
@@ -161,7 +148,7 @@ class Destination:
             if not is_late:
                 self._uploads[key, upload_id] = bool(arguments.get("is_journaled", False))
         if is_late:
-            # Nobody will hear of it: the transfer ended while the store was making it.
+            # The lead has ended, and does not read the response.
             self.store.abort_upload(key, upload_id)
             raise UnknownTransfer(f"the transfer ended while the upload of {key!r} began")
         return {"upload_id": upload_id}
@@ -175,14 +162,16 @@ class Destination:
                 key,
                 upload_id,
                 [PartInfo.from_dict(part) for part in arguments["parts"]],
-                precondition=self._fence(key, precondition),
+                precondition=self._verifier.fence(key, precondition),
                 size_bytes=size,
                 crc32c=crc32c,
             )
         except (NotFound, PreconditionFailed):
-            # The answer of an earlier completion may have been lost, at whichever sink.
+            # The response to an earlier completion, at any sink, may be lost.
             attributes = _attributes_in(arguments)
-            landed = find_landed(self.store, key, size, crc32c, attributes, believes=self._believes)
+            landed = find_landed(
+                self.store, key, size, crc32c, attributes, believes=self._verifier.trusts_store
+            )
             if landed is None:
                 raise
             self.store.abort_upload(key, upload_id)
@@ -190,9 +179,9 @@ class Destination:
         with self._lock:
             self._uploads.pop((key, upload_id), None)
         try:
-            self._ensure_stored(info, size, crc32c, precondition)
+            self._verifier.ensure_stored(info, size, crc32c, precondition)
         except ReadBackMismatch as error:
-            # The upload is gone with the object: only a new one can help.
+            # The upload no longer exists: only a new one can succeed.
             raise ReadBackMismatch(error.message, is_permanent=True) from error
         return {"etag": info.etag, "crc32c": crc32c}
 
@@ -204,11 +193,11 @@ class Destination:
         return {}
 
     def _abort_intended(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Abort what a request for an upload may have made whose answer nobody had.
+        """Abort an upload that a request without a response may have begun.
 
-        The request was made `asked_s_ago` by the lead whose journals those are, which wrote
-        the newest, `journal_etag`, `written_s_ago`; or it is an intent of one that is gone,
-        noted at `noted_unix_s`, or requests without an answer since then, `until_unix_s`.
+        The present lead sent the request `asked_s_ago`, and wrote its newest journal,
+        `journal_etag`, `written_s_ago`. For a request of an earlier lead the journal gives the
+        times `noted_unix_s` to `until_unix_s`.
         """
         folder = self._journal_folder(arguments["folder"], arguments["transfer_key"])
         rows = folder.rows(int(arguments["epoch"]))
@@ -220,32 +209,32 @@ class Destination:
             )
         elif rows:
             newest = rows[-1]
-            # Now, by the store's clock: or earlier, where the journal was written meanwhile.
+            # Compared by the clock of the store, which dates the journal.
             is_that = newest.etag == arguments.get("journal_etag")
             age_s = float(arguments["written_s_ago"]) if is_that else 0.0
             when = TimeWindow.since(newest.last_modified + age_s - float(arguments["asked_s_ago"]))
         else:
-            return {}  # Whoever removed the journals has seen to what they named.
+            return {}  # Removing the journals has aborted the uploads that they named.
         own, spared = {row.key for row in rows}, arguments.get("spared")
         try:
             abort_intended(self.store, arguments["key"], when, own=own, spared=spared)
         except (PermissionDenied, JournalUnreadable) as error:
-            # No object need wait for it: what notes it stays until the end. Who asks for what
-            # he has lost himself is told, but for a right that need not be given.
+            # The journal keeps the note until the end, so objects need not wait. An unreadable
+            # journal is an error for a request of the present lead only.
             if isinstance(error, JournalUnreadable) and not is_noted:
                 raise
             log.warning("an upload of %r may stay open: %s", arguments["key"], error)
         return {}
 
-    # -- what a lead asks that goes on with a transfer
+    # -- verbs of a lead that resumes
 
     def _head(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The object, None where there is none; with `checksum`, its CRC32C in any case."""
+        """The object, or None; with `checksum` always its CRC32C."""
         key = arguments["key"]
         try:
             if not arguments.get("checksum", False):
                 return {"object": self.store.head(key).to_dict()}
-            info, crc32c = known_crc32c(self.store, key, believes=self._believes)
+            info, crc32c = known_crc32c(self.store, key, believes=self._verifier.trusts_store)
         except NotFound:
             return {"object": None}
         return {"object": {**info.to_dict(), "crc32c": crc32c}}
@@ -274,8 +263,8 @@ class Destination:
             is_late, is_abandoned = self._is_closed, self._is_abandoned
         if is_late:
             if is_abandoned:
-                # It came while the transfer was being cancelled; nobody else removes it, and
-                # what it names. Of any other end somebody may go on.
+                # The transfer was cancelled during the write, so nobody else removes this
+                # journal. After any other end a resume may use it.
                 clear_journals(folder, journal.epoch)
             raise UnknownTransfer("the transfer ended while its journal was written")
         return {"etag": etag}
@@ -308,92 +297,22 @@ class Destination:
                 found = self._journals[place] = JournalFolder(self.store, folder, transfer_key)
             return found
 
-    # -- verification
-
-    def _ensure_stored(
-        self, info: ObjectInfo, size_bytes: int, crc32c: int, precondition: Precondition
-    ) -> None:
-        """See that the object `info`, written under that precondition, has these bytes.
-
-        Raises:
-            ReadBackMismatch: it has not. It was removed, so that nobody takes it for good.
-            PreconditionFailed: somebody has written another one over it meanwhile.
-        """
-        # A folder's mark has no bytes, and a file store cannot read it.
-        if self._verify == "none" or (info.key.endswith("/") and size_bytes == 0):
-            return
-        trusted = self.store.capabilities.trusts_checksum and info.crc32c is not None
-        if self._believes and trusted:
-            found: int | None = info.crc32c
-        else:
-            found = read_crc32c(self.store, info, size_bytes)
-        if found != crc32c:
-            # What went wrong may be the answer, and others may rely on the object by now.
-            found = read_crc32c(self.store, info, size_bytes)
-        if found == crc32c:
-            with self._lock:
-                self._removed.pop(info.key, None)
-            return
-        self._remove(info, precondition)
-        what = (
-            f"reads back with other bytes (crc32c {found:#010x}, sent {crc32c:#010x})"
-            if found is not None
-            else "cannot be read back whole"
-        )
-        hole = (
-            "; what it had replaced is gone, and the source still has the object"
-            if precondition.if_match is not None
-            else ""
-        )
-        raise ReadBackMismatch(f"{info.key!r} was written but {what}; it was removed{hole}")
-
-    def _remove(self, bad: ObjectInfo, precondition: Precondition) -> None:
-        """Remove an object of ours, and no other that was put in its place meanwhile.
-
-        Not every store deletes on a condition: there, what is written between the look and
-        the deletion is lost. Both take a moment, reading back may take minutes.
-
-        Raises:
-            PreconditionFailed: another object is there; it may be written over again.
-        """
-        try:
-            with suppress(NotFound):
-                if self.store.head(bad.key).etag != bad.etag:
-                    raise PreconditionFailed("it is another object now")
-                self.store.delete(bad.key, if_match=bad.etag)
-        except PreconditionFailed as error:
-            raise PreconditionFailed(
-                f"{bad.key!r} was written over while it was read back; write it again",
-                is_permanent=False,
-            ) from error
-        with self._lock:
-            if len(self._removed) < _REMEMBERED:
-                self._removed.setdefault(bad.key, precondition.if_match)
-
-    def _fence(self, key: str, precondition: Precondition) -> Precondition:
-        """The precondition that means the same after a bad object of ours was removed."""
-        with self._lock:
-            if precondition.if_match is None or self._removed.get(key) != precondition.if_match:
-                return precondition
-        return IF_ABSENT
-
     # -- the end
 
     def note_journals(self, folder: str, transfer_key: str) -> None:
-        """Learn where the transfer's journals are; its lead may have told another sink."""
+        """Learn the folder of the journals; the lead may have written them by another sink."""
         self._journal_folder(folder, transfer_key)
 
     def close(self, *, abandoned_epoch: int | None = None) -> bool:
-        """Let go of the store, and abort the open uploads that no journal names.
+        """Abort the open uploads that no journal names, and close the store.
 
         Args:
-            abandoned_epoch: the transfer was cancelled in that epoch, or has succeeded and
-                been heard of, and nobody will go on with it. Abort what its journals name as
-                well, and remove them; whatever cannot be, the sweep does. Once a newer epoch
-                has a journal, all is its.
+            abandoned_epoch: no resume will follow this epoch: the transfer was cancelled, or its
+                success was acknowledged. Also remove its journals and abort the uploads that
+                they name, unless a newer epoch has a journal. The sweep removes the rest.
 
         Returns:
-            Whether all journals that it knows of were removed, and there are some.
+            Whether it knew of journals, and removed all.
         """
         with self._lock:
             uploads, self._uploads = self._uploads, {}
@@ -426,6 +345,8 @@ def _clear(journals: Collection[JournalFolder], epoch: int) -> bool:
         try:
             clear_journals(folder, epoch)
         except SkyplaneError as error:
-            log.warning("not all that a transfer left, which is over, is removed: %s", error)
+            log.warning(
+                "journals or uploads of a transfer that is over were not removed: %s", error
+            )
             is_cleared = False
     return is_cleared

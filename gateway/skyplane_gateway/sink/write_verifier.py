@@ -1,0 +1,104 @@
+"""Verifies what a sink has written, and removes an object that is not what was sent."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Final
+
+from skyplane_gateway.config import Verification
+from skyplane_gateway.errors import NotFound, PreconditionFailed, ReadBackMismatch
+from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, Precondition
+from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.stores.readback import read_crc32c
+
+#: Removed objects that are remembered, so that their next write has the right precondition.
+_REMEMBERED: Final = 10_000
+
+
+class WriteVerifier:
+    """Compares written objects with what was sent. Thread-safe.
+
+    Args:
+        store: the destination.
+        verify: `stored` trusts the checksum of a store that computes one, and reads back from
+            any other; `reread` always reads back; `none` never compares.
+
+    Attributes:
+        trusts_store: whether the checksum of such a store is enough.
+    """
+
+    def __init__(self, store: ObjectStore, verify: Verification) -> None:
+        self._store = store
+        self._verify = verify
+        self.trusts_store = verify != "reread"
+        #: Key -> the ETag that we replaced, where we have removed our own object since.
+        self._removed: dict[str, str | None] = {}
+        self._lock = threading.Lock()
+
+    def ensure_stored(
+        self, info: ObjectInfo, size_bytes: int, crc32c: int, precondition: Precondition
+    ) -> None:
+        """Check that the object `info`, written under that precondition, has these bytes.
+
+        Raises:
+            ReadBackMismatch: it has not, and was removed.
+            PreconditionFailed: another writer has replaced it meanwhile.
+        """
+        # A directory marker has no bytes, and a file store cannot read it.
+        if self._verify == "none" or (info.key.endswith("/") and size_bytes == 0):
+            return
+        trusted = self._store.capabilities.trusts_checksum and info.crc32c is not None
+        if self.trusts_store and trusted:
+            found: int | None = info.crc32c
+        else:
+            found = read_crc32c(self._store, info, size_bytes)
+        if found != crc32c:
+            # The response may be wrong, and others may use the object already: read it again.
+            found = read_crc32c(self._store, info, size_bytes)
+        if found == crc32c:
+            with self._lock:
+                self._removed.pop(info.key, None)
+            return
+        self._remove(info, precondition)
+        what = (
+            f"reads back with other bytes (crc32c {found:#010x}, sent {crc32c:#010x})"
+            if found is not None
+            else "cannot be read back whole"
+        )
+        hole = (
+            "; what it had replaced is gone, and the source still has the object"
+            if precondition.if_match is not None
+            else ""
+        )
+        raise ReadBackMismatch(f"{info.key!r} was written but {what}; it was removed{hole}")
+
+    def _remove(self, bad: ObjectInfo, precondition: Precondition) -> None:
+        """Remove our object, but no object that has replaced it.
+
+        Not every store deletes on a condition. There an object is lost that is written between
+        the HEAD and the DELETE, which take a moment; reading back may take minutes.
+
+        Raises:
+            PreconditionFailed: another object is there; a retry may replace it.
+        """
+        try:
+            with suppress(NotFound):
+                if self._store.head(bad.key).etag != bad.etag:
+                    raise PreconditionFailed("it is another object now")
+                self._store.delete(bad.key, if_match=bad.etag)
+        except PreconditionFailed as error:
+            raise PreconditionFailed(
+                f"{bad.key!r} was written over while it was read back; write it again",
+                is_permanent=False,
+            ) from error
+        with self._lock:
+            if len(self._removed) < _REMEMBERED:
+                self._removed.setdefault(bad.key, precondition.if_match)
+
+    def fence(self, key: str, precondition: Precondition) -> Precondition:
+        """The precondition for a write, also after a bad object of ours was removed."""
+        with self._lock:
+            if precondition.if_match is None or self._removed.get(key) != precondition.if_match:
+                return precondition
+        return IF_ABSENT
