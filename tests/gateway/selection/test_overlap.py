@@ -24,12 +24,12 @@ FINE = [("a", "ab"), ("a/", "ab/"), ("a/x/", "a/"), ("a/x", ""), ("ab", "a")]
 
 
 @pytest.mark.parametrize(("source", "destination"), REFUSED)
-def test_into_its_own_source(source: str, destination: str) -> None:
+def test_a_copy_into_its_own_source_is_refused(source: str, destination: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=r"s3://b/.*(lies in the source|same place)"):
         require_apart(S3, source, S3, destination, recursive=True)
 
 
-def test_places_are_named_as_their_user_writes_them() -> None:
+def test_messages_name_locations_by_url() -> None:
     says = r"destination s3://b/copy lies in the source s3://b/,"
     with pytest.raises(ConfigurationInvalid, match=says):
         require_apart(S3, "", S3, "copy", recursive=True)
@@ -41,7 +41,7 @@ def test_places_are_named_as_their_user_writes_them() -> None:
 
 
 @pytest.mark.parametrize(("source", "destination"), FINE)
-def test_beside_its_source(source: str, destination: str) -> None:
+def test_a_copy_beside_its_source_is_accepted(source: str, destination: str) -> None:
     require_apart(S3, source, S3, destination, recursive=True)
 
 
@@ -66,11 +66,11 @@ def test_one_object(source: str, destination: str, same: bool) -> None:
         StoreSpec("file", "/b"),
     ],
 )
-def test_other_stores_are_apart(other: StoreSpec) -> None:
+def test_other_stores_do_not_overlap(other: StoreSpec) -> None:
     require_apart(S3, "a", other, "a", recursive=True)
 
 
-def test_the_same_endpoint_is_known_under_small_differences() -> None:
+def test_endpoints_are_compared_without_case_and_slash() -> None:
     one = StoreSpec("s3", "b", endpoint_url="http://HOST:1/")
     other = StoreSpec("s3", "b", endpoint_url="http://host:1", options=(("connections", "9"),))
     with pytest.raises(ConfigurationInvalid):

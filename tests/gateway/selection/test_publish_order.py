@@ -18,7 +18,7 @@ from skyplane_gateway.selection import is_published_last
         "lake/t/metadata/version-hint.text",
     ],
 )
-def test_announcements_wait(key: str) -> None:
+def test_signs_of_completeness_are_published_last(key: str) -> None:
     assert is_published_last(key)
 
 
@@ -33,11 +33,11 @@ def test_announcements_wait(key: str) -> None:
         "metadata/readme.txt",
     ],
 )
-def test_data_does_not(key: str) -> None:
+def test_other_objects_are_not_published_last(key: str) -> None:
     assert not is_published_last(key)
 
 
-def test_the_user_adds_globs() -> None:
+def test_patterns_are_added_to_the_defaults() -> None:
     assert is_published_last("out/index.html", ("index.html",))
     assert is_published_last("out/index.html", ("out/*.html",))
     assert not is_published_last("out/index.html", ("*.json",))

@@ -92,7 +92,7 @@ def test_filters_look_at_the_key_below_the_folder() -> None:
     assert run(rule, source, Listing()) == []
 
 
-def test_our_own_journals_are_not_data() -> None:
+def test_journals_are_not_copied() -> None:
     source = Listing("a/.skyplane/jobs/k/1", "a/.skyplane/other", "a/x")
     keys = [row.source.key for row in run(SelectionRule("a", ""), source, Listing())]
     assert keys == ["a/.skyplane/other", "a/x"]
@@ -100,7 +100,7 @@ def test_our_own_journals_are_not_data() -> None:
     assert run(SelectionRule("", "b"), source, Listing()) == []
 
 
-def test_nothing_is_written_among_journals() -> None:
+def test_a_destination_among_journals_is_refused() -> None:
     """A sweep would judge it as one."""
     rule = SelectionRule("a", "b/.skyplane/jobs")
     (row,) = run(rule, Listing("a/x"), Listing("b/.skyplane/jobs/x"))
@@ -160,7 +160,7 @@ def test_one_object_that_is_not_there(prefix: str, says: str) -> None:
         ((), ("*.csv",), []),
     ],
 )
-def test_globs_are_as_the_page_of_the_command_says(
+def test_globs_match_as_documented(
     include: tuple[str, ...], exclude: tuple[str, ...], taken: list[str]
 ) -> None:
     rule = SelectionRule("in/", "", include=include, exclude=exclude)
@@ -172,7 +172,7 @@ def test_filters_apply_to_one_object_too() -> None:
     assert run(rule, Listing("a/k.csv"), Listing()) == []
 
 
-def test_names_that_the_destination_cannot_hold_are_refused_by_name() -> None:
+def test_keys_that_the_destination_cannot_hold_are_refused() -> None:
     def check(key: str, size_bytes: int) -> None:
         if "//" in key:
             raise InvalidKey(f"{key} has an empty segment")
@@ -194,7 +194,7 @@ def test_listings_are_read_in_step_and_not_held() -> None:
     assert destination.taken <= 51
 
 
-def test_nothing_is_listed_before_the_first_row_is_asked_for() -> None:
+def test_no_listing_starts_before_the_first_row() -> None:
     source, destination = Listing("a/x"), Listing()
     rows = select(SelectionRule("a", "b"), source, destination)
     assert source.prefixes == destination.prefixes == []
@@ -202,7 +202,7 @@ def test_nothing_is_listed_before_the_first_row_is_asked_for() -> None:
     assert (source.prefixes, destination.prefixes) == (["a/"], ["b/"])
 
 
-def test_a_listing_that_fails_is_not_an_end() -> None:
+def test_a_failed_listing_is_an_error() -> None:
     def broken(prefix: str) -> Iterator[ObjectInfo]:
         yield info("a/x")
         raise StoreUnavailable("gone")

@@ -60,7 +60,7 @@ def test_a_prefix_is_text_and_not_a_folder(harness: Any) -> None:
 
 
 @pytest.mark.parametrize("start_after", ["", "a", "a/x", "a/y", "a/y/z", "aa", "ab", "zz"])
-def test_a_listing_goes_on_after_a_key(harness: Any, start_after: str) -> None:
+def test_a_listing_starts_after_a_key(harness: Any, start_after: str) -> None:
     names = ["a/x", "a/y/z", "ab", "abc/d", "b"]
     harness.fill(names)
     assert keys(harness, "", start_after) == [name for name in names if name > start_after]
@@ -77,7 +77,7 @@ def test_a_listing_of_several_pages(harness: Any, monkeypatch: pytest.MonkeyPatc
     assert keys(harness, "p/", names[60]) == names[61:]
 
 
-def test_listed_objects_carry_size_time_and_pin(harness: Any) -> None:
+def test_listed_objects_have_size_time_and_etag(harness: Any) -> None:
     written = harness.shared.put("k", b"12345")
     (listed,) = harness.shared.list("")
     assert (listed.size_bytes, listed.etag) == (5, written.etag)

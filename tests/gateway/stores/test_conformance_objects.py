@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ def test_check_passes_on_an_empty_bucket(harness: Any) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_bodies_come_back(harness: Any, size: int) -> None:
+def test_a_body_is_read_as_it_was_written(harness: Any, size: int) -> None:
     body = bytes(range(256)) * (size // 256) + bytes(size % 256)
     written = harness.shared.put("deep/er/key", body, crc32c=crc32c(body))
     assert harness.read("deep/er/key") == body
@@ -60,7 +61,7 @@ def test_bodies_come_back(harness: Any, size: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_every_kind_of_body_is_taken(harness: Any, kind: Any) -> None:
+def test_every_kind_of_body_is_accepted(harness: Any, kind: Any) -> None:
     harness.shared.put("k", kind(b"body"))
     assert harness.read("k") == b"body"
 
@@ -78,7 +79,7 @@ def test_a_range_outside_the_object_is_refused(harness: Any) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 3])
-def test_reading_under_an_outdated_pin_is_refused(harness: Any, length: int) -> None:
+def test_reading_an_old_version_is_refused(harness: Any, length: int) -> None:
     store = harness.shared
     old = store.put("k", b"older")
     store.put("k", b"newer!")
@@ -86,7 +87,7 @@ def test_reading_under_an_outdated_pin_is_refused(harness: Any, length: int) -> 
         store.read("k", offset=0, length=length, if_match=old.etag)
 
 
-def test_reading_what_is_not_there_is_not_found(harness: Any) -> None:
+def test_a_missing_object_is_not_found(harness: Any) -> None:
     store = harness.shared
     with pytest.raises(NotFound):
         store.read("none", offset=0, length=1, if_match=None)
@@ -94,7 +95,7 @@ def test_reading_what_is_not_there_is_not_found(harness: Any) -> None:
         store.head("none")
 
 
-def test_a_whole_small_object_is_read_pinned(harness: Any) -> None:
+def test_a_small_object_is_read_whole(harness: Any) -> None:
     store = harness.shared
     info = store.put("k", b"journal")
     found, body = read_object(store, "k", max_bytes=100)
@@ -124,7 +125,7 @@ def test_if_match_replaces_only_that_version(harness: Any) -> None:
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_of_many_writers_under_one_fence_one_wins(harness: Any, there: bool) -> None:
+def test_of_many_writers_with_one_precondition_one_wins(harness: Any, there: bool) -> None:
     store = harness.shared
     # A server that compares and writes in two steps can only be asked one at a time.
     at_once = 1 if "races" in harness.lacks else 8
@@ -143,7 +144,7 @@ def test_of_many_writers_under_one_fence_one_wins(harness: Any, there: bool) -> 
     assert harness.read("k") == winner
 
 
-def test_if_match_of_what_is_gone_is_refused(harness: Any) -> None:
+def test_if_match_of_a_deleted_object_is_refused(harness: Any) -> None:
     store = harness.shared
     info = store.put("k", b"first")
     store.delete("k")
@@ -151,7 +152,7 @@ def test_if_match_of_what_is_gone_is_refused(harness: Any) -> None:
         store.put("k", b"second", precondition=Precondition(if_match=info.etag))
 
 
-def test_deleting_twice_is_fine(harness: Any) -> None:
+def test_an_object_may_be_deleted_twice(harness: Any) -> None:
     store = harness.shared
     store.put("k", b"x")
     store.delete("k")
@@ -175,7 +176,7 @@ def test_a_version_that_was_replaced_is_not_deleted(harness: Any) -> None:
 
 
 @pytest.mark.parametrize("key", ODD_KEYS)
-def test_odd_keys_are_kept_verbatim_or_refused(harness: Any, key: str) -> None:
+def test_unusual_keys_are_kept_verbatim_or_refused(harness: Any, key: str) -> None:
     store = harness.shared
     if "newline" in harness.lacks and "\n" in key:
         # This server takes none (test_s3_faults asserts what is sent): refused, not mangled.
@@ -198,7 +199,7 @@ def test_odd_keys_are_kept_verbatim_or_refused(harness: Any, key: str) -> None:
     assert list(store.list("")) == []
 
 
-def test_twins_are_two_objects(harness: Any) -> None:
+def test_similar_keys_are_different_objects(harness: Any) -> None:
     twins = ["caf\u00e9", "cafe\u0301", "a", "A", "b+c", "b c", "b%20c"]
     store = harness.shared
     for key in twins:
@@ -223,7 +224,7 @@ def test_a_directory_marker_beside_its_name(harness: Any) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "n" * 1025, "lone\ud800surrogate"])
-def test_impossible_keys_are_refused_before_anything_is_sent(harness: Any, key: str) -> None:
+def test_impossible_keys_are_refused_before_a_request(harness: Any, key: str) -> None:
     store = harness.shared
     with pytest.raises(InvalidKey):
         store.put(key, b"")
@@ -231,7 +232,7 @@ def test_impossible_keys_are_refused_before_anything_is_sent(harness: Any, key: 
         store.create_upload(key)
 
 
-def test_attributes_come_back(harness: Any) -> None:
+def test_attributes_are_kept(harness: Any) -> None:
     store = harness.shared
     attributes = ObjectAttributes(
         content_type="text/csv; charset=utf-8",
@@ -252,7 +253,7 @@ def test_attributes_come_back(harness: Any) -> None:
     assert store.head("multi").attributes == attributes
 
 
-def test_a_wrong_checksum_is_refused_where_the_store_checks(harness: Any) -> None:
+def test_a_wrong_checksum_is_refused_if_the_store_checks(harness: Any) -> None:
     store = harness.shared
     if "checksums" in harness.lacks:
         # Nobody may rely on this server; test_s3_faults asserts the mapping of a refusal.
@@ -272,6 +273,7 @@ def test_a_trusted_checksum_is_returned(harness: Any) -> None:
 
 
 def test_values_survive_json(harness: Any) -> None:
-    info = harness.shared.put("k", b"x", attributes=ObjectAttributes(metadata=(("a", "b"),)))
+    written = harness.shared.put("k", b"x", attributes=ObjectAttributes(metadata=(("a", "b"),)))
+    info = replace(written, not_carried=("tags",))
     assert type(info).from_dict(info.to_dict()) == info
     assert StoreSpec.from_dict(harness.spec.to_dict()) == harness.spec

@@ -56,7 +56,7 @@ def test_parts_out_of_order_from_two_stores(harness: Any) -> None:
     assert harness.read("k") == first + second + third
 
 
-def test_listed_parts_carry_the_checksums_they_were_stored_with(harness: Any) -> None:
+def test_listed_parts_have_their_checksums(harness: Any) -> None:
     """A transfer that is resumed keeps stored parts by these, and reads none again."""
     store, size = harness.shared, harness.part_bytes
     bodies = [b"1" * size, b"2" * size, b"3"]
@@ -107,7 +107,7 @@ def test_abort_leaves_nothing_and_may_be_repeated(harness: Any) -> None:
             harness.put_parts("folder/k", upload_id, [b"x"])
 
 
-def test_an_upload_that_never_was(harness: Any) -> None:
+def test_an_unknown_upload_is_not_found(harness: Any) -> None:
     store = harness.shared
     never = "../../etc/passwd"
     store.abort_upload("k", never)
@@ -160,7 +160,7 @@ def test_a_repeated_completion_finds_its_own_object(harness: Any) -> None:
     assert again.etag == done.etag
 
 
-def test_a_repeated_completion_does_not_take_another_object_for_its_own(harness: Any) -> None:
+def test_a_repeated_completion_refuses_another_object(harness: Any) -> None:
     if "gone-upload" in harness.lacks:
         pytest.skip("this server answers with whatever object is there")
     store = harness.shared
@@ -183,7 +183,7 @@ def test_a_missing_part_is_refused(harness: Any) -> None:
         store.complete_upload("k", upload_id, [*parts, PartInfo(2, '"x"', 1, 1)], size_bytes=5)
 
 
-def test_another_size_than_expected_is_refused(harness: Any) -> None:
+def test_another_size_is_refused(harness: Any) -> None:
     store = harness.shared
     upload_id = store.create_upload("k")
     parts = harness.put_parts("k", upload_id, [b"body"])
@@ -191,7 +191,7 @@ def test_another_size_than_expected_is_refused(harness: Any) -> None:
         store.complete_upload("k", upload_id, parts, size_bytes=5)
 
 
-def test_a_wrong_checksum_is_refused_where_the_store_checks(harness: Any) -> None:
+def test_a_wrong_checksum_is_refused_if_the_store_checks(harness: Any) -> None:
     store = harness.shared
     if "checksums" in harness.lacks:
         # Nobody may rely on this server; test_s3_faults asserts the mapping of a refusal.

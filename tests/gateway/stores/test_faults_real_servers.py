@@ -125,7 +125,7 @@ def action(rule: Rule) -> str:
     ],
     ids=lambda rule: f"{rule.action}-{rule.keep_bytes}",
 )
-def test_a_range_that_is_not_whole_is_seen_and_read_again(harmed: Harmed, rule: Rule) -> None:
+def test_a_range_that_ends_early_is_read_again(harmed: Harmed, rule: Rule) -> None:
     info = harmed.direct.shared.put("k", BODY + b"and more")
     harmed.harm(rule, method="GET", target="/k", times=2)
     with pytest.raises(errors.StoreUnavailable) as caught:
@@ -136,7 +136,7 @@ def test_a_range_that_is_not_whole_is_seen_and_read_again(harmed: Harmed, rule: 
 
 
 @pytest.mark.parametrize("rule", LOST + NEVER_DONE, ids=action)
-def test_a_write_is_done_once_whatever_becomes_of_its_answer(harmed: Harmed, rule: Rule) -> None:
+def test_a_write_happens_once_if_its_response_is_lost(harmed: Harmed, rule: Rule) -> None:
     harmed.harm(rule, method="PUT", target="/k")
     written = harmed.patient.put("k", BODY, precondition=IF_ABSENT, crc32c=crc32c(BODY))
     assert harmed.direct.shared.head("k").etag == written.etag
@@ -144,7 +144,7 @@ def test_a_write_is_done_once_whatever_becomes_of_its_answer(harmed: Harmed, rul
 
 
 @pytest.mark.parametrize("rule", [LOST[0], LOST[2], NEVER_DONE[2]], ids=action)
-def test_a_part_is_stored_once_whatever_becomes_of_its_answer(harmed: Harmed, rule: Rule) -> None:
+def test_a_part_is_stored_once_if_its_response_is_lost(harmed: Harmed, rule: Rule) -> None:
     upload_id = harmed.direct.shared.create_upload("k")
     harmed.harm(rule, method="PUT", target="partNumber=1")
     part = harmed.patient.put_part("k", upload_id, 1, BODY, offset=0, crc32c=crc32c(BODY))
@@ -158,7 +158,7 @@ def test_a_part_is_stored_once_whatever_becomes_of_its_answer(harmed: Harmed, ru
     [*[(rule, False) for rule in [*LOST, NEVER_DONE[0]]], (LOST[0], True), (LOST[2], True)],
     ids=lambda value: action(value) if isinstance(value, Rule) else str(value),
 )
-def test_a_completion_is_done_once_whatever_becomes_of_its_answer(
+def test_a_completion_happens_once_if_its_response_is_lost(
     harmed: Harmed, rule: Rule, look_fails: bool
 ) -> None:
     upload_id, parts = harmed.begin()
@@ -172,7 +172,7 @@ def test_a_completion_is_done_once_whatever_becomes_of_its_answer(
 
 
 @pytest.mark.parametrize("forward", [False, True])
-def test_a_completion_that_is_200_with_an_error_inside(harmed: Harmed, forward: bool) -> None:
+def test_a_completion_with_an_error_in_a_200_response(harmed: Harmed, forward: bool) -> None:
     upload_id, parts = harmed.begin()
     harmed.harm(Rule("answer", status=200, body=INTERNAL_ERROR, forward=forward), **COMPLETION)
     if not forward:
@@ -185,7 +185,7 @@ def test_a_completion_that_is_200_with_an_error_inside(harmed: Harmed, forward: 
     assert harmed.direct.read("k") == BODY
 
 
-def test_a_listing_is_whole_or_an_error(harmed: Harmed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_is_complete_or_an_error(harmed: Harmed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "_PAGE_KEYS", 20)
     names = [f"{number:04d}" for number in range(50)]
     harmed.direct.fill(names)
@@ -211,7 +211,7 @@ def test_a_listing_is_whole_or_an_error(harmed: Harmed, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_any_few_faults_end_equal_or_reported(harmed: Harmed, seed: int) -> None:
+def test_after_random_faults_objects_are_equal_or_reported(harmed: Harmed, seed: int) -> None:
     """Seeds replay: `random_rules(seed, ...)` gives the same faults to the same requests."""
     harmed.proxy.schedule.add(*random_rules(seed, 5, within=4))
     store = harmed.patient

@@ -1,7 +1,8 @@
-"""What a listing of files costs: directories read, files looked at."""
+"""Listings of files: cost, links, names, and folders that cannot be read."""
 
 from __future__ import annotations
 
+import errno
 import os
 from itertools import islice
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway import errors
+from skyplane_gateway.selection import SelectionRule
 from skyplane_gateway.stores import ObjectStore, StoreSpec
 from skyplane_gateway.stores.local import listing
 from skyplane_gateway.stores.local.paths import info_of
@@ -18,7 +21,7 @@ FOLDERS, FILES = 20, 25
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
+def wide(tmp_path: Path) -> ObjectStore:
     """`00/00` to `19/24`, and a file after them all."""
     for folder in range(FOLDERS):
         (tmp_path / f"{folder:02d}").mkdir()
@@ -42,31 +45,35 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+def keys(store: ObjectStore, prefix: str = "") -> list[str]:
+    return [info.key for info in store.list(prefix)]
+
+
 def page(store: ObjectStore, start_after: str | None, limit: int) -> list[str]:
     rows = store.list("", start_after=start_after)
     return [info.key for info in islice(rows, limit)]
 
 
-def test_a_page_reads_no_directory_before_its_start(store: ObjectStore, reads: list[str]) -> None:
-    assert page(store, "10/24", 1) == ["11/00"]
+def test_a_page_reads_no_directory_before_its_start(wide: ObjectStore, reads: list[str]) -> None:
+    assert page(wide, "10/24", 1) == ["11/00"]
     # The root, the folder of the last key, and the next one.
     assert reads[1:] == ["10", "11"]
     reads.clear()
-    assert page(store, "19/24", 5) == ["last"]
+    assert page(wide, "19/24", 5) == ["last"]
     assert reads[1:] == ["19"]
     reads.clear()
-    assert page(store, "10", 1) == ["10/00"]
+    assert page(wide, "10", 1) == ["10/00"]
     assert reads[1:] == ["10"]
     reads.clear()
-    assert page(store, "100", 1) == ["11/00"]
+    assert page(wide, "100", 1) == ["11/00"]
     assert reads[1:] == ["11"]
 
 
 def test_all_pages_together_read_each_directory_about_once(
-    store: ObjectStore, reads: list[str]
+    wide: ObjectStore, reads: list[str]
 ) -> None:
     found: list[str] = []
-    while rows := page(store, found[-1] if found else None, 10):
+    while rows := page(wide, found[-1] if found else None, 10):
         found += rows
     assert len(found) == FOLDERS * FILES + 1
     assert found == sorted(found)
@@ -75,8 +82,8 @@ def test_all_pages_together_read_each_directory_about_once(
     assert len(reads) <= pages * 2 + FOLDERS + 2
 
 
-def test_a_page_looks_at_no_file_before_its_start(
-    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+def test_a_page_reads_no_file_before_its_start(
+    wide: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
 
@@ -85,5 +92,160 @@ def test_a_page_looks_at_no_file_before_its_start(
         return info_of(key, status)
 
     monkeypatch.setattr(listing, "info_of", counting)
-    assert page(store, "07/20", 3) == ["07/21", "07/22", "07/23"]
+    assert page(wide, "07/20", 3) == ["07/21", "07/22", "07/23"]
     assert looked == ["07/21", "07/22", "07/23"]
+
+
+def test_links_are_followed_and_broken_links_left_out(store: ObjectStore, root: Path) -> None:
+    (root / "real").mkdir()
+    (root / "real" / "file").write_bytes(b"body")
+    (root / "alias").symlink_to(root / "real" / "file")
+    (root / "real-2").symlink_to(root / "real")
+    (root / "nowhere").symlink_to(root / "none")
+    os.mkfifo(root / "pipe")
+    assert keys(store) == ["alias", "real-2/file", "real/file"]
+    assert store.head("alias").size_bytes == 4
+
+
+def test_circular_links_are_left_out_with_a_warning(
+    store: ObjectStore, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The whole listing failed."""
+    (root / "file").write_bytes(b"")
+    (root / "itself").symlink_to(root / "itself")
+    (root / "there").symlink_to(root / "back")
+    (root / "back").symlink_to(root / "there")
+    assert keys(store) == ["file"]
+    for name in ("itself", "there", "back"):
+        assert f"circular link: {root / name}" in caplog.text
+
+
+def test_a_file_written_through_a_linked_folder_is_listed(
+    store: ObjectStore, root: Path, tmp_path: Path
+) -> None:
+    """It was not, so that the next run took it for somebody else's."""
+    (tmp_path / "disk").mkdir()
+    (root / "sub").symlink_to(tmp_path / "disk")
+    written = store.put("sub/a", b"1")
+    upload_id = store.create_upload("sub/b/c")
+    assert [row.etag for row in store.list("")] == [written.etag]
+    assert keys(store, "sub/") == keys(store, "sub/a") == ["sub/a"]
+    assert [row.upload_id for row in store.list_uploads("")] == [upload_id]
+    (root / "sub-").write_bytes(b"")
+    assert keys(store) == ["sub-", "sub/a"]
+    assert [row.key for row in store.list("", start_after="sub-")] == ["sub/a"]
+
+
+def test_links_to_a_parent_folder_end(store: ObjectStore, root: Path, tmp_path: Path) -> None:
+    (root / "a").mkdir()
+    (root / "a" / "file").write_bytes(b"")
+    (root / "a" / "self").symlink_to(root / "a")
+    (root / "a" / "root").symlink_to(root)
+    (root / "a" / "above").symlink_to(tmp_path)
+    (tmp_path / "disk" / "deep").mkdir(parents=True)
+    (tmp_path / "disk" / "deep" / "back").symlink_to(tmp_path / "disk")
+    (root / "disk").symlink_to(tmp_path / "disk" / "deep")
+    (root / "disk" / "file").write_bytes(b"")
+    upload_id = store.create_upload("a/upload")
+    assert keys(store) == ["a/file", "disk/back/deep/file", "disk/file"]
+    assert [row.upload_id for row in store.list_uploads("")] == [upload_id]
+
+
+def test_unfinished_files_and_empty_directories_are_not_objects(
+    store: ObjectStore, root: Path
+) -> None:
+    store.create_upload("a/k")
+    store.put("empty/", b"")
+    (root / ".skyplane").mkdir()
+    (root / ".skyplane" / "journal").write_bytes(b"")
+    assert keys(store) == [".skyplane/journal"]
+
+
+def test_a_name_that_is_not_utf8_stops_the_listing(store: ObjectStore, root: Path) -> None:
+    (root / os.fsdecode(b"bad-\xff")).write_bytes(b"")
+    (root / "good").write_bytes(b"")
+    with pytest.raises(errors.StoreError, match="not UTF-8"):
+        keys(store)
+    assert keys(store, "good") == ["good"], "it is not asked for"
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_listed"),
+    [
+        ({"exclude": ("bad*",)}, True),
+        ({"exclude": ("*\udcff*",)}, True),
+        ({"include": ("good",)}, True),
+        ({"exclude": ("bad", "other*")}, False),
+        ({}, False),
+    ],
+)
+def test_a_name_that_is_not_utf8_can_be_excluded(
+    store: ObjectStore,
+    root: Path,
+    caplog: pytest.LogCaptureFixture,
+    rule: dict[str, tuple[str, ...]],
+    is_listed: bool,
+) -> None:
+    (root / "in").mkdir()
+    (root / "in" / os.fsdecode(b"bad-\xff")).write_bytes(b"")
+    (root / "in" / "good").write_bytes(b"")
+    wants = SelectionRule("in", "", **rule).wants  # type: ignore[arg-type]
+    if not is_listed:
+        with pytest.raises(errors.StoreError, match="not UTF-8"):
+            list(store.list("in/", wants=wants))
+        return
+    assert [info.key for info in store.list("in/", wants=wants)] == ["in/good"]
+    assert "left out by the filters" in caplog.text
+    caplog.text.encode()
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_listed"),
+    [
+        ({"exclude": ("shut/*",)}, True),
+        ({"exclude": ("shut*",)}, True),
+        # They may leave something of it that is wanted.
+        ({"exclude": ("shut/*.csv",)}, False),
+        ({"include": ("good",)}, False),
+        ({}, False),
+    ],
+)
+def test_a_folder_without_permission_can_be_excluded(
+    store: ObjectStore,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rule: dict[str, tuple[str, ...]],
+    is_listed: bool,
+) -> None:
+    """Tests may run as root, who reads everything."""
+    scandir = os.scandir
+
+    def guarded(folder: Path) -> Any:
+        if Path(folder).name == "shut":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    (root / "in" / "shut").mkdir(parents=True)
+    (root / "in" / "good").write_bytes(b"")
+    wants = SelectionRule("in", "", **rule).wants  # type: ignore[arg-type]
+    if not is_listed:
+        with pytest.raises(errors.PermissionDenied, match="shut"):
+            list(store.list("in/", wants=wants))
+        return
+    assert [info.key for info in store.list("in/", wants=wants)] == ["in/good"]
+
+
+@pytest.mark.parametrize("prefix", ["../", "a/../", "./", "/", "a//"])
+def test_no_prefix_leads_out_of_the_root(store: ObjectStore, root: Path, prefix: str) -> None:
+    (root.parent / "secret").write_bytes(b"x")
+    (root / "a").mkdir()
+    assert keys(store, prefix) == []
+
+
+def test_the_whole_machine_may_be_the_bucket(root: Path) -> None:
+    store = open_without_retries(StoreSpec("file", "/"))
+    key = str(root).lstrip("/") + "/k"
+    store.put(key, b"x")
+    assert keys(store, key) == [key]
+    assert (root / "k").read_bytes() == b"x"

@@ -6,29 +6,16 @@ import errno
 import mimetypes
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectAttributes, PartInfo
-from skyplane_gateway.selection import SelectionRule
 from skyplane_gateway.stores import GUESSED_TYPE, ObjectStore, StoreSpec, check_destination_key
 from skyplane_gateway.stores.content_types import guessed_type
 from skyplane_gateway.stores.local.errors import translate
 from skyplane_gateway.stores.registry import open_without_retries
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    (tmp_path / "root").mkdir()
-    return tmp_path / "root"
-
-
-@pytest.fixture
-def store(root: Path) -> ObjectStore:
-    return open_without_retries(StoreSpec("file", str(root)))
 
 
 def keys(store: ObjectStore, prefix: str = "") -> list[str]:
@@ -41,10 +28,7 @@ def part(store: ObjectStore, key: str, upload_id: str, body: bytes, offset: int 
     )
 
 
-# ------------------------------------------------------------------ content types
-
-
-def test_a_source_has_the_content_type_of_its_names(root: Path) -> None:
+def test_the_content_type_is_guessed_from_the_name(root: Path) -> None:
     """As `aws s3 cp`: a compressed file has the type of its content, and no encoding."""
     (root / "sub").mkdir()
     for name in ("a.csv", "a.csv.gz", "a.html", "data:text,x", "none", "sub/a.unheard-of"):
@@ -66,14 +50,14 @@ def test_a_source_has_the_content_type_of_its_names(root: Path) -> None:
     }
 
 
-def test_without_the_option_nothing_is_guessed(store: ObjectStore, root: Path) -> None:
+def test_no_content_type_is_guessed_without_the_option(store: ObjectStore, root: Path) -> None:
     (root / "a.csv").write_bytes(b"1")
     assert store.head("a.csv").attributes is None
     with store.read("a.csv", offset=0, length=1, if_match=None) as reader:
         assert reader.attributes is None
 
 
-def test_what_a_machine_knows_of_types_changes_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_types_of_the_machine_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gateways on different machines would give one name two types."""
     mimetypes.add_type("text/x-of-this-machine", ".unheard-of")
     mimetypes.add_type("text/x-of-this-machine", ".csv")
@@ -85,178 +69,6 @@ def test_what_a_machine_knows_of_types_changes_no_guess(monkeypatch: pytest.Monk
 def test_a_file_store_has_no_other_option(root: Path) -> None:
     with pytest.raises(errors.ConfigurationInvalid, match="given content_type=text/csv"):
         open_without_retries(StoreSpec("file", str(root), options=(("content_type", "text/csv"),)))
-
-
-# ------------------------------------------------------------------ listing
-
-
-def test_links_are_followed_and_what_leads_nowhere_is_left_out(
-    store: ObjectStore, root: Path
-) -> None:
-    (root / "real").mkdir()
-    (root / "real" / "file").write_bytes(b"body")
-    (root / "alias").symlink_to(root / "real" / "file")
-    (root / "real-2").symlink_to(root / "real")
-    (root / "nowhere").symlink_to(root / "none")
-    os.mkfifo(root / "pipe")
-    assert keys(store) == ["alias", "real-2/file", "real/file"]
-    assert store.head("alias").size_bytes == 4
-
-
-def test_links_in_a_circle_are_left_out_with_a_warning(
-    store: ObjectStore, root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The whole listing failed."""
-    (root / "file").write_bytes(b"")
-    (root / "itself").symlink_to(root / "itself")
-    (root / "there").symlink_to(root / "back")
-    (root / "back").symlink_to(root / "there")
-    assert keys(store) == ["file"]
-    for name in ("itself", "there", "back"):
-        assert f"circular link: {root / name}" in caplog.text
-
-
-def test_what_is_written_through_a_linked_folder_is_listed(
-    store: ObjectStore, root: Path, tmp_path: Path
-) -> None:
-    """It was not, so that the next run took it for somebody else's."""
-    (tmp_path / "disk").mkdir()
-    (root / "sub").symlink_to(tmp_path / "disk")
-    written = store.put("sub/a", b"1")
-    upload_id = store.create_upload("sub/b/c")
-    assert [row.etag for row in store.list("")] == [written.etag]
-    assert keys(store, "sub/") == keys(store, "sub/a") == ["sub/a"]
-    assert [row.upload_id for row in store.list_uploads("")] == [upload_id]
-    (root / "sub-").write_bytes(b"")
-    assert keys(store) == ["sub-", "sub/a"]
-    assert [row.key for row in store.list("", start_after="sub-")] == ["sub/a"]
-
-
-def test_links_that_lead_back_do_not_go_round_for_ever(
-    store: ObjectStore, root: Path, tmp_path: Path
-) -> None:
-    (root / "a").mkdir()
-    (root / "a" / "file").write_bytes(b"")
-    (root / "a" / "self").symlink_to(root / "a")
-    (root / "a" / "root").symlink_to(root)
-    (root / "a" / "above").symlink_to(tmp_path)
-    (tmp_path / "disk" / "deep").mkdir(parents=True)
-    (tmp_path / "disk" / "deep" / "back").symlink_to(tmp_path / "disk")
-    (root / "disk").symlink_to(tmp_path / "disk" / "deep")
-    (root / "disk" / "file").write_bytes(b"")
-    upload_id = store.create_upload("a/upload")
-    assert keys(store) == ["a/file", "disk/back/deep/file", "disk/file"]
-    assert [row.upload_id for row in store.list_uploads("")] == [upload_id]
-
-
-def test_unfinished_files_and_empty_directories_are_not_objects(
-    store: ObjectStore, root: Path
-) -> None:
-    store.create_upload("a/k")
-    store.put("empty/", b"")
-    (root / ".skyplane").mkdir()
-    (root / ".skyplane" / "journal").write_bytes(b"")
-    assert keys(store) == [".skyplane/journal"]
-
-
-def test_a_name_that_is_not_utf8_stops_the_listing(store: ObjectStore, root: Path) -> None:
-    (root / os.fsdecode(b"bad-\xff")).write_bytes(b"")
-    (root / "good").write_bytes(b"")
-    with pytest.raises(errors.StoreError, match="not UTF-8"):
-        keys(store)
-    assert keys(store, "good") == ["good"], "it is not asked for"
-
-
-@pytest.mark.parametrize(
-    ("rule", "is_listed"),
-    [
-        ({"exclude": ("bad*",)}, True),
-        ({"exclude": ("*\udcff*",)}, True),
-        ({"include": ("good",)}, True),
-        ({"exclude": ("bad", "other*")}, False),
-        ({}, False),
-    ],
-)
-def test_what_cannot_be_named_can_be_excluded(
-    store: ObjectStore,
-    root: Path,
-    caplog: pytest.LogCaptureFixture,
-    rule: dict[str, tuple[str, ...]],
-    is_listed: bool,
-) -> None:
-    (root / "in").mkdir()
-    (root / "in" / os.fsdecode(b"bad-\xff")).write_bytes(b"")
-    (root / "in" / "good").write_bytes(b"")
-    wants = SelectionRule("in", "", **rule).wants  # type: ignore[arg-type]
-    if not is_listed:
-        with pytest.raises(errors.StoreError, match="not UTF-8"):
-            list(store.list("in/", wants=wants))
-        return
-    assert [info.key for info in store.list("in/", wants=wants)] == ["in/good"]
-    assert "left out by the filters" in caplog.text
-    caplog.text.encode()
-
-
-@pytest.mark.parametrize(
-    ("rule", "is_listed"),
-    [
-        ({"exclude": ("shut/*",)}, True),
-        ({"exclude": ("shut*",)}, True),
-        # They may leave something of it that is wanted.
-        ({"exclude": ("shut/*.csv",)}, False),
-        ({"include": ("good",)}, False),
-        ({}, False),
-    ],
-)
-def test_a_folder_that_nobody_may_read_can_be_excluded(
-    store: ObjectStore,
-    root: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    rule: dict[str, tuple[str, ...]],
-    is_listed: bool,
-) -> None:
-    """Tests may run as root, who reads everything."""
-    scandir = os.scandir
-
-    def guarded(folder: Path) -> Any:
-        if Path(folder).name == "shut":
-            raise PermissionError(errno.EACCES, "Permission denied")
-        return scandir(folder)
-
-    monkeypatch.setattr(os, "scandir", guarded)
-    (root / "in" / "shut").mkdir(parents=True)
-    (root / "in" / "good").write_bytes(b"")
-    wants = SelectionRule("in", "", **rule).wants  # type: ignore[arg-type]
-    if not is_listed:
-        with pytest.raises(errors.PermissionDenied, match="shut"):
-            list(store.list("in/", wants=wants))
-        return
-    assert [info.key for info in store.list("in/", wants=wants)] == ["in/good"]
-
-
-def test_a_single_file_is_listed_by_its_exact_key(store: ObjectStore, root: Path) -> None:
-    (root / "file").write_bytes(b"x")
-    assert keys(store, "file") == ["file"]
-    assert keys(store, "file/") == []
-    assert keys(store, "file/below") == []
-
-
-@pytest.mark.parametrize("prefix", ["../", "a/../", "./", "/", "a//"])
-def test_no_prefix_leads_out_of_the_root(store: ObjectStore, root: Path, prefix: str) -> None:
-    (root.parent / "secret").write_bytes(b"x")
-    (root / "a").mkdir()
-    assert keys(store, prefix) == []
-
-
-def test_the_whole_machine_may_be_the_bucket(root: Path) -> None:
-    store = open_without_retries(StoreSpec("file", "/"))
-    key = str(root).lstrip("/") + "/k"
-    store.put(key, b"x")
-    assert keys(store, key) == [key]
-    assert (root / "k").read_bytes() == b"x"
-
-
-# ------------------------------------------------------------------ names
 
 
 @pytest.mark.parametrize(
@@ -272,14 +84,16 @@ def test_the_whole_machine_may_be_the_bucket(root: Path) -> None:
         ("a/.skyplane-upload-x", "unfinished"),
     ],
 )
-def test_keys_that_are_no_path_say_why(store: ObjectStore, key: str, why: str) -> None:
+def test_keys_that_are_no_path_are_refused_with_the_reason(
+    store: ObjectStore, key: str, why: str
+) -> None:
     with pytest.raises(errors.InvalidKey, match=why):
         store.put(key, b"")
     with pytest.raises(errors.InvalidKey, match=why):
         check_destination_key("file", key, 0)
 
 
-def test_what_a_destination_can_hold_is_known_without_a_store() -> None:
+def test_keys_are_checked_without_a_store() -> None:
     check_destination_key("file", "x/", 0)
     with pytest.raises(errors.InvalidKey, match="directory"):
         check_destination_key("file", "x/", 1)
@@ -288,7 +102,7 @@ def test_what_a_destination_can_hold_is_known_without_a_store() -> None:
         check_destination_key("s3", "n" * 1025, 1)
 
 
-def test_a_file_in_the_way_of_a_directory(store: ObjectStore) -> None:
+def test_a_file_in_place_of_a_directory(store: ObjectStore) -> None:
     store.put("x", b"file")
     with pytest.raises(errors.InvalidKey):
         store.put("x/below", b"")
@@ -300,7 +114,7 @@ def test_a_file_in_the_way_of_a_directory(store: ObjectStore) -> None:
         store.read("x/below", offset=0, length=0, if_match=None)
 
 
-def test_a_directory_in_the_way_of_a_file(store: ObjectStore, root: Path) -> None:
+def test_a_directory_in_place_of_a_file(store: ObjectStore, root: Path) -> None:
     store.put("d/k", b"x")
     for precondition in (UNCONDITIONAL, IF_ABSENT):
         with pytest.raises(errors.InvalidKey, match="directory"):
@@ -310,9 +124,6 @@ def test_a_directory_in_the_way_of_a_file(store: ObjectStore, root: Path) -> Non
     store.delete("d")
     store.delete("d/")
     assert [path.name for path in (root / "d").iterdir()] == ["k"]
-
-
-# ------------------------------------------------------------------ errors
 
 
 @pytest.mark.parametrize(
@@ -329,7 +140,7 @@ def test_a_directory_in_the_way_of_a_file(store: ObjectStore, root: Path) -> Non
         (errno.ECHILD, errors.StoreError, False),
     ],
 )
-def test_errnos_become_our_errors(
+def test_an_errno_has_one_error(
     number: int, kind: type[errors.SkyplaneError], is_permanent: bool
 ) -> None:
     found = translate(OSError(number, os.strerror(number)), "writing /x")
@@ -350,9 +161,6 @@ def test_a_full_disk_leaves_nothing_behind(
     assert list(root.iterdir()) == []
 
 
-# ------------------------------------------------------------------ reading
-
-
 def test_a_file_changed_while_it_is_read(store: ObjectStore, root: Path) -> None:
     info = store.put("k", b"0123456789")
     buffer = memoryview(bytearray(5))
@@ -371,10 +179,7 @@ def test_a_file_cut_short_while_it_is_read(store: ObjectStore, root: Path) -> No
             reader.readinto(memoryview(bytearray(10)))
 
 
-# ------------------------------------------------------------------ uploads
-
-
-def test_a_part_whose_record_a_crash_cut_short_is_not_there(store: ObjectStore, root: Path) -> None:
+def test_a_part_with_an_incomplete_log_line_is_not_stored(store: ObjectStore, root: Path) -> None:
     upload_id = store.create_upload("k")
     first = part(store, "k", upload_id, b"0123456789")
     (log,) = root.glob("*.parts")
@@ -417,7 +222,7 @@ def test_a_crash_before_the_log_was_removed_is_a_completion(store: ObjectStore, 
     assert [path.name for path in root.iterdir()] == ["k"]
 
 
-def test_a_repeated_completion_takes_no_file_with_its_inode_for_its_own(
+def test_a_repeated_completion_refuses_a_file_with_a_reused_inode(
     store: ObjectStore, root: Path
 ) -> None:
     """File systems give the inode of an aborted upload to the next file."""

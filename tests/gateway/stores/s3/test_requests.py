@@ -31,7 +31,7 @@ def started(reply: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_a_body_goes_once_with_its_checksum_and_unhashed(
+def test_a_body_is_sent_once_with_its_checksum_and_without_a_hash(
     scripted: Any, reply: Any, kind: Any
 ) -> None:
     store = scripted.open(reply(200, headers={"ETag": '"e"'}))
@@ -85,7 +85,7 @@ class SlowServer:
         connection.sendall(b'HTTP/1.1 200 OK\r\nETag: "e"\r\nContent-Length: 0\r\n\r\n')
 
 
-def test_a_line_may_take_long_for_a_body_while_it_takes_some(
+def test_a_slow_server_does_not_time_out_while_it_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A socket's time limit is for all that one call sends: 10 s for a part, however large."""
@@ -99,7 +99,7 @@ def test_a_line_may_take_long_for_a_body_while_it_takes_some(
     assert server.bodies == [len(body)]
 
 
-def test_a_large_body_goes_whole_also_after_a_redirect(scripted: Any, reply: Any) -> None:
+def test_a_large_body_is_sent_whole_after_a_redirect(scripted: Any, reply: Any) -> None:
     body = random.Random(1).randbytes(3 * MIB + 1)
     redirect = reply(
         301, b"<Error><Code>PermanentRedirect</Code></Error>", {"x-amz-bucket-region": "eu-west-1"}
@@ -144,15 +144,15 @@ def test_a_version_is_deleted_conditionally(scripted: Any, reply: Any) -> None:
         store.delete("k", if_match='"e"')
 
 
-def test_a_service_that_knows_no_conditions_deletes_without_one(scripted: Any, reply: Any) -> None:
+def test_a_service_without_conditional_deletes_deletes_any_version(
+    scripted: Any, reply: Any
+) -> None:
     body = b"<Error><Code>NotImplemented</Code><Message>no</Message></Error>"
     scripted.open(reply(501, body), reply(204)).delete("k", if_match='"e"')
     assert ["if-match" in one.headers for one in scripted.requests] == [True, False]
 
 
-def test_only_a_trusted_store_is_asked_for_the_whole_objects_checksum(
-    scripted: Any, reply: Any
-) -> None:
+def test_only_a_trusted_store_computes_the_checksum_of_the_whole(scripted: Any, reply: Any) -> None:
     trusted = scripted.open(started(reply), checksum="trusted")
     trusted.create_upload("k")
     scripted.open(started(reply)).create_upload("k")
@@ -173,7 +173,7 @@ def test_only_a_trusted_store_is_asked_for_the_whole_objects_checksum(
         ({}, None),
     ],
 )
-def test_of_a_write_the_stores_own_word_is_told(
+def test_a_write_returns_the_checksum_of_a_trusted_store(
     scripted: Any, reply: Any, headers: dict[str, str], found: int | None
 ) -> None:
     answer = reply(200, headers={"ETag": '"e"', **headers})
@@ -202,7 +202,7 @@ def test_a_trusted_completion_names_size_and_checksum(scripted: Any, reply: Any)
     assert b"<ChecksumCRC32C>4waSgw==</ChecksumCRC32C>" in request.body
 
 
-def test_a_store_that_knows_no_checksums_gets_none(scripted: Any, reply: Any) -> None:
+def test_the_option_none_sends_no_checksum(scripted: Any, reply: Any) -> None:
     store = scripted.open(
         reply(200, headers={"ETag": '"e"'}),
         started(reply),
@@ -238,12 +238,12 @@ def test_aws_itself_is_trusted_and_an_endpoint_is_not() -> None:
         StoreSpec("file", "/tmp", options=(("a", "b"),)),
     ],
 )
-def test_what_cannot_be_opened_is_refused_at_once(spec: StoreSpec) -> None:
+def test_invalid_specs_are_refused(spec: StoreSpec) -> None:
     with pytest.raises(errors.ConfigurationInvalid):
         open_without_retries(spec)
 
 
-def test_half_a_credential_is_refused() -> None:
+def test_incomplete_credentials_are_refused() -> None:
     with pytest.raises(errors.ConfigurationInvalid, match="secret_access_key"):
         open_without_retries(StoreSpec("s3", "b"), Credentials({"access_key_id": "a"}))
 
@@ -302,15 +302,13 @@ def test_anonymous_requests_are_not_signed(
 
 
 @pytest.mark.parametrize("status", [200, 403])
-def test_the_buckets_region_is_told_even_when_refused(
-    scripted: Any, reply: Any, status: int
-) -> None:
+def test_the_region_is_read_from_a_refusal_too(scripted: Any, reply: Any, status: int) -> None:
     scripted.replies.append(reply(status, headers={"x-amz-bucket-region": "eu-west-3"}))
     keys = Credentials({"access_key_id": "a", "secret_access_key": "b"})
     assert bucket_region(scripted.spec(), keys) == "eu-west-3"
 
 
-def test_a_store_may_not_say_its_region(scripted: Any, reply: Any) -> None:
+def test_a_store_may_name_no_region(scripted: Any, reply: Any) -> None:
     scripted.replies += [reply(200), reply(403), reply(404)]
     keys = Credentials({"access_key_id": "a", "secret_access_key": "b"})
     assert bucket_region(scripted.spec(), keys) is None

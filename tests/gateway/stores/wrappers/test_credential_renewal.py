@@ -85,7 +85,7 @@ class World:
 # ------------------------------------------------------------------ at 75 % of their life
 
 
-def test_they_are_asked_for_at_three_quarters_of_their_life() -> None:
+def test_credentials_are_needed_at_three_quarters_of_their_life() -> None:
     world = World()
     renewal = world.renewal(credentials("old", life_s=3600))
     for now_s, is_needed in ((0.0, False), (2699.0, False), (2700.0, True), (9999.0, True)):
@@ -98,7 +98,7 @@ def test_they_are_asked_for_at_three_quarters_of_their_life() -> None:
     assert renewal.is_needed
 
 
-def test_the_same_ones_again_are_no_fresh_ones() -> None:
+def test_the_same_credentials_are_not_fresh() -> None:
     world = World()
     renewal = world.renewal(credentials("old", life_s=3600))
     world.now_s = 2700.0
@@ -108,7 +108,7 @@ def test_the_same_ones_again_are_no_fresh_ones() -> None:
 
 
 @pytest.mark.parametrize("given", [credentials("static"), None])
-def test_without_an_end_that_is_known_nobody_is_asked(given: Credentials | None) -> None:
+def test_credentials_without_an_expiry_are_never_needed(given: Credentials | None) -> None:
     world = World(now_s=0.0)
     renewal = world.renewal(given)
     world.now_s = 1e9
@@ -118,7 +118,7 @@ def test_without_an_end_that_is_known_nobody_is_asked(given: Credentials | None)
 # ------------------------------------------------------------------ refused
 
 
-def test_what_is_refused_waits_for_those_that_are_handed_over() -> None:
+def test_a_refused_request_waits_for_fresh_credentials() -> None:
     world = World(good={"new"})
     store = world.store(credentials("old"))
 
@@ -135,7 +135,7 @@ def test_what_is_refused_waits_for_those_that_are_handed_over() -> None:
     assert world.closed == 2
 
 
-def test_an_answer_from_before_the_refusal_does_not_hide_it() -> None:
+def test_a_late_success_does_not_hide_a_refusal() -> None:
     world = World(good={"old"})
     store = world.store(credentials("old"))
     seen: list[bool] = []
@@ -152,7 +152,7 @@ def test_an_answer_from_before_the_refusal_does_not_hide_it() -> None:
     assert not store.needs_credentials
 
 
-def test_the_same_ones_are_tried_again_when_they_are_handed_over_again() -> None:
+def test_the_same_credentials_are_tried_again_when_they_are_sent_again() -> None:
     """A server whose clock was wrong takes good ones for expired."""
     world = World()
     store = world.store(credentials("old"))
@@ -166,7 +166,7 @@ def test_the_same_ones_are_tried_again_when_they_are_handed_over_again() -> None
     assert store.create_upload("k") == "by old"
 
 
-def test_the_platforms_own_are_asked_for_anew() -> None:
+def test_the_identity_of_the_platform_is_read_again() -> None:
     world = World(good={None})
     store = world.store(None)
     assert store.create_upload("k") == "by None"
@@ -183,7 +183,7 @@ def test_the_platforms_own_are_asked_for_anew() -> None:
 
 
 @pytest.mark.parametrize("given", [credentials("old"), None])
-def test_the_wait_has_an_end(given: Credentials | None) -> None:
+def test_the_wait_for_credentials_has_a_timeout(given: Credentials | None) -> None:
     world = World()
     store = world.store(given)
     with pytest.raises(CredentialsExpired) as caught:
@@ -196,7 +196,7 @@ def test_the_wait_has_an_end(given: Credentials | None) -> None:
     assert world.now_s == pytest.approx(TIMEOUT_S)
 
 
-def test_a_call_with_a_limit_waits_no_longer() -> None:
+def test_the_deadline_of_a_call_limits_the_wait() -> None:
     world = World()
     store = world.store(credentials("old"))
     with store.within(20.0), pytest.raises(CredentialsExpired):
@@ -204,7 +204,7 @@ def test_a_call_with_a_limit_waits_no_longer() -> None:
     assert world.now_s == pytest.approx(20.0)
 
 
-def test_nobody_waits_where_nobody_hears_that_they_are_needed() -> None:
+def test_without_an_orchestrator_no_request_waits() -> None:
     world = World()
     store = world.store(credentials("old"), waits=False)
     with pytest.raises(CredentialsExpired):

@@ -50,13 +50,13 @@ def ask(limiter: RateLimiter, running: threading.Event, times: int = 1) -> None:
         limiter.release()
 
 
-def test_requests_keep_to_the_rate(time: VirtualTime, running: threading.Event) -> None:
+def test_requests_wait_for_the_rate(time: VirtualTime, running: threading.Event) -> None:
     limiter = limiter_in(time, Limits(ceiling=10, growth_per_s=0))
     ask(limiter, running, 21)
     assert time.now_s == pytest.approx(2.0)
 
 
-def test_one_burst_of_refusals_halves_the_rate_once(
+def test_one_burst_of_throttling_halves_the_rate_once(
     time: VirtualTime, running: threading.Event
 ) -> None:
     limiter = limiter_in(time, Limits(ceiling=100, growth_per_s=0))
@@ -71,9 +71,7 @@ def test_one_burst_of_refusals_halves_the_rate_once(
     assert limiter.rate_per_s < 30
 
 
-def test_a_rate_that_is_not_used_is_halved_from_what_is(
-    time: VirtualTime, running: threading.Event
-) -> None:
+def test_throttling_halves_the_rate_in_use(time: VirtualTime, running: threading.Event) -> None:
     limiter = limiter_in(time, Limits(ceiling=3500))
     for _ in range(40):
         ask(limiter, running)
@@ -106,7 +104,7 @@ def test_success_brings_the_rate_back_to_its_ceiling(
     assert limiter.rate_per_s == 100
 
 
-def test_nobody_asks_before_the_store_allows(time: VirtualTime, running: threading.Event) -> None:
+def test_no_request_is_sent_before_retry_after(time: VirtualTime, running: threading.Event) -> None:
     limiter = limiter_in(time, Limits())
     first, second = limiter.acquire(running), limiter.acquire(running)
     limiter.throttled(first, 7.0)
@@ -129,7 +127,7 @@ def test_a_request_above_the_limit_waits_for_another_to_end(running: threading.E
     assert limiter.in_flight == 3
 
 
-def test_who_waits_for_room_can_be_ended() -> None:
+def test_a_wait_for_a_free_place_can_be_cancelled() -> None:
     limiter = RateLimiter(Limits(concurrent=1))
     limiter.acquire(threading.Event())
     ended, raised = threading.Event(), []
@@ -150,7 +148,7 @@ def test_who_waits_for_room_can_be_ended() -> None:
     limiter.acquire(threading.Event())  # The room was not lost.
 
 
-def test_who_waits_for_the_rate_can_be_ended(time: VirtualTime) -> None:
+def test_a_wait_for_the_rate_can_be_cancelled(time: VirtualTime) -> None:
     ended = threading.Event()
 
     def end(event: threading.Event, seconds: float) -> bool:
@@ -173,6 +171,6 @@ def test_transfers_of_one_bucket_share_its_limiter() -> None:
     assert limiter_of(StoreSpec("s3", "a", "http://other")) is not one
 
 
-def test_a_file_system_is_asked_without_a_rate() -> None:
+def test_a_file_system_has_no_rate_limit() -> None:
     assert limiter_of(StoreSpec("file", "/")).rate_per_s == float("inf")
     assert limiter_of(StoreSpec("s3", "c")).rate_per_s < float("inf")

@@ -141,7 +141,7 @@ def test_a_storm_of_30_s_is_survived_and_the_rate_recovers(world: World) -> None
     assert len(list(store.list(""))) == 2201
 
 
-def test_what_the_store_asks_to_wait_is_waited_by_everybody(world: World) -> None:
+def test_retry_after_holds_for_all_callers(world: World) -> None:
     one = world.limited()
     other = RetryingStore(one._store, one._limiter, clock=one._clock, pause=one._pause)
     world.before["put"] = [slow_down(12.0)]
@@ -153,7 +153,7 @@ def test_what_the_store_asks_to_wait_is_waited_by_everybody(world: World) -> Non
     assert world.now_s < 30
 
 
-def test_patience_ends(world: World) -> None:
+def test_throttling_is_waited_out_for_a_limited_time(world: World) -> None:
     store = world.limited(policy=RetryPolicy(throttle_s=60))
     world.storm_until_s = float("inf")
     with pytest.raises(errors.Throttled):
@@ -161,7 +161,7 @@ def test_patience_ends(world: World) -> None:
     assert 30 <= world.now_s <= 80
 
 
-def test_all_who_ask_a_store_have_one_patience_with_it(world: World) -> None:
+def test_all_calls_share_the_time_limit_of_throttling(world: World) -> None:
     """Else a million objects would each wait for as long as the first."""
     store = world.limited(policy=RetryPolicy(throttle_s=60))
     world.storm_until_s = 1000.0
@@ -179,7 +179,7 @@ def test_all_who_ask_a_store_have_one_patience_with_it(world: World) -> None:
     store.put("l", b"x")
 
 
-def test_patience_begins_anew_when_nobody_has_asked_for_long(world: World) -> None:
+def test_the_time_limit_of_throttling_starts_again_after_a_quiet_time(world: World) -> None:
     store = world.limited(policy=RetryPolicy(throttle_s=60))
     world.storm_until_s = 100.0
     with pytest.raises(errors.Throttled):
@@ -189,7 +189,7 @@ def test_patience_begins_anew_when_nobody_has_asked_for_long(world: World) -> No
     store.put("k", b"x")
 
 
-def test_an_answer_that_is_no_success_ends_a_storm_as_well(world: World) -> None:
+def test_a_permanent_error_ends_throttling_too(world: World) -> None:
     store = world.limited(policy=RetryPolicy(throttle_s=60))
     for _ in range(5):
         world.storm_until_s = world.now_s + 40.0
@@ -208,7 +208,7 @@ def test_a_permanent_error_is_not_retried(world: World) -> None:
     assert world.now_s < 0.1
 
 
-def test_beginning_an_upload_is_repeated_only_when_it_surely_was_not_done(world: World) -> None:
+def test_create_upload_is_retried_only_after_throttling(world: World) -> None:
     store = world.limited()
     world.before["create_upload"] = [slow_down()]
     store.create_upload("k")
@@ -218,7 +218,7 @@ def test_beginning_an_upload_is_repeated_only_when_it_surely_was_not_done(world:
     assert len(list(store.list_uploads(""))) == 2
 
 
-def test_who_waits_can_be_ended(world: World) -> None:
+def test_a_waiting_call_can_be_cancelled(world: World) -> None:
     world.ended_on_pause = True
     world.before["head"] = [unavailable]
     with pytest.raises(errors.Cancelled):
@@ -229,7 +229,7 @@ def test_who_waits_can_be_ended(world: World) -> None:
         store.head("k")
 
 
-def test_after_a_cancel_it_can_clear_up_for_so_long(world: World) -> None:
+def test_reopen_accepts_calls_for_a_limited_time(world: World) -> None:
     store = world.limited()
     store.put("k", b"x")
     store.cancel()
@@ -245,7 +245,7 @@ def test_after_a_cancel_it_can_clear_up_for_so_long(world: World) -> None:
     assert world.now_s <= began_s + 20
 
 
-def test_a_wait_that_was_cancelled_does_not_go_on_when_it_is_opened_again(world: World) -> None:
+def test_a_cancelled_wait_does_not_continue_after_reopen(world: World) -> None:
     store = world.limited()
     world.before["head"] = [unavailable]
     pause = world.pause
@@ -261,7 +261,7 @@ def test_a_wait_that_was_cancelled_does_not_go_on_when_it_is_opened_again(world:
     assert len(world.asked) == 1
 
 
-def test_within_bounds_what_is_asked_altogether(world: World) -> None:
+def test_within_limits_the_waits_of_a_block(world: World) -> None:
     store = world.limited()
     world.storm_until_s = 100.0
     with store.within(20.0), pytest.raises(errors.Throttled):
@@ -274,7 +274,7 @@ def test_within_bounds_what_is_asked_altogether(world: World) -> None:
     assert world.now_s >= 100.0
 
 
-def test_nobody_begins_a_wait_that_is_longer_than_his_patience(world: World) -> None:
+def test_a_retry_after_longer_than_the_limit_fails_all_calls_at_once(world: World) -> None:
     """A long Retry-After holds for all, also for those who come later."""
     one = world.limited()
     other = RetryingStore(one._store, one._limiter, clock=one._clock, pause=one._pause)
@@ -287,7 +287,7 @@ def test_nobody_begins_a_wait_that_is_longer_than_his_patience(world: World) -> 
     assert world.now_s < 1
 
 
-def test_it_is_known_for_a_while_that_the_bucket_throttles(world: World) -> None:
+def test_a_bucket_counts_as_throttling_for_a_while(world: World) -> None:
     store = world.limited()
     store.put("k", b"x")
     assert not is_throttling(store)
@@ -302,7 +302,7 @@ def test_it_is_known_for_a_while_that_the_bucket_throttles(world: World) -> None
 # ------------------------------------------------------------------ answers that are lost
 
 
-def test_a_write_is_not_refused_for_itself(world: World) -> None:
+def test_a_retried_write_is_not_refused_for_its_own_object(world: World) -> None:
     store = world.limited()
     world.after["put"] = [unavailable]
     assert store.put("k", b"body", precondition=IF_ABSENT).size_bytes == 4
@@ -310,28 +310,28 @@ def test_a_write_is_not_refused_for_itself(world: World) -> None:
 
 
 @pytest.mark.parametrize("there", [b"else", b"longer than it", b""])
-def test_a_write_is_refused_for_somebody_elses(world: World, there: bytes) -> None:
+def test_a_retried_write_is_refused_for_another_object(world: World, there: bytes) -> None:
     world.inner.put("k", there)
     world.before["put"] = [unavailable]
     with pytest.raises(errors.PreconditionFailed):
         world.limited().put("k", b"body", precondition=IF_ABSENT)
 
 
-def test_an_equal_object_that_was_there_before_is_refused(world: World) -> None:
+def test_a_write_is_refused_for_an_equal_object_from_before(world: World) -> None:
     world.inner.put("k", b"body")
     with pytest.raises(errors.PreconditionFailed):
         world.limited().put("k", b"body", precondition=IF_ABSENT)
     assert [name for name, _ in world.asked] == ["put"]
 
 
-def test_a_look_that_fails_decides_nothing(world: World) -> None:
+def test_a_retried_write_waits_until_its_result_is_known(world: World) -> None:
     store = world.limited()
     world.after["put"] = [unavailable]
     world.before["head"] = [unavailable]
     assert store.put("k", b"body", precondition=IF_ABSENT).size_bytes == 4
 
 
-def test_a_completion_whose_answer_is_lost_is_completed_once(world: World) -> None:
+def test_a_completion_is_retried_after_a_lost_response(world: World) -> None:
     store = world.limited()
     upload_id = store.create_upload("k")
     part = store.put_part("k", upload_id, 1, b"body", offset=0, crc32c=crc32c(b"body"))
@@ -372,7 +372,7 @@ def break_bodies(world: World, monkeypatch: pytest.MonkeyPatch, lengths: list[in
     monkeypatch.setattr(world.inner, "read", breaking)
 
 
-def test_a_pinned_body_goes_on_where_it_broke(
+def test_a_read_of_one_version_continues_where_it_broke(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = world.inner.put("k", b"0123456789")
@@ -380,7 +380,7 @@ def test_a_pinned_body_goes_on_where_it_broke(
     assert read_all(world.limited(), "k", 10, info.etag) == b"0123456789"
 
 
-def test_a_body_that_is_not_pinned_is_not_patched_together(
+def test_a_read_without_if_match_does_not_continue(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.inner.put("k", b"0123456789")
@@ -402,14 +402,14 @@ def test_a_body_of_another_version_is_refused(
             reader.readinto(memoryview(bytearray(10)))
 
 
-def test_bodies_that_break_for_ever_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_always_breaks_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     info = world.inner.put("k", b"0123456789")
     break_bodies(world, monkeypatch, [1] * 10)
     with pytest.raises(errors.StoreUnavailable):
         read_all(world.limited(), "k", 10, info.etag)
 
 
-def test_a_body_keeps_its_place_until_it_is_closed(
+def test_a_reader_holds_its_permit_until_it_is_closed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = world.inner.put("k", b"0123456789")
@@ -429,7 +429,7 @@ def test_a_body_keeps_its_place_until_it_is_closed(
     assert limiter.in_flight == 0
 
 
-def test_a_listing_goes_on_after_the_last_key(
+def test_a_listing_continues_after_the_last_key(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"{number:04d}" for number in range(2500)]
@@ -452,7 +452,7 @@ def test_a_listing_goes_on_after_the_last_key(
     assert [info.key for info in world.limited().list("")] == names
 
 
-def test_a_listing_that_cannot_be_relied_on_is_not_mended(
+def test_an_incomplete_listing_is_not_retried(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(prefix: str, *, start_after: str | None = None, wants: Any = None) -> Iterator[Any]:
@@ -464,7 +464,7 @@ def test_a_listing_that_cannot_be_relied_on_is_not_mended(
         list(world.limited().list(""))
 
 
-def test_open_uploads_are_told_once_each(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_uploads_are_listed_once_each(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = {world.inner.create_upload(f"{number:04d}") for number in range(1100)}
     found = world.inner.list_uploads
     breaks = [1050]

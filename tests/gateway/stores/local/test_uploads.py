@@ -19,27 +19,15 @@ import pytest
 
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.objects import IF_ABSENT, PartInfo, StoreSpec
+from skyplane_gateway.objects import IF_ABSENT, PartInfo
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.local import uploads
 from skyplane_gateway.stores.local.uploads import OpenUpload
-from skyplane_gateway.stores.registry import open_without_retries
 
 BODY = b"body of the only part"
 
 Act = Callable[[], object]
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    (tmp_path / "root").mkdir()
-    return tmp_path / "root"
-
-
-@pytest.fixture
-def store(root: Path) -> ObjectStore:
-    return open_without_retries(StoreSpec("file", str(root)))
 
 
 @pytest.fixture
@@ -74,7 +62,7 @@ def before(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, act: Act) -> 
     monkeypatch.setattr(place, name, call)
 
 
-def test_a_writer_that_sleeps_in_the_middle_of_its_part(
+def test_a_writer_that_pauses_in_the_middle_of_its_part(
     store: ObjectStore, root: Path, upload_id: str, part: PartInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It used to write to the finished object, whose version so changed under its reader."""
@@ -95,7 +83,7 @@ def test_a_writer_that_sleeps_in_the_middle_of_its_part(
     assert [path.name for path in root.iterdir()] == ["k"]
 
 
-def test_a_writer_that_sleeps_before_it_looks(
+def test_a_writer_that_pauses_before_its_lock(
     store: ObjectStore, root: Path, upload_id: str, part: PartInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     etags: list[str] = []
@@ -122,7 +110,7 @@ def test_a_writer_after_a_crash_between_link_and_unlink(
     assert complete(store, upload_id, part) == store.head("k").etag == etag
 
 
-def test_a_writer_that_lets_go_in_time_is_waited_for(
+def test_a_completion_waits_for_a_writer(
     store: ObjectStore, root: Path, upload_id: str, part: PartInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upload = OpenUpload.named("k", upload_id, root / "k")
@@ -153,7 +141,7 @@ def test_nothing_is_written_while_an_upload_is_completed(
     assert write(store, upload_id) == part
 
 
-def test_an_upload_that_ends_while_it_is_waited_for(
+def test_two_completions_at_once(
     store: ObjectStore, root: Path, upload_id: str, part: PartInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two sinks complete it at once."""
@@ -170,7 +158,7 @@ def test_an_upload_that_ends_while_it_is_waited_for(
     assert [path.name for path in root.iterdir()] == ["k"]
 
 
-def test_a_completion_whose_answer_was_lost_is_known_again_by_its_bytes(
+def test_a_repeated_completion_of_a_copy_is_recognised_by_its_bytes(
     store: ObjectStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was published was a copy, for a sleeper had the file."""

@@ -8,7 +8,6 @@ from typing import Any
 import boto3
 import pytest
 
-from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.stores import Credentials, StoreSpec
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
@@ -50,7 +49,7 @@ def told(store: ObjectStore, key: str) -> tuple[tuple[str, ...], ...]:
     return tuple(answers)
 
 
-def test_s3_tells_what_a_copy_will_lack_without_a_request_of_its_own(
+def test_s3_names_metadata_that_a_copy_loses_without_another_request(
     bucket: tuple[ObjectStore, Put],
 ) -> None:
     store, put = bucket
@@ -77,10 +76,5 @@ def test_s3_tells_what_a_copy_will_lack_without_a_request_of_its_own(
         ({"ExpiresString": "0"}, ("expires",)),
     ],
 )
-def test_headers_by_name(answer: dict[str, Any], names: tuple[str, ...]) -> None:
+def test_each_header_has_a_name(answer: dict[str, Any], names: tuple[str, ...]) -> None:
     assert not_carried_of(answer) == names
-
-
-def test_it_travels_with_the_rest_of_what_is_known() -> None:
-    info = ObjectInfo("k", 1, "e", 0.0, not_carried=("tags",))
-    assert ObjectInfo.from_dict(info.to_dict()) == info
