@@ -95,7 +95,7 @@ def raster(world: World) -> Iterator[Counted]:
 
 
 def counted(world: World, direct: float, relayed: float) -> Counted | None:
-    """The plan of these two flows; None where the instances do not suffice."""
+    """The plan of both two flows; None where the instances do not suffice."""
     flows = {(S, T): direct, (S, R): relayed, (R, T): relayed}
     wires = {
         edge: math.ceil(64 * flow / world.edges[edge][0] - 1e-9) for edge, flow in flows.items()

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.optimize import milp
 
-from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.model.job import Limits, MaximizeThroughput, MinimizeCost
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.planner import cost_ceiling, default_objective, highs, job_cost, plan
+from skyplane_orchestration.planner import cost_ceiling, default_objective, job_cost, plan
 from skyplane_orchestration.planner.check import violations
 
 if TYPE_CHECKING:
@@ -138,48 +134,3 @@ def test_any_price_on_small_grids(
     first = printed(plan(grid, S, T, MinimizeCost(goal, exactly=is_exact), limits=limits))
     again = plan(grid, S, T, MaximizeThroughput(first.cost.usd_per_gb), limits=limits)
     assert_kept(first, again, grid, limits)
-
-
-# ---------------------------------------------------------------- a solver that gives up early
-
-
-def _one_whole_number(time_limit_s: float = 5.0) -> highs.IntegerOptimum | None:
-    program = highs.LinearProgram(
-        cost=np.array([1.0]),
-        below=np.array([[-1.0]]),
-        most=np.array([-1.5]),
-        equal=np.zeros((0, 1)),
-        exact=np.zeros(0),
-        lower=np.zeros(1),
-        upper=np.full(1, 9.0),
-    )
-    whole = np.array([True])
-    return highs.solve_integer(program, whole, relative_gap=0.0, time_limit_s=time_limit_s)
-
-
-def test_an_error_of_the_solver_is_not_its_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = list[bool]()
-
-    def stumble(cost: Any, *, options: Any, **rest: Any) -> Any:
-        given.append(options["presolve"])
-        if len(given) == 1:
-            return SimpleNamespace(x=None, status=4, message="Solve error")
-        return milp(cost, options=options, **rest)
-
-    monkeypatch.setattr(highs, "milp", stumble)
-    found = _one_whole_number()
-    assert found is not None
-    assert (found.objective, given) == (2.0, [True, False])
-
-
-def test_one_that_is_out_of_time_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = list[float]()
-
-    def run_out(cost: Any, *, options: Any, **_: Any) -> Any:
-        calls.append(options["time_limit"])
-        return SimpleNamespace(x=None, status=1, message="Time limit reached")
-
-    monkeypatch.setattr(highs, "milp", run_out)
-    with pytest.raises(SolverFailed, match=r"within 5 s \(Time limit reached\)"):
-        _one_whole_number()
-    assert calls == [pytest.approx(5.0, abs=0.1)]

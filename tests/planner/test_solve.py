@@ -1,20 +1,14 @@
 from __future__ import annotations
 
-import ctypes
-import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import milp
 
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import Limits
-from skyplane_orchestration.planner import highs, solve
+from skyplane_orchestration.planner import solve
 from skyplane_orchestration.planner.formulation import columns_of, cost_ceiling, cost_per_second
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 from skyplane_orchestration.planner.solve import relax, solve_integers
@@ -78,78 +72,6 @@ def test_no_time_at_all_is_an_error_and_not_an_answer(shipped: Grid) -> None:
     problem = build_problem(shipped, "gcp:us-east5", "gcp:asia-south1", goal_gbps=45.0)
     with pytest.raises(SolverFailed, match="no plan was found within"):
         solve_integers(problem, cost_per_second(problem), time_limit_s=0.0)
-
-
-def test_what_the_solver_prints_does_not_reach_the_standard_output(
-    triangle: Grid, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Nor is anything lost that others print while it runs, in Python or in C."""
-    library = ctypes.CDLL(None)
-    library.fflush(None)
-    standard_output = os.fstat(1)
-
-    def another_thread() -> None:
-        assert os.path.samestat(os.fstat(1), standard_output)
-        os.write(1, b"from Python\n")
-        library.puts(b"from C")
-
-    def chatty(*arguments: Any, **options: Any) -> Any:
-        library.puts(b"HighsMipSolverData::run();")
-        with ThreadPoolExecutor() as others:
-            others.submit(another_thread).result()
-        assert capfd.readouterr().out == "from Python\n"
-        return milp(*arguments, **options)
-
-    monkeypatch.setattr(highs, "milp", chatty)
-    problem = at(triangle, 1.0)
-    for _ in range(2):
-        assert solve_integers(problem, cost_per_second(problem)) is not None
-        library.puts(b"after")
-        library.fflush(None)
-        captured = capfd.readouterr()
-        assert captured.out == "from C\nafter\n"
-        assert captured.err == ""
-
-
-def test_a_python_that_was_built_for_an_old_c_library_has_plans(
-    triangle: Grid, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Such a one, as of uv or conda, has no `os.memfd_create`."""
-    monkeypatch.delattr(os, "memfd_create")
-    highs._replacement.cache_clear()
-    problem = at(triangle, 1.0)
-    assert solve_integers(problem, cost_per_second(problem)) is not None
-
-
-@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-def test_a_process_that_is_forked_meanwhile_can_plan_and_print(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    library = ctypes.CDLL(None)
-    library.fflush(None)
-    is_solving, may_end = threading.Event(), threading.Event()
-
-    def solve_slowly() -> None:
-        with highs._one_at_a_time, highs._debug_lines_suppressed():
-            is_solving.set()
-            may_end.wait()
-
-    with ThreadPoolExecutor() as others:
-        solving = others.submit(solve_slowly)
-        is_solving.wait()
-        child = os.fork()
-        if child == 0:
-            library.puts(b"from the child")
-            library.fflush(None)
-            os._exit(0 if highs._one_at_a_time.acquire(blocking=False) else 1)
-        _, status = os.waitpid(child, 0)
-        printed = capfd.readouterr().out
-        may_end.set()
-        solving.result()
-    assert (status, printed) == (0, "from the child\n")
-    library.puts(b"after")
-    library.fflush(None)
-    assert capfd.readouterr().out == "after\n"
 
 
 def test_only_some_connections_may_be_counted(triangle: Grid) -> None:

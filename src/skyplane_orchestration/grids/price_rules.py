@@ -69,8 +69,8 @@ def _max_of_class_rates(rules: Rules, src: GridRegion, dst: GridRegion) -> Bille
     if special is not None:
         return Billed(float(special), f"class pair {pair}", is_verified)
     rates = rules["class_rates"]
-    dearer = max(src.price_class, dst.price_class, key=lambda name: float(rates[name]))
-    return Billed(float(rates[dearer]), f"class {dearer}, the dearer of {pair}", is_verified)
+    higher = max(src.price_class, dst.price_class, key=lambda name: float(rates[name]))
+    return Billed(float(rates[higher]), f"class {higher}, the higher rate of {pair}", is_verified)
 
 
 def _intra_inter_by_source(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:

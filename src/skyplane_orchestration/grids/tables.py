@@ -66,7 +66,7 @@ def read_matrix(
         with findings.catching():
             pair = _pair(row, index)
             if known[pair]:
-                raise row.bad(f"{row['src']} -> {row['dst']} stands there twice")
+                raise row.bad(f"{row['src']} -> {row['dst']} is listed twice")
             values[pair] = row.quantity(column)
             as_of[pair] = row.day("as_of")
             if row.get("samples"):
@@ -103,7 +103,7 @@ def read_regions(
         with findings.catching():
             tag = row.tag("region")
             if tag in found:
-                raise row.bad(f"{tag} stands there twice")
+                raise row.bad(f"{tag} is listed twice")
             shipped = known[tag].cells if tag in known else {}
             given = {column: cell for column, cell in row.cells.items() if cell}
             found[tag] = _region(tag, Row(row.file, row.number, {**shipped, **given}))
@@ -152,7 +152,7 @@ def read_types(directory: Traversable, findings: Findings) -> tuple[InstanceType
         with findings.catching():
             kind = _instance_type(row, FROM_TABLE)
             if any((kind.cloud, kind.name) == (one.cloud, one.name) for one in own):
-                raise row.bad(f"{kind.cloud} {kind.name} stands there twice")
+                raise row.bad(f"{kind.cloud} {kind.name} is listed twice")
             own.append(kind)
     named = {kind.cloud for kind in own}
     shipped = [

@@ -1,7 +1,7 @@
-"""The planner: from a grid and an objective to a `TransferPlan`. No cloud SDK, no network.
+"""The planner: from a grid and an objective to a `TransferPlan`, without cloud SDK or network.
 
-The public names load when they are first used (PEP 562), and `plan` loads the solver when it
-first needs it: a plan within one region needs none, and SciPy takes half a second to load.
+Public names load on first use (PEP 562), and `plan` loads the solver on first use: SciPy takes half
+a second to load, and a plan within one region does not need it.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ __all__ = [
     "violations",
 ]
 
-#: No module here has the name of what it holds: a submodule that is imported becomes an
-#: attribute of its package.
-_HOMES: Final = {
+#: The module of each public name. No module has the name of a public function: Python makes an
+#: imported submodule an attribute of its package.
+_MODULES: Final = {
     "PROOF_S": "optimize",
     "Comparison": "comparison",
     "Explanation": "explain",
@@ -72,9 +72,9 @@ _HOMES: Final = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -105,7 +105,7 @@ def instance_groups(
 
 
 def plan_edge(grid: Grid, overlay: Overlay, tail: str, head: str) -> PlanEdge:
-    """One edge with its flow, capacity and price, and the provenance of these figures."""
+    """One edge with its flow, capacity and price, and the provenance of both."""
     place = grid.index_of(tail), grid.index_of(head)
     return PlanEdge(
         src=tail,

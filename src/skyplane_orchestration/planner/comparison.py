@@ -253,12 +253,12 @@ def _fastest(
     ]
 
 
-def _baseline(name: str, count: int, made: TransferPlan | PlanInfeasible) -> Way:
+def _baseline(name: str, count: int, result: TransferPlan | PlanInfeasible) -> Way:
     is_relayed = name.startswith("ron")
     title = f"{'RON' if is_relayed else 'direct'}, {count} instance{'s' if count > 1 else ''}"
-    if isinstance(made, PlanInfeasible):
-        return Way(name, title, reason=made.message)
-    return _way_of_plan(name, title, made, _RON if is_relayed else "")
+    if isinstance(result, PlanInfeasible):
+        return Way(name, title, reason=result.message)
+    return _way_of_plan(name, title, result, _RON if is_relayed else "")
 
 
 def _way_or_reason(name: str, title: str, make: Callable[[], TransferPlan], note: str = "") -> Way:

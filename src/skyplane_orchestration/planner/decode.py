@@ -59,10 +59,10 @@ def _paths(solution: IntegerSolution) -> dict[tuple[str, ...], float]:
         flow = float(solution.flow_gbps[edge])
         ahead.setdefault(int(problem.tail[edge]), {})[int(problem.head[edge])] = flow
     found: dict[tuple[str, ...], float] = {}
-    while way := _fewest_hops(ahead, problem.src, problem.dst):
-        hops = list(pairwise(way))
+    while path := _shortest_path(ahead, problem.src, problem.dst):
+        hops = list(pairwise(path))
         flow = min(ahead[tail][head] for tail, head in hops)
-        found[tuple(problem.tags[region] for region in way)] = flow
+        found[tuple(problem.tags[region] for region in path)] = flow
         for tail, head in hops:
             ahead[tail][head] -= flow
             if ahead[tail][head] <= FLOW_TOLERANCE:
@@ -74,7 +74,7 @@ def _paths(solution: IntegerSolution) -> dict[tuple[str, ...], float]:
     }
 
 
-def _fewest_hops(ahead: Mapping[int, Mapping[int, float]], source: int, sink: int) -> list[int]:
+def _shortest_path(ahead: Mapping[int, Mapping[int, float]], source: int, sink: int) -> list[int]:
     """The regions of a path with the fewest hops (breadth first); empty without a path."""
     before = {source: source}
     queue = deque([source])
@@ -86,10 +86,10 @@ def _fewest_hops(ahead: Mapping[int, Mapping[int, float]], source: int, sink: in
                 queue.append(neighbour)
     if sink not in before:
         return []
-    way = [sink]
-    while way[-1] != source:
-        way.append(before[way[-1]])
-    return way[::-1]
+    path = [sink]
+    while path[-1] != source:
+        path.append(before[path[-1]])
+    return path[::-1]
 
 
 def _connections(

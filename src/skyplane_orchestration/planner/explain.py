@@ -148,7 +148,7 @@ def explain_plan(
             return None
 
     alone = _direct(grid, explained, limits)
-    dearer = replan(_fastest_for(explained, money * MORE_MONEY)) if money > 0 else None
+    with_more = replan(_fastest_for(explained, money * MORE_MONEY)) if money > 0 else None
     return Explanation(
         explained,
         alone,
@@ -157,7 +157,7 @@ def explain_plan(
         _raised_quota(grid, explained, replan, limits),
         money,
         money * MORE_MONEY,
-        dearer.throughput_gbps if dearer else None,
+        with_more.throughput_gbps if with_more else None,
     )
 
 

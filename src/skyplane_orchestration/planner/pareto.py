@@ -309,7 +309,7 @@ class _PlanBuilder:
         ends = self.request.src, self.request.dst
         binding = binding_limits(overlay, self.limits, ends, self.grid)
         rate = overlay.throughput_gbps
-        made = assemble(
+        built = assemble(
             self.grid,
             replace(self.request, objective=objective_to_dict(MinimizeCost(rate, exactly=True))),
             overlay,
@@ -317,13 +317,13 @@ class _PlanBuilder:
             binding=(THROUGHPUT_FLOOR, *binding),
             solver=SolverReport("feasible", 0.0, self._bound_at(rate), self.seconds),
         )
-        broken = violations(made, self.grid, self.limits)
+        broken = violations(built, self.grid, self.limits)
         if broken:
             raise SolverFailed(f"a frontier plan breaks its constraints: {'; '.join(broken)}")
-        price = made.cost.usd_per_gb
-        bound = min(made.solver.bound, price)
+        price = built.cost.usd_per_gb
+        bound = min(built.solver.bound, price)
         gap = relative_gap(price, bound)
-        return replace(made, solver=SolverReport(solver_status(gap), gap, bound, self.seconds))
+        return replace(built, solver=SolverReport(solver_status(gap), gap, bound, self.seconds))
 
     def _bound_at(self, gbps: float) -> float:
         """The relaxed price; the fastest plan may exceed the last rate by a tolerance."""

@@ -83,7 +83,7 @@ def _pairs_file(folder: Path) -> Mapping[str, Pair]:
     for row in rows_of(text, PAIRS_FILE, ("file", "src", "dst"), Findings()):
         place = f"{PAIRS_FILE} row {row.number}"
         if row["file"] in found:
-            raise row.bad(f"{row['file']} stands there twice")
+            raise row.bad(f"{row['file']} is listed twice")
         found[row["file"]] = _ordered_pair(
             place, named_region(place, row["src"]), named_region(place, row["dst"])
         )

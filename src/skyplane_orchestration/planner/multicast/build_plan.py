@@ -188,11 +188,11 @@ def binding_limits(
             use >= most * problem.quota[region] * (1 - _FULL_SHARE)
             for use, most in zip(uses, problem.capacity[:, region], strict=True)
         ]
-        dear = [False] * 4 if relaxed is None else list(relaxed.price[:, region] > _PRICE_NOISE)
+        priced = [False] * 4 if relaxed is None else list(relaxed.price[:, region] > _PRICE_NOISE)
         tight = [
             f"{name} {tag}"
-            for name, is_full, is_dear in zip(REGION_LIMITS, full, dear, strict=True)
-            if (is_full and count >= problem.quota[region]) or is_dear
+            for name, is_full, is_priced in zip(REGION_LIMITS, full, priced, strict=True)
+            if (is_full and count >= problem.quota[region]) or is_priced
         ]
         names.extend([f"{problem.quota_names[region]} {tag}", *tight] if tight else [])
     return tuple(names)

@@ -109,7 +109,7 @@ class TreePool:
         return len(new)
 
     def numbers(self, trees: list[Tree]) -> Ints:
-        """The numbers of these trees in the pool."""
+        """The pool's numbers of the trees."""
         return np.array(sorted({self._number[tree] for tree in trees}), dtype=np.int64)
 
 

@@ -1,0 +1,160 @@
+"""The solver's results, its errors, and its output."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import milp
+
+from skyplane_orchestration.errors import SolverFailed
+from skyplane_orchestration.planner import highs
+from skyplane_orchestration.planner.highs import (
+    IntegerOptimum,
+    LinearProgram,
+    solve_integer,
+    solve_linear,
+)
+
+
+def program(least: float = 1.5) -> LinearProgram:
+    """Minimise 2 x + y with x + y >= least, z = 1, all at most 5."""
+    return LinearProgram(
+        cost=np.array([2.0, 1.0, 0.0]),
+        below=np.array([[-1.0, -1.0, 0.0]]),
+        most=np.array([-least]),
+        equal=np.array([[0.0, 0.0, 1.0]]),
+        exact=np.array([1.0]),
+        lower=np.zeros(3),
+        upper=np.full(3, 5.0),
+    )
+
+
+def integer_optimum(least: float = 1.5) -> IntegerOptimum | None:
+    whole = np.array([True, True, False])
+    return solve_integer(program(least), whole, relative_gap=1e-9, time_limit_s=5.0)
+
+
+def test_the_real_optimum_comes_with_its_prices() -> None:
+    found = solve_linear(program())
+    assert found is not None
+    assert found.objective == pytest.approx(1.5)
+    assert found.x.tolist() == pytest.approx([0.0, 1.5, 1.0])
+    assert found.below_price.tolist() == pytest.approx([1.0])
+    assert found.equal_price.tolist() == pytest.approx([0.0])
+
+
+def test_the_integer_optimum_is_whole() -> None:
+    found = integer_optimum()
+    assert found is not None
+    assert found.x.tolist() == [0.0, 2.0, 1.0]
+    assert found.objective == pytest.approx(found.bound) == pytest.approx(2.0)
+
+
+def test_an_infeasible_program_has_no_optimum() -> None:
+    assert solve_linear(program(least=11.0)) is None
+    assert integer_optimum(least=11.0) is None
+
+
+def test_an_error_of_the_solver_is_not_its_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = list[bool]()
+
+    def stumble(cost: Any, *, options: Any, **rest: Any) -> Any:
+        given.append(options["presolve"])
+        if len(given) == 1:
+            return SimpleNamespace(x=None, status=4, message="Solve error")
+        return milp(cost, options=options, **rest)
+
+    monkeypatch.setattr(highs, "milp", stumble)
+    found = integer_optimum()
+    assert found is not None
+    assert (found.objective, given) == (2.0, [True, False])
+
+
+def test_one_that_is_out_of_time_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = list[float]()
+
+    def run_out(cost: Any, *, options: Any, **_: Any) -> Any:
+        calls.append(options["time_limit"])
+        return SimpleNamespace(x=None, status=1, message="Time limit reached")
+
+    monkeypatch.setattr(highs, "milp", run_out)
+    with pytest.raises(SolverFailed, match=r"within 5 s \(Time limit reached\)"):
+        integer_optimum()
+    assert calls == [pytest.approx(5.0, abs=0.1)]
+
+
+def test_what_the_solver_prints_does_not_reach_the_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nor is anything lost that others print while it runs, in Python or in C."""
+    library = ctypes.CDLL(None)
+    library.fflush(None)
+    standard_output = os.fstat(1)
+
+    def another_thread() -> None:
+        assert os.path.samestat(os.fstat(1), standard_output)
+        os.write(1, b"from Python\n")
+        library.puts(b"from C")
+
+    def chatty(*arguments: Any, **options: Any) -> Any:
+        library.puts(b"HighsMipSolverData::run();")
+        with ThreadPoolExecutor() as others:
+            others.submit(another_thread).result()
+        assert capfd.readouterr().out == "from Python\n"
+        return milp(*arguments, **options)
+
+    monkeypatch.setattr(highs, "milp", chatty)
+    for _ in range(2):
+        assert integer_optimum() is not None
+        library.puts(b"after")
+        library.fflush(None)
+        captured = capfd.readouterr()
+        assert captured.out == "from C\nafter\n"
+        assert captured.err == ""
+
+
+def test_a_python_that_was_built_for_an_old_c_library_can_solve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such a one, as of uv or conda, has no `os.memfd_create`."""
+    monkeypatch.delattr(os, "memfd_create")
+    highs._replacement.cache_clear()
+    assert integer_optimum() is not None
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_process_that_is_forked_meanwhile_can_plan_and_print(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    library = ctypes.CDLL(None)
+    library.fflush(None)
+    is_solving, may_end = threading.Event(), threading.Event()
+
+    def solve_slowly() -> None:
+        with highs._one_at_a_time, highs._debug_lines_suppressed():
+            is_solving.set()
+            may_end.wait()
+
+    with ThreadPoolExecutor() as others:
+        solving = others.submit(solve_slowly)
+        is_solving.wait()
+        child = os.fork()
+        if child == 0:
+            library.puts(b"from the child")
+            library.fflush(None)
+            os._exit(0 if highs._one_at_a_time.acquire(blocking=False) else 1)
+        _, status = os.waitpid(child, 0)
+        printed = capfd.readouterr().out
+        may_end.set()
+        solving.result()
+    assert (status, printed) == (0, "from the child\n")
+    library.puts(b"after")
+    library.fflush(None)
+    assert capfd.readouterr().out == "after\n"
