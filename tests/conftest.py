@@ -53,7 +53,6 @@ LONG_FILES: Final = (
     "planner/test_random_grids.py",
     "planner/test_explain.py",
     "provision/local/test_gateways_e2e.py",
-    "planner/test_brute_force.py",
     "gateway/stores/test_conformance_objects.py",
     "e2e/test_client_budget.py",
     "gateway/stores/test_faults_real_servers.py",

@@ -26,7 +26,7 @@ from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
             "gcp:us-east1",
             "gcp:asia-east1",
             0.08,
-            "class AS, the higher rate of NA>AS",
+            "class AS, the higher of NA>AS",
             "2024-09-25",
         ),
         ("gcp:us-east1", "aws:eu-west-1", 0.12, "internet to any other country", "2026-10-10"),

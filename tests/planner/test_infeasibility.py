@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_orchestration.errors import ConfigurationInvalid, PlanInfeasible
+from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import (
     NO_LIMITS,
@@ -130,12 +130,6 @@ def test_the_policy_is_a_second_ceiling(shipped: Grid) -> None:
     assert held.cost.total_usd is not None
     assert held.cost.total_usd <= 0.8 * free.cost.total_usd
     assert held.throughput_gbps < free.throughput_gbps
-
-
-@pytest.mark.parametrize("objective", [MinimizeCost(1), MaximizeThroughput(max_usd_per_gb=1)])
-def test_the_most_that_a_job_may_cost_needs_a_volume(triangle: Grid, objective: Objective) -> None:
-    with pytest.raises(ConfigurationInvalid, match="policy max_job_usd needs a volume"):
-        plan(triangle, S, T, objective, policy=Policy(max_job_usd=5))
 
 
 def test_figures_are_rounded_to_the_safe_side() -> None:

@@ -19,6 +19,7 @@ from skyplane_orchestration.model.job import (
     Limits,
     MaximizeThroughput,
     MinimizeCost,
+    Objective,
     Policy,
 )
 from skyplane_orchestration.model.plan import TransferPlan
@@ -106,10 +107,21 @@ def test_a_ceiling_below_every_plan_says_what_the_cheapest_costs(triangle: Grid)
     assert refused.value.binding == ("cost_ceiling",)
 
 
-@pytest.mark.parametrize("objective", [Deadline(1000), MaximizeThroughput(max_cost_usd=5)])
-def test_what_needs_a_volume_says_so(triangle: Grid, objective: Deadline) -> None:
-    with pytest.raises(ConfigurationInvalid, match="volume"):
-        plan(triangle, S, T, objective)
+@pytest.mark.parametrize(
+    ("objective", "policy"),
+    [
+        (Deadline(1000), Policy()),
+        (MaximizeThroughput(max_cost_usd=5), Policy()),
+        (MinimizeCost(1), Policy(max_job_usd=5)),
+        (MaximizeThroughput(max_usd_per_gb=1), Policy(max_job_usd=5)),
+    ],
+)
+@pytest.mark.parametrize("volume_gb", [None, 0])
+def test_what_counts_the_job_needs_a_volume(
+    triangle: Grid, objective: Objective, policy: Policy, volume_gb: float | None
+) -> None:
+    with pytest.raises(ConfigurationInvalid, match="needs a volume"):
+        plan(triangle, S, T, objective, policy=policy, volume_gb=volume_gb)
 
 
 def test_the_objective_stands_in_the_plan(triangle: Grid) -> None:
@@ -146,37 +158,16 @@ def test_no_way_at_all_is_said_as_such(triangle: Grid) -> None:
 # ---------------------------------------------------------------- policy
 
 
-def test_excluded_regions_do_not_relay(triangle: Grid) -> None:
+@pytest.mark.parametrize("policy", [Policy(exclude=("azure:*",)), Policy(allow=("gcp:*",))])
+def test_only_allowed_regions_relay(triangle: Grid, policy: Policy) -> None:
     with pytest.raises(PlanInfeasible) as refused:
-        plan(
-            triangle,
-            S,
-            T,
-            MinimizeCost(5),
-            limits=Limits(instance_limit=1),
-            policy=Policy(exclude=("azure:*",)),
-        )
+        plan(triangle, S, T, MinimizeCost(5), limits=Limits(instance_limit=1), policy=policy)
     assert refused.value.most_gbps == pytest.approx(2.5, abs=1e-3)
 
 
-def test_only_allowed_regions_relay_and_the_ends_need_no_leave(triangle: Grid) -> None:
-    assert plan(
-        triangle,
-        S,
-        T,
-        MinimizeCost(5),
-        limits=Limits(instance_limit=1),
-        policy=Policy(allow=("azure:r",)),
-    ).relays
-    with pytest.raises(PlanInfeasible):
-        plan(
-            triangle,
-            S,
-            T,
-            MinimizeCost(5),
-            limits=Limits(instance_limit=1),
-            policy=Policy(allow=("gcp:*",)),
-        )
+def test_the_ends_need_no_leave(triangle: Grid) -> None:
+    limits, policy = Limits(instance_limit=1), Policy(allow=("azure:r",))
+    assert plan(triangle, S, T, MinimizeCost(5), limits=limits, policy=policy).relays
 
 
 def test_an_excluded_end_is_refused(triangle: Grid) -> None:
@@ -320,12 +311,6 @@ def test_hundreds_of_instances_are_no_trouble(triangle: Grid) -> None:
     answer = plan(triangle, S, T, MinimizeCost(1000), limits=Limits(instance_limit=500))
     assert answer.throughput_gbps >= 1000
     assert violations(answer, triangle, Limits(instance_limit=500)) == []
-
-
-@pytest.mark.parametrize("volume_gb", [None, 0])
-def test_no_volume_has_no_deadline(triangle: Grid, volume_gb: float | None) -> None:
-    with pytest.raises(ConfigurationInvalid, match="volume"):
-        plan(triangle, S, T, Deadline(1000), volume_gb=volume_gb)
 
 
 def test_a_program_that_the_solver_leaves_open_is_asked_again(shipped: Grid) -> None:

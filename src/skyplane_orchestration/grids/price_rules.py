@@ -70,7 +70,7 @@ def _max_of_class_rates(rules: Rules, src: GridRegion, dst: GridRegion) -> Bille
         return Billed(float(special), f"class pair {pair}", is_verified)
     rates = rules["class_rates"]
     higher = max(src.price_class, dst.price_class, key=lambda name: float(rates[name]))
-    return Billed(float(rates[higher]), f"class {higher}, the higher rate of {pair}", is_verified)
+    return Billed(float(rates[higher]), f"class {higher}, the higher of {pair}", is_verified)
 
 
 def _intra_inter_by_source(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
