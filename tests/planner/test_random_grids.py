@@ -247,7 +247,7 @@ def two_paths(grid: Grid, limits: Limits) -> TwoPaths:
     s, t, a = "aws:s", "gcp:t", "azure:u"
     hops = ((s, t), (s, a), (a, t))
     place = [(grid.index[tail], grid.index[head]) for tail, head in hops]
-    direct, first_hop, second_hop = (
+    straight_gbps, first_hop, second_hop = (
         float(grid.throughput_gbps[edge]) * (1 - limits.safety_margin) / 64 for edge in place
     )
     usd_direct, usd_in, usd_out = (float(grid.usd_per_gb[edge]) / 8 for edge in place)
@@ -264,11 +264,11 @@ def two_paths(grid: Grid, limits: Limits) -> TwoPaths:
             np.minimum(out - straight, through) * first_hop,
             np.minimum(into - straight, through) * second_hop,
         ).clip(max=n_a * min(a_kind.ingress_gbps, a_kind.egress_gbps))
-        both = min(n_s * s_kind.egress_gbps, n_t * t_kind.ingress_gbps)
+        ends = min(n_s * s_kind.egress_gbps, n_t * t_kind.ingress_gbps)
         used = ((s_kind, n_s), (t_kind, n_t), (a_kind, n_a))
         usd = sum(kind.usd_per_hour / 3600 * count for kind, count in used)
         each = np.ones(len(straight))
-        rows.append((straight * direct, relayed, both * each, usd * each))
+        rows.append((straight * straight_gbps, relayed, ends * each, usd * each))
     straight, relayed, both, usd_per_s = (np.concatenate(part) for part in zip(*rows, strict=True))
     usd_relayed = usd_in + usd_out
     cheaper = straight if usd_direct <= usd_relayed else relayed
