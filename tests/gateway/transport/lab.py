@@ -36,8 +36,8 @@ from skyplane_gateway.transport.router import Router
 FLEET, TRANSFER = bytes(8), bytes(16)
 HOST = "127.0.0.1"
 
-#: What a loopback connection takes at most to bring what was sent, with a margin.
-_PATIENCE_S = 0.001
+#: Longest delay of a loopback connection, with a margin.
+_LOOPBACK_S = 0.001
 
 
 #: Every name of a gateway in the tests of this folder.
@@ -45,28 +45,28 @@ _NAMES = ("a", "b", "c", "d", "r", "s", "nobody")
 
 
 def hello_key(one: str, other: str, secret: str = "ours") -> bytes:
-    """What two gateways share and no third one has."""
+    """The key that only the two gateways share."""
     return hashlib.sha256(repr((secret, sorted((one, other)))).encode()).digest()
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Waits for sockets in earnest, but briefly; the rest of the wait is skipped."""
+    """Waits for sockets for a moment, and skips the rest of the timeout."""
 
     def __init__(self) -> None:
         super().__init__()
         self.skipped_s = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None or timeout <= _PATIENCE_S:
+        if timeout is None or timeout <= _LOOPBACK_S:
             return super().select(timeout)
-        found = super().select(_PATIENCE_S)
+        found = super().select(_LOOPBACK_S)
         if not found:
-            self.skipped_s += timeout - _PATIENCE_S
+            self.skipped_s += timeout - _LOOPBACK_S
         return found
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """Real sockets and a clock that jumps to the next timer when nobody has anything to do."""
+    """Real sockets, and a clock that jumps to the next timer when the loop is idle."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
@@ -77,7 +77,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
 
 def run_jumping(scenario: Coroutine[Any, Any, None]) -> None:
-    """As asyncio.run, on a `JumpingLoop`."""
+    """`asyncio.run` on a `JumpingLoop`."""
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
         runner.run(scenario)
 
@@ -106,9 +106,9 @@ def on_jumping_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let the event loop run until it holds; a hang ends with pytest's own guard."""
+    """Run the event loop until the condition holds; pytest's timeout ends a hang."""
     is_jumping = isinstance(asyncio.get_running_loop(), JumpingLoop)
-    while not condition():  # noqa: ASYNC110 - nobody inside tells us
+    while not condition():  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0.2 if is_jumping else 0.002)
 
 
@@ -121,7 +121,7 @@ class Gateway:
         self.receipts: list[ReceiptHeader] = []
         self.down: list[tuple[int, str]] = []
         self.up: list[int] = []
-        #: "up" and "down", in the order in which they were told.
+        #: "up" and "down", in order.
         self.news: list[str] = []
         keys = {peer: hello_key(node, peer, secret) for peer in _NAMES}
         self.router = Router(Identity(FLEET, node, keys), self, **settings)
@@ -165,7 +165,7 @@ class Gateway:
             self.server.close()
 
     def crash(self) -> None:
-        """As the kernel ends a process: every connection breaks, without a word."""
+        """Break every connection without a GOODBYE, as the kernel does for a killed process."""
         assert self.server is not None
         self.server.close()
         links = [*self.unanswered]
@@ -213,7 +213,7 @@ def apply(fleet: Fleet, wanted: Topology, *nodes: str) -> None:
 
 
 async def revive(fleet: Fleet, node: str, wanted: Topology) -> None:
-    """Another process in place of one that crashed, at the same address."""
+    """Start a new process at the address of a crashed one."""
     port = wanted.data_addresses[node][1]
     fleet[node] = Gateway(node)
     await fleet[node].listen(port)
@@ -221,7 +221,7 @@ async def revive(fleet: Fleet, node: str, wanted: Topology) -> None:
 
 
 def cut(gateway: Gateway, route: int = 0, index: int = 0) -> None:
-    """Break one connection of a route there, as the network does."""
+    """Break one connection of a route."""
     gateway.route(route).links[index].abort("cut by the test")
 
 
@@ -260,10 +260,10 @@ async def dial(
     key: bytes | None = None,
     nonce: bytes = bytes(16),
 ) -> str:
-    """Dial as `node`; why the connection ended, or nothing while it lives.
+    """Dial as `node`; returns why the connection ended.
 
     Args:
-        key: in place of the one that `node` shares with the target.
+        key: replaces the key that `node` shares with the target.
     """
     ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 

@@ -26,20 +26,20 @@ from skyplane_gateway.errors import GatewayLost
 NODES = ("a", "r", "b")
 node = st.sampled_from(NODES)
 
-#: What can happen: how, where, and to which connection.
+#: Kind, gateway, and connection or count.
 events = st.one_of(
     st.tuples(st.just("cut"), node, st.integers(0, 3)),
     st.tuples(st.just("cut all"), node, st.just(0)),
     st.tuples(st.just("kill"), node, st.just(0)),
     st.tuples(st.just("apply again"), node, st.just(0)),
     st.tuples(st.just("send"), st.just("a"), st.integers(1, 5)),
-    # In hundredths of a second: from within a handshake to the longest pause.
+    # Hundredths of a second: from a part of a handshake to the longest pause.
     st.tuples(st.just("wait"), st.just("a"), st.sampled_from([0, 1, 3, 10, 100, 1100])),
 )
 
 
-class Play:
-    """A fleet of one route to which things happen."""
+class Scenario:
+    """Runs events on a fleet of one route."""
 
     def __init__(self, fleet: Fleet, route: Route) -> None:
         self.fleet = fleet
@@ -47,8 +47,7 @@ class Play:
         self.arrived: Counter[int] = Counter()
 
     async def event(self, kind: str, at: str, count: int) -> None:
-        route = self.fleet[at].route()
-        links = route.links
+        links = self.fleet[at].route().links
         if kind == "cut" and links:
             links[count % len(links)].abort("cut by the test")
         elif kind == "cut all":
@@ -80,7 +79,7 @@ class Play:
 
 
 def connections(fleet: Fleet, upper: str, lower: str) -> tuple[set[object], set[object]]:
-    """The connections of a hop, as each of its ends has them."""
+    """The connections of a hop, as each of its gateways sees them."""
 
     def ends(node: str, *, is_below: bool) -> set[object]:
         route = fleet[node].route()
@@ -101,20 +100,20 @@ def connections(fleet: Fleet, upper: str, lower: str) -> tuple[set[object], set[
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 @given(
-    happenings=st.lists(events, max_size=14),
+    steps=st.lists(events, max_size=14),
     dialed_by_downstream=st.sampled_from([(), (0,), (1,), (0, 1)]),
 )
 @on_jumping_loop
 async def test_both_ends_agree_and_no_frame_comes_twice(
-    happenings: list[tuple[str, str, int]], dialed_by_downstream: tuple[int, ...]
+    steps: list[tuple[str, str, int]], dialed_by_downstream: tuple[int, ...]
 ) -> None:
     async with fleet_of(*NODES) as fleet:
-        play = Play(fleet, Route(0, NODES, (2, 2), 1.0, dialed_by_downstream))
-        apply(fleet, play.wanted)
+        scenario = Scenario(fleet, Route(0, NODES, (2, 2), 1.0, dialed_by_downstream))
+        apply(fleet, scenario.wanted)
         await connected(fleet)
-        for happening in happenings:
-            await play.event(*happening)
-        # Half-open connections and late goodbyes come to their end.
+        for step in steps:
+            await scenario.event(*step)
+        # Half-open connections and late GOODBYEs end.
         await asyncio.sleep(60)
         await connected(fleet)
         await until(lambda: all(not g.unanswered for g in fleet.values()))
@@ -123,11 +122,11 @@ async def test_both_ends_agree_and_no_frame_comes_twice(
             assert mine == theirs
             assert len(mine) == 2
         for gateway in fleet.values():
-            # Down and up take turns; a process that was born into trouble begins with down.
+            # Down and up alternate; a process that starts with a broken route begins with down.
             turns = zip(gateway.news, gateway.news[1:], strict=False)
             assert all(before != after for before, after in turns)
             assert gateway.news[-1] == "up"
             assert not gateway.route().dials
         await there_and_back(fleet["a"], fleet["b"])
-        play.collect()
-        assert set(play.arrived.values()) == {1}
+        scenario.collect()
+        assert set(scenario.arrived.values()) == {1}
