@@ -217,17 +217,9 @@ def _overheard(claims: Claims) -> Iterator[None]:
     """Hear what leads enter into their reports."""
     add = Report._add
 
-    def enter(
-        report: Report,
-        state: Any,
-        source: str,
-        destination: str,
-        size_bytes: int,
-        attempts: int,
-        **more: Any,
-    ) -> Any:
-        claims.enter(state, source, destination, more)
-        return add(report, state, source, destination, size_bytes, attempts, **more)
+    def enter(report: Report, state: Any, row: Any, attempts: int, **more: Any) -> Any:
+        claims.enter(state, row.source.key, row.destination_key, more)
+        return add(report, state, row, attempts, **more)
 
     with mock.patch.object(Report, "_add", enter):
         yield

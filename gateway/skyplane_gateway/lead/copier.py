@@ -9,7 +9,7 @@ from dataclasses import replace
 from skyplane_gateway.chunk_orders import RangeOrder
 from skyplane_gateway.errors import PreconditionFailed, ReadBackMismatch, StoreError
 from skyplane_gateway.journal.writer import JournalWriter
-from skyplane_gateway.lead.delivery import Delivery
+from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.multipart import (
     CopyAgain,
     MultipartCopier,
@@ -17,8 +17,6 @@ from skyplane_gateway.lead.multipart import (
     source_changed,
 )
 from skyplane_gateway.lead.recorder import Recorder
-from skyplane_gateway.lead.retry import Retries
-from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.objects import IF_ABSENT
 from skyplane_gateway.selection import Selection
 
@@ -32,35 +30,21 @@ class Copier:
     starts again with the new version; when it is overwritten again, it has failed.
 
     Args:
-        source: gives the current version of an object.
-        chunk_bytes: a larger object is copied in parts.
-        journal_first: the journal names each object before it is written. Else the conflict
-            rule of a resume could take our own object for somebody else's.
-        strict_metadata: fail an object of which a copy would lack attributes.
+        recorder: records each object.
     """
 
     def __init__(
         self,
-        *,
-        delivery: Delivery,
-        multipart: MultipartCopier,
-        source: SourceStore,
+        context: TransferContext,
         journal: JournalWriter,
+        multipart: MultipartCopier,
         recorder: Recorder,
-        retries: Retries,
-        chunk_bytes: int,
-        journal_first: bool,
-        strict_metadata: bool,
     ) -> None:
-        self._delivery = delivery
-        self._multipart = multipart
-        self._source = source
+        self._context = context
+        self._spec = context.spec
         self._journal = journal
+        self._multipart = multipart
         self._recorder = recorder
-        self._retries = retries
-        self._chunk_bytes = chunk_bytes
-        self._journal_first = journal_first
-        self._strict_metadata = strict_metadata
 
     async def copy_whole(self, batch: Sequence[Selection]) -> None:
         """Copy objects in one chunk, each whole.
@@ -84,7 +68,8 @@ class Copier:
 
     async def _copy_whole(self, batch: Sequence[Selection]) -> list[Selection]:
         """Copy and record; returns, unrecorded, the objects whose source has changed."""
-        if self._journal_first:
+        if self._spec.conflict == "fail":
+            # Before the write: a resume could take our own object for another writer's.
             await self._journal.flush()
         ranges = tuple(
             RangeOrder(
@@ -94,11 +79,11 @@ class Copier:
                 length=row.source.size_bytes,
                 destination_key=row.destination_key,
                 precondition=row.precondition,
-                strict_metadata=self._strict_metadata,
+                strict_metadata=self._spec.strict_metadata,
             )
             for row in batch
         )
-        outcomes, attempts = await self._delivery.deliver("objects", ranges)
+        outcomes, attempts = await self._context.delivery.deliver("objects", ranges)
         changed = []
         for row, outcome in zip(batch, outcomes, strict=True):
             if outcome.error is None:
@@ -115,7 +100,7 @@ class Copier:
         try:
             copy = await self._multipart.copy(row)
         except ObjectFailed as failure:
-            attempts = 1 if failure.error.is_permanent else self._retries.attempts
+            attempts = 1 if failure.error.is_permanent else self._context.retries.attempts
             self._recorder.failed(row, failure.error, attempts)
         else:
             self._recorder.copied(row, copy.etag, copy.crc32c, copy.attempts, copy.not_carried)
@@ -123,7 +108,7 @@ class Copier:
     async def _copy_again(self, row: Selection, again: CopyAgain) -> None:
         """Copy the source's current version from its beginning, once."""
         try:
-            fresh = replace(row, source=await self._source.head(row.source.key))
+            fresh = replace(row, source=await self._context.source.head(row.source.key))
         except StoreError as error:
             self._recorder.failed(row, error, 1)
             return
@@ -136,7 +121,7 @@ class Copier:
             "copy it again once nobody writes to it"
         )
         try:
-            if fresh.source.size_bytes > self._chunk_bytes:
+            if fresh.source.size_bytes > self._spec.chunk_bytes:
                 await self._copy_in_parts(fresh)
                 return
             has_failed = bool(await self._copy_whole([fresh]))

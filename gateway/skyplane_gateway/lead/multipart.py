@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from skyplane_gateway.checksum import combine
 from skyplane_gateway.chunk_orders import RangeOrder, RangeOutcome
-from skyplane_gateway.clock import Clock
 from skyplane_gateway.errors import (
     ChecksumMismatch,
     NotFound,
@@ -20,13 +19,10 @@ from skyplane_gateway.errors import (
 )
 from skyplane_gateway.journal.document import LostRow, UploadRow, attributes_digest
 from skyplane_gateway.journal.writer import JournalWriter
-from skyplane_gateway.lead.delivery import Delivery
+from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.resume import Resumed
-from skyplane_gateway.lead.retry import Retries
-from skyplane_gateway.lead.sink_pool import SinkPool
-from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.lead.weighted_semaphore import WeightedSemaphore
-from skyplane_gateway.objects import ObjectInfo, PartInfo, StoreCapabilities
+from skyplane_gateway.objects import ObjectInfo, PartInfo
 from skyplane_gateway.selection import Selection, require_carried
 
 log = logging.getLogger(__name__)
@@ -100,39 +96,15 @@ class CopiedObject:
 class MultipartCopier:
     """Copies large objects; the journal records each of their uploads.
 
-    Args:
-        source: gives versions and attributes of objects.
-        sinks: run verbs on the destination.
-        capabilities: of the destination.
-        chunk_bytes: wanted size of a part.
-        strict_metadata: fail an object of which a copy would lack attributes.
-
     Attributes:
         open: uploads that have begun and have not ended.
     """
 
-    def __init__(
-        self,
-        *,
-        delivery: Delivery,
-        source: SourceStore,
-        sinks: SinkPool,
-        journal: JournalWriter,
-        capabilities: StoreCapabilities,
-        chunk_bytes: int,
-        strict_metadata: bool,
-        retries: Retries,
-        clock: Clock,
-    ) -> None:
-        self._delivery = delivery
-        self._source = source
-        self._sinks = sinks
+    def __init__(self, context: TransferContext, journal: JournalWriter) -> None:
+        self._context = context
+        self._sinks = context.sinks
+        self._spec = context.spec
         self._journal = journal
-        self._capabilities = capabilities
-        self._chunk_bytes = chunk_bytes
-        self._strict_metadata = strict_metadata
-        self._retries = retries
-        self._clock = clock
         self._parts = asyncio.Semaphore(_PARTS_IN_FLIGHT)
         self._known_parts = WeightedSemaphore(_PARTS_KNOWN)
         #: Destination key -> what an earlier epoch left of an object that is continued.
@@ -167,8 +139,8 @@ class MultipartCopier:
             ObjectFailed: nothing of it is left, or its upload stays in `open`.
             GatewayLost: the transfer must stop.
         """
-        parts = -(-row.source.size_bytes // self._chunk_bytes)
-        async with self._known_parts.acquire(min(parts, self._capabilities.max_parts)):
+        parts = -(-row.source.size_bytes // self._spec.chunk_bytes)
+        async with self._known_parts.acquire(min(parts, self._context.capabilities.max_parts)):
             return await self._copy(row)
 
     async def _copy(self, row: Selection) -> CopiedObject:
@@ -178,12 +150,14 @@ class MultipartCopier:
         if left is not None and left.upload_id is not None:
             upload = OpenUpload(left.key, left.upload_id)
         try:
-            info = await self._source.head(row.source.key)
+            info = await self._context.source.head(row.source.key)
             if info.etag != row.source.etag or not _has_attributes_of(left, info):
                 raise CopyAgain
-            part_bytes = self._capabilities.part_bytes(row.source.size_bytes, self._chunk_bytes)
+            part_bytes = self._context.capabilities.part_bytes(
+                row.source.size_bytes, self._spec.chunk_bytes
+            )
             copy = _Copy(row, info, part_bytes, [], {*row.source.not_carried, *info.not_carried})
-            if self._strict_metadata:
+            if self._spec.strict_metadata:
                 require_carried(row.source.key, copy.not_carried)
             if resumed is not None and left is not None:
                 copy.part_bytes, copy.parts = left.part_bytes, list(resumed.parts.values())
@@ -237,7 +211,7 @@ class MultipartCopier:
         """Record requests without an answer: the store may run them when this lead is gone."""
         called_s = self._sinks.unanswered_creates.get(key)
         if called_s is not None:
-            now, for_s = self._clock.wall(), asyncio.get_running_loop().time() - called_s
+            now, for_s = self._context.clock.wall(), asyncio.get_running_loop().time() - called_s
             self._journal.state.create_lost(LostRow(key, now - for_s, now))
 
     async def _complete(self, copy: _Copy, upload: OpenUpload, crc32c: int) -> str:
@@ -277,10 +251,10 @@ class MultipartCopier:
             try:
                 return await self._sinks.call("complete", arguments)
             except NotFound as error:
-                if attempt == self._retries.attempts:
+                if attempt == self._context.retries.attempts:
                     raise CopyAgain(error) from error
                 log.info("%r may be completed already: %s", arguments["key"], error)
-                await self._retries.pause(attempt)
+                await self._context.retries.pause(attempt)
 
     # -- parts
 
@@ -310,9 +284,9 @@ class MultipartCopier:
             offset,
             min(copy.part_bytes, source.size_bytes - offset),
             upload.key,
-            strict_metadata=self._strict_metadata,
+            strict_metadata=self._spec.strict_metadata,
         )
-        (outcome,), attempts = await self._delivery.deliver(
+        (outcome,), attempts = await self._context.delivery.deliver(
             "part", (order,), upload_id=upload.upload_id, part_number=number
         )
         if source_changed(outcome):

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from skyplane_gateway.errors import SkyplaneError
+from skyplane_gateway.journal.document import DoneRow
 from skyplane_gateway.objects import is_time_pin
+from skyplane_gateway.selection import Selection
 
 ObjectState = Literal["copied", "skipped", "failed"]
 
@@ -74,36 +76,26 @@ class Report:
         self._end = 0
 
     def copied(
-        self,
-        source: str,
-        destination: str,
-        size_bytes: int,
-        crc32c: int | None,
-        attempts: int,
-        *,
-        source_etag: str = "",
-        destination_etag: str = "",
-        not_carried: Iterable[str] = (),
+        self, row: Selection, done: DoneRow | None, attempts: int, not_carried: Iterable[str] = ()
     ) -> None:
         """An object is durable and verified.
 
         Args:
-            crc32c: of the whole; None where only the name of an earlier epoch's copy is known.
+            done: None where an earlier epoch copied it and its journal has no details.
             attempts: 0 for an object that an earlier epoch copied.
-            source_etag, destination_etag: the versions that were read and written; empty where
-                they are not known.
             not_carried: see `ObjectInfo.not_carried`.
         """
         self.counters.copied += 1
-        self.counters.copied_bytes += size_bytes
+        self.counters.copied_bytes += row.source.size_bytes
         if attempts == 0:
             self.counters.copied_earlier += 1
-            self.counters.copied_earlier_bytes += size_bytes
-        self.counters.pinned_by_time += is_time_pin(source_etag)
-        etags = {"source_etag": source_etag, "destination_etag": destination_etag}
-        more: dict[str, object] = {name: etag for name, etag in etags.items() if etag}
-        if crc32c is not None:
-            more["crc32c"] = crc32c
+            self.counters.copied_earlier_bytes += row.source.size_bytes
+        more: dict[str, object] = {}
+        if done is not None:
+            self.counters.pinned_by_time += is_time_pin(row.source.etag)
+            etags = {"source_etag": row.source.etag, "destination_etag": done.etag}
+            more = {name: etag for name, etag in etags.items() if etag}
+            more["crc32c"] = done.crc32c
         names = sorted(not_carried)
         if names:
             more["not_carried"] = names
@@ -111,45 +103,30 @@ class Report:
         for name in names:
             by_name = self.counters.not_carried_by_name
             by_name[name] = by_name.get(name, 0) + 1
-        self._add("copied", source, destination, size_bytes, attempts, **more)
+        self._add("copied", row, attempts, **more)
 
-    def skipped(self, source: str, destination: str, size_bytes: int, reason: str) -> None:
+    def skipped(self, row: Selection) -> None:
         self.counters.skipped += 1
-        self.counters.skipped_bytes += size_bytes
-        self._add("skipped", source, destination, size_bytes, 0, reason=reason)
+        self.counters.skipped_bytes += row.source.size_bytes
+        self._add("skipped", row, 0, reason=row.reason)
 
-    def failed(
-        self, source: str, destination: str, size_bytes: int, error: SkyplaneError, attempts: int
-    ) -> None:
+    def failed(self, row: Selection, error: SkyplaneError, attempts: int) -> None:
         self.counters.failed += 1
-        self.counters.failed_bytes += size_bytes
-        row = self._add(
-            "failed",
-            source,
-            destination,
-            size_bytes,
-            attempts,
-            code=error.code,
-            # A store may answer with a whole page of HTML.
-            reason=error.message[:_REASON_CHARACTERS],
-        )
+        self.counters.failed_bytes += row.source.size_bytes
+        # A store may answer with a whole page of HTML.
+        reason = error.message[:_REASON_CHARACTERS]
+        added = self._add("failed", row, attempts, code=error.code, reason=reason)
         if len(self.failures) < _LISTED_FAILURES:
-            self.failures.append(row)
+            self.failures.append(added)
 
     def _add(
-        self,
-        state: ObjectState,
-        source: str,
-        destination: str,
-        size_bytes: int,
-        attempts: int,
-        **more: object,
+        self, state: ObjectState, selected: Selection, attempts: int, **more: object
     ) -> dict[str, Any]:
         row: dict[str, Any] = {
             "state": state,
-            "source": source,
-            "destination": destination,
-            "bytes": size_bytes,
+            "source": selected.source.key,
+            "destination": selected.destination_key,
+            "bytes": selected.source.size_bytes,
             "attempts": attempts,
             **more,
         }

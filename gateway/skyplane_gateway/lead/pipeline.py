@@ -8,18 +8,15 @@ from contextlib import aclosing, closing
 from functools import partial
 from typing import Any, Final
 
-from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.errors import AlreadyExists, InvalidKey, StoreError
 from skyplane_gateway.journal.writer import JournalWriter
+from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.copier import Copier
 from skyplane_gateway.lead.deferred_objects import DeferredObjects
 from skyplane_gateway.lead.listing_diff import ListingDiff
 from skyplane_gateway.lead.multipart import MultipartCopier
-from skyplane_gateway.lead.object_report import Counters
 from skyplane_gateway.lead.recorder import Recorder
 from skyplane_gateway.lead.resume import Resumed, Resumer
-from skyplane_gateway.lead.sink_pool import SinkPool
-from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Selection, SelectionRule, is_published_last, not_carried
 from skyplane_gateway.stores import check_destination_key
@@ -39,40 +36,27 @@ _PAGE_OBJECTS: Final = 1000
 class Pipeline:
     """All objects of one transfer, in the order in which they are copied.
 
-    Args:
-        spec: what to copy.
-        source: the source.
-        sinks: list the destination.
-        resumer: resumes what earlier epochs left.
-        copier, multipart: copy objects.
-        recorder: records objects that need no copy.
-        counters: of the report.
-
     Attributes:
         is_listed: both listings have ended.
     """
 
     def __init__(
         self,
-        spec: TransferSpec,
-        *,
-        source: SourceStore,
-        sinks: SinkPool,
+        context: TransferContext,
+        journal: JournalWriter,
         resumer: Resumer,
         copier: Copier,
         multipart: MultipartCopier,
-        journal: JournalWriter,
         recorder: Recorder,
-        counters: Counters,
     ) -> None:
-        self._spec = spec
-        self._sinks = sinks
+        spec = self._spec = context.spec
+        self._sinks = context.sinks
+        self._counters = context.report.counters
+        self._journal = journal
         self._resumer = resumer
         self._copier = copier
         self._multipart = multipart
-        self._journal = journal
         self._recorder = recorder
-        self._counters = counters
         self._batch_bytes = min(BATCH_BYTES, spec.chunk_bytes)
         rule = SelectionRule(
             source_prefix=spec.source_prefix,
@@ -84,10 +68,10 @@ class Pipeline:
         )
         self._diff = ListingDiff(
             rule,
-            list_source=partial(source.store.list, wants=rule.wants),
+            list_source=partial(context.source.store.list, wants=rule.wants),
             fetch_page=self._fetch_page,
             check_key=partial(check_destination_key, spec.destination.kind),
-            in_thread=source.run,
+            in_thread=context.source.run,
         )
         self.is_listed = False
 

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from skyplane_gateway.clock import Clock
 from skyplane_gateway.errors import SkyplaneError
 from skyplane_gateway.journal.document import DoneRow
 from skyplane_gateway.journal.state import JournalState
-from skyplane_gateway.lead.object_report import Report
+from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.resume_rules import IN_DOUBT_S
 from skyplane_gateway.selection import Selection
 
 
 class Recorder:
-    """The report and the journal of one transfer.
+    """The report and the journal of one transfer."""
 
-    Args:
-        clock: its wall time is compared with times of the source's store.
-    """
-
-    def __init__(self, report: Report, journal: JournalState, clock: Clock) -> None:
-        self._report = report
+    def __init__(self, context: TransferContext, journal: JournalState) -> None:
+        self._report = context.report
+        self._clock = context.clock
         self._journal = journal
-        self._clock = clock
 
     def copied(
         self, row: Selection, etag: str, crc32c: int, attempts: int, not_carried: Iterable[str]
@@ -44,33 +39,20 @@ class Recorder:
         self, row: Selection, done: DoneRow, attempts: int = 0, not_carried: Iterable[str] = ()
     ) -> None:
         """The object is at the destination, verified; with 0 attempts, by an earlier epoch."""
-        self._report.copied(
-            row.source.key,
-            row.destination_key,
-            row.source.size_bytes,
-            done.crc32c,
-            attempts,
-            source_etag=row.source.etag,
-            destination_etag=done.etag,
-            not_carried=not_carried,
-        )
+        self._report.copied(row, done, attempts, not_carried)
         self._journal.committed(done)
 
     def ended_earlier(self, row: Selection) -> None:
         """An earlier epoch copied the object; its journal has no details."""
-        self._report.copied(
-            row.source.key, row.destination_key, row.source.size_bytes, crc32c=None, attempts=0
-        )
+        self._report.copied(row, None, 0)
         self._journal.skipped(row.destination_key)
 
     def skipped(self, row: Selection) -> None:
         """The conflict rule keeps the object that is there."""
-        source = row.source
-        self._report.skipped(source.key, row.destination_key, source.size_bytes, row.reason)
+        self._report.skipped(row)
         self._journal.skipped(row.destination_key)
 
     def failed(self, row: Selection, error: SkyplaneError, attempts: int = 0) -> None:
         """The object was not copied."""
-        source = row.source
-        self._report.failed(source.key, row.destination_key, source.size_bytes, error, attempts)
+        self._report.failed(row, error, attempts)
         self._journal.failed(row.destination_key, error.code)

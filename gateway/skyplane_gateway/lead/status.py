@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from skyplane_gateway.clock import Clock
 from skyplane_gateway.config import Route, TransferState
 from skyplane_gateway.errors import SkyplaneError
 from skyplane_gateway.journal.totals import Totals, sent_over
-from skyplane_gateway.lead.delivery import Delivery
+from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.multipart import OpenUpload
-from skyplane_gateway.lead.object_report import Report
-from skyplane_gateway.lead.sink_pool import SinkPool
 
 
 class TransferStatus:
     """Measures one transfer from its beginning to its end.
-
-    Args:
-        routes: of the fleet.
 
     Attributes:
         earlier: totals of the epochs before.
@@ -32,22 +26,16 @@ class TransferStatus:
         transfer_key: str,
         epoch: int,
         routes: Sequence[Route],
-        *,
-        report: Report,
         dispatcher: Dispatcher,
-        delivery: Delivery,
-        sinks: SinkPool,
-        clock: Clock,
+        context: TransferContext,
     ) -> None:
         self._transfer_key = transfer_key
         self._epoch = epoch
         self._routes = routes
-        self._report = report
         self._dispatcher = dispatcher
-        self._delivery = delivery
-        self._sinks = sinks
-        self._clock = clock
-        self._began_s = clock.monotonic()
+        self._context = context
+        self._clock = context.clock
+        self._began_s = context.clock.monotonic()
         self._ended_s: float | None = None
         self.earlier = Totals()
         self.is_listed = False
@@ -67,7 +55,7 @@ class TransferStatus:
         Args:
             earlier: totals of the epochs before.
         """
-        counters = self._report.counters
+        counters = self._context.report.counters
         return earlier.plus(
             Totals(
                 seconds=self._seconds,
@@ -89,7 +77,7 @@ class TransferStatus:
             state: how the transfer has ended, or will end.
             open_uploads: uploads that nobody continues and that could not be aborted.
         """
-        counters = self._report.counters
+        counters = self._context.report.counters
         totals = self.totals(self.earlier)
         has_ended = self._ended_s is not None
         delivered = self._dispatcher.delivered_bytes()
@@ -116,14 +104,14 @@ class TransferStatus:
             "not_carried_by_name": dict(totals.not_carried_by_name),
             "seconds": self._seconds,
             "earlier": self.earlier.to_dict(),
-            "sendings": self._delivery.sent,
-            "resent": self._delivery.resent,
+            "sendings": self._context.delivery.sent,
+            "resent": self._context.delivery.resent,
             "routes_down": {str(n): why for n, why in self._dispatcher.reasons_down().items()},
-            "lost_sources": dict(self._delivery.routes.lost_sources),
-            "lost_sinks": dict(self._sinks.lost),
+            "lost_sources": dict(self._context.delivery.routes.lost_sources),
+            "lost_sinks": dict(self._context.sinks.lost),
             "delivered_bytes": {str(number): count for number, count in delivered.items()},
             "error": error.to_dict() if error is not None else None,
-            "failures": list(self._report.failures) if has_ended else [],
+            "failures": list(self._context.report.failures) if has_ended else [],
             "open_uploads": [
                 {"key": upload.key, "upload_id": upload.upload_id} for upload in open_uploads
             ],

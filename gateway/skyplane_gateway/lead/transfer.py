@@ -26,9 +26,10 @@ from skyplane_gateway.errors import (
 from skyplane_gateway.journal.document import Journal, rule_digest
 from skyplane_gateway.journal.totals import SentRow
 from skyplane_gateway.journal.writer import JournalWriter
+from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.delivery import Delivery
 from skyplane_gateway.lead.dispatcher import Dispatcher
-from skyplane_gateway.lead.epoch import Channels, Epoch, build_epoch, take_over
+from skyplane_gateway.lead.epoch import Epoch, build_epoch, take_over
 from skyplane_gateway.lead.multipart import OpenUpload
 from skyplane_gateway.lead.object_report import Report
 from skyplane_gateway.lead.retry import Retries
@@ -106,36 +107,38 @@ class LeadTransfer:
         self.error: SkyplaneError | None = None
         self.report = Report()
         self._peers = peers
-        self._clock = clock
-        self._retries = Retries(rng)
         self._ack_deadline_s = ack_deadline_s
+        retries = Retries(rng)
         stall_s = 2 * ack_deadline_s if stall_deadline_s is None else stall_deadline_s
         self._dispatcher = Dispatcher(topology.routes, peers.sink_capacity_bytes, stall_s)
-        self._sinks = SinkPool(peers.sinks, stall_deadline_s=stall_s, retries=self._retries)
+        self._sinks = SinkPool(peers.sinks, stall_deadline_s=stall_s, retries=retries)
         self._delivery = Delivery(
             self._dispatcher,
             peers.sources,
             {sink.node: sink for sink in peers.sinks},
             ack_deadline_s=ack_deadline_s,
             stall_deadline_s=stall_s,
-            retries=self._retries,
+            retries=retries,
         )
-        self._source = SourceStore(
+        source = SourceStore(
             peers.store,
             peers.threads,
             deadline_s=stall_s,
             progress=self.progress,
-            retries=self._retries,
+            retries=retries,
+        )
+        self._context = TransferContext(
+            spec=spec,
+            source=source,
+            sinks=self._sinks,
+            delivery=self._delivery,
+            capabilities=peers.capabilities,
+            report=self.report,
+            retries=retries,
+            clock=clock,
         )
         self._status = TransferStatus(
-            transfer_key,
-            epoch,
-            topology.routes,
-            report=self.report,
-            dispatcher=self._dispatcher,
-            delivery=self._delivery,
-            sinks=self._sinks,
-            clock=clock,
+            transfer_key, epoch, topology.routes, self._dispatcher, self._context
         )
         self._writer = rng.randbytes(16).hex()
         self._stop_reason: SkyplaneError | None = None
@@ -200,7 +203,7 @@ class LeadTransfer:
             asyncio.create_task(run)
             for run in (
                 *self._delivery.background(),
-                self._source.watch(),
+                self._context.source.watch(),
                 epoch.journal.run(),
                 self._write_totals(epoch),
             )
@@ -300,19 +303,10 @@ class LeadTransfer:
             rule_digest(self.spec),
             self.spec.chunk_bytes,
             writer=self._writer,
-            began_unix_s=self._clock.wall(),
+            began_unix_s=self._context.clock.wall(),
         )
-        left = await take_over(self.spec, identity, self._sinks)
-        epoch = self._epoch = build_epoch(
-            self.spec,
-            identity,
-            left,
-            Channels(self._source, self._sinks, self._delivery, self._peers.capabilities),
-            report=self.report,
-            totals=self._status.totals,
-            retries=self._retries,
-            clock=self._clock,
-        )
+        left = await take_over(self._context, identity)
+        epoch = self._epoch = build_epoch(self._context, identity, left, self._status.totals)
         self._status.earlier = epoch.earlier
         await epoch.resumer.abort_abandoned(left, epoch.journal.state)
         return epoch
@@ -382,7 +376,7 @@ class LeadTransfer:
             counters.skipped,
             counters.failed,
             delivered,
-            self._clock.monotonic() if waits else self._delivery.progress_s,
+            self._context.clock.monotonic() if waits else self._delivery.progress_s,
         )
 
     def status(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 from skyplane_gateway.checksum import crc32c as checksum
 from skyplane_gateway.chunk_orders import RangeOrder, RangeOutcome
 from skyplane_gateway.clock import SYSTEM_CLOCK
+from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.errors import (
     GatewayUnreachable,
     NotFound,
@@ -19,6 +20,7 @@ from skyplane_gateway.errors import (
 )
 from skyplane_gateway.journal.document import Journal
 from skyplane_gateway.journal.writer import JournalWriter
+from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.copier import Copier
 from skyplane_gateway.lead.multipart import MultipartCopier
 from skyplane_gateway.lead.object_report import Report
@@ -129,28 +131,20 @@ class CopyLab:
         source = SourceStore(
             self.store, inline, deadline_s=STALL_S, progress=lambda: 0, retries=retries
         )
-        self.multipart = MultipartCopier(
-            delivery=self.delivery,
+        store = StoreSpec("memory", "b")
+        context = TransferContext(
+            spec=TransferSpec(store, store, "", "to/", chunk_bytes=len(PART)),
             source=source,
             sinks=sinks,
-            journal=self.journal,
+            delivery=self.delivery,
             capabilities=StoreCapabilities(True, True, True, 1, 1 << 40, 10_000, 1 << 50),
-            chunk_bytes=len(PART),
-            strict_metadata=False,
+            report=self.report,
             retries=retries,
             clock=SYSTEM_CLOCK,
         )
-        self.copier = Copier(
-            delivery=self.delivery,
-            multipart=self.multipart,
-            source=source,
-            journal=self.journal,
-            recorder=Recorder(self.report, self.journal.state, SYSTEM_CLOCK),
-            retries=retries,
-            chunk_bytes=len(PART),
-            journal_first=False,
-            strict_metadata=False,
-        )
+        self.multipart = MultipartCopier(context, self.journal)
+        recorder = Recorder(context, self.journal.state)
+        self.copier = Copier(context, self.journal, self.multipart, recorder)
 
     def row(self, key: str, parts: int = 3) -> Selection:
         source = ObjectInfo(key, parts * len(PART), "e", 0.0)

@@ -10,8 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skyplane_gateway.errors import NotFound, StoreError
+from skyplane_gateway.journal.document import DoneRow
 from skyplane_gateway.lead import object_report
 from skyplane_gateway.lead.object_report import PAGE_BYTES, Report
+from skyplane_gateway.objects import UNCONDITIONAL, ObjectInfo
+from skyplane_gateway.selection import Selection
+
+
+def row(source: str, destination: str, size_bytes: int, reason: str = "") -> Selection:
+    info = ObjectInfo(source, size_bytes, "", 0.0)
+    return Selection(info, destination, None, "copy", reason, UNCONDITIONAL)
+
+
+def done(key: str, crc32c: int) -> DoneRow:
+    return DoneRow(key, "", "", 0, crc32c)
 
 
 def pages(report: Report) -> list[list[dict[str, Any]]]:
@@ -28,7 +40,7 @@ def test_rows_over_many_pages_come_once_each_and_in_order() -> None:
     report = Report()
     keys = [f"{'k' * 200}/{number}" for number in range(12_000)]
     for number, key in enumerate(keys):
-        report.copied(key, f"to/{key}", number, 7, 1)
+        report.copied(row(key, f"to/{key}", number), done(f"to/{key}", 7), 1)
     # Beyond a mebibyte the rows are in a file, not in memory.
     assert report._rows._rolled  # type: ignore[attr-defined]
     found = pages(report)
@@ -40,7 +52,7 @@ def test_rows_over_many_pages_come_once_each_and_in_order() -> None:
 
 def test_a_short_report_stays_in_memory() -> None:
     report = Report()
-    report.copied("a", "b", 1, 7, 1)
+    report.copied(row("a", "b", 1), done("b", 7), 1)
     assert not report._rows._rolled  # type: ignore[attr-defined]
     assert pages(report) == [
         [
@@ -70,7 +82,7 @@ def test_any_key_survives_any_page(keys: list[str], room_bytes: int) -> None:
         patch.setattr(object_report, "PAGE_BYTES", 2 * longest + 120 + room_bytes)
         report = Report()
         for key in keys:
-            report.copied(key, key[::-1], len(key), 0, 1)
+            report.copied(row(key, key[::-1], len(key)), done(key[::-1], 0), 1)
         rows = [row for page in pages(report) for row in page]
         assert [row["source"] for row in rows] == keys
         report.close()
@@ -78,9 +90,9 @@ def test_any_key_survives_any_page(keys: list[str], room_bytes: int) -> None:
 
 def test_rows_may_be_added_between_two_pages() -> None:
     report = Report()
-    report.copied("a", "a", 1, 0, 1)
+    report.copied(row("a", "a", 1), done("a", 0), 1)
     first = report.page(0)
-    report.skipped("b", "b", 1, "it is there")
+    report.skipped(row("b", "b", 1, "it is there"))
     second = report.page(first["next_offset"])
     assert [row["source"] for row in second["rows"]] == ["b"]
     assert second["complete"]
@@ -89,7 +101,7 @@ def test_rows_may_be_added_between_two_pages() -> None:
 @pytest.mark.parametrize("offset", [-1, -(10**9), 10**9])
 def test_an_offset_outside_is_taken_to_the_nearest_end(offset: int) -> None:
     report = Report()
-    report.copied("a", "a", 1, 0, 1)
+    report.copied(row("a", "a", 1), done("a", 0), 1)
     page = report.page(offset)
     assert page["complete"]
     assert len(page["rows"]) == (1 if offset < 0 else 0)
@@ -98,10 +110,10 @@ def test_an_offset_outside_is_taken_to_the_nearest_end(offset: int) -> None:
 
 def test_counters_and_listed_failures() -> None:
     report = Report()
-    report.copied("a", "a", 5, 0, 1)
-    report.skipped("b", "b", 5, "it is there")
+    report.copied(row("a", "a", 5), done("a", 0), 1)
+    report.skipped(row("b", "b", 5, "it is there"))
     for number in range(60):
-        report.failed(f"f{number}", "x", 5, NotFound("gone"), 1)
+        report.failed(row(f"f{number}", "x", 5), NotFound("gone"), 1)
     counters = report.counters
     assert (counters.copied, counters.copied_bytes, counters.skipped, counters.failed) == (
         1,
@@ -116,8 +128,8 @@ def test_counters_and_listed_failures() -> None:
 
 def test_a_reason_as_long_as_a_book_does_not_stop_the_paging() -> None:
     report = Report()
-    report.failed("a", "a", 1, StoreError("x" * (3 * PAGE_BYTES)), 1)
-    report.copied("b", "b", 1, 0, 1)
+    report.failed(row("a", "a", 1), StoreError("x" * (3 * PAGE_BYTES)), 1)
+    report.copied(row("b", "b", 1), done("b", 0), 1)
     rows = [row for page in pages(report) for row in page]
     assert [row["source"] for row in rows] == ["a", "b"]
     assert len(rows[0]["reason"]) == 2000
@@ -125,9 +137,9 @@ def test_a_reason_as_long_as_a_book_does_not_stop_the_paging() -> None:
 
 def test_what_copies_lack_is_counted_and_named_by_object() -> None:
     report = Report()
-    report.copied("a", "to/a", 1, 7, 1, not_carried={"tags", "expires"})
-    report.copied("b", "to/b", 1, 7, 1, not_carried=["tags"])
-    report.copied("c", "to/c", 1, 7, 1)
+    report.copied(row("a", "to/a", 1), done("to/a", 7), 1, not_carried={"tags", "expires"})
+    report.copied(row("b", "to/b", 1), done("to/b", 7), 1, not_carried=["tags"])
+    report.copied(row("c", "to/c", 1), done("to/c", 7), 1)
     assert report.counters.not_carried == 2
     assert report.counters.not_carried_by_name == {"expires": 1, "tags": 2}
     (rows,) = pages(report)
@@ -140,6 +152,6 @@ def test_a_long_report_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     report = Report()
     for number in range(10_000):
-        report.skipped(f"{number:0200}", "d", 1, "it is there")
+        report.skipped(row(f"{number:0200}", "d", 1, "it is there"))
     assert report.page(0)["complete"] is False
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,32 @@
+"""What all parts of one led transfer share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skyplane_gateway.clock import Clock
+from skyplane_gateway.config import TransferSpec
+from skyplane_gateway.lead.delivery import Delivery
+from skyplane_gateway.lead.object_report import Report
+from skyplane_gateway.lead.retry import Retries
+from skyplane_gateway.lead.sink_pool import SinkPool
+from skyplane_gateway.lead.source_store import SourceStore
+from skyplane_gateway.objects import StoreCapabilities
+
+
+@dataclass(frozen=True, slots=True)
+class TransferContext:
+    """The job, both ends, and the means of one transfer.
+
+    Attributes:
+        capabilities: of the destination.
+    """
+
+    spec: TransferSpec
+    source: SourceStore
+    sinks: SinkPool
+    delivery: Delivery
+    capabilities: StoreCapabilities
+    report: Report
+    retries: Retries
+    clock: Clock
