@@ -1,4 +1,4 @@
-"""Pauses and budgets of retries, without a clock that runs."""
+"""Pauses and budgets of retries, in virtual time."""
 
 from __future__ import annotations
 

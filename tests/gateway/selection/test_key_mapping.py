@@ -1,4 +1,4 @@
-"""The key rule, as a table. Numbers are those of Skyplane's own cases."""
+"""The key rule as a table. The numbers are those of Skyplane's test cases."""
 
 from __future__ import annotations
 

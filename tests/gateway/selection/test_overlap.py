@@ -1,4 +1,4 @@
-"""A copy must not write into what it reads."""
+"""Copies whose destination overlaps their source are refused."""
 
 from __future__ import annotations
 

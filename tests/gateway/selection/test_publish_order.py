@@ -1,4 +1,4 @@
-"""What waits for the others."""
+"""Objects that are published last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The merge of two listings."""
+"""Decisions for each object, by the merge of two listings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def info(key: str, size: int = 1, modified: float = 0.0, crc: int | None = None)
 
 
 class Listing:
-    """A store's listing, which counts what was taken from it."""
+    """A store's listing that counts the rows that were read."""
 
     def __init__(self, *rows: ObjectInfo | str) -> None:
         infos = [row if isinstance(row, ObjectInfo) else info(row) for row in rows]
@@ -72,7 +72,7 @@ def test_conflict_rules(
     (row,) = run(SelectionRule("a", "b", conflict=conflict), Listing(source), Listing(destination))
     assert row.action == action
     assert row.reason
-    # What is left alone says which rule wants it so; a report row has nothing else.
+    # The reason of a skip names the rule, since a report row shows only the reason.
     assert (f"(conflict rule: {conflict})" in row.reason) == (action != "copy")
     assert row.destination == destination
     fence = Precondition(if_match="etag-of-b/k") if action == "copy" else UNCONDITIONAL
@@ -101,7 +101,6 @@ def test_journals_are_not_copied() -> None:
 
 
 def test_a_destination_among_journals_is_refused() -> None:
-    """A sweep would judge it as one."""
     rule = SelectionRule("a", "b/.skyplane/jobs")
     (row,) = run(rule, Listing("a/x"), Listing("b/.skyplane/jobs/x"))
     assert (row.action, row.destination_key) == ("refuse", "b/.skyplane/jobs/x")

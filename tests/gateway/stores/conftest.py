@@ -1,8 +1,8 @@
-"""The stores that the conformance suite runs against.
+"""The stores of the conformance suite.
 
-To join: add a factory to `_FACTORIES`. It makes an empty bucket and says how to open
-it; every `test_conformance_*` module then runs against it. Where a server is known to
-fall short of its protocol, name the shortcoming in `lacks`; the test then asserts what is left.
+To add a store: add a factory to `_FACTORIES`. It makes an empty bucket and returns a harness that
+opens it; every `test_conformance_*` module then runs against it. Name known shortcomings of a
+server in `lacks`.
 
 `versitygw` is a real S3 server in a process of its own; its tests are skipped, with the
 reason, where it can neither be found nor built. SKYPLANE_TEST_S3_ENDPOINT, with
@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 
 import boto3
 import botocore.loaders
@@ -39,7 +38,7 @@ CREDENTIALS = Credentials({"access_key_id": "test", "secret_access_key": "test-s
 
 @dataclass
 class Harness:
-    """An empty bucket and what the tests do with it over and over.
+    """An empty bucket, with helpers for tests.
 
     `lacks` names what the server behind it does not do although its protocol says so.
     """
@@ -68,7 +67,7 @@ class Harness:
 
     @property
     def shared(self) -> ObjectStore:
-        """The first store that was opened; a test that wants another instance calls `open`."""
+        """The first store that was opened; call `open` for another instance."""
         return self.opened[0] if self.opened else self.open()
 
     @property
@@ -81,7 +80,7 @@ class Harness:
             list(pool.map(lambda key: store.put(key, body), keys))
 
     def read(self, key: str) -> bytes:
-        """The whole object, in odd-sized bites."""
+        """The whole object, read in blocks of an odd size."""
         info = self.shared.head(key)
         return self.read_range(info, 0, info.size_bytes)
 
@@ -166,7 +165,7 @@ def _versitygw(request: pytest.FixtureRequest) -> Harness:
             "secret_access_key": server.secret_access_key,
         }
     )
-    # It checks and keeps checksums of whole objects: what we ask of AWS itself holds here too.
+    # It checks and keeps checksums of whole objects, as AWS does.
     spec = replace(_bucket(server.url, credentials), options=(("checksum", "trusted"),))
     return Harness(spec, credentials, lacks=versitygw.LACKS)
 
@@ -212,12 +211,6 @@ def _one_loader() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
-def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    """botocore's own retries, without the wait between them."""
-    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))
-
-
 @dataclass(frozen=True)
 class Reply:
     """One scripted answer. `declared` is a Content-Length that the body does not keep."""
@@ -237,7 +230,7 @@ class Request:
 
 
 class ScriptedServer(ThreadingHTTPServer):
-    """Answers with the replies it was given, in order, and keeps what it was asked."""
+    """Answers with scripted replies, in order, and records the requests."""
 
     daemon_threads = True
 

@@ -1,4 +1,4 @@
-"""What transfers left is found, and removed, in every store alike."""
+"""Journals and uploads of failed transfers are found and removed in every store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listings: order, prefixes, pages, and where they go on."""
+"""Every store lists alike: order, prefixes, pages, start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_missing_bucket_is_an_error_not_an_empty_listing(harness: Any) -> None
     missing = harness.open_missing()
     with pytest.raises(NotFound):
         missing.check()
-    if harness.spec.kind != "file":  # There, what is below a root that exists is a prefix.
+    if harness.spec.kind != "file":  # A folder that does not exist is an empty prefix.
         with pytest.raises(NotFound):
             list(missing.list(""))
 

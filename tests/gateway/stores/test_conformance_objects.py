@@ -1,4 +1,4 @@
-"""What every store does with whole objects, ranges, pins and preconditions."""
+"""Every store handles objects alike: ranges, versions, preconditions, keys, attributes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition
 from skyplane_gateway.stores import StoreSpec
 from skyplane_gateway.stores.base import read_object
 
-#: Names that a store must keep apart. A file store has to refuse those marked so.
+#: Keys that a store must not mix up. A file store refuses those with False.
 ODD_KEYS = {
     "with space": True,
     "plus+and%2Band%20percent": True,
@@ -127,7 +127,7 @@ def test_if_match_replaces_only_that_version(harness: Any) -> None:
 @pytest.mark.parametrize("there", [False, True])
 def test_of_many_writers_with_one_precondition_one_wins(harness: Any, there: bool) -> None:
     store = harness.shared
-    # A server that compares and writes in two steps can only be asked one at a time.
+    # A server that compares and writes in two steps gets one request at a time.
     at_once = 1 if "races" in harness.lacks else 8
     fence = Precondition(if_match=store.put("k", b"old").etag) if there else IF_ABSENT
 
@@ -179,7 +179,7 @@ def test_a_version_that_was_replaced_is_not_deleted(harness: Any) -> None:
 def test_unusual_keys_are_kept_verbatim_or_refused(harness: Any, key: str) -> None:
     store = harness.shared
     if "newline" in harness.lacks and "\n" in key:
-        # This server takes none (test_s3_faults asserts what is sent): refused, not mangled.
+        # This server accepts no newline (s3/test_requests.py asserts the request).
         with pytest.raises(StoreError):
             store.put(key, b"body")
         assert list(store.list("")) == []
@@ -256,7 +256,7 @@ def test_attributes_are_kept(harness: Any) -> None:
 def test_a_wrong_checksum_is_refused_if_the_store_checks(harness: Any) -> None:
     store = harness.shared
     if "checksums" in harness.lacks:
-        # Nobody may rely on this server; test_s3_faults asserts the mapping of a refusal.
+        # s3/test_errors.py asserts the mapping of a refusal.
         assert not store.capabilities.trusts_checksum
         return
     with pytest.raises(ChecksumMismatch):

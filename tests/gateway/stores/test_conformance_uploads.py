@@ -1,4 +1,4 @@
-"""Multipart uploads: any order, any process, whole or not at all."""
+"""Every store handles multipart uploads alike: any order, any process, all or nothing."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def test_parts_out_of_order_from_two_stores(harness: Any) -> None:
 
 
 def test_listed_parts_have_their_checksums(harness: Any) -> None:
-    """A transfer that is resumed keeps stored parts by these, and reads none again."""
+    """A resumed transfer keeps stored parts by their checksums, without a read."""
     store, size = harness.shared, harness.part_bytes
     bodies = [b"1" * size, b"2" * size, b"3"]
     upload_id = store.create_upload("k")
     stored = harness.put_parts("k", upload_id, bodies)
     found = {part.number: part.crc32c for part in harness.open().list_parts("k", upload_id)}
     if "checksums" in harness.lacks:
-        assert set(found.values()) == {None}  # Nothing is made up: such a part is sent again.
+        assert set(found.values()) == {None}  # Such a part is sent again.
         return
     assert found == {number: crc32c(body) for number, body in enumerate(bodies, start=1)}
     assert [part.crc32c for part in stored] == list(found.values())
@@ -140,7 +140,7 @@ def test_completion_under_if_match(harness: Any) -> None:
     )
     assert harness.read("k") == b"new"
     if "if-match-on-completion" in harness.lacks:
-        return  # It completes whatever version is there.
+        return  # It replaces any version.
     upload_id = store.create_upload("k")
     parts = harness.put_parts("k", upload_id, [b"newer"])
     with pytest.raises(PreconditionFailed):
@@ -194,7 +194,7 @@ def test_another_size_is_refused(harness: Any) -> None:
 def test_a_wrong_checksum_is_refused_if_the_store_checks(harness: Any) -> None:
     store = harness.shared
     if "checksums" in harness.lacks:
-        # Nobody may rely on this server; test_s3_faults asserts the mapping of a refusal.
+        # s3/test_errors.py asserts the mapping of a refusal.
         assert not store.capabilities.trusts_checksum
         return
     upload_id = store.create_upload("k")

@@ -1,7 +1,7 @@
-"""Real S3 servers whose answers are harmed on the way: right in the end, or said so.
+"""Real S3 servers with faults on the way: the result is right, or an error is raised.
 
-Each test runs against moto and versitygw, behind the proxy of tests/faults. `plain` is the
-store that makes one attempt of its own; `patient` wraps it, in virtual time.
+Each test runs against moto and versitygw, behind the proxy of tests/faults. `plain` sends each
+request once; `patient` retries, in virtual time.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Harmed:
         return bytes(body)
 
     def begin(self, body: bytes = BODY) -> tuple[str, list[PartInfo]]:
-        """An upload of one part, not harmed."""
+        """An upload of one part, without faults."""
         store = self.direct.shared
         upload_id = store.create_upload("k")
         return upload_id, self.direct.put_parts("k", upload_id, [body])
@@ -238,6 +238,6 @@ def test_after_random_faults_objects_are_equal_or_reported(harmed: Harmed, seed:
         harmed.proxy.schedule.clear()
     assert listed >= {"small", "large"} - reported
     assert all(body == BODY for body in bodies.values())
-    # Only a beginning whose answer was lost is not tried again, and so may be reported.
+    # Only `create_upload` is not retried after a lost response.
     assert reported <= {"large"}
     assert upload_id is not None or "large" in reported

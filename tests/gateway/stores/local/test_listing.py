@@ -22,7 +22,7 @@ FOLDERS, FILES = 20, 25
 
 @pytest.fixture
 def wide(tmp_path: Path) -> ObjectStore:
-    """`00/00` to `19/24`, and a file after them all."""
+    """Files `00/00` to `19/24`, and `last`."""
     for folder in range(FOLDERS):
         (tmp_path / f"{folder:02d}").mkdir()
         for number in range(FILES):
@@ -110,7 +110,6 @@ def test_links_are_followed_and_broken_links_left_out(store: ObjectStore, root: 
 def test_circular_links_are_left_out_with_a_warning(
     store: ObjectStore, root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The whole listing failed."""
     (root / "file").write_bytes(b"")
     (root / "itself").symlink_to(root / "itself")
     (root / "there").symlink_to(root / "back")
@@ -123,7 +122,6 @@ def test_circular_links_are_left_out_with_a_warning(
 def test_a_file_written_through_a_linked_folder_is_listed(
     store: ObjectStore, root: Path, tmp_path: Path
 ) -> None:
-    """It was not, so that the next run took it for somebody else's."""
     (tmp_path / "disk").mkdir()
     (root / "sub").symlink_to(tmp_path / "disk")
     written = store.put("sub/a", b"1")
@@ -166,7 +164,7 @@ def test_a_name_that_is_not_utf8_stops_the_listing(store: ObjectStore, root: Pat
     (root / "good").write_bytes(b"")
     with pytest.raises(errors.StoreError, match="not UTF-8"):
         keys(store)
-    assert keys(store, "good") == ["good"], "it is not asked for"
+    assert keys(store, "good") == ["good"], "it is outside of the prefix"
 
 
 @pytest.mark.parametrize(
@@ -204,7 +202,7 @@ def test_a_name_that_is_not_utf8_can_be_excluded(
     [
         ({"exclude": ("shut/*",)}, True),
         ({"exclude": ("shut*",)}, True),
-        # They may leave something of it that is wanted.
+        # The filters may select a file in the folder.
         ({"exclude": ("shut/*.csv",)}, False),
         ({"include": ("good",)}, False),
         ({}, False),
@@ -217,7 +215,7 @@ def test_a_folder_without_permission_can_be_excluded(
     rule: dict[str, tuple[str, ...]],
     is_listed: bool,
 ) -> None:
-    """Tests may run as root, who reads everything."""
+    """The error is simulated, since tests may run as root."""
     scandir = os.scandir
 
     def guarded(folder: Path) -> Any:

@@ -1,4 +1,4 @@
-"""What only a file store can get wrong."""
+"""The file store: content types, names, errors, reads, uploads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def part(store: ObjectStore, key: str, upload_id: str, body: bytes, offset: int 
 
 
 def test_the_content_type_is_guessed_from_the_name(root: Path) -> None:
-    """As `aws s3 cp`: a compressed file has the type of its content, and no encoding."""
+    """As in `aws s3 cp`, a compressed file has the type of its content and no encoding."""
     (root / "sub").mkdir()
     for name in ("a.csv", "a.csv.gz", "a.html", "data:text,x", "none", "sub/a.unheard-of"):
         (root / name).write_bytes(b"1")
@@ -58,7 +58,7 @@ def test_no_content_type_is_guessed_without_the_option(store: ObjectStore, root:
 
 
 def test_the_types_of_the_machine_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gateways on different machines would give one name two types."""
+    """Otherwise gateways on different machines would choose different types."""
     mimetypes.add_type("text/x-of-this-machine", ".unheard-of")
     mimetypes.add_type("text/x-of-this-machine", ".csv")
     monkeypatch.setattr(mimetypes, "inited", False)
@@ -225,7 +225,7 @@ def test_a_crash_before_the_log_was_removed_is_a_completion(store: ObjectStore, 
 def test_a_repeated_completion_refuses_a_file_with_a_reused_inode(
     store: ObjectStore, root: Path
 ) -> None:
-    """File systems give the inode of an aborted upload to the next file."""
+    """A file system reuses the inode of an aborted upload."""
     old = store.create_upload("k")
     only = part(store, "k", old, b"old!")
     store.abort_upload("k", old)
@@ -235,7 +235,7 @@ def test_a_repeated_completion_refuses_a_file_with_a_reused_inode(
     with pytest.raises(errors.NotFound):
         store.complete_upload("k", late, [only], size_bytes=4, crc32c=crc32c(b"old!"))
     assert (root / "k").read_bytes() == b"new!"
-    # The one that did write it may say so again.
+    # The completion that wrote the file may be repeated.
     store.complete_upload("k", new, [only], size_bytes=4, crc32c=crc32c(b"new!"))
 
 

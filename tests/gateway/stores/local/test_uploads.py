@@ -1,7 +1,7 @@
-"""Files: what comes too late for an upload never reaches the finished object.
+"""Late writes of an upload never change the finished file.
 
-A sink that sleeps, or whose disk is slow, may have the upload's file open while another
-one completes it.
+A sink that pauses, or has a slow disk, may have the upload's file open while another sink
+completes it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def complete(store: ObjectStore, upload_id: str, part: PartInfo) -> str:
 
 
 def before(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, act: Act) -> None:
-    """Have that done just before the next call, and before no other."""
+    """Call `act` just before the next call of that function."""
     honest, acts = getattr(place, name), [act]
 
     def call(*arguments: Any) -> Any:
@@ -65,14 +65,13 @@ def before(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, act: Act) -> 
 def test_a_writer_that_pauses_in_the_middle_of_its_part(
     store: ObjectStore, root: Path, upload_id: str, part: PartInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It used to write to the finished object, whose version so changed under its reader."""
     monkeypatch.setattr(uploads, "_LOCK_ATTEMPTS", 2)
     etags: list[str] = []
 
     def elsewhere() -> None:
         etags.append(complete(store, upload_id, part))
         with (root / "k").open("r+b") as file:
-            file.write(b"BODY")  # A user's own, in place.
+            file.write(b"BODY")  # A user changes the file in place.
         etags.append(store.head("k").etag)
 
     before(monkeypatch, uploads, "write_all", elsewhere)
@@ -96,7 +95,7 @@ def test_a_writer_that_pauses_before_its_lock(
     with pytest.raises(errors.NotFound):
         write(store, upload_id)
     assert etags == [store.head("k").etag]
-    assert str((root / "k").stat().st_ino) == upload_id.rpartition("-")[2], "and no copy was made"
+    assert str((root / "k").stat().st_ino) == upload_id.rpartition("-")[2], "no copy"
 
 
 def test_a_writer_after_a_crash_between_link_and_unlink(
@@ -144,7 +143,6 @@ def test_nothing_is_written_while_an_upload_is_completed(
 def test_two_completions_at_once(
     store: ObjectStore, root: Path, upload_id: str, part: PartInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two sinks complete it at once."""
     etags: list[str] = []
     before(
         monkeypatch,
@@ -161,7 +159,7 @@ def test_two_completions_at_once(
 def test_a_repeated_completion_of_a_copy_is_recognised_by_its_bytes(
     store: ObjectStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was published was a copy, for a sleeper had the file."""
+    """A copy was published, since a late writer had the file open."""
     monkeypatch.setattr(uploads, "_LOCK_ATTEMPTS", 2)
     sink = Destination(store, "stored")
     upload_id = sink.run("create", {"key": "k", "attributes": None})["upload_id"]

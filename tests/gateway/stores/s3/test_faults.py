@@ -1,4 +1,4 @@
-"""What S3 stores get wrong, from a server that plays it back (moto cannot)."""
+"""Faulty answers of S3 servers, played back by a scripted server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def page(keys: list[str], *, token: str = "", truncated: bool = False, count: in
 
 
 def test_a_listing_gives_the_reason_for_a_head_answered_400(scripted: Any, reply: Any) -> None:
-    # The SDK itself asks for the bucket's region first.
+    # The SDK requests the bucket's region first.
     store = scripted.open(reply(400), reply(400), reply(400, failure("ExpiredToken")))
     with pytest.raises(errors.CredentialsExpired):
         store.head("k")

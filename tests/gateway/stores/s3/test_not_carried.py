@@ -20,7 +20,7 @@ Put = Callable[..., None]
 
 @pytest.fixture
 def bucket(moto_url: str) -> Iterator[tuple[ObjectStore, Put]]:
-    """A store, and a way to put objects with what only S3's own API sets."""
+    """A store, and a function that puts objects with metadata that only S3's API sets."""
     client = boto3.client(
         "s3",
         endpoint_url=moto_url,
@@ -40,7 +40,7 @@ def bucket(moto_url: str) -> Iterator[tuple[ObjectStore, Put]]:
 
 
 def told(store: ObjectStore, key: str) -> tuple[tuple[str, ...], ...]:
-    """What listing, head, a read and a read of nothing tell."""
+    """The `not_carried` of a listing, a head, a read and a read of no bytes."""
     (listed,) = store.list(key)
     answers = [listed.not_carried, store.head(key).not_carried]
     for length in (3, 0):

@@ -1,4 +1,4 @@
-"""What the S3 store puts on the wire, and how it is configured."""
+"""Requests of the S3 store, and its configuration."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def test_a_body_is_sent_once_with_its_checksum_and_without_a_hash(
 
 
 class SlowServer:
-    """Takes a body steadily, and so slowly that all of it takes longer than a block may."""
+    """Reads a body so slowly that the whole takes longer than the timeout of a block."""
 
     def __init__(self) -> None:
         self._listener = socket.socket()
-        # Else the kernel takes megabytes that nobody has read.
+        # Otherwise the kernel buffers megabytes.
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
         self._listener.bind(("127.0.0.1", 0))
         self._listener.listen()
@@ -88,7 +88,7 @@ class SlowServer:
 def test_a_slow_server_does_not_time_out_while_it_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A socket's time limit is for all that one call sends: 10 s for a part, however large."""
+    """The socket's timeout covers one call of `send`, so a part is sent in blocks."""
     monkeypatch.setattr(client, "_CONNECT_TIMEOUT_S", 0.5)
     body = bytearray(16 * MIB)
     with SlowServer() as server:
@@ -169,7 +169,7 @@ def test_only_a_trusted_store_computes_the_checksum_of_the_whole(scripted: Any, 
         ({CRC: "4waSgw==", "x-amz-checksum-type": "FULL_OBJECT"}, 0xE3069283),
         ({CRC: "4waSgw=="}, 0xE3069283),
         ({CRC: "AAAAAQ=="}, 1),
-        # A server that ignores the header has compared nothing.
+        # This server ignores the header.
         ({}, None),
     ],
 )
@@ -250,7 +250,7 @@ def test_incomplete_credentials_are_refused() -> None:
 
 @pytest.fixture
 def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """No credentials anywhere, and no metadata service to ask."""
+    """No credentials in the environment, in files or from a metadata service."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

@@ -1,4 +1,4 @@
-"""When credentials are renewed, and who waits for that how long."""
+"""Renewal of credentials, in virtual time."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_late_success_does_not_hide_a_refusal() -> None:
 
 
 def test_the_same_credentials_are_tried_again_when_they_are_sent_again() -> None:
-    """A server whose clock was wrong takes good ones for expired."""
+    """A server with a wrong clock refuses good credentials as expired."""
     world = World()
     store = world.store(credentials("old"))
 
@@ -178,7 +178,7 @@ def test_the_identity_of_the_platform_is_read_again() -> None:
 
     world.meanwhile = mend
     assert store.create_upload("k") == "by None"
-    # Not at every look: the platform asks for fewer requests as well.
+    # The platform is asked less often than the credentials are polled.
     assert 10 <= len(world.opened) <= 15
 
 
@@ -190,7 +190,7 @@ def test_the_wait_for_credentials_has_a_timeout(given: Credentials | None) -> No
         store.create_upload("k")
     assert not caught.value.is_permanent
     assert world.now_s == pytest.approx(TIMEOUT_S)
-    # Who asks later has no wait of his own.
+    # A later call does not wait again.
     with pytest.raises(CredentialsExpired):
         store.create_upload("k")
     assert world.now_s == pytest.approx(TIMEOUT_S)

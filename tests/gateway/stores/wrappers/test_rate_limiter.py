@@ -1,4 +1,4 @@
-"""The rate of one bucket: it gives way once per burst, and comes back."""
+"""The rate limit of one bucket falls once per burst of throttling, and recovers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skyplane_gateway.stores.wrappers.rate_limiter import Limits, RateLimiter, l
 
 @dataclass
 class VirtualTime:
-    """A clock that only waiting moves."""
+    """A clock that only pauses move."""
 
     now_s: float = 0.0
     pauses_s: list[float] = field(default_factory=list)
@@ -98,7 +98,7 @@ def test_success_brings_the_rate_back_to_its_ceiling(
     before_s = time.now_s
     while limiter.rate_per_s < 100:
         ask(limiter, running)
-    # Growth is by time, whatever the number of requests.
+    # The rate grows by time, not by the number of requests.
     assert time.now_s - before_s == pytest.approx((100 - low) / 10, rel=0.2)
     ask(limiter, running, 100)
     assert limiter.rate_per_s == 100
@@ -145,7 +145,7 @@ def test_a_wait_for_a_free_place_can_be_cancelled() -> None:
     thread.join(10)
     assert len(raised) == 1
     limiter.release()
-    limiter.acquire(threading.Event())  # The room was not lost.
+    limiter.acquire(threading.Event())  # The place is free again.
 
 
 def test_a_wait_for_the_rate_can_be_cancelled(time: VirtualTime) -> None:
@@ -161,7 +161,7 @@ def test_a_wait_for_the_rate_can_be_cancelled(time: VirtualTime) -> None:
     with pytest.raises(Cancelled):
         limiter.acquire(ended)
     time.now_s = 100.0
-    limiter.acquire(threading.Event())  # The room was not lost.
+    limiter.acquire(threading.Event())  # The place is free again.
 
 
 def test_transfers_of_one_bucket_share_its_limiter() -> None:

@@ -46,7 +46,7 @@ class FixedJitter(random.Random):
 
 @dataclass
 class World:
-    """Virtual time, and a memory store whose requests fail as told.
+    """Virtual time, and a memory store whose requests fail as scripted.
 
     Attributes:
         before: by method, the failures of the next calls, in place of the call.
@@ -132,7 +132,7 @@ def test_a_storm_of_30_s_is_survived_and_the_rate_recovers(world: World) -> None
     began = len(world.asked)
     store.put("during", b"x")
     assert world.now_s >= world.storm_until_s
-    # A store that asks for fewer requests gets fewer: at the old rate they were 3,000.
+    # At the old rate there would be 3,000 requests.
     assert len(world.asked) - began < 30
     assert limiter.rate_per_s < 20
     for number in range(2000):
@@ -162,19 +162,19 @@ def test_throttling_is_waited_out_for_a_limited_time(world: World) -> None:
 
 
 def test_all_calls_share_the_time_limit_of_throttling(world: World) -> None:
-    """Else a million objects would each wait for as long as the first."""
+    """Otherwise a million objects would each wait as long as the first."""
     store = world.limited(policy=RetryPolicy(throttle_s=60))
     world.storm_until_s = 1000.0
     for number in range(1000):
         with pytest.raises(errors.Throttled):
             store.put(f"k{number}", b"x")
     assert world.now_s <= 100
-    # It is still tried now and then, so that it is noticed when it recovers.
+    # Requests continue at a low rate, so that recovery is noticed.
     assert world.asked[-1][1] >= world.now_s - 1
     world.storm_until_s = world.now_s
     world.now_s += 1.0
     store.put("k", b"x")
-    # And the next storm has a patience of its own.
+    # The next storm has a time limit of its own.
     world.storm_until_s = world.now_s + 50
     store.put("l", b"x")
 
@@ -275,7 +275,6 @@ def test_within_limits_the_waits_of_a_block(world: World) -> None:
 
 
 def test_a_retry_after_longer_than_the_limit_fails_all_calls_at_once(world: World) -> None:
-    """A long Retry-After holds for all, also for those who come later."""
     one = world.limited()
     other = RetryingStore(one._store, one._limiter, clock=one._clock, pause=one._pause)
     world.before["put"] = [slow_down(3600.0)]
