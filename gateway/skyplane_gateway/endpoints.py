@@ -23,7 +23,7 @@ from skyplane_gateway.errors import (
 )
 from skyplane_gateway.identifiers import wire_fleet_id, wire_transfer_id
 from skyplane_gateway.objects import Credentials, StoreSpec
-from skyplane_gateway.protocol import ReceiptHeader
+from skyplane_gateway.protocol import ChunkId
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.sink.receiver import Sink, SinkTransfer
 from skyplane_gateway.sink.verb_threads import VerbThreads
@@ -92,7 +92,7 @@ class Endpoints:
 
     # -- the data path
 
-    def on_receipt(self, header: ReceiptHeader, sealed: memoryview) -> None:
+    def on_receipt(self, header: ChunkId, sealed: memoryview) -> None:
         """Pass a receipt to its source."""
         source = self._source_of_wire_id.get(header.transfer)
         if source is not None:

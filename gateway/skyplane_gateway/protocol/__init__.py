@@ -50,7 +50,7 @@ from skyplane_gateway.protocol.frames import (
 )
 from skyplane_gateway.protocol.handshake import Side
 from skyplane_gateway.protocol.limits import WIRE_VERSION
-from skyplane_gateway.protocol.messages import ChunkId, FrameHeader, ReceiptHeader
+from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.reasons import GoodbyeReason
 from skyplane_gateway.protocol.receipt import (
     EntryResult,
@@ -95,7 +95,6 @@ __all__ = [
     "RawFrame",
     "RawReceipt",
     "Receipt",
-    "ReceiptHeader",
     "ReceiptReceived",
     "ReceiptStatus",
     "RemoteProtocolError",

@@ -47,10 +47,10 @@ from skyplane_gateway.protocol.events import (
 from skyplane_gateway.protocol.handshake import Challenge, Hello, Side
 from skyplane_gateway.protocol.limits import FLEET_BYTES, KEY_BYTES, NONCE_BYTES
 from skyplane_gateway.protocol.messages import (
+    ChunkId,
     FrameHeader,
     MessageType,
     Prefix,
-    ReceiptHeader,
     pack_frame_header,
     pack_goodbye,
     pack_receipt_header,
@@ -235,7 +235,7 @@ class Connection:
         outer = pack_frame_header(header, total_bytes(sealed))
         self._send(Step.SEND_DATA, *_joined(outer, sealed))
 
-    def send_receipt(self, header: ReceiptHeader, *sealed: Buffer) -> None:
+    def send_receipt(self, header: ChunkId, *sealed: Buffer) -> None:
         """Queue a receipt from `seal_receipt`, or a received one to forward.
 
         Raises:
@@ -280,7 +280,7 @@ class Connection:
         self._move(Step.FAIL)
         self._failure = error
 
-    def _check_ids(self, header: FrameHeader | ReceiptHeader) -> None:
+    def _check_ids(self, header: FrameHeader | ChunkId) -> None:
         if header.fleet != self._identity.fleet or header.route != self._peer.route:
             raise LocalProtocolError(
                 f"{header} does not belong on a connection of route {self._peer.route}"
@@ -294,7 +294,7 @@ class Connection:
 
     def _admit_head(self, prefix: Prefix, head: bytes) -> None:
         if prefix.kind is MessageType.DATA:
-            header: FrameHeader | ReceiptHeader = unpack_frame_header(head)
+            header: FrameHeader | ChunkId = unpack_frame_header(head)
         elif prefix.kind is MessageType.RECEIPT:
             header = unpack_receipt_header(head)
         else:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
-from skyplane_gateway.protocol.messages import FrameHeader, ReceiptHeader
+from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.reasons import GoodbyeReason
 
 
@@ -46,7 +46,7 @@ class FrameReceived:
 class ReceiptReceived:
     """One RECEIPT. `sealed` is read-only and owns its memory."""
 
-    header: ReceiptHeader
+    header: ChunkId
     sealed: memoryview
 
 

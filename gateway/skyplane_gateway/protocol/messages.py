@@ -107,8 +107,12 @@ class FrameHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class ReceiptHeader:
-    """Outer header of RECEIPT, visible to relays: the identity of its chunk."""
+class ChunkId:
+    """Identity of one sending of a chunk; the outer header of its RECEIPT.
+
+    `attempt` counts the sendings of the chunk, so late frames of an earlier attempt never mix
+    with later ones. `epoch` keeps the chunks of two leads apart.
+    """
 
     fleet: bytes
     transfer: bytes
@@ -116,6 +120,24 @@ class ReceiptHeader:
     route: int
     attempt: int
     chunk: int
+
+    @classmethod
+    def of(cls, header: FrameHeader) -> ChunkId:
+        return cls(
+            header.fleet, header.transfer, header.epoch, header.route, header.attempt, header.chunk
+        )
+
+    def frame(self, number: int, *, is_last: bool) -> FrameHeader:
+        return FrameHeader(
+            self.fleet,
+            self.transfer,
+            self.epoch,
+            self.route,
+            self.attempt,
+            self.chunk,
+            number,
+            is_last,
+        )
 
 
 def read_prefix(data: memoryview) -> Prefix:
@@ -189,7 +211,7 @@ def unpack_frame_header(data: Buffer) -> FrameHeader:
     return FrameHeader(fleet, transfer, epoch, route, attempt, chunk, frame, is_last)
 
 
-def pack_receipt_header(header: ReceiptHeader, sealed_bytes: int) -> bytes:
+def pack_receipt_header(header: ChunkId, sealed_bytes: int) -> bytes:
     """The outer 48 bytes of a receipt whose sealed part has `sealed_bytes`.
 
     Raises:
@@ -216,9 +238,9 @@ def pack_receipt_header(header: ReceiptHeader, sealed_bytes: int) -> bytes:
         raise LocalProtocolError(f"{header} has a number that does not fit") from error
 
 
-def unpack_receipt_header(data: Buffer) -> ReceiptHeader:
+def unpack_receipt_header(data: Buffer) -> ChunkId:
     """Read the outer 48 bytes, whose prefix has been checked."""
-    return ReceiptHeader(*_RECEIPT.unpack_from(data)[4:])
+    return ChunkId(*_RECEIPT.unpack_from(data)[4:])
 
 
 def pack_goodbye(reason: GoodbyeReason, text: str) -> bytes:
@@ -256,49 +278,4 @@ def _check_ids(fleet: bytes, transfer: bytes) -> None:
         raise LocalProtocolError(
             f"fleet and transfer ids have {len(fleet)} and {len(transfer)} bytes; "
             f"they must have {FLEET_BYTES} and {TRANSFER_BYTES}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkId:
-    """Everything in the outer headers that all frames of one sending of a chunk share.
-
-    `attempt` counts how often the chunk was sent: with it late frames of an earlier
-    attempt, perhaps cut differently, never mix with those of a later one. `epoch` does
-    the same for leads, which number their chunks independently.
-    """
-
-    fleet: bytes
-    transfer: bytes
-    epoch: int
-    route: int
-    attempt: int
-    chunk: int
-
-    @classmethod
-    def of(cls, header: FrameHeader | ReceiptHeader) -> ChunkId:
-        return cls(
-            header.fleet,
-            header.transfer,
-            header.epoch,
-            header.route,
-            header.attempt,
-            header.chunk,
-        )
-
-    def frame(self, number: int, *, is_last: bool) -> FrameHeader:
-        return FrameHeader(
-            self.fleet,
-            self.transfer,
-            self.epoch,
-            self.route,
-            self.attempt,
-            self.chunk,
-            number,
-            is_last,
-        )
-
-    def receipt(self) -> ReceiptHeader:
-        return ReceiptHeader(
-            self.fleet, self.transfer, self.epoch, self.route, self.attempt, self.chunk
         )

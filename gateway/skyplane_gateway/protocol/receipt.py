@@ -26,7 +26,7 @@ from skyplane_gateway.protocol.limits import (
 )
 from skyplane_gateway.protocol.messages import (
     RECEIPT_HEADER_BYTES,
-    ReceiptHeader,
+    ChunkId,
     pack_receipt_header,
 )
 from skyplane_gateway.protocol.sealing import PLAIN, SEAL_BYTES, Sealer
@@ -85,11 +85,11 @@ class Receipt:
 class RawReceipt:
     """A receipt ready to send: header and sealed part."""
 
-    header: ReceiptHeader
+    header: ChunkId
     sealed: tuple[Buffer, ...]
 
 
-def seal_receipt(header: ReceiptHeader, receipt: Receipt, sealer: Sealer = PLAIN) -> RawReceipt:
+def seal_receipt(header: ChunkId, receipt: Receipt, sealer: Sealer = PLAIN) -> RawReceipt:
     """Encode and seal a receipt. Only error messages are cut to fit.
 
     Raises:
@@ -102,7 +102,7 @@ def seal_receipt(header: ReceiptHeader, receipt: Receipt, sealer: Sealer = PLAIN
     return RawReceipt(header, sealer.seal(outer, (check + body,)))
 
 
-def open_receipt(header: ReceiptHeader, sealed: memoryview, sealer: Sealer = PLAIN) -> Receipt:
+def open_receipt(header: ChunkId, sealed: memoryview, sealer: Sealer = PLAIN) -> Receipt:
     """Open and decode a receipt.
 
     Raises:

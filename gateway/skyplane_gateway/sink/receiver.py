@@ -253,7 +253,7 @@ class Sink:
         self._answer(chunk, receipt)
 
     def _answer(self, chunk: ChunkId, receipt: Receipt) -> None:
-        self._send_receipt(seal_receipt(chunk.receipt(), receipt))
+        self._send_receipt(seal_receipt(chunk, receipt))
 
     def _end(self, chunk: ChunkId) -> None:
         self._drop(chunk)

@@ -39,7 +39,6 @@ from skyplane_gateway.protocol import (
     ProtocolError,
     RawFrame,
     Receipt,
-    ReceiptHeader,
     ReceiptStatus,
     open_receipt,
 )
@@ -186,9 +185,9 @@ class SourceTransfer:
 
     # -- the data path's side
 
-    def on_receipt(self, header: ReceiptHeader, sealed: memoryview) -> None:
+    def on_receipt(self, header: ChunkId, sealed: memoryview) -> None:
         """Match a receipt to its chunk."""
-        sending = self._sendings.pop(ChunkId.of(header), None)
+        sending = self._sendings.pop(header, None)
         if sending is None:
             return
         try:

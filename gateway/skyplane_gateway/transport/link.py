@@ -8,6 +8,7 @@ from typing import Final, Protocol, cast
 from skyplane_gateway.buffers import Buffer
 from skyplane_gateway.protocol import (
     NEED_DATA,
+    ChunkId,
     Connection,
     ConnectionClosed,
     Established,
@@ -15,7 +16,6 @@ from skyplane_gateway.protocol import (
     FrameReceived,
     GoodbyeReason,
     GoodbyeReceived,
-    ReceiptHeader,
     ReceiptReceived,
     RemoteProtocolError,
     State,
@@ -56,7 +56,7 @@ class LinkTraffic(Protocol):
 
     def frame_received(self, link: Link, header: FrameHeader, sealed: memoryview) -> None: ...
 
-    def receipt_received(self, link: Link, header: ReceiptHeader, sealed: memoryview) -> None: ...
+    def receipt_received(self, link: Link, header: ChunkId, sealed: memoryview) -> None: ...
 
     def link_writable(self, link: Link) -> None: ...
 
@@ -166,7 +166,7 @@ class Link(asyncio.BufferedProtocol):
         self._connection.send_frame(header, *sealed)
         self._flush()
 
-    def send_receipt(self, header: ReceiptHeader, *sealed: Buffer) -> None:
+    def send_receipt(self, header: ChunkId, *sealed: Buffer) -> None:
         """Queue a receipt; dropped when the link is over."""
         if self._is_over:
             return

@@ -18,7 +18,7 @@ from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import Topology
 from skyplane_gateway.errors import GatewayLost
 from skyplane_gateway.pending_connections import DATA_PORT_LIMIT
-from skyplane_gateway.protocol import FrameHeader, Identity, RawFrame, RawReceipt, ReceiptHeader
+from skyplane_gateway.protocol import ChunkId, FrameHeader, Identity, RawFrame, RawReceipt
 from skyplane_gateway.transport.link import GOODBYE_TIMEOUT_S, WRITE_TIMEOUT_S, Link
 from skyplane_gateway.transport.route import LocalRoute
 from skyplane_gateway.transport.route_manager import RouteManager, RouteOwner
@@ -33,7 +33,7 @@ class RouterOwner(RouteOwner, Protocol):
     def on_frame(self, header: FrameHeader, sealed: memoryview) -> None:
         """A frame has arrived at its sink."""
 
-    def on_receipt(self, header: ReceiptHeader, sealed: memoryview) -> None:
+    def on_receipt(self, header: ChunkId, sealed: memoryview) -> None:
         """A receipt has arrived at its source."""
 
 
@@ -138,7 +138,7 @@ class Router:
             self._send_upstream(route, receipt.header, *receipt.sealed)
 
     @staticmethod
-    def _send_upstream(route: LocalRoute, header: ReceiptHeader, *sealed: Buffer) -> None:
+    def _send_upstream(route: LocalRoute, header: ChunkId, *sealed: Buffer) -> None:
         links = route.upstream_links
         if links:
             link = next((link for link in links if link.is_ready), links[0])
@@ -159,7 +159,7 @@ class Router:
         if route.waiting:
             link.pause_reading()
 
-    def receipt_received(self, link: Link, header: ReceiptHeader, sealed: memoryview) -> None:
+    def receipt_received(self, link: Link, header: ChunkId, sealed: memoryview) -> None:
         route = self._routes.get(header.route)
         if route is None or link not in route.downstream_links:
             return

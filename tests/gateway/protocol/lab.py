@@ -109,6 +109,6 @@ def make_frames(payload: Buffer, *, chunk: int = 5, frame_bytes: int = 64) -> li
 
 
 def make_receipt(chunk: int = 5) -> RawReceipt:
-    header = ChunkId(FLEET, b"T" * 16, 3, ROUTE, 2, chunk).receipt()
+    header = ChunkId(FLEET, b"T" * 16, 3, ROUTE, 2, chunk)
     entry = EntryResult(ReceiptStatus.DURABLE, etag='"e1"', crc32c=1, size_bytes=9)
     return seal_receipt(header, Receipt(3, ReceiptStatus.DURABLE, entries=(entry,)))

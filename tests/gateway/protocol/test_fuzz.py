@@ -22,7 +22,6 @@ from skyplane_gateway.protocol import (
     ObjectEntry,
     OpenedFrame,
     PartEntry,
-    ReceiptHeader,
     ReceiptReceived,
     RemoteProtocolError,
     Side,
@@ -207,7 +206,7 @@ READERS: dict[str, Callable[[memoryview], object]] = {
     "proof": unpack_proof,
     "goodbye": unpack_goodbye,
     "manifest": decode_chunk_manifest,
-    "receipt": lambda data: open_receipt(ReceiptHeader(b"fleet-01", b"T" * 16, 3, 7, 0, 0), data),
+    "receipt": lambda data: open_receipt(ChunkId(b"fleet-01", b"T" * 16, 3, 7, 0, 0), data),
     "frame": lambda data: open_frame(
         FrameHeader(b"fleet-01", b"T" * 16, 3, 7, 0, 0, 0, True), data
     ),

@@ -10,10 +10,10 @@ import pytest
 from tests.gateway.protocol.lab import ConnectionPair
 
 from skyplane_gateway.protocol import (
+    ChunkId,
     FrameHeader,
     GoodbyeReason,
     LocalProtocolError,
-    ReceiptHeader,
     RemoteProtocolError,
     Side,
     WireVersionMismatch,
@@ -73,7 +73,7 @@ FRAME_HEX = (
     "04 01 0001 00000073" + FLEET_HEX + "54" * 16 + "00000003 0007 0002 0000000000000005 00000001"
 )
 
-RECEIPT = ReceiptHeader(FLEET, b"T" * 16, 3, 7, 2, 5)
+RECEIPT = ChunkId(FLEET, b"T" * 16, 3, 7, 2, 5)
 RECEIPT_HEX = "05 00 0001 0000007a" + FLEET_HEX + "54" * 16 + "00000003 0007 0002 0000000000000005"
 
 GOODBYE_HEX = "06 00 0001 00000007 0001 0003 627965"
@@ -211,7 +211,7 @@ def test_the_error_names_both_versions(version: int) -> None:
         replace(RECEIPT, route=1 << 16),
     ],
 )
-def test_a_header_that_does_not_fit_is_a_local_error(header: FrameHeader | ReceiptHeader) -> None:
+def test_a_header_that_does_not_fit_is_a_local_error(header: FrameHeader | ChunkId) -> None:
     pack: Any = pack_frame_header if isinstance(header, FrameHeader) else pack_receipt_header
     with pytest.raises(LocalProtocolError):
         pack(header, 100)

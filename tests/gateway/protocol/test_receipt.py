@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.gateway.protocol.lab import bitwise_crc32c
 
 from skyplane_gateway.protocol import (
+    ChunkId,
     EntryResult,
     FrameCorrupt,
     LocalProtocolError,
     Receipt,
-    ReceiptHeader,
     ReceiptStatus,
     RemoteProtocolError,
     open_receipt,
@@ -23,7 +23,7 @@ from skyplane_gateway.protocol import (
 )
 from skyplane_gateway.protocol.limits import MAX_ENTRIES, MAX_RECEIPT
 
-HEADER = ReceiptHeader(b"fleet-01", b"T" * 16, 3, 7, 2, 5)
+HEADER = ChunkId(b"fleet-01", b"T" * 16, 3, 7, 2, 5)
 DURABLE = Receipt(
     3,
     ReceiptStatus.DURABLE,
@@ -93,7 +93,7 @@ def test_every_flipped_bit_is_refused(receipt: Receipt) -> None:
         replace(HEADER, chunk=6),
     ],
 )
-def test_receipt_of_another_chunk_is_refused(other: ReceiptHeader) -> None:
+def test_receipt_of_another_chunk_is_refused(other: ChunkId) -> None:
     with pytest.raises(FrameCorrupt, match=f"chunk {other.chunk}"):
         open_receipt(other, sealed_bytes(DURABLE))
 

@@ -7,11 +7,11 @@ from tests.gateway.protocol.lab import ConnectionPair, identity_of
 
 from skyplane_gateway.protocol import (
     NEED_DATA,
+    ChunkId,
     Connection,
     ConnectionClosed,
     FrameHeader,
     LocalProtocolError,
-    ReceiptHeader,
     RemoteProtocolError,
     Side,
     State,
@@ -189,9 +189,7 @@ def test_every_sending_in_every_state(state: State, step: Step) -> None:
             header = FrameHeader(b"fleet-01", b"T" * 16, 3, route, 0, 0, 1, False)
             connection.send_frame(header, b"sealed")
         elif step is Step.SEND_RECEIPT:
-            connection.send_receipt(
-                ReceiptHeader(b"fleet-01", b"T" * 16, 3, route, 0, 0), b"sealed"
-            )
+            connection.send_receipt(ChunkId(b"fleet-01", b"T" * 16, 3, route, 0, 0), b"sealed")
         else:
             connection.close()
 

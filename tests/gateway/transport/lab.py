@@ -24,7 +24,6 @@ from skyplane_gateway.protocol import (
     RawFrame,
     RawReceipt,
     Receipt,
-    ReceiptHeader,
     ReceiptStatus,
     Side,
     seal_receipt,
@@ -118,7 +117,7 @@ class Gateway:
     def __init__(self, node: str, secret: str = "ours", **settings: Any) -> None:
         self.node = node
         self.frames: list[FrameHeader] = []
-        self.receipts: list[ReceiptHeader] = []
+        self.receipts: list[ChunkId] = []
         self.down: list[tuple[int, str]] = []
         self.up: list[int] = []
         #: "up" and "down", in order.
@@ -130,7 +129,7 @@ class Gateway:
     def on_frame(self, header: FrameHeader, sealed: memoryview) -> None:
         self.frames.append(header)
 
-    def on_receipt(self, header: ReceiptHeader, sealed: memoryview) -> None:
+    def on_receipt(self, header: ChunkId, sealed: memoryview) -> None:
         self.receipts.append(header)
 
     def route_is_down(self, number: int, loss: GatewayLost) -> None:
@@ -241,7 +240,7 @@ def frame(route: int = 0, payload: bytes = b"data") -> RawFrame:
 
 def receipt_for(header: FrameHeader) -> RawReceipt:
     receipt = Receipt(1, ReceiptStatus.REFUSED, code="x", message="m", is_permanent=False)
-    return seal_receipt(ChunkId.of(header).receipt(), receipt)
+    return seal_receipt(ChunkId.of(header), receipt)
 
 
 async def there_and_back(source: Gateway, sink: Gateway, route: int = 0) -> None:
