@@ -46,7 +46,7 @@ def test_objectives(text: str, objective: Objective | None) -> None:
     assert planner_options.objective_from(parsed(text)) == objective
 
 
-def test_a_job_has_what_was_asked_for() -> None:
+def test_every_option_reaches_the_job() -> None:
     options = parsed(
         "-r --src-region aws:eu-west-1 --dst-credentials profile:paris"
         " --dst-option checksum=trusted --include *.csv --include *.json"
@@ -65,7 +65,7 @@ def test_a_job_has_what_was_asked_for() -> None:
     assert limits.instance_types == {"aws": "m5.large", "gcp": "n2-standard-4"}
 
 
-def test_limits_of_quota_stores_and_caution() -> None:
+def test_options_of_quota_stores_and_margin_reach_the_limits() -> None:
     options = parsed(
         "--vcpu-quota aws=32 --vcpu-quota gcp=8 --source-read-gbps 12.5"
         " --destination-write-gbps 20 --safety-margin 0.1 --max-job-usd 40"
@@ -79,7 +79,7 @@ def test_limits_of_quota_stores_and_caution() -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "0.0", "1e-3", "60"])
-def test_a_proof_may_take_no_time_or_much(text: str) -> None:
+def test_prove_s_is_zero_or_a_positive_number(text: str) -> None:
     parser = Parser(prog="x")
     planner_options.add_proof(parser)
     assert parser.parse_args(["--prove-s", text]).prove_s == float(text)
@@ -89,7 +89,7 @@ def test_a_proof_may_take_no_time_or_much(text: str) -> None:
             parser.parse_args(["--prove-s", bad])
 
 
-def test_a_policy_must_bite() -> None:
+def test_a_policy_that_matches_no_region_is_refused() -> None:
     options = parsed("--exclude aws:us-east-1,gcp:* --allow aws:eu-*")
     assert planner_options.policy_from(options, REGIONS) == Policy(
         ("aws:eu-*",), ("aws:us-east-1", "gcp:*")
@@ -117,6 +117,6 @@ def test_the_help_states_the_planners_own_time_for_proofs() -> None:
         ("--no-guess-mime-type", (False, False)),
     ],
 )
-def test_what_goes_with_the_bytes(text: str, fields: tuple[bool, bool]) -> None:
+def test_options_of_metadata_reach_the_job(text: str, fields: tuple[bool, bool]) -> None:
     job = arguments.job_from(parsed(text))
     assert (job.strict_metadata, job.guess_mime_type) == fields

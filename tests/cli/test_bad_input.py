@@ -240,7 +240,7 @@ NAMED = [
 
 
 @pytest.mark.parametrize(("option", "bad", "words", "more", "too_much"), NAMED)
-def test_what_the_line_names_can_be_had_and_no_more(
+def test_the_limit_in_the_message_is_feasible_and_tight(
     capsys: pytest.CaptureFixture[str],
     option: str,
     bad: str,

@@ -123,7 +123,7 @@ def test_a_command_that_cannot_be_parsed(
         (["transfer", "s3://a/", "s3://b/", "--fleet"], "no", "not JSON"),
     ],
 )
-def test_documents_that_cannot_be_used(
+def test_an_invalid_document_is_bad_input(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     verb: list[str],
@@ -144,12 +144,12 @@ def test_a_fleet_key_is_hexadecimal(capsys: pytest.CaptureFixture[str]) -> None:
     assert "hex" in capsys.readouterr().err
 
 
-def test_a_teardown_of_nothing_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_teardown_of_an_unknown_fleet_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["teardown", "--fleet-key", "00ff", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"fleet": "00ff", "stopped": []}
 
 
-def test_a_sweep_of_nothing_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_without_fleets_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "--deployment", "staging", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report == {

@@ -20,7 +20,7 @@ SHOWN = r"a\x1b[2Kb\rc\x1b]0;title\x07\n\u202ed\x9b1m"
 
 
 @given(st.text())
-def test_what_is_seen_stays_and_the_rest_is_escaped(text: str) -> None:
+def test_printable_characters_stay_and_others_are_escaped(text: str) -> None:
     shown = printable(text)
     assert shown.isprintable()
     assert all(one in shown for one in text if one.isprintable())

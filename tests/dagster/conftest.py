@@ -9,20 +9,14 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from tests.transfer import samples
 
 from skyplane_orchestration.dagster import SkyplaneResource
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.plan import (
-    GridReference,
-    InstanceGroup,
-    PlanCost,
-    PlanPath,
-    SolverReport,
-    TransferPlan,
-)
+from skyplane_orchestration.model.plan import PlanCost, PlanPath, TransferPlan
 from skyplane_orchestration.model.result import CostOutcome, TransferResult
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.base import TeardownReport
@@ -30,21 +24,12 @@ from skyplane_orchestration.transfer.control import SubmittedTransfer
 
 HERE = "local:here"
 
-PLAN = TransferPlan(
+PLAN = replace(
+    samples.PLAN,
     src=HERE,
     dst=HERE,
-    objective={"kind": "minimize-cost", "min_throughput_gbps": 1.0, "exactly": False},
-    throughput_gbps=1.0,
-    volume_gb=1.0,
-    transfer_s=8.0,
-    provision_s=2.0,
     cost=PlanCost(0.5, 0.25, 0.125, 0.875, 0.75),
-    instances={HERE: InstanceGroup("process", 1)},
-    edges=(),
     paths=(PlanPath((HERE,), 1.0),),
-    binding=(),
-    solver=SolverReport("optimal", 0.0, 0.0, 0.0),
-    grid=GridReference("test", "2026-01-01", "measured"),
 )
 
 

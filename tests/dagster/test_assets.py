@@ -54,7 +54,7 @@ def failure(result: dg.ExecuteInProcessResult, step: str) -> Any:
     return event.step_failure_data.user_failure_data
 
 
-def test_all_well(lab: Lab) -> None:
+def test_all_ops_succeed(lab: Lab) -> None:
     result = lab.materialize(asset(manifest="/m.parquet"))
     assert result.success
     assert states(result) == dict.fromkeys(STEPS, "SUCCESS")
@@ -65,20 +65,20 @@ def test_all_well(lab: Lab) -> None:
     assert ("transfer", (fleet_key, "s3://b/y/", "/m.parquet")) in lab.world.calls
 
 
-def test_a_move_is_looked_at_before_anything_is_built(lab: Lab) -> None:
+def test_a_move_is_checked_before_provisioning(lab: Lab) -> None:
     assert lab.materialize(asset(move=True)).success
     verbs = [verb for verb in lab.world.verbs if verb != "identity"]
     assert verbs[:3] == ["check_destination", "check_move", "plan"]
 
 
-def test_every_step_acts_for_the_same_run(lab: Lab) -> None:
+def test_every_op_has_the_same_run_identity(lab: Lab) -> None:
     result = lab.materialize(asset(key_prefix=["lake"]))
     (identity,) = {what for verb, what in lab.world.calls if verb == "identity"}
     assert (identity.deployment, identity.owner) == ("test", "lake/paris")
     assert (identity.run, identity.group) == (result.run_id, "")
 
 
-def test_the_materialization_tells_what_was_moved(lab: Lab) -> None:
+def test_the_materialization_has_volume_rate_and_cost(lab: Lab) -> None:
     (event,) = lab.materialize(asset()).get_asset_materialization_events()
     told: dict[str, Any] = {
         name: value.value for name, value in event.materialization.metadata.items()
@@ -98,7 +98,7 @@ def test_the_materialization_tells_what_was_moved(lab: Lab) -> None:
     assert told["skyplane/facts"]["outputs"][0]["namespace"] == "s3://b"
 
 
-def test_a_failed_transfer_is_red_and_the_hook_takes_its_fleet_down(lab: Lab) -> None:
+def test_a_failed_transfer_fails_the_run_and_the_hook_tears_down(lab: Lab) -> None:
     lab.fail("transfer", TransferFailed("2 of 3 objects failed", is_permanent=False))
     result = lab.materialize(asset())
     assert not result.success
@@ -109,7 +109,7 @@ def test_a_failed_transfer_is_red_and_the_hook_takes_its_fleet_down(lab: Lab) ->
     assert result.get_asset_materialization_events() == []
 
 
-def test_a_failed_transfer_tells_what_to_go_on_by(lab: Lab) -> None:
+def test_a_failed_transfer_has_the_resume_handle_in_its_metadata(lab: Lab) -> None:
     job = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))
     left = replace(result_of(job, "failed"), resume_handle="skyplane-resume:abc")
     lab.fail("transfer", TransferFailed("2 of 3 objects failed", result=left))
@@ -118,13 +118,13 @@ def test_a_failed_transfer_tells_what_to_go_on_by(lab: Lab) -> None:
     assert said["skyplane/result"].value["resume_handle"] == "skyplane-resume:abc"
 
 
-def test_a_bug_in_a_step_leaves_no_fleet_either(lab: Lab) -> None:
+def test_an_unexpected_error_in_an_op_leaves_no_fleet(lab: Lab) -> None:
     lab.fail("transfer", RuntimeError("a bug"))
     assert not lab.materialize(asset()).success
     assert lab.world.verbs.count("teardown") == 1
 
 
-def test_a_partitions_fleet_is_taken_down_by_its_own_key(lab: Lab) -> None:
+def test_the_hook_tears_down_the_fleet_of_the_partition(lab: Lab) -> None:
     days = dg.StaticPartitionsDefinition(["2026-01-01"])
     lab.fail("transfer", StoreUnavailable("later"))
     lab.materialize(asset(partitions_def=days), partition_key="2026-01-01")
@@ -132,7 +132,7 @@ def test_a_partitions_fleet_is_taken_down_by_its_own_key(lab: Lab) -> None:
     assert len(keys) == 1
 
 
-def test_an_asset_with_a_resource_of_another_name_is_taken_down_too(lab: Lab) -> None:
+def test_the_hook_uses_the_resource_key_of_the_asset(lab: Lab) -> None:
     lab.fail("transfer", StoreUnavailable("later"))
     lab.materialize(asset(resource_key="other"), other=lab.resource)
     assert lab.world.verbs[-1] == "teardown"
@@ -146,7 +146,7 @@ def test_an_asset_with_a_resource_of_another_name_is_taken_down_too(lab: Lab) ->
         ("provision", ProvisionFailed("no port"), "provision"),
     ],
 )
-def test_a_failure_before_there_is_a_fleet_ends_the_run_there(
+def test_a_failure_before_the_transfer_ends_the_run(
     lab: Lab, verb: str, error: Exception, step: str
 ) -> None:
     lab.fail(verb, error)
@@ -201,7 +201,7 @@ def test_a_permanent_error_is_not_retried(lab: Lab) -> None:
     assert lab.world.verbs.count("transfer") == lab.world.verbs.count("teardown") == 1
 
 
-def test_an_interrupted_transfer_takes_its_fleet_down_itself(lab: Lab) -> None:
+def test_an_interrupted_transfer_tears_down_its_fleet(lab: Lab) -> None:
     lab.fail("transfer", dg.DagsterExecutionInterruptedError())
     assert not lab.materialize(asset()).success
     assert lab.world.verbs.count("teardown") == 1
@@ -228,7 +228,7 @@ def test_a_partition_has_its_own_place_and_fleet(lab: Lab) -> None:
     assert groups == set(days.get_partition_keys())
 
 
-def test_the_definition_carries_what_it_was_given() -> None:
+def test_the_definition_has_all_given_properties() -> None:
     upstream = dg.AssetSpec("sydney")
     made = asset(
         key_prefix=["lake"],
@@ -266,7 +266,7 @@ def _resource() -> dg.ResourceDefinition:
     return dg.ResourceDefinition.hardcoded_resource(None)
 
 
-def test_a_job_that_cannot_be_meant_fails_when_the_code_is_loaded() -> None:
+def test_an_invalid_job_fails_when_the_code_is_loaded() -> None:
     with pytest.raises(ConfigurationInvalid, match="scheme"):
         build_skyplane_transfer_asset("x", source="ftp://a/", destination="s3://b/")
     with pytest.raises(ConfigurationInvalid, match="conflict"):

@@ -119,7 +119,7 @@ def test_runs_of_another_deployment_are_left_alone(lab: Lab, instance: dg.Dagste
     assert keys(lab.world, "teardown") == []
 
 
-def test_what_cannot_be_taken_down_is_tried_again_at_the_next_tick(
+def test_a_failed_teardown_is_retried_at_the_next_tick(
     lab: Lab, instance: dg.DagsterInstance
 ) -> None:
     terminate(lab, instance)
@@ -144,7 +144,7 @@ def test_a_fleet_that_a_re_execution_uses_is_left_alone(
     assert keys(lab.world, "teardown") == []
 
 
-def test_a_re_execution_from_failure_goes_on_with_the_transfer(
+def test_a_re_execution_from_failure_resumes_the_transfer(
     lab: Lab, instance: dg.DagsterInstance
 ) -> None:
     lab.fail("transfer", StoreUnavailable("later"))
@@ -164,7 +164,7 @@ def test_a_re_execution_from_failure_goes_on_with_the_transfer(
     assert len(set(keys(lab.world, "provision"))) == 1
 
 
-def test_the_sensors_run_where_they_are_defined() -> None:
+def test_the_sensors_run_by_default() -> None:
     running = dg.DefaultSensorStatus.RUNNING
     assert build_skyplane_cleanup_sensor().default_status == running
     assert build_skyplane_sweep_sensor().default_status == running

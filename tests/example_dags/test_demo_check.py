@@ -57,7 +57,7 @@ def copied(site: DemoSite) -> DemoSite:
     return site
 
 
-def test_a_good_copy_passes(copied: DemoSite) -> None:
+def test_a_complete_copy_passes(copied: DemoSite) -> None:
     checked = verify(DATA, copied.destination)
     assert checked.differences == ()
     assert str(checked) == "verified: 4 objects, 1012 bytes, 0 differences"
@@ -74,7 +74,7 @@ def test_a_missing_object_is_found(copied: DemoSite) -> None:
     assert verify(DATA, end).differences == (f"missing: {end.prefix}empty",)
 
 
-def test_an_object_too_many_is_found(copied: DemoSite) -> None:
+def test_an_unexpected_object_is_found(copied: DemoSite) -> None:
     end = copied.destination
     end.client().put_object(Bucket=end.bucket, Key="elsewhere", Body=b"")
     assert verify(DATA, end).differences == ("unexpected: elsewhere",)

@@ -22,7 +22,7 @@ class FakeConnection:
     extra_dejson: dict[str, Any] = field(default_factory=dict)
 
 
-def test_an_empty_connection_is_as_good_as_none() -> None:
+def test_an_empty_connection_gives_the_defaults() -> None:
     assert Settings.from_connection(FakeConnection()) == Settings()
 
 
@@ -52,7 +52,7 @@ def test_all_fields() -> None:
     assert settings.secret.value == SECRET.encode()
 
 
-def test_settings_that_no_gateway_can_use_are_refused_before_any_is_started() -> None:
+def test_invalid_gateway_settings_are_refused_before_the_start() -> None:
     for useless in ({"directory": "/"}, {"stall_deadline_s": 1}):
         settings = Settings.from_connection(FakeConnection(None, {"gateway_settings": useless}))
         with pytest.raises(ConfigurationInvalid, match=next(iter(useless))):
@@ -72,7 +72,7 @@ def test_every_field_of_the_form_is_accepted() -> None:
     Settings.from_connection(FakeConnection(None, values))
 
 
-def test_secret_may_stand_in_the_extra_and_is_never_shown() -> None:
+def test_the_secret_may_be_in_the_extra_and_is_not_in_the_repr() -> None:
     settings = Settings.from_connection(FakeConnection(None, {"fleet_secret": SECRET}))
     assert settings.secret is not None
     assert SECRET not in repr(settings)
@@ -91,6 +91,6 @@ def test_secret_may_stand_in_the_extra_and_is_never_shown() -> None:
         (FakeConnection(None, {"python": "/tmp/python"}), "unknown extra fields: python"),
     ],
 )
-def test_what_cannot_be_used_is_named(connection: FakeConnection, words: str) -> None:
+def test_invalid_fields_are_named(connection: FakeConnection, words: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=words):
         Settings.from_connection(connection)

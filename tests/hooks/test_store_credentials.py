@@ -77,7 +77,7 @@ def test_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (FakeConnection(extra_dejson={"role_arn": "arn:aws:iam::1:role/x"}), "assumes a role"),
     ],
 )
-def test_what_cannot_be_used_is_refused(connection: FakeConnection, words: str) -> None:
+def test_invalid_connections_are_refused(connection: FakeConnection, words: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=words):
         resolve(connection)
 

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
+from tests.transfer import samples
 
 from skyplane_orchestration.lineage.facts import dataset_of, transfer_facts
 from skyplane_orchestration.model.job import MinimizeCost, TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.model.plan import (
-    GridReference,
-    InstanceGroup,
-    PlanCost,
-    PlanEdge,
-    PlanPath,
-    SolverReport,
-    TransferPlan,
-)
+from skyplane_orchestration.model.plan import InstanceGroup, PlanCost, PlanEdge, PlanPath
 from skyplane_orchestration.model.result import (
     CostOutcome,
     EdgeOutcome,
@@ -25,21 +19,15 @@ from skyplane_orchestration.model.result import (
     TransferResult,
 )
 
-PLAN = TransferPlan(
+PLAN = replace(
+    samples.PLAN,
     src="aws:a",
     dst="aws:b",
-    objective={"kind": "minimize-cost"},
     throughput_gbps=5.0,
-    volume_gb=1.0,
-    transfer_s=1.6,
-    provision_s=60.0,
     cost=PlanCost(0.02, 0.01, None, 0.03, 0.03),
     instances={tag: InstanceGroup("x", 1) for tag in ("aws:a", "aws:b", "aws:r")},
     edges=(PlanEdge("aws:a", "aws:r", 5.0, 64, 5.0, 0.02),),
     paths=(PlanPath(("aws:a", "aws:r", "aws:b"), 5.0),),
-    binding=(),
-    solver=SolverReport("optimal", 0.0, 0.0, 0.1),
-    grid=GridReference("g", "2026-01-01", "measured"),
 )
 
 
@@ -96,7 +84,7 @@ def test_facts_name_both_ends_with_the_plans_regions() -> None:
     assert [(row["name"], row["region"]) for row in facts["outputs"]] == [("q", "aws:own")]
 
 
-def test_facts_say_what_moved_at_what_cost_and_how_it_was_planned() -> None:
+def test_facts_have_volume_cost_and_plan() -> None:
     job = TransferJob(Location("s3://src/p/"), Location("s3://dst/q/"))
     facts = transfer_facts(job, PLAN, result())
     assert (facts["objects"], facts["copied"], facts["skipped"], facts["bytes"]) == (4, 3, 1, 1000)

@@ -5,45 +5,30 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.transfer.samples import PLAN
 
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.plan import (
-    GridReference,
-    InstanceGroup,
-    PlanCost,
-    PlanPath,
-    SolverReport,
-    TransferPlan,
-)
+from skyplane_orchestration.model.plan import PlanCost, TransferPlan
 from skyplane_orchestration.model.result import CostOutcome, FailedObject, TransferResult
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet, SweptPlace
 from skyplane_orchestration.operators.base import SkyplaneOperator
 from skyplane_orchestration.provision.base import TeardownReport
 from skyplane_orchestration.transfer.control import SubmittedTransfer
 
-A_PLAN = TransferPlan(
+A_PLAN = replace(
+    PLAN,
     src="aws:ap-southeast-2",
     dst="aws:eu-west-3",
-    objective={"kind": "minimize-cost"},
     throughput_gbps=3.0,
-    volume_gb=1.0,
-    transfer_s=2.0,
-    provision_s=60.0,
     cost=PlanCost(0.02, 0.01, None, 0.03, 0.03),
-    instances={"aws:ap-southeast-2": InstanceGroup("x", 1), "aws:eu-west-3": InstanceGroup("x", 1)},
-    edges=(),
-    paths=(PlanPath(("aws:ap-southeast-2", "aws:eu-west-3"), 3.0),),
-    binding=(),
-    solver=SolverReport("optimal", 0.0, 0.0, 0.1),
-    grid=GridReference("g", "2026-01-01", "modelled"),
     notes=("a price was never verified",),
 )
 

@@ -26,7 +26,7 @@ def dag() -> DAG:
     return dag
 
 
-def test_order(dag: DAG) -> None:
+def test_tasks_run_in_order(dag: DAG) -> None:
     def after(task_id: str) -> set[str]:
         return set(dag.get_task(task_id).downstream_task_ids)
 
@@ -48,7 +48,7 @@ def test_what_follows_the_group_waits_for_the_transfer_not_for_the_teardown(dag:
     assert set(dag.get_task("two.plan").upstream_task_ids) == {"one.finish"}
 
 
-def test_documents_are_handed_on(dag: DAG) -> None:
+def test_documents_pass_between_the_tasks(dag: DAG) -> None:
     def source_of(task_id: str, name: str) -> Any:
         return getattr(dag.get_task(task_id), name).operator.task_id
 

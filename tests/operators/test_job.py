@@ -120,7 +120,7 @@ def test_a_whole_job_as_value_or_document() -> None:
         ({"source_url": "ftp://a/", "destination_url": "s3://b/"}, "ftp"),
     ],
 )
-def test_contradictions_are_named(arguments: dict[str, Any], words: str) -> None:
+def test_contradicting_arguments_are_refused(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=words):
         job_of(**arguments)
 

@@ -78,15 +78,13 @@ def test_arguments_are_by_keyword_only(cls: type[SkyplaneOperator]) -> None:
     assert kinds == {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD}
 
 
-def test_plan_looks_at_the_destination_before_it_plans(hook: Any, context: Any) -> None:
+def test_plan_checks_the_destination_first(hook: Any, context: Any) -> None:
     document = plan_document(hook, context)
     assert TransferPlan.from_dict(document).dst == "aws:eu-west-3"
     assert [verb for verb, _ in hook.clients["default"].calls] == ["check_destination", "plan"]
 
 
-def test_a_move_that_cannot_delete_is_refused_before_anything_is_built(
-    hook: Any, context: Any
-) -> None:
+def test_a_move_is_checked_before_provisioning(hook: Any, context: Any) -> None:
     SkyplanePlanOperator(task_id="plan", move=True, **ENDS).execute(context)
     SkyplaneTransferOperator(task_id="copy", move=True, **ENDS).execute(context)
     looks = [[verb for verb, _ in client.calls] for client in hook.clients.values()]
@@ -109,7 +107,7 @@ def test_transfer_on_a_fleet(hook: Any, context: Any) -> None:
     assert fleet.key == hook.clients["default"].identity.fleet_key()
 
 
-def test_transfer_without_a_fleet_does_all(hook: Any, context: Any) -> None:
+def test_transfer_without_a_fleet_is_one_task(hook: Any, context: Any) -> None:
     operator = SkyplaneTransferOperator(task_id="copy", **ENDS)
     assert operator.execute(context)["copied"] == 30
     # A fleet of its own: two such tasks of one run must not share gateways.
@@ -135,7 +133,7 @@ def test_outlets_get_the_facts(hook: Any, context: Any) -> None:
     assert facts["planned_cost"]["total_usd"] == 6.0
 
 
-def test_the_log_says_that_bytes_pass_through_this_machine_and_what_cost_is(
+def test_the_log_names_the_machine_and_the_planned_cost(
     hook: Any, context: Any, task_log: Callable[[], str]
 ) -> None:
     here = "gateways are processes of this machine, and all bytes pass through it"
@@ -163,7 +161,7 @@ def test_failed_objects_fail_the_task_and_are_named(
     assert context["pushed"]["failed_transfer"] == failed_result.to_dict()
 
 
-def test_a_failed_transfer_says_how_to_go_on(
+def test_a_failed_transfer_logs_how_to_resume(
     hook: Any, context: Any, failed_result: TransferResult, task_log: Callable[[], str]
 ) -> None:
     left = replace(failed_result, resume_handle="skyplane-resume:abc")
@@ -183,7 +181,7 @@ def test_a_failed_transfer_says_how_to_go_on(
         (StoreUnavailable("try later"), AirflowException),
     ],
 )
-def test_only_what_may_pass_is_tried_again(
+def test_only_temporary_errors_are_retried(
     hook: Any, context: Any, error: SkyplaneError, kind: type[Exception]
 ) -> None:
     hook.client(context, "default").error = error
@@ -193,7 +191,7 @@ def test_only_what_may_pass_is_tried_again(
 
 
 @pytest.mark.parametrize(("state", "is_final"), [("cancelled", False), ("failed", True)])
-def test_what_another_try_has_cancelled_is_tried_again(
+def test_a_transfer_cancelled_by_another_try_is_retried(
     hook: Any, context: Any, failed_result: TransferResult, state: Any, is_final: bool
 ) -> None:
     hook.client(context, "copy").error = TransferFailed(
@@ -204,7 +202,7 @@ def test_what_another_try_has_cancelled_is_tried_again(
     assert isinstance(raised.value, AirflowFailException) == is_final
 
 
-def test_bad_arguments_are_not_tried_again(hook: Any, context: Any) -> None:
+def test_bad_arguments_are_not_retried(hook: Any, context: Any) -> None:
     with pytest.raises(AirflowFailException, match="source_url is missing"):
         SkyplanePlanOperator(task_id="plan").execute(context)
 
@@ -288,7 +286,7 @@ def test_a_sweeps_destinations_may_come_from_a_template(hook: Any, context: Any)
         SkyplaneSweepOperator(task_id="two", destinations=[cast(Any, 7)]).execute(context)
 
 
-def test_fleet_name_is_the_groups_or_as_given() -> None:
+def test_the_default_fleet_name_is_the_groups_id() -> None:
     with DAG(dag_id="d", schedule=None), TaskGroup("outer"), TaskGroup("inner"):
         inside = SkyplaneProvisionOperator(task_id="p", plan={})
         named = SkyplaneTeardownOperator(task_id="t", fleet_name="mine")
@@ -296,7 +294,7 @@ def test_fleet_name_is_the_groups_or_as_given() -> None:
     assert named.fleet_name == "mine"
 
 
-def test_named_fleets_are_apart(hook: Any, context: Any) -> None:
+def test_another_fleet_name_is_another_fleet(hook: Any, context: Any) -> None:
     SkyplaneTeardownOperator(task_id="t", fleet_name="mine").execute(context)
     assert set(hook.clients) == {"mine"}
 
@@ -304,7 +302,7 @@ def test_named_fleets_are_apart(hook: Any, context: Any) -> None:
 # -- being killed
 
 
-def test_killing_a_transfer_cancels_it_and_leaves(hook: Any, context: Any) -> None:
+def test_on_kill_cancels_the_transfer_and_ends_the_task(hook: Any, context: Any) -> None:
     operator = SkyplaneTransferOperator(
         task_id="transfer", fleet=fleet_document(hook, context), **ENDS
     )
@@ -315,7 +313,7 @@ def test_killing_a_transfer_cancels_it_and_leaves(hook: Any, context: Any) -> No
     assert client.calls[-1] == ("cancel", (client.identity.fleet_key(), "k" * 32))
 
 
-def test_a_fleet_may_go_on_without_the_task(hook: Any, context: Any) -> None:
+def test_on_kill_without_cancel_leaves_the_transfer_running(hook: Any, context: Any) -> None:
     operator = SkyplaneTransferOperator(
         task_id="t", fleet=fleet_document(hook, context), cancel_on_kill=False, **ENDS
     )
@@ -326,14 +324,14 @@ def test_a_fleet_may_go_on_without_the_task(hook: Any, context: Any) -> None:
     assert client.calls[-1][0] == "transfer"
 
 
-def test_a_teardown_that_is_told_to_end_goes_on(hook: Any, context: Any) -> None:
+def test_on_kill_does_not_stop_a_teardown(hook: Any, context: Any) -> None:
     operator = SkyplaneTeardownOperator(task_id="down")
     hook.client(context, "default").meanwhile = operator.on_kill
     assert operator.execute(context) == {"stopped": ["aws:eu-west-3/0"]}
 
 
 @pytest.mark.parametrize("form", ["one task", "provision"])
-def test_killing_what_cleans_up_after_itself_only_leaves(
+def test_on_kill_of_tasks_that_undo_themselves_only_ends_the_task(
     hook: Any, context: Any, form: str
 ) -> None:
     """The exception itself makes the client take down what it has brought up."""
@@ -350,7 +348,7 @@ def test_killing_what_cleans_up_after_itself_only_leaves(
     assert "cancel" not in [verb for verb, _ in client.calls]
 
 
-def test_killing_after_the_end_does_nothing(hook: Any, context: Any) -> None:
+def test_on_kill_after_the_end_does_nothing(hook: Any, context: Any) -> None:
     operator = SkyplaneTransferOperator(
         task_id="transfer", fleet=fleet_document(hook, context), **ENDS
     )
@@ -360,7 +358,7 @@ def test_killing_after_the_end_does_nothing(hook: Any, context: Any) -> None:
     assert "cancel" not in [verb for verb, _ in hook.clients["default"].calls]
 
 
-def test_a_joined_transfer_is_said_to_be(
+def test_the_log_says_if_a_transfer_was_joined(
     hook: Any, context: Any, task_log: Callable[[], str]
 ) -> None:
     fleet = fleet_document(hook, context)
@@ -369,7 +367,7 @@ def test_a_joined_transfer_is_said_to_be(
     assert "joined transfer" in task_log()
 
 
-def test_one_task_that_has_nothing_to_do_says_so_and_needs_no_fleet(
+def test_one_task_with_nothing_to_do_needs_no_fleet(
     hook: Any,
     context: Any,
     task_log: Callable[[], str],

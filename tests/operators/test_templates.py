@@ -96,7 +96,9 @@ def test_a_sweep_renders_its_destinations(hook: Any, context: Any) -> None:
     ]
 
 
-def test_a_job_that_renders_to_no_place_fails_for_good(hook: Any, context: Any) -> None:
+def test_a_job_that_renders_to_an_invalid_location_fails_without_retry(
+    hook: Any, context: Any
+) -> None:
     job = TransferJob(Location("s3://a/"), Location("{{ ds }}", "{{ ds }}"))
     with pytest.raises(AirflowFailException, match="2026-01-02"):
         rendered(SkyplanePlanOperator(task_id="t", job=job)).execute(context)
@@ -114,7 +116,7 @@ def test_a_job_that_renders_to_no_place_fails_for_good(hook: Any, context: Any) 
         ({"job": {"source": {"options": {"x": "{{ ds }}"}}}}, "job.source.options.x"),
     ],
 )
-def test_what_was_not_rendered_is_refused_before_anything_runs(
+def test_an_unrendered_template_is_refused_before_the_work(
     hook: Any, context: Any, arguments: dict[str, Any], field: str
 ) -> None:
     operator = SkyplaneTransferOperator(task_id="t", **arguments)

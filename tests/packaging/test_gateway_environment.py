@@ -79,12 +79,12 @@ def test_late_imports_are_installed_too(gateway_python: Path, repository: Path) 
 
 
 @pytest.mark.parametrize("name", ["airflow", "dagster", "numpy", "scipy"])
-def test_the_control_planes_packages_are_not_there(gateway_python: Path, name: str) -> None:
+def test_packages_of_the_control_plane_are_not_installed(gateway_python: Path, name: str) -> None:
     done = run(gateway_python, f"import {name}")
     assert f"No module named '{name}'" in done.stderr
 
 
-def test_what_is_installed_fits_together(gateway_python: Path, repository: Path) -> None:
+def test_the_installed_packages_are_compatible(gateway_python: Path, repository: Path) -> None:
     """The lock is closed: no package of it asks for one that is missing or of another version."""
     listed = uv("pip", "check", "--python", gateway_python)
     complaints = [

@@ -125,7 +125,7 @@ def test_destroy_leaves_nothing_and_is_silent_the_second_time(harness: LocalHarn
     assert harness.provisioner().find(spec.key) == ()
 
 
-def test_destroy_of_what_never_was_is_silent(harness: LocalHarness) -> None:
+def test_destroy_of_an_unknown_fleet_is_not_an_error(harness: LocalHarness) -> None:
     assert harness.provisioner().destroy("ab") == ()
     assert harness.traces() == []
 
@@ -163,7 +163,7 @@ def test_a_fleet_that_must_exist_is_repaired_but_not_raised_again(harness: Local
     assert not harness.running()
 
 
-def test_gateways_that_nobody_recorded_are_found_and_ended(harness: LocalHarness) -> None:
+def test_gateways_without_a_record_are_found_and_ended(harness: LocalHarness) -> None:
     spec = harness.spec()
     harness.crash_after_launch(spec)
     found = harness.provisioner().find(spec.key)
@@ -189,7 +189,7 @@ def test_a_partial_failure_leaves_nothing_and_says_why(harness: LocalHarness) ->
     assert harness.traces() == []
 
 
-def test_a_failed_repair_leaves_those_that_were_there(harness: LocalHarness) -> None:
+def test_a_failed_repair_leaves_the_running_gateways(harness: LocalHarness) -> None:
     spec = harness.spec()
     first = harness.provisioner().ensure(spec, harness.authority(spec))
     harness.kill(first.gateway(f"{B}/0"))
@@ -209,7 +209,7 @@ def test_sweep_keeps_a_fleet_that_lives(harness: LocalHarness) -> None:
     assert harness.provisioner().ensure(spec, harness.authority(spec)).gateways == fleet.gateways
 
 
-def test_sweep_takes_what_is_past_its_hard_end_but_touches_nothing_in_a_dry_run(
+def test_sweep_removes_a_fleet_past_its_hard_end_but_not_in_a_dry_run(
     harness: LocalHarness,
 ) -> None:
     spec = harness.spec()
@@ -225,7 +225,7 @@ def test_sweep_takes_what_is_past_its_hard_end_but_touches_nothing_in_a_dry_run(
     assert harness.traces() == []
 
 
-def test_sweep_takes_what_is_older_than_asked(harness: LocalHarness) -> None:
+def test_sweep_removes_older_fleets_on_request(harness: LocalHarness) -> None:
     spec = harness.spec()
     harness.provisioner().ensure(spec, harness.authority(spec))
     assert harness.late(7200.0).sweep("test").kept == (spec.key,)
@@ -233,7 +233,7 @@ def test_sweep_takes_what_is_older_than_asked(harness: LocalHarness) -> None:
     assert harness.traces() == []
 
 
-def test_sweep_takes_a_fleet_whose_gateways_are_all_dead(harness: LocalHarness) -> None:
+def test_sweep_removes_a_fleet_without_running_gateways(harness: LocalHarness) -> None:
     spec = harness.spec()
     fleet = harness.provisioner().ensure(spec, harness.authority(spec))
     for gateway in fleet.gateways:

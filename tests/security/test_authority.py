@@ -133,7 +133,7 @@ def test_an_expired_certificate_is_refused_at_both_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ahead_s", [600.0, 3500.0])
-def test_a_clock_that_is_ahead_is_borne(ahead_s: float, tmp_path: Path) -> None:
+def test_a_clock_that_is_ahead_is_tolerated(ahead_s: float, tmp_path: Path) -> None:
     """Of the gateway, and of the caller, whose clock nobody looks after."""
     ahead = Authority(SECRET, "f1", wall_clock=lambda: time.time() + ahead_s)
     now = Authority(SECRET, "f1")
@@ -286,7 +286,7 @@ def test_a_secret_that_others_can_use_is_refused(mode: int, tmp_path: Path) -> N
         FleetSecret.from_file(place)
 
 
-def test_what_is_no_secret_file_is_refused(tmp_path: Path) -> None:
+def test_an_unusable_secret_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationInvalid, match="not a regular file"):
         FleetSecret.from_file(tmp_path)
     blocked = tmp_path / "file"

@@ -52,7 +52,9 @@ def test_a_profile() -> None:
         CredentialSources().resolve(s3("profile:staging"))
 
 
-def test_no_reference_means_those_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_reference_means_the_credentials_of_this_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert CredentialSources().resolve(s3("")) is None
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKMINE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-mine")
@@ -79,7 +81,7 @@ def test_a_scheme_of_an_orchestrator() -> None:
 
 
 @pytest.mark.parametrize("reference", ["AKIAEXAMPLE", "env:", "vault:x", ":x"])
-def test_another_form_is_refused_and_the_known_ones_are_named(reference: str) -> None:
+def test_an_unknown_form_is_refused_and_the_known_forms_are_named(reference: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=r"env:\.\.\., profile:\.\.\."):
         CredentialSources().resolve(s3(reference))
 

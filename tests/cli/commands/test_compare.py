@@ -75,7 +75,7 @@ def test_without_a_volume_there_is_no_column_of_sums(capsys: pytest.CaptureFixtu
     assert header == ["way", "Gbit/s", "$/GB", "relays"]
 
 
-def test_a_narrow_terminal_gets_the_items_apart_and_loses_no_figure(
+def test_a_narrow_terminal_gets_two_tables_with_all_values(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("skyplane_orchestration.cli.console._PIPE_WIDTH", 80)

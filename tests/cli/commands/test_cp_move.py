@@ -92,7 +92,7 @@ def copy(client: Any) -> None:
 
 
 @pytest.mark.parametrize("error", [ConfigurationInvalid("no"), ForeignHost("elsewhere")])
-def test_what_provisioning_cannot_do_as_asked_is_bad_input(error: Exception) -> None:
+def test_a_refusal_of_provisioning_is_bad_input(error: Exception) -> None:
     with pytest.raises(BadInput):
         copy(FakeClient(error))
     with pytest.raises(type(error)):
@@ -100,7 +100,7 @@ def test_what_provisioning_cannot_do_as_asked_is_bad_input(error: Exception) -> 
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), FleetLost("gone"), RuntimeError("a bug")])
-def test_what_an_interruption_between_two_steps_left_is_taken_down(error: BaseException) -> None:
+def test_a_fleet_left_by_an_interruption_is_torn_down(error: BaseException) -> None:
     client = FakeClient(error, found=("gateway",))
     with pytest.raises(type(error)):
         copy(client)
@@ -132,7 +132,7 @@ def test_a_fleet_of_another_machine_is_bad_input_and_a_lost_one_is_not() -> None
         move(FakeClient(FleetLost("gone")))
 
 
-def test_v_says_where_the_seconds_go(
+def test_verbose_logs_the_duration_of_each_stage(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for end in ("in", "out"):

@@ -128,7 +128,7 @@ def test_inside_one_region_there_is_one_plan_and_nothing_beside_it(
     ElementTree.fromstring(file.read_text(encoding="utf-8"))
 
 
-def test_places_with_regions_need_no_cloud(run_json: RunJson) -> None:
+def test_locations_with_regions_need_no_store(run_json: RunJson) -> None:
     document = run_json(
         "frontier", "s3://a/x/", "gs://b/y/", "--src-region", SRC, "--dst-region",
         "gcp:europe-west1", *QUICK, "--relays", "0", "--min-throughput-gbps", "1",

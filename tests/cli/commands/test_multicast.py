@@ -77,7 +77,7 @@ def test_a_copy_goes_to_one_destination(run_json: RunJson) -> None:
     assert "s3://c/" in error["message"]
 
 
-def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_has_the_plan_and_its_costs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", SRC, DST, FURTHER, "--min-throughput-gbps", "3", "--volume-gb", "9"]) == 0
     output = capsys.readouterr()
     assert output.err == ""

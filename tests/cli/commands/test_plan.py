@@ -66,7 +66,7 @@ def test_quota_stores_and_margin_reach_the_planner(run_json: RunJson) -> None:
         assert slow["throughput_gbps"] >= 0.5
 
 
-def test_the_most_that_a_job_may_cost_and_the_time_to_prove(run_json: RunJson) -> None:
+def test_max_job_usd_and_prove_s_reach_the_planner(run_json: RunJson) -> None:
     common = ("plan", SRC, DST, "--min-throughput-gbps", "4", "--volume-gb", "100")
     document = run_json(*common, "--prove-s", "0", "--max-job-usd", "1000")
     cost = document["cost"]
@@ -84,7 +84,7 @@ def test_without_an_objective_it_is_the_direct_paths_rate(run_json: RunJson) -> 
     assert plan.throughput_gbps >= plan.objective["min_throughput_gbps"] > 1
 
 
-def test_places_with_regions_and_volume_need_no_cloud(run_json: RunJson) -> None:
+def test_locations_with_regions_and_volume_need_no_store(run_json: RunJson) -> None:
     plan = TransferPlan.from_dict(
         run_json(
             "plan", "s3://a/x/", "gs://b/y/", "--src-region", SRC, "--dst-region",
@@ -95,7 +95,7 @@ def test_places_with_regions_and_volume_need_no_cloud(run_json: RunJson) -> None
     assert plan.cost.total_usd is not None
 
 
-def test_files_are_planned_by_what_is_there(run_json: RunJson, tmp_path: Path) -> None:
+def test_the_volume_of_files_is_listed(run_json: RunJson, tmp_path: Path) -> None:
     (tmp_path / "one").write_bytes(b"12345")
     for source in (tmp_path / "one", tmp_path):
         plan = run_json("plan", str(source), str(tmp_path.parent / "elsewhere"))
@@ -103,7 +103,7 @@ def test_files_are_planned_by_what_is_there(run_json: RunJson, tmp_path: Path) -
         assert plan["edges"] == []
 
 
-def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_has_the_plan_and_its_costs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", SRC, DST, "--min-throughput-gbps", "3.5", "--volume-gb", "10"]) == 0
     output = capsys.readouterr()
     assert output.err == ""
@@ -122,7 +122,7 @@ def test_the_plot_is_a_picture_of_the_plan(run_json: RunJson, tmp_path: Path) ->
     assert all(tag.partition(":")[2] in words for tag in document["instances"])
 
 
-def test_the_explanation_comes_beside_the_plan_and_only_when_asked_for(
+def test_explain_adds_sentences_to_the_plan(
     run_json: RunJson, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common = (

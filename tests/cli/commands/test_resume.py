@@ -45,7 +45,7 @@ def handle(tmp_path: Path) -> ResumeHandle:
     return ResumeHandle(job, Client().plan(job), "ab" * 16, 0, "local", "cd" * 16, 1, 4e9)
 
 
-def test_the_handle_is_found_wherever_it_stands(tmp_path: Path) -> None:
+def test_a_handle_is_read_from_argument_file_or_json(tmp_path: Path) -> None:
     word = PREFIX + "abc"
     assert _read_handle(word) == word
     file = tmp_path / "handle"
@@ -63,7 +63,7 @@ def test_the_handle_is_found_wherever_it_stands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("handle", ["nowhere", "", " ", "3f9c2a1b", "/", PREFIX + "abc", "-"])
-def test_what_is_no_handle_is_bad_input(
+def test_an_invalid_handle_is_bad_input(
     handle: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import io
@@ -110,7 +110,7 @@ def test_a_failed_transfer_prints_a_short_id_and_keeps_its_handle(
     assert _read_handle(match[1]) == word
 
 
-def test_with_json_the_handle_stands_in_the_result_alone(
+def test_with_json_the_handle_is_only_in_the_result(
     state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report(PREFIX + "abc", is_json=True)
@@ -120,15 +120,13 @@ def test_with_json_the_handle_stands_in_the_result_alone(
     assert not state.exists()
 
 
-def test_without_a_handle_nothing_is_said_of_it(
-    state: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_handle_there_is_no_hint(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report("")
     assert "resume" not in capsys.readouterr().err
     assert not state.exists()
 
 
-def test_handles_that_ran_out_are_removed_and_other_files_stay(state: Path) -> None:
+def test_expired_handles_are_deleted_and_other_files_stay(state: Path) -> None:
     now = 1e9
     old, young = save_handle("old", now), save_handle("young", now)
     folder = handle_directory()
@@ -161,7 +159,7 @@ def test_a_transfer_with_credentials_of_airflow_is_resumed_there(
     assert said.count("\n") == 1
 
 
-def test_a_handle_that_has_served_is_forgotten(
+def test_a_used_handle_is_deleted(
     state: Path, handle: ResumeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = save_handle(handle.to_text(), time.time())
@@ -177,7 +175,7 @@ def test_a_handle_that_has_served_is_forgotten(
     assert list(handle_directory().iterdir()) == []
 
 
-def test_a_handle_that_has_served_and_cannot_be_removed_spoils_no_success(
+def test_a_used_handle_that_cannot_be_deleted_is_not_an_error(
     state: Path, handle: ResumeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = save_handle(handle.to_text(), time.time())
@@ -190,7 +188,7 @@ def test_a_handle_that_has_served_and_cannot_be_removed_spoils_no_success(
     assert main(["resume", name, "--json"]) == 0
 
 
-def test_a_file_that_another_command_removes_meanwhile_stops_no_handle(
+def test_a_handle_is_saved_while_another_command_deletes_files(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (handle_directory() / "0123abcd").parent.mkdir(parents=True)
@@ -200,7 +198,7 @@ def test_a_file_that_another_command_removes_meanwhile_stops_no_handle(
 
 
 @pytest.mark.parametrize("given", ["x" + PREFIX + "a" * 1400, "01234567/../../secret", "0" * 8])
-def test_what_is_neither_an_id_nor_a_handle_nor_a_file_is_one_line(
+def test_an_argument_that_is_no_id_handle_or_file_is_one_line(
     state: Path, given: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["resume", given]) == 2

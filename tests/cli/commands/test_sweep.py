@@ -42,7 +42,7 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_dry_run_names_what_would_go(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_lists_the_removals(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files(out)
     assert main(["sweep", "--destination", str(out), "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -56,7 +56,9 @@ def test_a_dry_run_names_what_would_go(out: Path, capsys: pytest.CaptureFixture[
     assert lines[-1].endswith("0 orphaned uploads would be removed, 1 kept")
 
 
-def test_it_is_done(out: Path, run_json: Callable[..., dict[str, Any]]) -> None:
+def test_a_sweep_removes_journals_and_uploads(
+    out: Path, run_json: Callable[..., dict[str, Any]]
+) -> None:
     (before,) = run_json("sweep", "--destination", str(out), "--dry-run")["destinations"]
     report = run_json("sweep", "--destination", f"file://{out}/", "--orphaned-uploads")
     (place,) = report["destinations"]
@@ -65,7 +67,7 @@ def test_it_is_done(out: Path, run_json: Callable[..., dict[str, Any]]) -> None:
     assert (report["left"], files(out)) == ([], [])
 
 
-def test_folders_below_are_left_out_when_told_so(
+def test_no_recursive_leaves_folders_below(
     out: Path, run_json: Callable[..., dict[str, Any]]
 ) -> None:
     report = run_json("sweep", "--destination", str(out), "--no-recursive")
@@ -74,7 +76,7 @@ def test_folders_below_are_left_out_when_told_so(
     assert [row["outcome"] for row in report["destinations"][0]["transfers"]] == ["removed"]
 
 
-def test_what_cannot_be_removed_is_a_failure(
+def test_a_journal_that_cannot_be_removed_fails_the_sweep(
     out: Path, run_json: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (journal,) = (out / "deep" / ".skyplane").rglob("0*")

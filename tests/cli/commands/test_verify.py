@@ -38,7 +38,9 @@ def test_differences(places: tuple[str, str], run_json: RunJson) -> None:
     assert run_json("verify", "-r", *places, "--listing-only", "--parallel", "2")["is_equal"]
 
 
-def test_what_a_person_reads(places: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_has_differences_and_counts(
+    places: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     for key in "abc":
         Path(places[1], key).unlink()
     Path(places[1], "d").write_bytes(b"d")

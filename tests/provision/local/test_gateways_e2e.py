@@ -85,7 +85,7 @@ def test_a_single_gateway_is_connected_with_itself(
     assert local.traces() == []
 
 
-def test_a_gateway_told_to_end_is_no_teardown(
+def test_a_gateway_that_ends_after_sigterm_can_be_replaced(
     local: LocalHarness, real: LocalProvisioner, plan_of: PlanMaker
 ) -> None:
     """A spot notice took the fleet's directory away, and so nobody brought it up again."""

@@ -76,7 +76,7 @@ def test_another_users_process_is_not_counted(tmp_path: Path, run_idle: RunIdle)
     assert [process.pid for process in processes.scan(tmp_path, "ab")] == [ours.pid]
 
 
-def test_the_dead_do_not_count(tmp_path: Path, run_idle: RunIdle) -> None:
+def test_zombies_do_not_count(tmp_path: Path, run_idle: RunIdle) -> None:
     ours = run_idle("--config", str(tmp_path / "ab" / "n" / "config.json"), "--fleet", "ab")
     assert len(processes.scan(tmp_path, "ab")) == 1
     left = processes.stop(
@@ -86,9 +86,7 @@ def test_the_dead_do_not_count(tmp_path: Path, run_idle: RunIdle) -> None:
     assert ours.wait() == -15  # Until now it was a zombie.
 
 
-def test_a_number_that_was_given_to_another_process_is_not_signalled(
-    tmp_path: Path, run_idle: RunIdle
-) -> None:
+def test_a_reused_process_id_is_not_signalled(tmp_path: Path, run_idle: RunIdle) -> None:
     other = run_idle("--something", "else")
     stale = processes.GatewayProcess(other.pid, "ab", tmp_path / "ab" / "n", os.geteuid())
     ticks = iter(range(100))

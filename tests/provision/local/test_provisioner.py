@@ -89,7 +89,7 @@ def test_every_file_is_private(local: LocalHarness) -> None:
     assert {stat.S_IMODE(p.stat().st_mode) for p in secret} == {0o600}
 
 
-def test_the_gateway_is_told_what_the_fleet_wants(local: LocalHarness) -> None:
+def test_the_configuration_of_a_gateway_has_the_values_of_the_fleet(local: LocalHarness) -> None:
     spec = local.spec(lease_s=33.0, start_within_s=44.0, hard_end_s=5000.0)
     authority = local.authority(spec)
     deadlines = {"ack_deadline_s": 1.5, "stall_deadline_s": 2.5, "write_timeout_s": 3.5}
@@ -278,7 +278,7 @@ def test_the_error_has_the_end_of_the_log(local: LocalHarness, fault: str, said:
 @pytest.mark.parametrize(
     ("fault", "said"), [("--mute", "did not become ready"), ("--lonely", "did not connect")]
 )
-def test_a_gateway_that_never_gets_there_is_given_up(
+def test_a_gateway_that_is_not_ready_in_time_is_an_error(
     local: LocalHarness, fault: str, said: str
 ) -> None:
     # Time stands still until every gateway has done what it will do, then runs out.
@@ -345,7 +345,7 @@ def test_a_fleet_of_another_secret_is_left_alone(local: LocalHarness) -> None:
     assert len(local.running()) == 5
 
 
-def test_waiting_for_another_worker_has_an_end(local: LocalHarness) -> None:
+def test_the_wait_for_the_lock_has_a_timeout(local: LocalHarness) -> None:
     spec = local.spec()
     local.run_root.mkdir()
     steps = ManualClock(0.0)
@@ -360,7 +360,7 @@ def test_waiting_for_another_worker_has_an_end(local: LocalHarness) -> None:
     assert steps.now_s > local.options.ready_timeout_s
 
 
-def test_trouble_with_the_disk_is_a_failure_to_provision(
+def test_a_full_disk_is_a_failure_to_provision(
     local: LocalHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -383,7 +383,7 @@ def test_a_fleet_of_another_deployment_is_refused(local: LocalHarness) -> None:
 # -- how gateways end
 
 
-def test_one_that_ignores_sigterm_is_killed(local: LocalHarness) -> None:
+def test_a_gateway_that_ignores_sigterm_is_killed(local: LocalHarness) -> None:
     ensure(local, "--stubborn", f"{B}/0")
     assert len(local.provisioner(term_grace_s=0.05).destroy("f1ee7")) == 5
     assert local.traces() == []
@@ -419,7 +419,7 @@ def test_processes_are_ended_though_their_files_are_gone(local: LocalHarness) ->
     assert local.running() == {}
 
 
-def test_the_log_of_a_dead_gateway_can_be_had(local: LocalHarness) -> None:
+def test_the_log_of_a_dead_gateway_can_be_read(local: LocalHarness) -> None:
     fleet = ensure(local)
     local.kill(fleet.gateway(f"{B}/0"))
     tails = local.provisioner().log_tails("f1ee7", max_bytes=3)
@@ -427,7 +427,7 @@ def test_the_log_of_a_dead_gateway_can_be_had(local: LocalHarness) -> None:
     assert local.provisioner().log_tails("ab") == {}
 
 
-def test_sweep_removes_what_was_only_begun(local: LocalHarness) -> None:
+def test_sweep_removes_an_empty_fleet_directory(local: LocalHarness) -> None:
     (local.run_root / "ab").mkdir(parents=True)
     (local.run_root / "not-a-fleet").mkdir()
     report = local.provisioner().sweep("test")
@@ -438,7 +438,7 @@ def test_sweep_removes_what_was_only_begun(local: LocalHarness) -> None:
 # -- which machine
 
 
-def test_another_host_is_refused_with_the_way_out(
+def test_a_fleet_of_another_host_is_refused_with_advice(
     local: LocalHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet = ensure(local)
@@ -454,7 +454,7 @@ def test_another_host_is_refused_with_the_way_out(
     assert len(local.running()) == 5
 
 
-def test_a_record_of_another_release_is_no_record(local: LocalHarness) -> None:
+def test_a_record_of_another_release_is_ignored(local: LocalHarness) -> None:
     fleet = ensure(local)
     (record,) = local.options.run_root.glob("*/fleet.json")  # type: ignore[union-attr]
     record.write_text(json.dumps({**fleet.to_dict(), "schema_version": 99}))
@@ -525,7 +525,7 @@ def test_the_default_run_root_is_this_users_own(
 
 
 @pytest.mark.parametrize("key", ["", "..", "../x", "AB", "a/b"])
-def test_a_key_that_could_lead_elsewhere_is_refused(local: LocalHarness, key: str) -> None:
+def test_a_fleet_key_that_is_a_path_is_refused(local: LocalHarness, key: str) -> None:
     for act in (
         lambda: local.spec(key=key),
         lambda: local.provisioner().destroy(key),
