@@ -10,11 +10,13 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Hashable, Sequence
-from types import TracebackType
-from typing import Protocol, Self
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 from skyplane_gateway.clock import Clock
 from skyplane_gateway.errors import ConfigurationInvalid, SkyplaneError
+
+log = logging.getLogger(__name__)
 
 
 class Lease:
@@ -67,22 +69,10 @@ class Lease:
         return self._clock.monotonic() >= self._end
 
 
-log = logging.getLogger(__name__)
-
-
 class LeaseClient(Protocol):
-    """A connection to the control API of one other gateway."""
+    """The part of a control client that renews a lease."""
 
     def renew(self, lease_s: float) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
 
 
 class LeaseRenewer:
@@ -107,7 +97,7 @@ class LeaseRenewer:
         stall_deadline_s: float,
         progress: Callable[[], Hashable | None],
         others: Callable[[], Sequence[str]],
-        connect: Callable[[str], LeaseClient],
+        connect: Callable[[str], AbstractContextManager[LeaseClient]],
         clock: Clock,
     ) -> None:
         self._lease = lease
