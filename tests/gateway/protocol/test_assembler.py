@@ -235,66 +235,40 @@ EIGHT = part_manifest(8)
 @pytest.mark.parametrize(
     ("frames", "problem"),
     [
-        pytest.param([made(0, 1, b"1234", manifest=EIGHT)], "starts at 1, not at 0", id="start"),
-        pytest.param(
-            [made(0, 0, b"12345", is_last=True, manifest=FOUR)], "ends at 5 of 4", id="longer"
-        ),
-        pytest.param(
-            [made(0, 0, b"123", is_last=True, manifest=FOUR)], "ends at 3 of 4", id="shorter"
-        ),
-        pytest.param([made(0, 0, b"1234", manifest=FOUR)], "is not the last", id="no-last"),
-        pytest.param(
+        ([made(0, 1, b"1234", manifest=EIGHT)], "starts at 1, not at 0"),
+        ([made(0, 0, b"12345", is_last=True, manifest=FOUR)], "ends at 5 of 4"),
+        ([made(0, 0, b"123", is_last=True, manifest=FOUR)], "ends at 3 of 4"),
+        ([made(0, 0, b"1234", manifest=FOUR)], "is not the last"),
+        (
             [made(0, 0, b"1234", manifest=EIGHT), made(1, 4, b"56789", is_last=True)],
             "ends at 9 of 8",
-            id="beyond",
         ),
-        pytest.param(
+        (
             [made(1, 4, b"56789", is_last=True), made(0, 0, b"1234", manifest=EIGHT)],
             "ends at 9 of 8",
-            id="beyond-early",
         ),
-        pytest.param(
-            [made(2, 6, b"99"), made(0, 0, b"1234", manifest=EIGHT)],
-            "is not the last and ends at 8",
-            id="early-no-last",
-        ),
-        pytest.param(
+        ([made(2, 6, b"99"), made(0, 0, b"1234", manifest=EIGHT)], "is not the last and ends at 8"),
+        (
             [made(0, 0, b"1234", manifest=EIGHT), made(1, 5, b"678", is_last=True)],
             "starts at 5, not at 4",
-            id="gap",
         ),
-        pytest.param(
-            [made(1, 4, b"56"), made(0, 0, b"123", manifest=EIGHT)],
-            "ends at 3, not at 4",
-            id="gap-0",
-        ),
-        pytest.param([made(1, 4, b"")], "is empty", id="empty"),
-        pytest.param([made(0, 0, b"", manifest=FOUR)], "is empty", id="empty-0"),
-        pytest.param(
-            [made(1, 4, b"56", is_last=True), made(2, 6, b"78", is_last=True)],
-            "marked as the last",
-            id="two-last",
-        ),
-        pytest.param(
-            [made(3, 6, b"7"), made(1, 4, b"5", is_last=True)], "marked as the last", id="not-last"
-        ),
-        pytest.param(
-            [made(1, 4, b"5", is_last=True), made(3, 6, b"7")],
-            "after frame 1, the last",
-            id="after",
-        ),
-        pytest.param([made(1, 4, b"56"), made(1, 4, b"57")], "came as", id="duplicate-other-bytes"),
-        pytest.param(
+        ([made(1, 4, b"56"), made(0, 0, b"123", manifest=EIGHT)], "ends at 3, not at 4"),
+        ([made(1, 4, b"")], "is empty"),
+        ([made(0, 0, b"", manifest=FOUR)], "is empty"),
+        ([made(1, 4, b"56", is_last=True), made(2, 6, b"78", is_last=True)], "marked as the last"),
+        ([made(3, 6, b"7"), made(1, 4, b"5", is_last=True)], "marked as the last"),
+        ([made(1, 4, b"5", is_last=True), made(3, 6, b"7")], "after frame 1, the last"),
+        ([made(1, 4, b"56"), made(1, 4, b"57")], "came as"),
+        (
             [
                 made(0, 0, b"1234", manifest=EIGHT),
                 made(0, 0, b"1234", manifest=part_manifest(9)),
             ],
             "two manifests",
-            id="two-manifests",
         ),
-        pytest.param([made(MAX_FRAMES, 4, b"5")], "limit of 16384 frames", id="number"),
-        pytest.param([made(1, 9_999, b"12")], "takes 10000 bytes", id="limit-early"),
-        pytest.param([made(0, 0, b"1", manifest=part_manifest(10_001))], "takes 10000", id="limit"),
+        ([made(MAX_FRAMES, 4, b"5")], "limit of 16384 frames"),
+        ([made(1, 9_999, b"12")], "takes 10000 bytes"),
+        ([made(0, 0, b"1", manifest=part_manifest(10_001))], "takes 10000"),
     ],
 )
 def test_contradictory_frames_are_refused(frames: list[OpenedFrame], problem: str) -> None:

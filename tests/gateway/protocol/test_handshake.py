@@ -283,10 +283,10 @@ def test_other_protocols_are_refused_at_once(talk: bytes) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        pytest.param("04 00 0001 00000100", id="data"),
-        pytest.param("05 00 0001 00000100", id="receipt"),
-        pytest.param("02 00 0001 00000048", id="challenge"),
-        pytest.param("03 00 0001 00000020", id="proof"),
+        "04 00 0001 00000100",  # DATA
+        "05 00 0001 00000100",  # RECEIPT
+        "02 00 0001 00000048",  # CHALLENGE
+        "03 00 0001 00000020",  # PROOF
     ],
 )
 def test_the_first_message_must_be_a_hello(data: str) -> None:
