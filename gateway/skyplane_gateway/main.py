@@ -36,17 +36,17 @@ from skyplane_gateway.service import GatewayService
 
 log = logging.getLogger("skyplane_gateway")
 
-#: Threads for control calls and their long polls; they wait, they do not work.
+#: Threads for control calls and long polls, which mostly wait.
 _CALL_THREADS: Final = 64
 
-#: A gateway that is ending gives its cleanup this long.
-_CLOSE_WITHIN_S: Final = 30.0
+#: Limit of the cleanup when the process ends.
+_CLOSE_TIMEOUT_S: Final = 30.0
 
-#: Calls that are being answered when it ends have this long to be answered.
-_ANSWER_WITHIN_S: Final = 2.0
+#: Limit of the control calls in flight when the process ends.
+_RESPONSE_TIMEOUT_S: Final = 2.0
 
-#: Threads that are at work when all else is over have this long to end.
-_THREADS_WITHIN_S: Final = 1.0
+#: Limit of the threads that still run after everything else.
+_THREADS_TIMEOUT_S: Final = 1.0
 
 
 def entry_point() -> None:
@@ -56,19 +56,18 @@ def entry_point() -> None:
 
 
 def leave_busy_threads(code: int) -> None:
-    """End the process at once where threads still wait for a store that does not answer.
+    """End the process although threads still wait for a store that does not respond.
 
-    The interpreter would wait for them, minutes with the timeouts and repetitions of an SDK,
-    and a gateway that is over, or was never renewed, must be gone. Nobody wants their results
-    any more: the cleanup has been done, or has had its time.
+    The interpreter would wait for them, which can take minutes. Their results are not needed:
+    the cleanup has ended, or has had its time.
     """
-    deadline = time.monotonic() + _THREADS_WITHIN_S
+    deadline = time.monotonic() + _THREADS_TIMEOUT_S
     for thread in threading.enumerate():
         if thread is threading.current_thread() or thread.daemon:
             continue
         thread.join(max(0.0, deadline - time.monotonic()))
         if thread.is_alive():
-            log.warning("%s still waits for an answer and is left", thread.name)
+            log.warning("%s still waits for a response and is abandoned", thread.name)
             logging.shutdown()
             os._exit(code)
 
@@ -93,14 +92,13 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    # One line per poll would bury what matters.
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     asyncio.run(serve(config))
     return 0
 
 
 def _set_limits() -> None:
-    """No core file, which would hold keys, credentials and objects; all files it may open."""
+    """No core file, which would contain secrets; as many open files as allowed."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
@@ -135,14 +133,14 @@ class Listening:
     _keeper: asyncio.Task[None]
 
     async def close(self) -> None:
-        """End in good order, within a bound: 25 s for one that leaves."""
+        """End within a time limit: 25 s after a SIGTERM."""
         self._keeper.cancel()
         self._data.close()
         end = self.service.leave if self.service.is_leaving else self.service.close
         try:
-            await asyncio.wait_for(end(), _CLOSE_WITHIN_S)
+            await asyncio.wait_for(end(), _CLOSE_TIMEOUT_S)
         except TimeoutError:
-            log.error("the cleanup took longer than %g s and was left", _CLOSE_WITHIN_S)
+            log.error("the cleanup took longer than %g s and was abandoned", _CLOSE_TIMEOUT_S)
         await self._listener.close()
         await self._runner.cleanup()
 
@@ -151,14 +149,13 @@ async def listen(config: GatewayConfig) -> Listening:
     """Start a gateway in this process."""
     loop = asyncio.get_running_loop()
     service = GatewayService(config, client_context(config))
-    # As many may be accepted at once before the oldest is closed; with fewer a peer that
-    # comes in a burst of strangers would wait a second.
+    # With a shorter queue a peer would wait a second behind a burst of connections.
     backlog = within_open_files(DATA_PORT_LIMIT)
     data = await loop.create_server(
         service.router.accept, config.data_host, config.data_port, backlog=backlog
     )
     runner = web.AppRunner(
-        ControlServer(service).application(), access_log=None, shutdown_timeout=_ANSWER_WITHIN_S
+        ControlServer(service).application(), access_log=None, shutdown_timeout=_RESPONSE_TIMEOUT_S
     )
     await runner.setup()
     assert runner.server is not None
@@ -195,17 +192,16 @@ async def serve(config: GatewayConfig) -> None:
         log.info("ending: %s", gateway.service.shutdown_reason)
     finally:
         await gateway.close()
-        # A fleet whose directory is gone counts as torn down, and nobody would bring it up
-        # again for a gateway that a machine has lost.
+        # Without its directory the fleet counts as torn down, and would not be restarted.
         if not gateway.service.is_leaving:
             remove_traces(config)
-        # `asyncio.run` would wait for calls of other gateways that are still under way.
+        # `asyncio.run` would wait for calls to other gateways that are in flight.
         calls.shutdown(wait=False, cancel_futures=True)
         loop.set_default_executor(ThreadPoolExecutor(1))
 
 
 def announce(config: GatewayConfig, control_port: int, data_port: int) -> None:
-    """Write `ready.json`, whole or not at all."""
+    """Write `ready.json` atomically."""
     document = {"control_port": control_port, "data_port": data_port, "pid": os.getpid()}
     partial = config.ready_path.with_suffix(".partial")
     partial.write_text(json.dumps(document))
@@ -216,9 +212,8 @@ def announce(config: GatewayConfig, control_port: int, data_port: int) -> None:
 def remove_traces(config: GatewayConfig) -> None:
     """Remove this gateway's private directory, and the fleet's when it was the last.
 
-    It does not wait for the fleet's lock. Another gateway takes the lock only once it has seen
-    that no gateway is left, so it removes the directory. A provisioner that holds the lock
-    builds the fleet or takes it down, and waits for this process to end.
+    Does not wait for the fleet's lock. Another gateway that holds it removes the directory. A
+    provisioner that holds it waits for this process to end.
     """
     directory = Path(config.directory)
     shutil.rmtree(directory, ignore_errors=True)
@@ -228,13 +223,13 @@ def remove_traces(config: GatewayConfig) -> None:
             return
         lock = os.open(fleet, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
-        return  # Somebody else has removed it.
+        return  # Another process has removed it.
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not _has_gateways(fleet):
             shutil.rmtree(fleet, ignore_errors=True)
     except OSError:
-        return  # Somebody works on it, or has just removed it.
+        return  # Another process holds the lock, or has removed it.
     finally:
         os.close(lock)
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from skyplane_gateway.clock import Clock
 
-#: An orchestrator that has not polled for so long is gone; it polls every second.
-FOLLOWS_FOR_S: Final = 5.0
+#: An orchestrator polls every second; after so long without a poll it does not count.
+POLLER_TIMEOUT_S: Final = 5.0
 
 
 class Pollers:
@@ -24,21 +24,21 @@ class Pollers:
         self._seen_s: defaultdict[str, dict[str, float]] = defaultdict(dict)
 
     def note(self, transfer: str, session: str) -> None:
-        """The session polls; an empty one is of a caller that has no name."""
+        """Record a poll; a caller without a name has an empty session."""
         self._forget_silent(transfer)
         if session:
             self._seen_s[transfer][session] = self._clock.monotonic()
 
     def forget(self, transfer: str, session: str) -> None:
-        """The session has heard all that it wants to know."""
+        """The session polls no more."""
         self._seen_s[transfer].pop(session, None)
 
     def count(self, transfer: str) -> int:
-        """How many follow it now."""
+        """How many orchestrators poll the transfer now."""
         self._forget_silent(transfer)
         return len(self._seen_s[transfer])
 
     def _forget_silent(self, transfer: str) -> None:
-        since_s = self._clock.monotonic() - FOLLOWS_FOR_S
+        since_s = self._clock.monotonic() - POLLER_TIMEOUT_S
         seen_s = self._seen_s[transfer]
         self._seen_s[transfer] = {one: at_s for one, at_s in seen_s.items() if at_s > since_s}

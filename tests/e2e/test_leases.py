@@ -39,8 +39,8 @@ GATEWAY = textwrap.dedent(
     """
     from skyplane_gateway import main
 
-    assert main._CLOSE_WITHIN_S == 30.0
-    main._CLOSE_WITHIN_S = 3.0
+    assert main._CLOSE_TIMEOUT_S == 30.0
+    main._CLOSE_TIMEOUT_S = 3.0
     main.entry_point()
     """
 )

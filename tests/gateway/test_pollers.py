@@ -1,26 +1,26 @@
-"""Who polls a transfer, and for how long that counts."""
+"""Orchestrators that poll a transfer."""
 
 from __future__ import annotations
 
 from tests.manual_clock import ManualClock
 
-from skyplane_gateway.pollers import FOLLOWS_FOR_S, Pollers
+from skyplane_gateway.pollers import POLLER_TIMEOUT_S, Pollers
 
 KEY = "57" * 16
 
 
-def test_a_session_follows_until_it_says_otherwise_or_falls_silent() -> None:
+def test_a_session_counts_until_it_ends_or_stops_polling() -> None:
     clock = ManualClock(0.0)
-    followers = Pollers(clock.clock)
+    pollers = Pollers(clock.clock)
     for session in ("one", "other", ""):
-        followers.note(KEY, session)
-    assert followers.count(KEY) == 2
-    followers.forget(KEY, "one")
-    followers.forget(KEY, "one")
-    assert (followers.count(KEY), followers.count("another")) == (1, 0)
-    clock.now_s = FOLLOWS_FOR_S / 2
-    followers.note(KEY, "one")
-    clock.now_s = FOLLOWS_FOR_S
-    assert followers.count(KEY) == 1
-    clock.now_s = 2 * FOLLOWS_FOR_S
-    assert followers.count(KEY) == 0
+        pollers.note(KEY, session)
+    assert pollers.count(KEY) == 2
+    pollers.forget(KEY, "one")
+    pollers.forget(KEY, "one")
+    assert (pollers.count(KEY), pollers.count("another")) == (1, 0)
+    clock.now_s = POLLER_TIMEOUT_S / 2
+    pollers.note(KEY, "one")
+    clock.now_s = POLLER_TIMEOUT_S
+    assert pollers.count(KEY) == 1
+    clock.now_s = 2 * POLLER_TIMEOUT_S
+    assert pollers.count(KEY) == 0

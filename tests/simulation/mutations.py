@@ -194,7 +194,7 @@ MUTATIONS: Final = (
         "read-back or checksum comparison",
         "receipt-and-frame-not-compared",
         ("protocol/assembler.py", "if crc32c(frame.payload) != span.crc32c:", "if False:"),
-        ("source/transfer.py", "if entry.crc32c != crc32c:", "if False:"),
+        ("source/outcomes.py", "if entry.crc32c != crc32c:", "if False:"),
     ),
     _mutation(
         "read-back or checksum comparison",

@@ -1,8 +1,8 @@
-"""Parts that a sink is writing, or has written, so that a chunk that comes twice is not.
+"""Remembers the parts that a sink writes or has written, so that none is written twice.
 
-A chunk whose way back is gone (a source, a relay, a lead that died) goes again at once,
-and often to the sink that is just writing it. An upload has the same bytes under the same
-number for as long as it is open, so what was written answers for what comes again.
+When a receipt cannot return (a source, relay or lead has died), the chunk is sent again, often
+to the sink that is writing it. A part number of an open upload always has the same bytes, so
+the result of the first write serves for the second.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Final
 
 from skyplane_gateway.protocol import EntryResult, PartEntry, ReceiptStatus
 
-#: A request to the store that takes longer may hang; the part is written by another one.
-_WAITED_FOR_S: Final = 10.0
+#: A request that takes longer may hang: the part is written again.
+_WRITE_TIMEOUT_S: Final = 10.0
 
-#: Parts that are remembered; the oldest are forgotten, and would be written again.
+#: Parts that are remembered, the newest.
 _REMEMBERED: Final = 4096
 
 
@@ -30,8 +30,8 @@ class _Part:
     began_s: float
 
     async def durable(self) -> EntryResult | None:
-        """The store's answer once it is there, unless that was a refusal, or takes long."""
-        left_s = self.began_s + _WAITED_FOR_S - asyncio.get_running_loop().time()
+        """The result of the write; None where it failed or takes too long."""
+        left_s = self.began_s + _WRITE_TIMEOUT_S - asyncio.get_running_loop().time()
         await asyncio.wait({self.written}, timeout=max(0.0, left_s))
         if not self.written.done() or self.written.cancelled() or self.written.exception():
             return None
@@ -40,7 +40,7 @@ class _Part:
 
 
 class WrittenParts:
-    """See the module. One event loop."""
+    """See the module."""
 
     def __init__(self) -> None:
         self._parts: OrderedDict[tuple[bytes, PartEntry], _Part] = OrderedDict()
@@ -53,10 +53,10 @@ class WrittenParts:
         crc32c: int,
         write: Callable[[], Awaitable[EntryResult]],
     ) -> EntryResult:
-        """The store's answer for the part, from `write` or from before.
+        """The result of `write`, or of an earlier write of the same part.
 
         Args:
-            size_bytes, crc32c: of the part; with others than before it is written.
+            size_bytes, crc32c: of the part; it is written again where they differ.
 
         Raises:
             Exception: what `write` raises.
@@ -68,7 +68,7 @@ class WrittenParts:
                 return entry
         written = asyncio.ensure_future(write())
         if place.upload_id:
-            # Without an id of its own a second upload of the key would look like the first.
+            # Without an upload id two uploads of one key cannot be told apart.
             began_s = asyncio.get_running_loop().time()
             self._parts[transfer, place] = _Part(size_bytes, crc32c, written, began_s)
             while len(self._parts) > _REMEMBERED:
@@ -76,8 +76,7 @@ class WrittenParts:
         return await written
 
     def forget_written(self, transfer: bytes) -> None:
-        """A new epoch asks the store what is there; from now on only that counts, and what is
-        being written."""
+        """Forget finished writes: a new epoch lists the parts that the store has."""
         for key, part in tuple(self._parts.items()):
             if key[0] == transfer and part.written.done():
                 del self._parts[key]

@@ -1,8 +1,7 @@
-"""The sink: puts chunks together, writes them to the destination, answers with receipts.
+"""The sink: assembles chunks, writes them to the destination, and sends receipts.
 
-Memory is bounded by `capacity_bytes` of payload. The lead grants no more than that, so
-the bound is only ever reached by somebody who does not keep to the rules; then the
-chunk is refused, and goes again later.
+It holds at most `capacity_bytes` of payload. A correct lead never sends more; a chunk beyond
+the limit is refused, and sent again later.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from skyplane_gateway.sink.part_cache import WrittenParts
 
 log = logging.getLogger(__name__)
 
-#: Ended chunks that are remembered, so that late frames of theirs are dropped in silence.
+#: Ended chunks that are remembered: their late frames are dropped without a receipt.
 _REMEMBERED: Final = 4096
 
 
@@ -57,9 +56,8 @@ class SinkTransfer:
     """A transfer as one sink knows it; epochs only rise.
 
     Attributes:
-        epoch: the newest in which the end was attached or asked for something; older ones
-            are refused.
-        is_used: a lead has done something in this epoch: a verb or a chunk.
+        epoch: the newest that has attached or used it; older ones are refused.
+        is_used: a lead has sent a verb or a chunk in this epoch.
     """
 
     epoch: int
@@ -71,7 +69,7 @@ class Sink:
     """Receives the frames of all transfers at one gateway.
 
     Args:
-        capacity_bytes: payload to hold at most while chunks are put together and written.
+        capacity_bytes: most payload in memory.
         send_receipt: sends a receipt up its route.
         threads: where the store's blocking calls run.
         node: the gateway's name.
@@ -92,10 +90,10 @@ class Sink:
         self._transfers: dict[bytes, SinkTransfer] = {}
         self._assemblers: dict[ChunkId, ChunkAssembler] = {}
         self._ended: OrderedDict[ChunkId, None] = OrderedDict()
-        #: What is being written, and since when it is here whole, by the loop's clock.
+        #: Writes in flight: the chunk, and when it was complete, by the loop's clock.
         self._writes: dict[asyncio.Task[None], tuple[ChunkId, float]] = {}
         self._parts = WrittenParts()
-        #: Why nothing new is taken; None while it is.
+        #: Why new chunks are refused; None while they are taken.
         self._refusal: GatewayDraining | None = None
         self.held_bytes = 0
 
@@ -106,7 +104,7 @@ class Sink:
         self._parts.forget_written(transfer)
 
     async def detach(self, transfer: bytes) -> None:
-        """Forget a transfer; returns once nothing is written for it any more."""
+        """Forget a transfer; returns when its writes have ended."""
         self._transfers.pop(transfer, None)
         writes = [task for task, (chunk, _) in self._writes.items() if chunk.transfer == transfer]
         if writes:
@@ -114,12 +112,12 @@ class Sink:
         for chunk in [chunk for chunk in self._assemblers if chunk.transfer == transfer]:
             self._drop(chunk)
         self._parts.forget(transfer)
-        # A fleet's next lead may count its chunks from one again.
+        # The next lead may count its chunks from one again.
         for chunk in [chunk for chunk in self._ended if chunk.transfer == transfer]:
             del self._ended[chunk]
 
     def writing(self, transfer: bytes, epoch: int, for_s: float = 0.0) -> list[tuple[int, int]]:
-        """(chunk, attempt) of what has been here whole for so long and is not written yet."""
+        """(chunk, attempt) of chunks that are complete since `for_s` seconds and not written."""
         until_s = asyncio.get_running_loop().time() - for_s
         return [
             (chunk.chunk, chunk.attempt)
@@ -128,7 +126,7 @@ class Sink:
         ]
 
     def route_is_down(self, number: int) -> None:
-        """Forget what came by that route and is not whole: it never will be."""
+        """Forget the incomplete chunks of that route: the rest of their frames is lost."""
         for chunk in [
             chunk
             for chunk, assembler in self._assemblers.items()
@@ -139,7 +137,7 @@ class Sink:
     # -- frames
 
     def on_frame(self, header: FrameHeader, sealed: memoryview) -> None:
-        """Take one frame; whatever is wrong with it is answered with a receipt."""
+        """Take one frame; an error is reported by a receipt."""
         chunk = ChunkId.of(header)
         if chunk in self._ended:
             return
@@ -169,15 +167,17 @@ class Sink:
                 task.add_done_callback(self._writes.pop)
 
     def hand_back(self, refusal: GatewayDraining) -> None:
-        """Take no new chunk, and refuse those that are not whole: their sources send them
-        elsewhere at once. What is whole is still written."""
+        """Refuse new and incomplete chunks, so that sources send them elsewhere at once.
+
+        Complete chunks are still written.
+        """
         self._refusal = refusal
         for chunk in [c for c, assembler in self._assemblers.items() if not assembler.is_complete]:
             transfer = self._transfers.get(chunk.transfer)
             self._refuse(chunk, 0 if transfer is None else transfer.epoch, refusal)
 
     def _add(self, chunk: ChunkId, header: FrameHeader, sealed: memoryview) -> bool:
-        """Whether this very frame completes its chunk; a late duplicate does not again."""
+        """Returns whether this frame completes its chunk; a duplicate does not."""
         assembler = self._assemblers.get(chunk)
         if assembler is None:
             self._drop_older(chunk)
@@ -223,7 +223,7 @@ class Sink:
                 for entry, payload in assembler.objects()
             ]
         entries = tuple(
-            row if isinstance(row, EntryResult) else self._unforeseen(row, key)
+            row if isinstance(row, EntryResult) else self._unexpected(row, key)
             for key, row in zip(
                 keys, await asyncio.gather(*writes, return_exceptions=True), strict=True
             )
@@ -235,8 +235,8 @@ class Sink:
 
     # -- answers
 
-    def _unforeseen(self, error: BaseException, key: str) -> EntryResult:
-        """A fault of our own while writing; without an answer its source would wait."""
+    def _unexpected(self, error: BaseException, key: str) -> EntryResult:
+        """The result of an unexpected error: the source waits for a receipt."""
         log.error("%r was not written", key, exc_info=error)
         where = f"the sink gateway {self._node}"
         return _refused(InternalError.of(error, f"writing {key!r}", where))
@@ -267,7 +267,7 @@ class Sink:
             self.held_bytes -= assembler.held_bytes
 
     def _drop_older(self, chunk: ChunkId) -> None:
-        """A new attempt means that nobody waits for the earlier one any more."""
+        """Forget earlier attempts at the chunk: no source waits for them."""
         for other in [
             other
             for other in self._assemblers
@@ -284,7 +284,7 @@ class Sink:
 
 
 def _needed_bytes(assembler: ChunkAssembler, frame: OpenedFrame) -> int:
-    """What the assembler holds once it has this frame; frame 0 makes room for the chunk."""
+    """Memory of the assembler with this frame; frame 0 reserves the whole chunk."""
     if assembler.manifest is not None:
         return assembler.held_bytes
     if frame.header.frame == 0:

@@ -1,7 +1,7 @@
-"""Many small objects in one chunk: which of those that were read go into it.
+"""Selects the small objects that fit into one chunk.
 
-The manifest has a limit, and attributes, which only the source sees, can be long. What
-does not fit is not sent; the lead orders it again.
+The manifest has a size limit, and only the source knows how long the attributes are. The lead
+orders an object that does not fit again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from skyplane_gateway.protocol.limits import MAX_MANIFEST
 
 @dataclass(frozen=True, slots=True)
 class SmallObject:
-    """An object in memory, with what travels with it."""
+    """An object in memory, with its metadata."""
 
     data: bytearray
     crc32c: int
@@ -37,9 +37,9 @@ class Batch:
     """A chunk of small objects.
 
     Attributes:
-        indexes: places of the objects in the order.
+        indexes: positions of the objects in the order.
         entries, bodies, crc32cs, not_carried: one each, in that order.
-        failed: place in the order -> why that object is not in the batch.
+        failed: position in the order -> why the object is not in the batch.
     """
 
     indexes: list[int] = field(default_factory=list)
@@ -59,7 +59,7 @@ _NEXT_TIME: Final = "the chunk's manifest is full; the object goes in the next o
 
 
 def fill(ranges: Sequence[RangeOrder], found: Sequence[SmallObject | SkyplaneError]) -> Batch:
-    """Make a batch of what was read, in order, up to the manifest's limit."""
+    """Fill a batch with the objects that were read, in order, up to the manifest's limit."""
     batch, room = Batch(), MAX_MANIFEST - OBJECTS_BASE_BYTES
     for index, (wanted, row) in enumerate(zip(ranges, found, strict=True)):
         if isinstance(row, SkyplaneError):

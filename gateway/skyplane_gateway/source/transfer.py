@@ -1,7 +1,7 @@
-"""The source: reads ranges under their pin, sends them as chunks, matches the receipts.
+"""The source: reads pinned ranges, sends them as chunks, and matches the receipts.
 
-At most `readers` chunks are read at a time, and a piece is read only when the one
-before it has left for a connection that was ready: a slow path slows the reading.
+It reads at most `readers` chunks at a time, and a piece only when a connection has taken the
+piece before it: a slow path slows the reading.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from skyplane_gateway.checksum import crc32c as checksum
-from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
+from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder
 from skyplane_gateway.errors import (
     ChecksumMismatch,
     GatewayLost,
@@ -25,7 +24,6 @@ from skyplane_gateway.errors import (
     StoreError,
     StoreUnavailable,
     UnknownTransfer,
-    from_dict,
 )
 from skyplane_gateway.objects import ObjectAttributes
 from skyplane_gateway.protocol import (
@@ -33,17 +31,15 @@ from skyplane_gateway.protocol import (
     ChunkFramer,
     ChunkId,
     ChunkManifest,
-    EntryResult,
     ObjectEntry,
     PartEntry,
     ProtocolError,
     RawFrame,
-    Receipt,
-    ReceiptStatus,
     open_receipt,
 )
 from skyplane_gateway.selection import require_carried
 from skyplane_gateway.source.batch import SmallObject, fill
+from skyplane_gateway.source.outcomes import Sending, outcome_of, unread
 from skyplane_gateway.stores.base import ObjectStore, Reader
 
 log = logging.getLogger(__name__)
@@ -52,24 +48,8 @@ T = TypeVar("T")
 
 SendFrame = Callable[[RawFrame], Awaitable[None]]
 
-#: Ended sendings that are remembered, so that an order that comes again, because the
-#: answer to it was lost, is not carried out again.
+#: Ended attempts that are remembered: an order is repeated when the response to it was lost.
 _REMEMBERED: Final = 8192
-
-
-@dataclass(slots=True)
-class _Sending:
-    """A chunk under way: which ranges are in it, and their checksums once they are read.
-
-    `not_carried` has one row per index.
-    """
-
-    order: ChunkOrder
-    framer: ChunkFramer
-    indexes: list[int]
-    not_carried: list[tuple[str, ...]]
-    crc32cs: list[int] = field(default_factory=list)
-    failed: dict[int, SkyplaneError] = field(default_factory=dict)
 
 
 class SourceTransfer:
@@ -78,7 +58,7 @@ class SourceTransfer:
     Args:
         fleet, transfer: ids on the wire.
         epoch: the lead's tenure.
-        store: opened with the source's credentials.
+        store: the source, opened with its credentials.
         send_frame: sends a frame down its route; raises GatewayLost.
         threads: where the store's blocking calls run.
         readers: chunks to read at the same time.
@@ -102,7 +82,7 @@ class SourceTransfer:
         node: str = "",
     ) -> None:
         self.epoch = epoch
-        #: A lead has asked this side for something.
+        #: A lead has sent a request to this side.
         self.is_used = False
         self.store = store
         self._fleet = fleet
@@ -113,29 +93,29 @@ class SourceTransfer:
         self._loss_of = loss_of
         self._is_throttled = is_throttled
         self._node = node
-        #: (chunk, attempt) of those that the store is asked for at this moment.
+        #: (chunk, attempt) of the requests to the store that are in flight.
         self._reading: set[tuple[int, int]] = set()
-        #: (chunk, attempt) -> its order, until it has an outcome or nobody waits for one.
+        #: (chunk, attempt) -> its order, until it has an outcome or a newer attempt.
         self._pending: dict[tuple[int, int], ChunkOrder] = {}
         self._ended: OrderedDict[tuple[int, int], None] = OrderedDict()
-        self._sendings: dict[ChunkId, _Sending] = {}
+        self._sendings: dict[ChunkId, Sending] = {}
         self._outcomes: deque[tuple[int, ChunkOutcome]] = deque()
         self._last = 0
         self._news = asyncio.Event()
         self._is_closed = False
-        #: Chunk -> the newest attempt at it that was asked for.
+        #: Chunk -> its newest attempt.
         self._newest: dict[int, int] = {}
-        #: Chunk -> the attempt that is read and sent now, and the task that sends it.
+        #: Chunk -> the attempt in flight, and its task.
         self._tasks: dict[int, tuple[int, asyncio.Task[None]]] = {}
         self._workers = [asyncio.create_task(self._work()) for _ in range(readers)]
 
     # -- the lead's side
 
     def take(self, order: ChunkOrder) -> None:
-        """Accept an order; one that is known already is not taken twice.
+        """Accept an order, unless it is known already.
 
-        On a route that is down it ends at once, with GatewayLost. A new attempt at a chunk
-        frees the reader that is stuck in an earlier one.
+        It fails at once with GatewayLost where its route is down. A new attempt at a chunk
+        cancels the earlier one, whose reader may be stuck.
         """
         self.is_used = True
         identity = (order.chunk, order.attempt)
@@ -152,10 +132,10 @@ class SourceTransfer:
                 task.cancel()
 
     async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
-        """Ended chunks after sequence number `after`; waits for one up to `wait_s` seconds.
+        """Outcomes after sequence number `after`; waits up to `wait_s` seconds for one.
 
         Raises:
-            UnknownTransfer: this side of the transfer was closed; there will be no more.
+            UnknownTransfer: this side of the transfer was closed.
         """
         self.is_used = True
         while self._outcomes and self._outcomes[0][0] <= after:
@@ -163,8 +143,8 @@ class SourceTransfer:
         if not self._outcomes and not self._is_closed:
             self._news.clear()
             try:
-                # Not `wait_for`: before Python 3.12 it loses a cancellation that comes
-                # together with the news, and whoever cancels waits for ever.
+                # Before Python 3.12 `wait_for` loses a cancellation that comes together with
+                # the event.
                 async with asyncio.timeout(wait_s):
                     await self._news.wait()
             except TimeoutError:
@@ -174,7 +154,7 @@ class SourceTransfer:
         return self._last, [outcome for _, outcome in self._outcomes]
 
     def waiting(self) -> list[tuple[int, int]]:
-        """(chunk, attempt) of orders whose bytes a store that throttles has yet to give."""
+        """(chunk, attempt) of orders that wait for a store that throttles."""
         if not self._is_throttled():
             return []
         return [
@@ -193,24 +173,24 @@ class SourceTransfer:
         try:
             receipt = open_receipt(header, sealed)
         except ProtocolError as error:
-            # It says nothing that can be believed: the chunk has to go again.
+            # The receipt is damaged: the chunk must be sent again.
             outcome = ChunkOutcome.of_failure(sending.order, ChecksumMismatch(error.message))
         else:
-            outcome = _outcome_of(sending, receipt)
+            outcome = outcome_of(sending, receipt)
         self._report(outcome)
 
     def route_is_down(self, number: int, loss: GatewayLost) -> None:
-        """Everything ordered for that route has lost its way, also what waits to be read.
+        """Fail all orders of that route.
 
-        What is just being read or sent stops at its next piece: the route may stand again
-        by then, but what it carried of the chunk is lost.
+        A chunk in flight stops at its next piece. The route may be up again by then, but the
+        frames that it carried are lost.
         """
         for order in [order for order in self._pending.values() if order.route == number]:
             self._sendings.pop(self._chunk_of(order), None)
             self._report(ChunkOutcome.of_failure(order, loss))
 
     async def close(self) -> None:
-        """Stop reading, let go of the store, and keep nobody waiting for outcomes."""
+        """Stop reading, close the store, and end every wait for outcomes."""
         self._is_closed = True
         self._news.set()
         for worker in self._workers:
@@ -231,9 +211,9 @@ class SourceTransfer:
                 await self._send_unless_superseded(order)
             except SkyplaneError as error:
                 await self._give_up(order, error)
-            except Exception as error:  # Else the lead would wait for an outcome.
+            except Exception as error:  # The lead waits for an outcome.
                 log.exception("chunk %d cannot be sent", order.chunk)
-                await self._give_up(order, self._unforeseen(error, order.ranges[0].source_key))
+                await self._give_up(order, self._unexpected(error, order.ranges[0].source_key))
 
     async def _send_unless_superseded(self, order: ChunkOrder) -> None:
         task = asyncio.create_task(self._send(order))
@@ -243,7 +223,7 @@ class SourceTransfer:
             if not task.cancelled():
                 task.result()
                 return
-            # Nobody waits for it any more, and its route may not take even a farewell.
+            # A newer attempt has replaced it, and its route may be stuck.
             self._sendings.pop(self._chunk_of(order), None)
             self._forget(order)
         finally:
@@ -255,17 +235,16 @@ class SourceTransfer:
         sending = self._sendings.pop(self._chunk_of(order), None)
         frame = sending.framer.abort() if sending is not None else None
         if frame is not None:
-            # Half a chunk would keep its room at the sink until the transfer ends. On a
-            # route that is down there is nobody to tell, and the transfer has ended.
+            # Else the sink would hold half a chunk until the transfer ends.
             with suppress(GatewayLost):
                 await self._send_frame(frame)
-        # What a sink's store says comes in a receipt; this was said here.
+        # Errors of the destination come in receipts.
         at_source = isinstance(error, StoreError)
         self._report(ChunkOutcome.of_failure(order, error, at_source=at_source))
 
     async def _send(self, order: ChunkOrder) -> None:
-        # A lone object may be large, so it is sent while it is read; many small ones
-        # are read at once, and one that cannot be read does not hold up the others.
+        # A single range may be large and is sent while it is read. Small objects are read
+        # together, and an error of one does not delay the others.
         if len(order.ranges) == 1:
             await self._send_range(order, order.ranges[0])
         else:
@@ -302,7 +281,7 @@ class SourceTransfer:
         reads = [self._in_thread(self._read_small, wanted) for wanted in order.ranges]
         batch = fill(order.ranges, await asyncio.gather(*reads))
         if not batch.entries:
-            rows = tuple(_unread(batch.failed[index]) for index in sorted(batch.failed))
+            rows = tuple(unread(batch.failed[index]) for index in sorted(batch.failed))
             self._report(ChunkOutcome(order.chunk, order.attempt, rows))
             return
         framer = self._begin(
@@ -327,7 +306,7 @@ class SourceTransfer:
         manifest = ChunkManifest(length, content)
         chunk = self._chunk_of(order)
         framer = ChunkFramer(chunk, manifest)
-        self._sendings[chunk] = _Sending(order, framer, indexes, not_carried)
+        self._sendings[chunk] = Sending(order, framer, indexes, not_carried)
         return framer
 
     async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
@@ -351,7 +330,7 @@ class SourceTransfer:
         return self._pending.get((order.chunk, order.attempt)) is order
 
     def _require_pending(self, order: ChunkOrder) -> None:
-        """Raises GatewayLost when the order has ended while it was being carried out."""
+        """Raises GatewayLost: the order has ended meanwhile."""
         if not self._is_pending(order):
             raise GatewayLost(f"chunk {order.chunk} has lost its route meanwhile")
 
@@ -375,12 +354,12 @@ class SourceTransfer:
                 attributes = reader.attributes or ObjectAttributes()
         except SkyplaneError as error:
             return error
-        except Exception as error:  # Else the other objects of the chunk would fail with it.
+        except Exception as error:  # The other objects of the chunk must not fail with it.
             log.exception("%r cannot be read", wanted.source_key)
-            return self._unforeseen(error, wanted.source_key)
+            return self._unexpected(error, wanted.source_key)
         return SmallObject(data, checksum(data), attributes, reader.not_carried)
 
-    def _unforeseen(self, error: Exception, key: str) -> InternalError:
+    def _unexpected(self, error: Exception, key: str) -> InternalError:
         return InternalError.of(error, f"reading {key!r}", f"the source gateway {self._node}")
 
     def _chunk_of(self, order: ChunkOrder) -> ChunkId:
@@ -391,7 +370,7 @@ class SourceTransfer:
     def _report(self, outcome: ChunkOutcome) -> None:
         order = self._pending.get((outcome.chunk, outcome.attempt))
         if order is None:
-            return  # It has one already, or nobody waits for one.
+            return  # It has an outcome already, or a newer attempt.
         self._forget(order)
         if self._newest.get(outcome.chunk) == outcome.attempt:
             del self._newest[outcome.chunk]
@@ -416,51 +395,6 @@ def _read_piece(reader: Reader, length: int) -> bytearray:
     return piece
 
 
-def _outcome_of(sending: _Sending, receipt: Receipt) -> ChunkOutcome:
-    """The receipt's answer per range, compared with what was read here."""
-    order = sending.order
-    if not receipt.entries:
-        error = from_dict(
-            {
-                "code": receipt.code,
-                "message": receipt.message,
-                "is_permanent": receipt.is_permanent,
-            }
-        )
-        return ChunkOutcome.of_failure(order, error)
-    crc32cs = sending.crc32cs or [sending.framer.crc32c]
-    if len(receipt.entries) != len(sending.indexes):
-        mismatch = ChecksumMismatch("the receipt is for another number of objects")
-        return ChunkOutcome.of_failure(order, mismatch)
-    rows: dict[int, RangeOutcome] = {
-        index: _unread(error) for index, error in sending.failed.items()
-    }
-    found = zip(sending.indexes, receipt.entries, crc32cs, sending.not_carried, strict=True)
-    for index, entry, crc32c, not_carried in found:
-        rows[index] = _compared(entry, crc32c, not_carried)
-    return ChunkOutcome(order.chunk, order.attempt, tuple(rows[i] for i in sorted(rows)))
-
-
-def _unread(error: SkyplaneError) -> RangeOutcome:
-    return RangeOutcome(error, at_source=isinstance(error, StoreError))
-
-
 def _require_carried(wanted: RangeOrder, reader: Reader) -> None:
     if wanted.strict_metadata:
         require_carried(wanted.source_key, reader.not_carried)
-
-
-def _compared(entry: EntryResult, crc32c: int, not_carried: tuple[str, ...]) -> RangeOutcome:
-    if entry.status is not ReceiptStatus.DURABLE:
-        return RangeOutcome(
-            from_dict(
-                {
-                    "code": entry.code,
-                    "message": entry.message,
-                    "is_permanent": entry.is_permanent,
-                }
-            )
-        )
-    if entry.crc32c != crc32c:
-        return RangeOutcome(ChecksumMismatch("the sink wrote other bytes than were read"))
-    return RangeOutcome(None, entry.etag, crc32c, not_carried=not_carried)

@@ -97,7 +97,7 @@ def test_what_was_not_written_is_written_again(failure: EntryResult | OSError) -
 
 
 def test_a_request_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(part_cache, "_WAITED_FOR_S", 0.0)
+    monkeypatch.setattr(part_cache, "_WRITE_TIMEOUT_S", 0.0)
 
     async def scenario() -> None:
         store = Store()

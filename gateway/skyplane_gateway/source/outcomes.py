@@ -1,0 +1,70 @@
+"""What becomes of a chunk that a source has sent: its receipt compared with what was read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOutcome
+from skyplane_gateway.errors import ChecksumMismatch, SkyplaneError, StoreError, from_dict
+from skyplane_gateway.protocol import ChunkFramer, EntryResult, Receipt, ReceiptStatus
+
+
+@dataclass(slots=True)
+class Sending:
+    """A chunk in flight.
+
+    Attributes:
+        indexes: the ranges of the order that are in the chunk.
+        not_carried: per index, the metadata that the copy lacks.
+        crc32cs: per index, once all are read.
+        failed: range of the order -> why it is not in the chunk.
+    """
+
+    order: ChunkOrder
+    framer: ChunkFramer
+    indexes: list[int]
+    not_carried: list[tuple[str, ...]]
+    crc32cs: list[int] = field(default_factory=list)
+    failed: dict[int, SkyplaneError] = field(default_factory=dict)
+
+
+def outcome_of(sending: Sending, receipt: Receipt) -> ChunkOutcome:
+    """The outcome of each range, by the receipt and by what was read here."""
+    order = sending.order
+    if not receipt.entries:
+        error = _error_of(receipt)
+        return ChunkOutcome.of_failure(order, error)
+    crc32cs = sending.crc32cs or [sending.framer.crc32c]
+    if len(receipt.entries) != len(sending.indexes):
+        mismatch = ChecksumMismatch("the receipt is for another number of objects")
+        return ChunkOutcome.of_failure(order, mismatch)
+    rows: dict[int, RangeOutcome] = {
+        index: unread(error) for index, error in sending.failed.items()
+    }
+    found = zip(sending.indexes, receipt.entries, crc32cs, sending.not_carried, strict=True)
+    for index, entry, crc32c, not_carried in found:
+        rows[index] = _compared(entry, crc32c, not_carried)
+    return ChunkOutcome(order.chunk, order.attempt, tuple(rows[i] for i in sorted(rows)))
+
+
+def unread(error: SkyplaneError) -> RangeOutcome:
+    """The outcome of a range that could not be read."""
+    return RangeOutcome(error, at_source=isinstance(error, StoreError))
+
+
+def _compared(entry: EntryResult, crc32c: int, not_carried: tuple[str, ...]) -> RangeOutcome:
+    if entry.status is not ReceiptStatus.DURABLE:
+        return RangeOutcome(_error_of(entry))
+    if entry.crc32c != crc32c:
+        return RangeOutcome(ChecksumMismatch("the sink wrote other bytes than were read"))
+    return RangeOutcome(None, entry.etag, crc32c, not_carried=not_carried)
+
+
+def _error_of(refusal: Receipt | EntryResult) -> SkyplaneError:
+    return from_dict(
+        {
+            "code": refusal.code,
+            "message": refusal.message,
+            "is_permanent": refusal.is_permanent,
+        }
+    )
