@@ -19,7 +19,7 @@ from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.objects import UploadInfo
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores.base import ObjectStore
-from skyplane_gateway.stores.local.uploads import Stray, find_strays
+from skyplane_gateway.stores.local.orphan_files import OrphanFile, find_orphan_files
 
 log = logging.getLogger(__name__)
 
@@ -27,10 +27,10 @@ __all__ = [
     "JournalIndex",
     "LeftTransfer",
     "NamedUploads",
-    "Stray",
+    "OrphanFile",
     "find_transfers",
     "is_unfinished_journal",
-    "old_strays",
+    "old_orphan_files",
     "old_uploads",
 ]
 
@@ -132,7 +132,7 @@ def old_uploads(store: ObjectStore, folder: str, before_unix_s: float) -> list[U
     return sorted(rows, key=lambda row: (row.key, row.upload_id))
 
 
-def old_strays(store: ObjectStore, folder: str, before_unix_s: float) -> list[Stray]:
+def old_orphan_files(store: ObjectStore, folder: str, before_unix_s: float) -> list[OrphanFile]:
     """Unfinished files of a file store that belong to no upload; other stores have none.
 
     Raises:
@@ -140,13 +140,13 @@ def old_strays(store: ObjectStore, folder: str, before_unix_s: float) -> list[St
     """
     if store.spec.kind != "file":
         return []
-    rows = find_strays(store.spec.bucket, folder)
+    rows = find_orphan_files(store.spec.bucket, folder)
     return sorted(row for row in rows if row.written_unix_s < before_unix_s)
 
 
-def is_unfinished_journal(stray: Stray) -> bool:
+def is_unfinished_journal(file: OrphanFile) -> bool:
     """Whether an unfinished file was written as a journal: then it is ours."""
-    return f"/{JOURNAL_FOLDER}" in str(stray.path)
+    return f"/{JOURNAL_FOLDER}" in str(file.path)
 
 
 class JournalIndex:

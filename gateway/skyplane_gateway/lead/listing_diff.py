@@ -18,8 +18,8 @@ from skyplane_gateway.selection import (
     SelectionRule,
     candidates,
     decide,
+    destination_listing_prefix,
     is_reserved,
-    listed_at,
 )
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class ListingDiff:
             step = await self._in_thread(_next_step, found)
             for source, key in step:
                 if there is None:
-                    there = _Pages(listed_at(self._rule, key), self._fetch_page)
+                    there = _Pages(destination_listing_prefix(self._rule, key), self._fetch_page)
                 destination = await there.at(key)
                 yield decide(self._rule, source, key, destination, self._check_key)
             if len(step) < _STEP_OBJECTS:

@@ -18,7 +18,12 @@ from skyplane_gateway.lead.multipart import MultipartCopier
 from skyplane_gateway.lead.recorder import Recorder
 from skyplane_gateway.lead.resume import Resumed, Resumer
 from skyplane_gateway.objects import ObjectInfo
-from skyplane_gateway.selection import Selection, SelectionRule, is_published_last, not_carried
+from skyplane_gateway.selection import (
+    Selection,
+    SelectionRule,
+    is_published_last,
+    metadata_not_carried,
+)
 from skyplane_gateway.stores import check_destination_key
 
 #: Large objects and batches in flight: enough to fill every window, and few enough that a
@@ -146,7 +151,7 @@ class Pipeline:
             kind = InvalidKey if row.destination is None else AlreadyExists
             self._recorder.failed(row, kind(row.reason))
         elif self._spec.strict_metadata and row.source.not_carried:
-            self._recorder.failed(row, not_carried(row.source.key, row.source.not_carried))
+            self._recorder.failed(row, metadata_not_carried(row.source.key, row.source.not_carried))
         else:
             if resumed.upload is not None:
                 self._multipart.resume_later(resumed)

@@ -6,8 +6,8 @@ Uses no store: the lead and dry runs apply it to their listings.
 from __future__ import annotations
 
 from skyplane_gateway.selection.key_mapping import map_key
-from skyplane_gateway.selection.lost_metadata import not_carried, require_carried
-from skyplane_gateway.selection.overlap import require_apart
+from skyplane_gateway.selection.metadata_check import metadata_not_carried, require_carried
+from skyplane_gateway.selection.overlap import refuse_overlap
 from skyplane_gateway.selection.publish_order import PUBLISHED_LAST, is_published_last
 from skyplane_gateway.selection.rules import (
     CONFLICT_RULES,
@@ -19,8 +19,8 @@ from skyplane_gateway.selection.rules import (
     SelectionRule,
     candidates,
     decide,
+    destination_listing_prefix,
     is_reserved,
-    listed_at,
     select,
 )
 
@@ -37,10 +37,10 @@ __all__ = [
     "decide",
     "is_published_last",
     "is_reserved",
-    "listed_at",
+    "destination_listing_prefix",
     "map_key",
-    "not_carried",
-    "require_apart",
+    "metadata_not_carried",
+    "refuse_overlap",
     "require_carried",
     "select",
 ]

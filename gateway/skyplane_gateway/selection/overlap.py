@@ -9,7 +9,7 @@ from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
 
 
-def require_apart(
+def refuse_overlap(
     source: StoreSpec,
     source_prefix: str,
     destination: StoreSpec,

@@ -71,11 +71,11 @@ class SelectionRule:
             return True
         name = key.removeprefix(folder_of(self.source_prefix))
         if not key.endswith("/"):
-            return self.takes(name)
+            return self.matches(name)
         # A glob that ends in `*` and matches `a/` matches all keys below.
         return not any(glob.endswith("*") and fnmatchcase(name, glob) for glob in self.exclude)
 
-    def takes(self, name: str) -> bool:
+    def matches(self, name: str) -> bool:
         """Whether the filters select an object of this name below the source folder."""
         if self.include and not any(fnmatchcase(name, glob) for glob in self.include):
             return False
@@ -119,7 +119,7 @@ def select(
     there: _Cursor | None = None
     for source, key in candidates(rule, list_source):
         if there is None:
-            there = _Cursor(list_destination(listed_at(rule, key)))
+            there = _Cursor(list_destination(destination_listing_prefix(rule, key)))
         yield decide(rule, source, key, there.at(key), check_key)
 
 
@@ -136,13 +136,13 @@ def candidates(rule: SelectionRule, list_source: Lister) -> Iterator[tuple[Objec
     folder = folder_of(rule.source_prefix)
     for source in list_source(folder):
         name = source.key.removeprefix(folder)
-        if is_reserved(source.key) or not rule.takes(name):
+        if is_reserved(source.key) or not rule.matches(name):
             continue
         key = map_key(rule.source_prefix, source.key, rule.destination_prefix, recursive=True)
         yield source, key
 
 
-def listed_at(rule: SelectionRule, key: str) -> str:
+def destination_listing_prefix(rule: SelectionRule, key: str) -> str:
     """The prefix to list at the destination; for a single object, its `key` there."""
     return folder_of(rule.destination_prefix) if rule.recursive else key
 
@@ -161,7 +161,7 @@ def _single(rule: SelectionRule, list_source: Lister) -> Iterator[tuple[ObjectIn
             f"there is no object {wanted!r} at the source; to copy what lies below {folder!r}, "
             "copy recursively (-r)"
         )
-    if rule.takes(source.key[source.key.rstrip("/").rfind("/") + 1 :]):
+    if rule.matches(source.key[source.key.rstrip("/").rfind("/") + 1 :]):
         yield source, map_key(wanted, source.key, rule.destination_prefix, recursive=False)
 
 

@@ -32,7 +32,7 @@ from skyplane_gateway.objects import (
 )
 from skyplane_gateway.sink.write_verifier import WriteVerifier
 from skyplane_gateway.stores.base import ObjectStore
-from skyplane_gateway.stores.readback import find_landed, known_crc32c
+from skyplane_gateway.stores.readback import find_written, object_crc32c
 
 log = logging.getLogger(__name__)
 
@@ -99,8 +99,13 @@ class Destination:
             )
         except PreconditionFailed:
             # The receipt of an earlier attempt, at any sink, may be lost.
-            landed = find_landed(
-                self.store, key, len(data), crc32c, attributes, believes=self._verifier.trusts_store
+            landed = find_written(
+                self.store,
+                key,
+                len(data),
+                crc32c,
+                attributes,
+                trust_store=self._verifier.trusts_store,
             )
             if landed is None:
                 raise
@@ -169,8 +174,8 @@ class Destination:
         except (NotFound, PreconditionFailed):
             # The response to an earlier completion, at any sink, may be lost.
             attributes = _attributes_in(arguments)
-            landed = find_landed(
-                self.store, key, size, crc32c, attributes, believes=self._verifier.trusts_store
+            landed = find_written(
+                self.store, key, size, crc32c, attributes, trust_store=self._verifier.trusts_store
             )
             if landed is None:
                 raise
@@ -234,7 +239,7 @@ class Destination:
         try:
             if not arguments.get("checksum", False):
                 return {"object": self.store.head(key).to_dict()}
-            info, crc32c = known_crc32c(self.store, key, believes=self._verifier.trusts_store)
+            info, crc32c = object_crc32c(self.store, key, trust_store=self._verifier.trusts_store)
         except NotFound:
             return {"object": None}
         return {"object": {**info.to_dict(), "crc32c": crc32c}}

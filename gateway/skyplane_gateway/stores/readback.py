@@ -32,11 +32,13 @@ def read_crc32c(store: ObjectStore, info: ObjectInfo, size_bytes: int) -> int | 
     return found
 
 
-def known_crc32c(store: ObjectStore, key: str, *, believes: bool = True) -> tuple[ObjectInfo, int]:
+def object_crc32c(
+    store: ObjectStore, key: str, *, trust_store: bool = True
+) -> tuple[ObjectInfo, int]:
     """The object of that key and its CRC32C, as the store reports it or by reading it.
 
     Args:
-        believes: False to read it even if the store's checksum can be trusted.
+        trust_store: False to read it even if the store's checksum can be trusted.
 
     Raises:
         NotFound: there is no such object.
@@ -45,7 +47,7 @@ def known_crc32c(store: ObjectStore, key: str, *, believes: bool = True) -> tupl
         StoreError: of the store.
     """
     info = store.head(key)
-    if believes and store.capabilities.trusts_checksum and info.crc32c is not None:
+    if trust_store and store.capabilities.trusts_checksum and info.crc32c is not None:
         return info, info.crc32c
     found = read_crc32c(store, info, info.size_bytes)
     if found is None:
@@ -53,21 +55,21 @@ def known_crc32c(store: ObjectStore, key: str, *, believes: bool = True) -> tupl
     return info, found
 
 
-def find_landed(
+def find_written(
     store: ObjectStore,
     key: str,
     size_bytes: int,
     crc32c: int,
     attributes: ObjectAttributes | None = None,
     *,
-    believes: bool = True,
+    trust_store: bool = True,
 ) -> ObjectInfo | None:
     """The object of that key if it has the bytes and attributes of a write.
 
     Decides after a refused write whether an earlier attempt, of any process, wrote the object.
 
     Args:
-        believes: see `known_crc32c`.
+        trust_store: see `object_crc32c`.
 
     Raises:
         StoreError: of the store.
@@ -79,7 +81,9 @@ def find_landed(
         if not has_attributes(info, attributes):
             return None
         # A file store cannot read a directory, whose object has no bytes.
-        info, found = known_crc32c(store, key, believes=believes) if size_bytes else (info, 0)
+        info, found = (
+            object_crc32c(store, key, trust_store=trust_store) if size_bytes else (info, 0)
+        )
     except (NotFound, PreconditionFailed):
         return None
     return info if found == crc32c else None

@@ -12,10 +12,10 @@ from skyplane_gateway.journal.document import folder_of_destination
 from skyplane_gateway.journal.orphans import (
     JournalIndex,
     LeftTransfer,
-    Stray,
+    OrphanFile,
     find_transfers,
     is_unfinished_journal,
-    old_strays,
+    old_orphan_files,
     old_uploads,
 )
 from skyplane_gateway.objects import UploadInfo
@@ -115,7 +115,7 @@ class _PlaceSweep:
             left = find_transfers(self._store, self._folder, recursive=self._rule.recursive)
             transfers.extend(self._transfer(each) for each in left)
             uploads.extend(self._uploads())
-            uploads.extend(self._strays())
+            uploads.extend(self._orphan_files())
         except SkyplaneError as failure:
             log.warning("%s is not swept to the end: %s", self._place.url, failure)
             error = failure.message
@@ -188,21 +188,21 @@ class _PlaceSweep:
         url, age_s = self._place.url_of(upload.key), self._rule.now_unix_s - upload.initiated
         return SweptUpload(url, upload.upload_id, age_s, outcome, reason)
 
-    def _strays(self) -> Iterator[SweptUpload]:
-        for stray in old_strays(self._store, self._folder, self._rule.before_unix_s):
-            yield self._stray(stray)
+    def _orphan_files(self) -> Iterator[SweptUpload]:
+        for file in old_orphan_files(self._store, self._folder, self._rule.before_unix_s):
+            yield self._orphan_file(file)
 
-    def _stray(self, stray: Stray) -> SweptUpload:
+    def _orphan_file(self, file: OrphanFile) -> SweptUpload:
         outcome, reason = (
-            (self._rule.done, "") if is_unfinished_journal(stray) else self._orphan_outcome()
+            (self._rule.done, "") if is_unfinished_journal(file) else self._orphan_outcome()
         )
         if outcome == "removed":
             try:
-                stray.remove()
+                file.remove()
             except SkyplaneError as error:
                 outcome, reason = "failed", error.message
-        age_s = self._rule.now_unix_s - stray.written_unix_s
-        return SweptUpload(f"file://{stray.path}", "", age_s, outcome, reason)
+        age_s = self._rule.now_unix_s - file.written_unix_s
+        return SweptUpload(f"file://{file.path}", "", age_s, outcome, reason)
 
     def _orphan_outcome(self) -> tuple[Outcome, str]:
         """The outcome for an old upload or file of no transfer, and why."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from skyplane_gateway.objects import ObjectInfo
-from skyplane_gateway.selection import Lister, SelectionRule, candidates, listed_at
+from skyplane_gateway.selection import Lister, SelectionRule, candidates, destination_listing_prefix
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -125,7 +125,7 @@ def pairs(rule: SelectionRule, list_source: Lister, list_destination: Lister) ->
         if key == "":
             continue  # The mark of the source folder itself has no key at the destination.
         if not rule.recursive:
-            first = next(list_destination(listed_at(rule, key)), None)
+            first = next(list_destination(destination_listing_prefix(rule, key)), None)
             there = None if first is None or first.key != key else (first, "")
         while there is not None and there[0].key < key:
             yield Pair(there[0].key, None, there[0])

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from skyplane_gateway.selection import Selection, not_carried, require_apart, select
+from skyplane_gateway.selection import Selection, metadata_not_carried, refuse_overlap, select
 from skyplane_gateway.stores import bucket_region, check_destination_key, require_kind
 from skyplane_orchestration.errors import InvalidLocation
 from skyplane_orchestration.model.job import TransferJob
@@ -45,7 +45,7 @@ def require_ends_apart(job: TransferJob) -> None:
     Raises:
         ConfigurationInvalid: the destination is the source or lies in it.
     """
-    require_apart(
+    refuse_overlap(
         spec_of(job.source),
         job.source.key,
         spec_of(job.destination),
@@ -172,7 +172,7 @@ def _strict(row: Selection) -> Selection:
     names = row.source.not_carried
     if row.action != "copy" or not names:
         return row
-    return replace(row, action="refuse", reason=not_carried(row.source.key, names).message)
+    return replace(row, action="refuse", reason=metadata_not_carried(row.source.key, names).message)
 
 
 def preview_row(job: TransferJob, row: Selection) -> dict[str, Any]:

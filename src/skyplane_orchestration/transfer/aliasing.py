@@ -23,7 +23,7 @@ from skyplane_gateway.journal.document import (
 )
 from skyplane_gateway.journal.orphans import LeftTransfer
 from skyplane_gateway.objects import StoreSpec
-from skyplane_gateway.selection import map_key, require_apart
+from skyplane_gateway.selection import map_key, refuse_overlap
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -65,9 +65,9 @@ def require_no_overlap(job: TransferJob) -> None:
 
 def _require_no_overlap(job: TransferJob, source: StoreSpec, destination: StoreSpec) -> None:
     ends = source, job.source.key, destination, job.destination.key
-    require_apart(*ends, recursive=job.recursive)
+    refuse_overlap(*ends, recursive=job.recursive)
     try:
-        require_apart(*ends[2:], *ends[:2], recursive=job.recursive)
+        refuse_overlap(*ends[2:], *ends[:2], recursive=job.recursive)
     except ConfigurationInvalid as error:
         raise ConfigurationInvalid(
             f"a move out of {job.source.url!r} into a folder above it cannot be told from a "

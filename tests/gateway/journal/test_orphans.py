@@ -10,7 +10,7 @@ from tests.gateway.journal.samples import KEY, journal, upload
 
 from skyplane_gateway.errors import PermissionDenied
 from skyplane_gateway.journal.document import journal_key, place_of
-from skyplane_gateway.journal.orphans import JournalIndex, is_unfinished_journal, old_strays
+from skyplane_gateway.journal.orphans import JournalIndex, is_unfinished_journal, old_orphan_files
 from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.stores import open_store
@@ -51,7 +51,7 @@ def test_unfinished_files_of_killed_writers(tmp_path: Path) -> None:
     store.create_upload("out/a")
     folder = tmp_path / "out"
     token = [f"{number:032x}" for number in range(5)]
-    strays = [
+    orphans = [
         folder / f".skyplane-upload-{token[0]}",
         folder / f".skyplane-upload-{token[1]}.parts",
         folder / "sub" / f".skyplane-upload-{token[2]}",
@@ -59,18 +59,18 @@ def test_unfinished_files_of_killed_writers(tmp_path: Path) -> None:
     young = folder / f".skyplane-upload-{token[3]}"
     strange = folder / ".skyplane-upload-mine"
     (folder / "sub").mkdir()
-    for path in (*strays, young, strange, tmp_path / f".skyplane-upload-{token[4]}"):
+    for path in (*orphans, young, strange, tmp_path / f".skyplane-upload-{token[4]}"):
         path.write_bytes(b"")
     for path in tmp_path.rglob("*"):
         if path != young:
             os.utime(path, (1000.0, 1000.0))
-    found = old_strays(store, "out/", 2000.0)
-    assert [row.path for row in found] == sorted(strays)
+    found = old_orphan_files(store, "out/", 2000.0)
+    assert [row.path for row in found] == sorted(orphans)
     assert all(row.written_unix_s == 1000.0 for row in found)
     for row in (*found, *found):
         row.remove()
-    assert old_strays(store, "out/", 2000.0) == []
-    # An upload is not a stray; it is aborted.
+    assert old_orphan_files(store, "out/", 2000.0) == []
+    # An upload is not an orphan file; it is aborted.
     assert [row.key for row in store.list_uploads("out/")] == ["out/a"]
     assert young.exists()
     assert strange.exists()
@@ -82,7 +82,7 @@ def test_the_folders_of_a_journal_that_was_never_written_go_with_it(tmp_path: Pa
     for folder in folders:
         folder.mkdir(parents=True)
         (folder / f".skyplane-upload-{'0' * 32}").write_bytes(b"{")
-    found = old_strays(store, "", 1e12)
+    found = old_orphan_files(store, "", 1e12)
     assert [is_unfinished_journal(row) for row in found] == [True, True]
     found[0].remove()
     assert folders[1].exists()
@@ -97,11 +97,11 @@ def test_an_unreadable_folder_is_an_error(tmp_path: Path) -> None:
     store = open_store(StoreSpec("file", str(tmp_path)))
     (tmp_path / "closed").mkdir(mode=0)
     with pytest.raises(PermissionDenied):
-        old_strays(store, "", 2000.0)
+        old_orphan_files(store, "", 2000.0)
 
 
 def test_other_stores_have_no_unfinished_files() -> None:
-    assert old_strays(open_store(StoreSpec("memory", "b")), "", 1e12) == []
+    assert old_orphan_files(open_store(StoreSpec("memory", "b")), "", 1e12) == []
 
 
 def test_names_and_unreadable_journals_come_from_one_read(

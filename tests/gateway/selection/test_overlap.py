@@ -8,7 +8,7 @@ import pytest
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.objects import StoreSpec
-from skyplane_gateway.selection import require_apart
+from skyplane_gateway.selection import refuse_overlap
 
 S3 = StoreSpec("s3", "b", region="us-east-1")
 REFUSED = [
@@ -26,23 +26,23 @@ FINE = [("a", "ab"), ("a/", "ab/"), ("a/x/", "a/"), ("a/x", ""), ("ab", "a")]
 @pytest.mark.parametrize(("source", "destination"), REFUSED)
 def test_a_copy_into_its_own_source_is_refused(source: str, destination: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=r"s3://b/.*(lies in the source|same place)"):
-        require_apart(S3, source, S3, destination, recursive=True)
+        refuse_overlap(S3, source, S3, destination, recursive=True)
 
 
 def test_messages_name_locations_by_url() -> None:
     says = r"destination s3://b/copy lies in the source s3://b/,"
     with pytest.raises(ConfigurationInvalid, match=says):
-        require_apart(S3, "", S3, "copy", recursive=True)
+        refuse_overlap(S3, "", S3, "copy", recursive=True)
     with pytest.raises(ConfigurationInvalid, match=r"s3://b/ and destination s3://b/ are the same"):
-        require_apart(S3, "", S3, "", recursive=True)
+        refuse_overlap(S3, "", S3, "", recursive=True)
     files = StoreSpec("file", "/")
     with pytest.raises(ConfigurationInvalid, match="the same object, /no/where"):
-        require_apart(files, "no/where", files, "no/where", recursive=False)
+        refuse_overlap(files, "no/where", files, "no/where", recursive=False)
 
 
 @pytest.mark.parametrize(("source", "destination"), FINE)
 def test_a_copy_beside_its_source_is_accepted(source: str, destination: str) -> None:
-    require_apart(S3, source, S3, destination, recursive=True)
+    refuse_overlap(S3, source, S3, destination, recursive=True)
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_a_copy_beside_its_source_is_accepted(source: str, destination: str) -> 
 def test_one_object(source: str, destination: str, same: bool) -> None:
     if same:
         with pytest.raises(ConfigurationInvalid, match="same object"):
-            require_apart(S3, source, S3, destination, recursive=False)
+            refuse_overlap(S3, source, S3, destination, recursive=False)
     else:
-        require_apart(S3, source, S3, destination, recursive=False)
+        refuse_overlap(S3, source, S3, destination, recursive=False)
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_one_object(source: str, destination: str, same: bool) -> None:
     ],
 )
 def test_other_stores_do_not_overlap(other: StoreSpec) -> None:
-    require_apart(S3, "a", other, "a", recursive=True)
+    refuse_overlap(S3, "a", other, "a", recursive=True)
 
 
 def test_endpoints_are_compared_without_case_and_slash() -> None:
     one = StoreSpec("s3", "b", endpoint_url="http://HOST:1/")
     other = StoreSpec("s3", "b", endpoint_url="http://host:1", options=(("connections", "9"),))
     with pytest.raises(ConfigurationInvalid):
-        require_apart(one, "a", other, "a/b", recursive=True)
+        refuse_overlap(one, "a", other, "a/b", recursive=True)
 
 
 def test_files_are_compared_by_their_real_paths(tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_files_are_compared_by_their_real_paths(tmp_path: Path) -> None:
     whole, root = StoreSpec("file", "/"), StoreSpec("file", str(tmp_path))
     below = str(tmp_path).lstrip("/")
     with pytest.raises(ConfigurationInvalid):
-        require_apart(root, "data", whole, f"{below}/link/new", recursive=True)
+        refuse_overlap(root, "data", whole, f"{below}/link/new", recursive=True)
     with pytest.raises(ConfigurationInvalid):
-        require_apart(root, "data/k", whole, f"{below}/link/", recursive=False)
-    require_apart(root, "data", whole, f"{below}/database", recursive=True)
+        refuse_overlap(root, "data/k", whole, f"{below}/link/", recursive=False)
+    refuse_overlap(root, "data", whole, f"{below}/database", recursive=True)
     with pytest.raises(ConfigurationInvalid):
-        require_apart(whole, "", root, "data", recursive=True)
+        refuse_overlap(whole, "", root, "data", recursive=True)

@@ -22,7 +22,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,15 +30,11 @@ from typing import Final
 from skyplane_gateway.clock import Clock
 from skyplane_gateway.errors import ChecksumMismatch, NotFound, StoreError, StoreUnavailable
 from skyplane_gateway.objects import Body, PartInfo, UploadInfo
-from skyplane_gateway.stores.local.errors import mapped
-from skyplane_gateway.stores.local.paths import TEMPORARY, links_to_parent, root_of
+from skyplane_gateway.stores.local.paths import TEMPORARY, links_to_parent
 from skyplane_gateway.stores.local.publish import write_all
 
-_LOG_SUFFIX = ".parts"
+LOG_SUFFIX = ".parts"
 _UPLOAD_ID = re.compile(r"[0-9a-f]{32}-[0-9]+")
-#: The folder of journals, at any depth.
-_JOURNALS = ".skyplane"
-_TOKEN = re.compile(r"[0-9a-f]{32}")
 #: How often, and with which pause, a completion tries to lock the file: together longer than
 #: writing a part to a disk takes.
 _LOCK_ATTEMPTS: Final = 200
@@ -92,7 +88,7 @@ class OpenUpload:
 
     @property
     def log(self) -> Path:
-        return self.draft.with_name(self.draft.name + _LOG_SUFFIX)
+        return self.draft.with_name(self.draft.name + LOG_SUFFIX)
 
     def write(self, number: int, data: Body, offset: int, crc32c: int) -> PartInfo:
         """Write one part to the disk, then append it to the log.
@@ -220,59 +216,13 @@ class OpenUpload:
 
 def find_uploads(root: Path, prefix: str) -> Iterator[UploadInfo]:
     """Open uploads of keys that start with `prefix`. Raises OSError."""
-    for path in _temporary_files(root, prefix):
-        upload = _upload_of(path) if path.name.endswith(_LOG_SUFFIX) else None
+    for path in unfinished_files(root, prefix):
+        upload = upload_of(path) if path.name.endswith(LOG_SUFFIX) else None
         if upload is not None and upload.key.startswith(prefix):
             yield upload
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Stray:
-    """An unfinished file that no upload knows of: whoever wrote it was killed.
-
-    Attributes:
-        written_unix_s: when it was last written to.
-    """
-
-    path: Path
-    written_unix_s: float
-
-    def remove(self) -> None:
-        """Remove it, and what nothing else is in of the journal's folders. Idempotent.
-
-        Raises:
-            StoreError: as the file system says.
-        """
-        with mapped(f"removing {self.path}"):
-            self.path.unlink(missing_ok=True)
-        for folder in self.path.parents:
-            if _JOURNALS not in folder.parts:
-                break
-            with suppress(OSError):
-                folder.rmdir()
-
-
-def find_strays(bucket: str, folder: str) -> Iterator[Stray]:
-    """Unfinished files below a folder that belong to no open upload.
-
-    Some may be of writers that are at work: look at when they were written.
-
-    Raises:
-        StoreError: a directory cannot be read.
-    """
-    root = root_of(bucket)
-    with mapped(f"looking for unfinished files below {root / folder}"):
-        for path in _temporary_files(root, folder):
-            name = path.name.removesuffix(_LOG_SUFFIX)
-            if not _TOKEN.fullmatch(name.removeprefix(TEMPORARY)):
-                continue
-            if _upload_of(path.with_name(name + _LOG_SUFFIX)) is not None:
-                continue
-            with suppress(FileNotFoundError):
-                yield Stray(path, path.stat().st_mtime)
-
-
-def _temporary_files(root: Path, prefix: str) -> Iterator[Path]:
+def unfinished_files(root: Path, prefix: str) -> Iterator[Path]:
     """Unfinished files below the folder of `prefix`. Raises OSError."""
 
     def refuse(error: OSError) -> None:
@@ -287,7 +237,7 @@ def _temporary_files(root: Path, prefix: str) -> Iterator[Path]:
                 yield Path(directory) / name
 
 
-def _upload_of(log: Path) -> UploadInfo | None:
+def upload_of(log: Path) -> UploadInfo | None:
     """The upload of a log; None where there is no log, or its first line is incomplete."""
     try:
         with log.open() as lines:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from skyplane_gateway.errors import MetadataNotCarried
 
 
-def not_carried(key: str, names: Iterable[str]) -> MetadataNotCarried:
+def metadata_not_carried(key: str, names: Iterable[str]) -> MetadataNotCarried:
     """The error for an object whose copy would lack the named metadata."""
     return MetadataNotCarried(
         f"{key!r} has metadata that this copy cannot keep: {', '.join(sorted(names))}; "
@@ -19,4 +19,4 @@ def require_carried(key: str, names: Iterable[str]) -> None:
     """Raises MetadataNotCarried unless `names` is empty."""
     found = tuple(names)
     if found:
-        raise not_carried(key, found)
+        raise metadata_not_carried(key, found)
