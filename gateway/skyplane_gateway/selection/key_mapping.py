@@ -40,7 +40,7 @@ def map_key(
         return folder_of(destination) + source_key.removeprefix(folder)
     if source_key != _plain(source_prefix):
         raise NotFound(
-            f"there is no object {source_prefix!r} at the source; to copy what lies below it, "
+            f"there is no object {source_prefix!r} at the source; to copy the objects below it, "
             "copy recursively"
         )
     if not destination or destination.endswith("/"):

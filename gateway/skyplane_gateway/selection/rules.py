@@ -158,7 +158,7 @@ def _single(rule: SelectionRule, list_source: Lister) -> Iterator[tuple[ObjectIn
         if next(list_source(folder), None) is None:
             raise NotFound(f"there is no object {wanted!r} at the source; check its name")
         raise NotFound(
-            f"there is no object {wanted!r} at the source; to copy what lies below {folder!r}, "
+            f"there is no object {wanted!r} at the source; to copy the objects below {folder!r}, "
             "copy recursively (-r)"
         )
     if rule.matches(source.key[source.key.rstrip("/").rfind("/") + 1 :]):

@@ -131,8 +131,8 @@ def test_one_object_goes_where_the_key_rule_says(prefix: str, target: str, key: 
 @pytest.mark.parametrize(
     ("prefix", "says"),
     [
-        ("a", "what lies below 'a/', copy recursively"),
-        ("a/", "what lies below 'a/', copy recursively"),
+        ("a", "the objects below 'a/', copy recursively"),
+        ("a/", "the objects below 'a/', copy recursively"),
         ("a/none", "no object 'a/none' at the source; check its name"),
         ("", "whole bucket, copy recursively"),
         ("/", "whole bucket, copy recursively"),

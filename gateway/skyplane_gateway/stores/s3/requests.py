@@ -107,7 +107,7 @@ def not_carried_of(answer: Mapping[str, Any]) -> tuple[str, ...]:
         "tags": int(answer.get("TagCount") or 0) > 0,
         "storage-class": (answer.get("StorageClass") or _STANDARD) != _STANDARD,
         "website-redirect": bool(answer.get("WebsiteRedirectLocation")),
-        # botocore keeps the header's text beside the time that it parses.
+        # botocore keeps the header's text in addition to the parsed time.
         "expires": bool(answer.get("ExpiresString") or answer.get("Expires")),
     }
     return tuple(name for name, is_there in found.items() if is_there)

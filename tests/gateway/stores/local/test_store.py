@@ -157,7 +157,7 @@ def test_a_full_disk_leaves_nothing_behind(
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(errors.StoreError, match="space") as caught:
         store.put("k", b"body")
-    assert not caught.value.is_permanent, "somebody may free some space"
+    assert not caught.value.is_permanent, "space may be freed"
     assert list(root.iterdir()) == []
 
 

@@ -28,18 +28,18 @@ def bucket(moto_url: str) -> Iterator[tuple[ObjectStore, Put]]:
         aws_access_key_id="test",
         aws_secret_access_key="test-secret",
     )
-    client.create_bucket(Bucket="beside")
+    client.create_bucket(Bucket="bucket")
 
     def put(key: str, **more: Any) -> None:
-        client.put_object(Bucket="beside", Key=key, Body=b"abc", **more)
+        client.put_object(Bucket="bucket", Key=key, Body=b"abc", **more)
 
-    store = open_without_retries(StoreSpec("s3", "beside", moto_url, "us-east-1"), CREDENTIALS)
+    store = open_without_retries(StoreSpec("s3", "bucket", moto_url, "us-east-1"), CREDENTIALS)
     yield store, put
     store.close()
     client.close()
 
 
-def told(store: ObjectStore, key: str) -> tuple[tuple[str, ...], ...]:
+def not_carried(store: ObjectStore, key: str) -> tuple[tuple[str, ...], ...]:
     """The `not_carried` of a listing, a head, a read and a read of no bytes."""
     (listed,) = store.list(key)
     answers = [listed.not_carried, store.head(key).not_carried]
@@ -57,11 +57,11 @@ def test_s3_names_metadata_that_a_copy_loses_without_another_request(
     put("class", StorageClass="STANDARD_IA")
     put("tagged", Tagging="team=blue&cost=7")
     put("sends-on", WebsiteRedirectLocation="/elsewhere")
-    assert told(store, "plain") == ((), (), (), ())
-    assert told(store, "class") == (("storage-class",),) * 4
-    listed, _, read, _ = told(store, "tagged")
+    assert not_carried(store, "plain") == ((), (), (), ())
+    assert not_carried(store, "class") == (("storage-class",),) * 4
+    listed, _, read, _ = not_carried(store, "tagged")
     assert (listed, read) == ((), ("tags",))
-    listed, _, read, _ = told(store, "sends-on")
+    listed, _, read, _ = not_carried(store, "sends-on")
     assert (listed, read) == ((), ("website-redirect",))
 
 

@@ -36,7 +36,7 @@ class World:
     good: set[str | None] = field(default_factory=set)
     opened: list[str | None] = field(default_factory=list)
     closed: int = 0
-    #: Told at every pause.
+    #: Called at every pause.
     meanwhile: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ def test_a_refused_request_waits_for_fresh_credentials() -> None:
 
     def hand_over() -> None:
         assert store.needs_credentials
-        assert store.is_throttling, "who waits must not be taken for lost"
+        assert store.is_throttling, "a waiting request must not be taken for lost"
         if world.now_s > 60:
             store.renew_credentials(credentials("new"))
 

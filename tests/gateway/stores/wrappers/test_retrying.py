@@ -477,6 +477,6 @@ def test_open_uploads_are_listed_once_each(world: World, monkeypatch: pytest.Mon
             yield row
 
     monkeypatch.setattr(world.inner, "list_uploads", breaking)
-    told = [info.upload_id for info in world.limited().list_uploads("")]
-    assert len(told) == 1100
-    assert set(told) == ids
+    listed = [info.upload_id for info in world.limited().list_uploads("")]
+    assert len(listed) == 1100
+    assert set(listed) == ids
