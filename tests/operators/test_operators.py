@@ -308,7 +308,7 @@ def test_on_kill_cancels_the_transfer_and_ends_the_task(hook: Any, context: Any)
     )
     client = hook.clients["default"]
     client.meanwhile = operator.on_kill
-    with pytest.raises(AirflowException, match="told to end"):
+    with pytest.raises(AirflowException, match="was killed"):
         operator.execute(context)
     assert client.calls[-1] == ("cancel", (client.identity.fleet_key(), "k" * 32))
 
@@ -319,7 +319,7 @@ def test_on_kill_without_cancel_leaves_the_transfer_running(hook: Any, context: 
     )
     client = hook.clients["default"]
     client.meanwhile = operator.on_kill
-    with pytest.raises(AirflowException, match="told to end"):
+    with pytest.raises(AirflowException, match="was killed"):
         operator.execute(context)
     assert client.calls[-1][0] == "transfer"
 
@@ -343,7 +343,7 @@ def test_on_kill_of_tasks_that_undo_themselves_only_ends_the_task(
         operator = SkyplaneProvisionOperator(task_id="t", plan=plan)
     client = hook.client(context, "default")
     client.meanwhile = operator.on_kill
-    with pytest.raises(AirflowException, match="told to end"):
+    with pytest.raises(AirflowException, match="was killed"):
         operator.execute(context)
     assert "cancel" not in [verb for verb, _ in client.calls]
 

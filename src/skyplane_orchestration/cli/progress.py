@@ -76,7 +76,7 @@ class TransferProgress:
         result = result_of(self._job, self._fleet, self._status)
         if not self._status.is_running:
             return TransferInterrupted(result)
-        left = "the transfer goes on" if is_left_running else "the transfer is cancelled"
+        left = "the transfer continues" if is_left_running else "the transfer is cancelled"
         return TransferInterrupted(
             replace(
                 result,

@@ -137,7 +137,7 @@ class SkyplaneOperator(BaseOperator):
             return
         self._is_executing = False
         self.cancel_work()
-        raise AirflowException("the task was told to end")
+        raise AirflowException("the task was killed")
 
     def cancel_work(self) -> None:
         """Cancel remote work that would continue after `execute`; best effort."""

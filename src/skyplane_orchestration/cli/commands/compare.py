@@ -134,9 +134,9 @@ def _remarks(comparison: Comparison, *, with_relays: bool) -> Iterable[str]:
     """A line per way: why it is not possible, or its notes."""
     for way in comparison.ways:
         over = [f"over {', '.join(way.relays)}"] if with_relays and way.relays else []
-        words = [way.reason] if way.reason else [*way.notes, *over]
-        if words:
-            yield f"{way.title}: {'; '.join(words)}"
+        remarks = [way.reason] if way.reason else [*way.notes, *over]
+        if remarks:
+            yield f"{way.title}: {'; '.join(remarks)}"
     yield "$/GB is egress, instances and fees per GB, without requests and fees per run"
     grids = [way.plan.grid for way in comparison.ways if way.plan is not None]
     yield f"grid: {grids[0].name} of {grids[0].as_of}, throughput {grids[0].throughput}"

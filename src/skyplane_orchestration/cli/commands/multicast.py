@@ -6,10 +6,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 from skyplane_orchestration.cli import planner_options
-from skyplane_orchestration.cli.client_factory import open_client
-from skyplane_orchestration.cli.console import Console
-from skyplane_orchestration.cli.documents import require_writable, write_picture
-from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.cli.locations import (
     are_locations,
     as_prefix_or_object,
@@ -28,29 +24,10 @@ if TYPE_CHECKING:
     from skyplane_orchestration.model.multicast_plan import MulticastPlan
 
 
-def run(options: argparse.Namespace, console: Console) -> int:
-    """Plan to `options.dst` and to all of `options.further`."""
-    with as_bad_input():
-        if options.explain:
-            raise ConfigurationInvalid("--explain explains plans for one destination")
-        if options.plot is not None:
-            require_writable(options.plot)
-        client = open_client(options, grid=options.grid)
-        plan = _plan(options, client)
-    if options.plot is not None:
-        from skyplane_orchestration.planner.plots.plan_map import plan_svg
-
-        with as_bad_input():
-            write_picture(options.plot, plan_svg(plan, client.grid))
-    if console.is_json:
-        console.write_json(plan.to_dict())
-    else:
-        console.print(*_parts(plan))
-    return SUCCESS
-
-
-def _plan(options: argparse.Namespace, client: Client) -> MulticastPlan:
-    """The plan between locations, or between region tags."""
+def make_plan(options: argparse.Namespace, client: Client) -> MulticastPlan:
+    """The plan to `options.dst` and all of `options.further`. Raises SkyplaneError."""
+    if options.explain:
+        raise ConfigurationInvalid("--explain explains plans for one destination")
     kinds = {
         are_locations(argparse.Namespace(src=options.src, dst=tag), client.grid.tags)
         for tag in (options.dst, *options.further)
@@ -80,7 +57,7 @@ def _between_regions(options: argparse.Namespace, client: Client) -> MulticastPl
 # ---------------------------------------------------------------- text
 
 
-def _parts(plan: MulticastPlan) -> list[Table | Text]:
+def plan_parts(plan: MulticastPlan) -> list[Table | Text]:
     from rich.text import Text
 
     from skyplane_orchestration.cli.render import instance_parts, job_rows, key_values, table

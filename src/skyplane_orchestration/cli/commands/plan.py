@@ -20,6 +20,7 @@ from skyplane_orchestration.cli.locations import (
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
+    from skyplane_orchestration.model.multicast_plan import MulticastPlan
     from skyplane_orchestration.model.plan import TransferPlan
 
 
@@ -42,16 +43,19 @@ def add(commands: arguments.Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    if options.further:
-        from skyplane_orchestration.cli.commands import multicast
+    from skyplane_orchestration.cli.commands import multicast
 
-        return multicast.run(options, console)
+    plan: TransferPlan | MulticastPlan
+    why: tuple[str, ...] = ()
     with as_bad_input():
         if options.plot is not None:
             require_writable(options.plot)
         client = open_client(options, grid=options.grid)
-        plan = _plan(options, client)
-        why = _explanation(options, client, plan) if options.explain else ()
+        if options.further:
+            plan = multicast.make_plan(options, client)
+        else:
+            plan = _plan(options, client)
+            why = _explanation(options, client, plan) if options.explain else ()
     if options.plot is not None:
         from skyplane_orchestration.planner.plots.plan_map import plan_svg
 
@@ -60,10 +64,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if console.is_json:
         extra = {"explanation": list(why)} if options.explain else {}
         console.write_json({**plan.to_dict(), **extra})
-    else:
-        from skyplane_orchestration.cli.render import plan_parts, sentence_parts
+        return SUCCESS
+    from skyplane_orchestration.cli.render import plan_parts, sentence_parts
+    from skyplane_orchestration.model.plan import TransferPlan
 
-        console.print(*plan_parts(plan), *sentence_parts(why))
+    parts = plan_parts(plan) if isinstance(plan, TransferPlan) else multicast.plan_parts(plan)
+    console.print(*parts, *sentence_parts(why))
     return SUCCESS
 
 

@@ -32,7 +32,7 @@ def add(commands: arguments.Subparsers) -> None:
     parser.add_argument(
         "--manifest", metavar="PATH", help="write a list of all objects (Parquet) to a path or URL"
     )
-    arguments.add_budget(parser, "the limit of the failed transfer, counted anew")
+    arguments.add_budget(parser, "the limit of the failed transfer, from zero again")
     arguments.add_deployment(parser)
     arguments.add_times(parser)
     arguments.add_output(parser)

@@ -41,7 +41,7 @@ class LocalMachine:
         return processes.scan(self.run_root, directory.key)
 
     def stop(self, find: Callable[[], Iterable[GatewayProcess]]) -> tuple[GatewayProcess, ...]:
-        """End the processes that `find` returns; returns the ones that are left."""
+        """End the processes that `find` returns; returns the remaining processes."""
         return processes.stop(
             find,
             term_grace_s=self.options.term_grace_s,

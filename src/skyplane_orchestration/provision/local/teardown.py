@@ -1,4 +1,4 @@
-"""Removes fleets of this machine: one that is torn down, or abandoned ones in a sweep."""
+"""Removes fleets of this machine, in a teardown or a sweep."""
 
 from __future__ import annotations
 
