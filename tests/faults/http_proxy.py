@@ -1,7 +1,7 @@
 """An HTTP/1.1 proxy before a real store that harms chosen requests and counts what is PUT.
 
 In a test, `running(upstream)` gives a `FaultProxy` in a thread of its own. As a process,
-`python -m tests.faults.http_proxy UPSTREAM [--port P] [--rules FILE] [--seed S --faults N]`
+`python -m tests.faults.http_proxy UPSTREAM [--port P] [--rules FILE]`
 prints one line of JSON with its URL; `GET /-proxy/counts` answers what it counted,
 `GET /-proxy/exchanges` every request, and `POST /-proxy/rules` takes further rules (a JSON
 list).
@@ -37,7 +37,7 @@ from tests.faults.http_messages import (
     request_body,
     unchunked,
 )
-from tests.faults.http_rules import Rule, Schedule, random_rules
+from tests.faults.http_rules import Rule, Schedule
 
 _CONTROL = "/-proxy/"
 
@@ -399,16 +399,14 @@ def running(upstream: str, rules: list[Rule] | None = None) -> Iterator[FaultPro
 async def _main(arguments: argparse.Namespace, rules: list[Rule]) -> None:
     proxy = FaultProxy(arguments.upstream, rules)
     server = await proxy.serve(port=arguments.port)
-    said = {"url": proxy.url, "seed": arguments.seed, "faults": [each.action for each in rules]}
-    print(json.dumps(said), flush=True)
+    print(json.dumps({"url": proxy.url}), flush=True)
     async with server:
         await server.serve_forever()
 
 
 def _rules(arguments: argparse.Namespace) -> list[Rule]:
     text = Path(arguments.rules).read_text() if arguments.rules else "[]"
-    rules = [Rule.from_dict(each) for each in json.loads(text)]
-    return rules + random_rules(arguments.seed, arguments.faults, within=arguments.within)
+    return [Rule.from_dict(each) for each in json.loads(text)]
 
 
 def _arguments() -> argparse.Namespace:
@@ -416,9 +414,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("upstream", help="where the store answers: http://host:port")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--rules", help="a JSON list of rules")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--faults", type=int, default=0, help="random faults from the seed")
-    parser.add_argument("--within", type=int, default=200, help="they hit one of that many")
     return parser.parse_args()
 
 

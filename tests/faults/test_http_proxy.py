@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import http.client
-import json
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from tests.faults.http_proxy import FaultProxy, running
-from tests.faults.http_rules import TRANSIENT, Rule, Schedule, random_rules
+from tests.faults.http_rules import Rule, Schedule
 
 OBJECT = bytes(range(256)) * 4
 
@@ -245,13 +241,6 @@ def test_a_range_that_is_signed_is_only_called_the_whole(proxy: FaultProxy) -> N
     assert answer.getheader("Content-Range") is None
 
 
-def test_a_rewritten_body_has_its_own_length(proxy: FaultProxy) -> None:
-    proxy.schedule.add(Rule("rewrite", pattern=rb"^d(.)ne$", replacement=rb"<\1>"))
-    client = connect(proxy)
-    assert ask(client, "PUT", "/b/k?chunked", b"") == (200, b"<o>")
-    assert ask(client, "PUT", "/b/k", b"") == (200, b"done")
-
-
 @pytest.mark.parametrize(
     ("action", "reached"), [("drop-request", 0), ("drop-reply", 1), ("reset", 1)]
 )
@@ -266,13 +255,6 @@ def test_a_connection_that_ends_without_an_answer(
     assert len(heard) == reached
     assert proxy.log.put_bytes == 4
     assert ask(connect(proxy), "PUT", "/b/k", b"body")[0] == 200
-
-
-def test_a_store_that_is_gone_ends_the_connection() -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        with running(f"http://127.0.0.1:{unused.getsockname()[1]}") as proxy:
-            assert exchange_raw(proxy, b"GET /b/k HTTP/1.1\r\nHost: h\r\n\r\n") == b""
 
 
 # ------------------------------------------------------------------ rules
@@ -290,46 +272,6 @@ def test_the_first_rule_that_is_due_is_followed() -> None:
     assert schedule.due("PUT", "/c") is None
     schedule.clear()
     assert schedule.due("PUT", "/b/k") is None
-
-
-def test_a_schedule_is_that_of_its_seed() -> None:
-    one = random_rules(7, 50, within=20)
-    assert one == random_rules(7, 50, within=20)
-    assert one != random_rules(8, 50, within=20)
-    assert {rule.action for rule in one} == {rule.action for rule in TRANSIENT}
-    assert all(1 <= rule.nth <= 20 for rule in one)
-
-
-def test_rules_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ValueError, match="explode"):
-        Rule("explode")
-    with pytest.raises(ValueError, match="colour"):
-        Rule.from_dict({"action": "reset", "colour": "red"})
-
-
-def test_as_a_process(store: str, repository: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.http_proxy", store, "--seed", "5"],
-        cwd=repository,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        said = json.loads(process.stdout.readline())
-        assert said["seed"] == 5
-        client = http.client.HTTPConnection(urlsplit(said["url"]).netloc, timeout=10)
-        rule = {"action": "answer", "status": 418, "body": "tea", "headers": {"X-A": "b"}}
-        assert ask(client, "POST", "/-proxy/rules", json.dumps([rule]).encode())[0] == 200
-        assert ask(client, "PUT", "/b/k", b"body") == (418, b"tea")
-        assert ask(client, "PUT", "/b/k", b"body") == (200, b"done")
-        counts = json.loads(ask(client, "GET", "/-proxy/counts")[1])
-        assert (counts["put_bytes"], counts["requests"], counts["faults"]) == (8, 2, 1)
-    finally:
-        process.terminate()
-        process.wait(10)
-        if process.stdout is not None:
-            process.stdout.close()
 
 
 @pytest.mark.parametrize("drop", [False, True])

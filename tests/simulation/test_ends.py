@@ -29,7 +29,7 @@ def test_39_a_transfer_that_is_cancelled_leaves_nothing(shape: int, at_s: float)
 @pytest.mark.parametrize("most_usd", [0.1, 0.3, 0.4, 0.6, 0.9, 1.2])
 @pytest.mark.parametrize("then", ["again", "again elsewhere"])
 @pytest.mark.parametrize("shape", [0, 2])
-def test_43_one_that_has_cost_what_it_may_is_stopped_and_gone_on_with(
+def test_43_a_transfer_that_reaches_its_budget_is_stopped_and_resumed(
     shape: int, then: str, most_usd: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain: property = Scene.__dict__["job"]

@@ -136,7 +136,7 @@ def test_7_a_lasting_partition_ends_in_bounded_time_with_the_reason() -> None:
     assert outcome.virtual_s < 1000
 
 
-def test_8_connections_that_break_again_and_again() -> None:
+def test_8_connections_that_break_repeatedly_are_survived() -> None:
     outcome = run(TWO, *(Reset(0.3 + 2 * turn, turn % 3) for turn in range(10)))
     assert outcome.state == "succeeded"
 
@@ -159,7 +159,7 @@ def test_9_a_long_path_is_filled_by_all_its_connections(number: int) -> None:
     assert outcome.inspection.ended_s < 1.25 * at_full_rate_s + 4.0
 
 
-def test_10_a_straggler_is_borne() -> None:
+def test_10_a_straggler_is_survived() -> None:
     slow = Slow(0.0, hop(TWO, "a", "r"), 400.0, 2e3)
     assert run(TWO, slow).state == "succeeded"
 
@@ -167,7 +167,7 @@ def test_10_a_straggler_is_borne() -> None:
 @pytest.mark.parametrize("kind", ["duplicate", "swap", "drop"])
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("shape", [ONE, TWO])
-def test_12_13_15_frames_that_are_damaged_doubled_swapped_lost(
+def test_12_15_frames_that_are_lost_doubled_or_swapped_are_sent_again(
     shape: int, nth: int, kind: FrameKind
 ) -> None:
     outcome = run(shape, Frame(0.1, 0, kind, nth))

@@ -50,7 +50,7 @@ def test_a_journal_that_is_written_late_is_there_for_the_next_lead() -> None:
     play(5431, 3, (71680, 32767, 32769, 71680), faults, "fail", verify="reread")
 
 
-def test_a_lead_whose_sinks_are_gone_or_know_nothing_of_it_ends() -> None:
+def test_a_lead_ends_whose_sinks_are_lost_or_refuse_it() -> None:
     """One that refused to work for it counted as an answer, so that it waited for ever."""
     sizes = (71680, 153600, 266240, 266240, 5120)
     faults = (Kill(0.877, 2, 20.0), Stop(0.355, 0, 400.0))
@@ -60,7 +60,7 @@ def test_a_lead_whose_sinks_are_gone_or_know_nothing_of_it_ends() -> None:
     assert outcome.inspection.then_state == "succeeded"
 
 
-def test_what_could_not_be_compared_has_failed_and_is_not_called_a_strangers() -> None:
+def test_an_object_that_could_not_be_compared_fails_but_is_no_conflict() -> None:
     """A lead could not read the source of an object that its forerunner had written. It
     refused the object as somebody else's, and so did every run after it."""
     sizes = (153600, 32767, 32769, 1, 32768, 266240, 65536, 5120)
@@ -74,7 +74,7 @@ def test_what_could_not_be_compared_has_failed_and_is_not_called_a_strangers() -
     play(104312, 0, sizes, faults, "fail", 2, announcing=0, **more)
 
 
-def test_what_can_not_be_compared_at_all_fails_alone_and_the_next_run_compares_it() -> None:
+def test_an_object_that_cannot_be_compared_fails_alone_and_the_next_run_compares_it() -> None:
     """The error of one object had ended the transfer."""
     sizes = (153600, 32767, 32769, 1, 32768, 266240, 65536, 5120)
     faults = (Kill(0.433, 0, 0.5), Store("source", "read", 7, 100, "ends early"))
@@ -84,7 +84,7 @@ def test_what_can_not_be_compared_at_all_fails_alone_and_the_next_run_compares_i
     assert ends == ["k07: failed store-unavailable", "k07: copied"]
 
 
-def test_a_copy_that_could_not_be_read_back_is_not_called_a_strangers() -> None:
+def test_a_copy_that_could_not_be_read_back_is_no_conflict() -> None:
     sizes = (32767, 266240, 71680, 0, 32768, 65536, 0, 153600)
     faults = (
         Store("destination", "read", 7, 30, "ends early"),
@@ -135,7 +135,7 @@ def test_a_success_that_a_later_run_hears_of_is_that_of_its_time() -> None:
         ("replace", "succeeded"),
     ],
 )
-def test_what_could_not_be_read_back_is_not_kept_unseen_by_the_next_run(
+def test_the_next_run_compares_a_copy_that_could_not_be_read_back(
     conflict: str, state: str
 ) -> None:
     """The store had spoilt it, and would not be read: the retry called it well."""
@@ -157,7 +157,7 @@ def test_what_could_not_be_read_back_is_not_kept_unseen_by_the_next_run(
         ("replace", "succeeded"),
     ],
 )
-def test_a_journal_that_cannot_be_read_keeps_no_object_unseen(conflict: str, state: str) -> None:
+def test_an_unreadable_journal_makes_the_next_run_fail(conflict: str, state: str) -> None:
     """The store had spoilt it together with an object of which it would have spoken."""
     faults = (
         Store("destination", "read", 4, 1, "denied"),
@@ -169,7 +169,7 @@ def test_a_journal_that_cannot_be_read_keeps_no_object_unseen(conflict: str, sta
     assert ("cannot be read" in outcome.inspection.then_reason) is (state == "failed")
 
 
-def test_clearing_up_asks_no_more_of_a_store_than_it_must() -> None:
+def test_cleanup_reads_each_journal_once() -> None:
     """Each journal was read twice, and the readings that ended early met one of them."""
     sizes = (5120, 700, 32768, 71680, 32769, 153600, 32768, 32768, 266240)
     faults = (
@@ -183,7 +183,7 @@ def test_clearing_up_asks_no_more_of_a_store_than_it_must() -> None:
     assert outcome.inspection.then_state == "succeeded"
 
 
-def test_a_transfer_s_own_spoilt_journal_keeps_no_upload_open() -> None:
+def test_the_damaged_journal_of_a_transfer_keeps_no_upload_open() -> None:
     """A sink was stopped over a request for an upload. Another was to abort what that had
     made, and left it: the journal, spoilt just then, might name it. It did not, later."""
     sizes = (32768, 32767, 153600, 71680, 71680, 700, 5120, 32767, 1)
@@ -205,7 +205,7 @@ def test_a_gateway_that_ends_while_it_is_asked_is_replaced() -> None:
     assert (outcome.state, outcome.inspection.then_state) == ("failed", "succeeded")
 
 
-def test_what_a_lost_request_begins_is_named_even_where_another_upload_took_its_place() -> None:
+def test_an_upload_of_a_lost_request_is_named_beside_its_successor() -> None:
     """A sink was stopped over a request for an upload. What the store made of that was looked
     for before it was there, and not again: the lead was killed, and its journal named the
     upload of the second request alone."""
@@ -215,7 +215,7 @@ def test_what_a_lost_request_begins_is_named_even_where_another_upload_took_its_
     assert outcome.state == "succeeded"
 
 
-def test_what_the_lead_has_looked_for_nobody_looks_for_again(
+def test_cleanup_does_not_look_again_for_uploads_that_the_lead_looked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Cleanup has little time: the last journal names the finished objects."""
@@ -233,7 +233,7 @@ def test_what_the_lead_has_looked_for_nobody_looks_for_again(
     assert looked_for == []
 
 
-def test_an_object_that_comes_after_the_listing_is_nothing_to_wait_for() -> None:
+def test_an_object_written_after_the_listing_does_not_delay_announcing_objects() -> None:
     """It had been deleted before, and what announces the others did not wait for it."""
     faults = (
         Change(0.842, 4, is_deleted=False),
@@ -247,7 +247,7 @@ def test_an_object_that_comes_after_the_listing_is_nothing_to_wait_for() -> None
     assert (outcome.state, outcome.inspection.then_state) == ("succeeded", "failed")
 
 
-def test_what_the_store_begins_after_all_have_ended_is_the_sweep_s() -> None:
+def test_an_upload_that_begins_after_the_end_is_left_to_the_sweep() -> None:
     """Sink and lead had been killed over that request, and the next lead was done before."""
     faults = (
         Kill(1.748, 0, 20.0),

@@ -33,7 +33,7 @@ def test_38_the_second_joins(
 @pytest.mark.parametrize(
     ("conflict", "move"), [("fail", False), ("replace", True), ("replace", False)]
 )
-def test_38_both_hear_of_the_success_though_the_lead_has_died(
+def test_38_both_get_the_success_after_the_lead_has_died(
     second_s: float, conflict: str, move: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second brings the lead up again at another address, ends and releases all. The first

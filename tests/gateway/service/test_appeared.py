@@ -16,7 +16,7 @@ THEIRS = b"somebody else's"
 
 @pytest.mark.parametrize("rule", ["fail", "skip", "replace"])
 @pytest.mark.parametrize("appeared", sorted(BODIES))
-async def test_it_is_refused_at_commit_and_its_upload_aborted(
+async def test_an_object_that_appears_is_kept_and_the_upload_aborted(
     rule: str, appeared: str, fleet_of: Any, kit: Any, gate: Any
 ) -> None:
     """Under `replace` as well: that rule speaks of what was there when it was listed."""
@@ -45,9 +45,7 @@ async def test_it_is_refused_at_commit_and_its_upload_aborted(
     assert len([key for key in rows if JOURNAL_FOLDER in key]) == 1
 
 
-async def test_nothing_is_kept_of_a_transfer_that_may_leave_objects_out(
-    fleet_of: Any, kit: Any
-) -> None:
+async def test_a_transfer_that_allows_failures_leaves_no_journal(fleet_of: Any, kit: Any) -> None:
     """It counts as a success, so the same task run again copies again."""
 
     source, destination = kit.memory_spec(), kit.memory_spec()

@@ -113,7 +113,7 @@ async def attach(fleet: Any, place: Place, given: Credentials | None) -> None:
 
 
 @pytest.mark.parametrize("side", ["source", "sink"])
-async def test_fresh_ones_that_are_handed_over_let_it_go_on(
+async def test_a_transfer_continues_with_fresh_credentials(
     side: str, place: Place, fleet_of: Any, kit: Any
 ) -> None:
     spec = kit.copy_spec(place.specs["source"], place.specs["sink"], chunk_bytes=PART)
@@ -145,7 +145,7 @@ async def test_fresh_ones_that_are_handed_over_let_it_go_on(
 
 
 @pytest.mark.parametrize("side", ["source", "sink"])
-async def test_the_platforms_own_are_asked_for_by_the_gateway(
+async def test_the_gateway_renews_credentials_of_the_platform(
     side: str, place: Place, fleet_of: Any, kit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "old")
@@ -163,7 +163,7 @@ async def test_the_platforms_own_are_asked_for_by_the_gateway(
     assert copied(place) == BODIES
 
 
-async def test_without_fresh_ones_it_fails_and_can_be_gone_on_with(
+async def test_a_transfer_without_fresh_credentials_fails_and_can_be_resumed(
     place: Place, fleet_of: Any, kit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

@@ -45,7 +45,7 @@ async def test_a_permanent_failure_leaves_no_upload_of_an_earlier_epoch(
         assert kit.uploads(destination) == named
 
 
-async def test_an_upload_of_an_object_that_goes_whole_now_is_not_forgotten(
+async def test_an_upload_of_an_object_that_now_fits_one_chunk_stays_named(
     fleet_of: Any, kit: Any
 ) -> None:
     """A resume with larger chunks; another object fails first, so that there is a resume."""
@@ -81,7 +81,7 @@ async def test_an_upload_of_an_object_that_goes_whole_now_is_not_forgotten(
         ("fail", "stored", "failed"),
     ],
 )
-async def test_by_a_journal_that_cannot_be_read_nothing_is_kept_unseen(
+async def test_an_unreadable_journal_fails_rules_that_keep_objects(
     fleet_of: Any, kit: Any, conflict: str, verify: str, state: str
 ) -> None:
     """It may have said that the object, of the same size, is not to be taken for well."""
@@ -122,7 +122,7 @@ async def test_by_a_journal_that_cannot_be_read_nothing_is_kept_unseen(
         assert kit.content(destination) == {"a": b"right"}
 
 
-async def test_a_new_epoch_knows_what_those_before_it_have_come_to(fleet_of: Any, kit: Any) -> None:
+async def test_a_new_epoch_knows_the_totals_of_earlier_epochs(fleet_of: Any, kit: Any) -> None:
     source, destination = kit.memory_spec(), kit.memory_spec()
     kit.fill(source, {f"o{i}": bytes(MIB) for i in range(4)})
     objects = _buckets[source.bucket].objects
@@ -154,7 +154,7 @@ async def test_a_new_epoch_knows_what_those_before_it_have_come_to(fleet_of: Any
             assert (status["not_carried"], status["not_carried_by_name"]) == (1, {"tags": 1})
 
 
-async def test_the_journal_tells_of_bytes_inside_a_large_object(
+async def test_the_journal_counts_bytes_of_an_unfinished_object(
     fleet_of: Any, kit: Any, wrap_stores: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lead that is lost there has sent much, and no object has ended since."""

@@ -35,7 +35,7 @@ async def vanish(fleet: Any, node: str) -> None:
     await gateway._runner.cleanup()
 
 
-async def test_a_destination_that_is_full_passes_and_loses_no_object_from_the_counts(
+async def test_a_full_destination_fails_the_transfer_and_a_resume_completes_it(
     fleet_of: Any, kit: Any, wrap_stores: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing can be written, the journal included, until somebody frees some space."""
@@ -82,7 +82,7 @@ PATHS: dict[str, list[tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("role", ["source", "sink"])
-async def test_a_gateway_whose_address_somebody_else_has_is_done_without(
+async def test_a_gateway_whose_address_was_reused_counts_as_lost(
     role: str, fleet_of: Any, kit: Any, tmp_path: Path
 ) -> None:
     """A dead gateway whose address went to another machine was a permanent failure."""

@@ -15,7 +15,7 @@ from skyplane_gateway.stores.memory import MemoryStore
 KEY = "ab" * 16
 
 
-async def test_a_listing_of_which_nothing_is_wanted_moves(
+async def test_a_listing_without_matches_is_progress(
     fleet_of: Any, kit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Millions of keys that the filters leave out take longer than any lease."""

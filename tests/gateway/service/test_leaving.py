@@ -39,7 +39,7 @@ async def begin(fleet: Any, kit: Any, gate: Any) -> tuple[Any, Any]:
     return destination, spec
 
 
-async def test_a_lead_that_leaves_says_so_and_another_source_goes_on(
+async def test_a_leaving_lead_is_draining_and_another_source_resumes(
     fleet_of: Any, kit: Any, gate: Any
 ) -> None:
     routes = (kit.route(0, "a", "b"), kit.route(1, "c", "b"))
@@ -71,7 +71,9 @@ async def test_a_lead_that_leaves_says_so_and_another_source_goes_on(
     assert kit.content(destination) == BODIES
 
 
-async def test_what_cannot_be_finished_is_left(fleet_of: Any, kit: Any, gate: Any) -> None:
+async def test_a_leaving_gateway_does_not_wait_for_a_hanging_store(
+    fleet_of: Any, kit: Any, gate: Any
+) -> None:
     """A store that does not answer must not hold it up: the machine is gone soon."""
 
     routes = (kit.route(0, "a", "b"), kit.route(1, "a", "d"))
@@ -85,7 +87,7 @@ async def test_what_cannot_be_finished_is_left(fleet_of: Any, kit: Any, gate: An
     assert kit.content(destination) == BODIES
 
 
-async def test_a_transfer_is_not_begun_by_a_gateway_that_was_told_to_end_meanwhile(
+async def test_a_gateway_that_ends_during_a_submit_begins_no_transfer(
     fleet_of: Any, kit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody would stop it: it would end as cancelled, and take its journal along."""

@@ -25,7 +25,7 @@ def _source(kit: Any) -> StoreSpec:
     return spec
 
 
-async def test_it_is_counted_and_the_report_names_it(fleet_of: Any, kit: Any) -> None:
+async def test_lost_metadata_is_counted_and_reported(fleet_of: Any, kit: Any) -> None:
     async with fleet_of(kit.route(0, "a", "b")) as fleet:
         source, destination = _source(kit), kit.memory_spec()
         spec = kit.copy_spec(source, destination, chunk_bytes=CHUNK)
@@ -38,9 +38,7 @@ async def test_it_is_counted_and_the_report_names_it(fleet_of: Any, kit: Any) ->
         assert lacking == {"large": both, "lone": both, "small": both, "plain": None}
 
 
-async def test_a_strict_transfer_fails_such_objects_and_writes_nothing_of_them(
-    fleet_of: Any, kit: Any
-) -> None:
+async def test_a_strict_transfer_fails_objects_with_lost_metadata(fleet_of: Any, kit: Any) -> None:
     async with fleet_of(kit.route(0, "a", "b")) as fleet:
         source, destination = _source(kit), kit.memory_spec()
         spec = kit.copy_spec(source, destination, chunk_bytes=CHUNK, strict_metadata=True)

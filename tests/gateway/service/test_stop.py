@@ -17,7 +17,7 @@ def journals(spec: Any) -> list[str]:
     return [row.key for row in open_store(spec).list("") if JOURNAL_FOLDER in row.key]
 
 
-async def test_a_stopped_transfer_is_gone_on_with_by_the_next_epoch(
+async def test_the_next_epoch_resumes_a_stopped_transfer(
     fleet_of: Any, kit: Any, gate: Any
 ) -> None:
     bodies = {f"o{number}": bytes([number]) * (5 * MIB) for number in range(4)}
@@ -60,9 +60,7 @@ async def test_a_stopped_transfer_is_gone_on_with_by_the_next_epoch(
     assert journals(destination) == []
 
 
-async def test_there_is_nothing_to_stop_of_a_transfer_that_has_ended(
-    fleet_of: Any, kit: Any
-) -> None:
+async def test_a_stop_changes_nothing_in_a_transfer_that_has_ended(fleet_of: Any, kit: Any) -> None:
     source, destination = kit.memory_spec(), kit.memory_spec()
     kit.fill(source, {"o": b"x"})
     async with fleet_of(kit.route(0, "a", "b")) as fleet:

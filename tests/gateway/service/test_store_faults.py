@@ -149,7 +149,7 @@ HARMS: Final[dict[str, tuple[int, Rule, int]]] = {
 
 
 @pytest.mark.parametrize("case", sorted(HARMS))
-def test_a_store_that_answers_badly(
+def test_a_transfer_survives_faulty_responses_of_a_store(
     case: str, ends: tuple[End, End], copied: Callable[[], dict[str, Any]]
 ) -> None:
     side, rule, least = HARMS[case]

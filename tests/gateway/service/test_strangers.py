@@ -128,7 +128,7 @@ async def in_mid_transfer(fleet_of: Any, kit: Any, gate: Any, visit: Callable[[A
 
 
 @pytest.mark.parametrize("who", sorted(STRANGERS))
-async def test_a_certificate_that_is_not_of_this_fleet_and_of_today(
+async def test_a_certificate_of_another_fleet_or_expired_is_refused(
     who: str, fleet_of: Any, kit: Any, gate: Any
 ) -> None:
     def visit(fleet: Any) -> None:
@@ -142,7 +142,9 @@ async def test_a_certificate_that_is_not_of_this_fleet_and_of_today(
     await in_mid_transfer(fleet_of, kit, gate, visit)
 
 
-async def test_no_certificate_at_all(fleet_of: Any, kit: Any, gate: Any) -> None:
+async def test_a_caller_without_a_certificate_is_refused(
+    fleet_of: Any, kit: Any, gate: Any
+) -> None:
     def visit(fleet: Any) -> None:
         for node in fleet.nodes:
             port = fleet.gateways[node].control_port
