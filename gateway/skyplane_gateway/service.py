@@ -24,7 +24,7 @@ from skyplane_gateway.lease import Lease, LeaseRenewer
 from skyplane_gateway.led_transfers import LedTransfers
 from skyplane_gateway.pending_connections import DATA_PORT_LIMIT, within_open_files
 from skyplane_gateway.pollers import Pollers
-from skyplane_gateway.protocol import WIRE_VERSION, ChunkId, FrameHeader, Identity
+from skyplane_gateway.protocol import WIRE_VERSION, Identity
 from skyplane_gateway.sink.receiver import Sink
 from skyplane_gateway.transport.router import Router
 
@@ -117,12 +117,6 @@ class GatewayService:
         )
 
     # -- the data path
-
-    def on_frame(self, header: FrameHeader, sealed: memoryview) -> None:
-        self.sink.on_frame(header, sealed)
-
-    def on_receipt(self, header: ChunkId, sealed: memoryview) -> None:
-        self.endpoints.on_receipt(header, sealed)
 
     def route_is_down(self, number: int, loss: GatewayLost) -> None:
         self.endpoints.route_is_down(number, loss)

@@ -27,14 +27,26 @@ from skyplane_gateway.transport.route_manager import RouteManager, RouteOwner
 LEAVE_TIMEOUT_S: Final = GOODBYE_TIMEOUT_S + 1.0
 
 
+class FrameReceiver(Protocol):
+    """Takes frames at their sink."""
+
+    def on_frame(self, header: FrameHeader, sealed: memoryview) -> None: ...
+
+
+class ReceiptReceiver(Protocol):
+    """Takes receipts at their source."""
+
+    def on_receipt(self, header: ChunkId, sealed: memoryview) -> None: ...
+
+
 class RouterOwner(RouteOwner, Protocol):
-    """Takes what arrives at the ends of routes. All methods run on the event loop."""
+    """The gateway of a router. All methods run on the event loop."""
 
-    def on_frame(self, header: FrameHeader, sealed: memoryview) -> None:
-        """A frame has arrived at its sink."""
+    @property
+    def sink(self) -> FrameReceiver: ...
 
-    def on_receipt(self, header: ChunkId, sealed: memoryview) -> None:
-        """A receipt has arrived at its source."""
+    @property
+    def endpoints(self) -> ReceiptReceiver: ...
 
 
 class Router:
@@ -42,7 +54,7 @@ class Router:
 
     Args:
         identity: this gateway; proven in the handshake.
-        owner: takes frames and receipts, and learns which routes are up.
+        owner: has the receivers of frames and receipts, and learns which routes are up.
         write_timeout_s: a neighbour that takes nothing for this long breaks its route.
         clock: its wall time orders incarnations; see `incarnation`.
         rng: nonces, and jitter of the pauses between two dials.
@@ -111,7 +123,7 @@ class Router:
         if not route.hops:
             # Source and sink are this gateway. The lead grants no more chunks than the sink
             # can hold.
-            self._owner.on_frame(header, memoryview(b"".join(frame.sealed)))
+            self._owner.sink.on_frame(header, memoryview(b"".join(frame.sealed)))
             await asyncio.sleep(0)
             return
         generation = route.generation
@@ -133,7 +145,7 @@ class Router:
         if route is None:
             return
         if not route.hops:
-            self._owner.on_receipt(receipt.header, memoryview(b"".join(receipt.sealed)))
+            self._owner.endpoints.on_receipt(receipt.header, memoryview(b"".join(receipt.sealed)))
         else:
             self._send_upstream(route, receipt.header, *receipt.sealed)
 
@@ -152,7 +164,7 @@ class Router:
             return  # The link belongs to connections that are being closed.
         if route.is_sink:
             route.count_frame(len(sealed))
-            self._owner.on_frame(header, sealed)
+            self._owner.sink.on_frame(header, sealed)
             return
         route.waiting.append((header, sealed, link))
         route.forward()
@@ -164,7 +176,7 @@ class Router:
         if route is None or link not in route.downstream_links:
             return
         if route.is_source:
-            self._owner.on_receipt(header, sealed)
+            self._owner.endpoints.on_receipt(header, sealed)
         else:
             self._send_upstream(route, header, sealed)
 

@@ -123,6 +123,7 @@ class Gateway:
         #: "up" and "down", in order.
         self.news: list[str] = []
         keys = {peer: hello_key(node, peer, secret) for peer in _NAMES}
+        self.sink = self.endpoints = self
         self.router = Router(Identity(FLEET, node, keys), self, **settings)
         self.server: asyncio.Server | None = None
 
