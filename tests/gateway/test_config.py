@@ -10,7 +10,7 @@ from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.transport.link import WRITE_TIMEOUT_S
 
 
-def test_a_topology_knows_its_ends() -> None:
+def test_sources_and_sinks_of_a_topology() -> None:
     routes = (
         Route(0, ("a", "r", "b"), (1, 1), 1.0),
         Route(1, ("a", "c"), (1,), 1.0),
@@ -35,7 +35,7 @@ def test_a_topology_knows_its_ends() -> None:
         (("a", "b"), (1,), float("inf")),
     ],
 )
-def test_a_route_that_cannot_be_is_refused(
+def test_an_invalid_route_is_refused(
     nodes: tuple[str, ...], connections: tuple[int, ...], share_gbps: float
 ) -> None:
     with pytest.raises(ConfigurationInvalid, match="route 7"):
@@ -76,21 +76,21 @@ def config(**settings: Any) -> GatewayConfig:
         {"hello_keys_hex": {"b": "not hex at all"}},
     ],
 )
-def test_a_gateway_that_could_do_nothing_is_refused(bad: dict[str, Any]) -> None:
+def test_an_invalid_setting_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationInvalid, match=next(iter(bad))):
         config(**bad)
 
 
-def test_the_stall_deadline_is_two_receipts_unless_it_is_given() -> None:
+def test_the_stall_deadline_is_twice_the_ack_deadline_by_default() -> None:
     assert config().stalled_after_s == 240.0
     assert config(ack_deadline_s=4.0).stalled_after_s == 8.0
     assert config(ack_deadline_s=4.0, stall_deadline_s=4.0).stalled_after_s == 4.0
 
 
-def test_deadlines_outlive_the_file_that_a_gateway_reads() -> None:
+def test_a_configuration_survives_its_json_form() -> None:
     for given in (config(), config(stall_deadline_s=900.0, write_timeout_s=5.0)):
         assert GatewayConfig.from_dict(json.loads(json.dumps(given.to_dict()))) == given
 
 
-def test_a_neighbour_is_given_as_long_as_its_routes_say() -> None:
+def test_the_default_write_timeout_is_that_of_a_link() -> None:
     assert config().write_timeout_s == WRITE_TIMEOUT_S

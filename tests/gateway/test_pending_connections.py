@@ -1,4 +1,4 @@
-"""Who goes when too many have proven nothing."""
+"""Which connection is closed when too many have no proof."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import pytest
 from skyplane_gateway.pending_connections import PendingConnections, within_open_files
 
 
-def test_the_oldest_makes_room() -> None:
+def test_the_oldest_connection_is_closed() -> None:
     pending: PendingConnections[str] = PendingConnections(2)
-    assert [pending.connected(who) for who in "abcd"] == [None, None, "a", "b"]
+    assert [pending.connected(name) for name in "abcd"] == [None, None, "a", "b"]
     assert len(pending) == 2
 
 
-def test_a_silent_crowd_does_not_push_out_who_speaks_nor_the_other_way_round() -> None:
+def test_silent_and_speaking_connections_do_not_push_each_other_out() -> None:
     pending: PendingConnections[str] = PendingConnections(2)
     pending.connected("peer")
     assert pending.speaks("peer") is None
-    assert [pending.connected(who) for who in "abcd"] == [None, None, "a", "b"]
-    # "peer" was not among those who went; it goes only for others that speak.
+    assert [pending.connected(name) for name in "abcd"] == [None, None, "a", "b"]
+    # Only another speaking connection closes "peer".
     assert pending.speaks("c") is None
     assert pending.speaks("d") == "peer"
     assert pending.connected("late") is None
 
 
-def test_who_has_proven_itself_or_is_gone_counts_no_more() -> None:
+def test_a_removed_connection_does_not_count() -> None:
     pending: PendingConnections[str] = PendingConnections(1)
     pending.connected("peer")
     pending.speaks("peer")
@@ -41,7 +41,7 @@ def test_who_has_proven_itself_or_is_gone_counts_no_more() -> None:
     ("files", "limit"),
     [(resource.RLIM_INFINITY, 256), (20_000, 256), (1024, 128), (256, 32), (20, 16)],
 )
-def test_few_files_mean_few_strangers(
+def test_the_limit_depends_on_the_open_files(
     files: int, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))

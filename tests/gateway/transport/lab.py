@@ -75,12 +75,6 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         return super().time() + self._jumping.skipped_s
 
 
-def run_jumping(scenario: Coroutine[Any, Any, None]) -> None:
-    """`asyncio.run` on a `JumpingLoop`."""
-    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
-        runner.run(scenario)
-
-
 P = ParamSpec("P")
 
 
@@ -99,7 +93,8 @@ def on_jumping_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        run_jumping(test(*args, **kwargs))
+        with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+            runner.run(test(*args, **kwargs))
 
     return run
 
