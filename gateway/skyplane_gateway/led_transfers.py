@@ -23,7 +23,7 @@ from skyplane_gateway.errors import (
     SkyplaneError,
     UnknownTransfer,
 )
-from skyplane_gateway.lead.sink_pool import LocalSink, RemoteSink, SinkPeer
+from skyplane_gateway.lead.sink_pool import SinkPeer, remote_sink
 from skyplane_gateway.lead.source_peers import LocalSource, RemoteSource, SourcePeer
 from skyplane_gateway.lead.transfer import LeadTransfer, Peers
 from skyplane_gateway.objects import StoreCapabilities
@@ -172,9 +172,9 @@ class LedTransfers:
                 sources.append(RemoteSource(node, self._connect(node), key, epoch))
         for node in topology.sinks:
             if node == self._config.node:
-                sinks.append(LocalSink(node, partial(self._endpoints.store_verb, key, epoch)))
+                sinks.append(SinkPeer(node, partial(self._endpoints.store_verb, key, epoch)))
             else:
-                sinks.append(RemoteSink(node, self._connect(node), key, epoch))
+                sinks.append(remote_sink(node, self._connect(node), key, epoch))
         return sources, sinks
 
     async def _both_ends(

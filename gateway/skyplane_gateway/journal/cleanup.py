@@ -91,9 +91,6 @@ def remove_journals(journals: JournalFolder, through_epoch: int) -> CleanupResul
 
     Args:
         through_epoch: leave the journals of newer epochs alone.
-
-    Raises:
-        StoreError: as the store says.
     """
     own = {row.key for row in journals.rows(through_epoch)}
     read: list[str] = []
@@ -146,7 +143,6 @@ def abort_intended(
 
     Raises:
         JournalUnreadable: another transfer's journal may name one of them; none was aborted.
-        StoreError: as the store says.
     """
     found = [
         upload

@@ -4,7 +4,8 @@ A failed transfer leaves its journals and the uploads that they name, so that a 
 continue it. The sweep removes both when they are old. It also finds orphans: open uploads, and
 unfinished files of a file store, that no journal names.
 
-Synchronous. Ages are times of the store, compared with a time that the caller gives.
+Synchronous; raises StoreError as the store says. Ages are times of the store, compared with a
+time that the caller gives.
 """
 
 from __future__ import annotations
@@ -69,11 +70,7 @@ class LeftTransfer:
         return JournalFolder(store, self.folder, self.transfer_key)
 
     def named(self, store: ObjectStore) -> NamedUploads:
-        """The uploads that its journals name.
-
-        Raises:
-            StoreError: as the store says.
-        """
+        """The uploads that its journals name."""
         uploads: dict[tuple[str, str | None], None] = {}
         unreadable: dict[str, str] = {}
         for journal in self.journals(store).uploads():
@@ -92,9 +89,6 @@ class LeftTransfer:
         """Abort the uploads that its journals name, then delete the journals.
 
         Journals that are newer than the listed ones stay, with their uploads.
-
-        Raises:
-            StoreError: as the store says.
         """
         return remove_journals(self.journals(store), self.epoch)
 
@@ -106,9 +100,6 @@ def find_transfers(
 
     Journals lie in the folder that each transfer writes to. Stores cannot list a name at any
     depth, so a recursive search lists every object below the folder (one request per 1000).
-
-    Raises:
-        StoreError: as the store says.
     """
     found: dict[tuple[str, str], LeftTransfer] = {}
     for row in store.list(folder if recursive else folder + JOURNAL_FOLDER):
@@ -123,21 +114,13 @@ def find_transfers(
 
 
 def old_uploads(store: ObjectStore, folder: str, before_unix_s: float) -> list[UploadInfo]:
-    """Open uploads below a folder that were begun before a time.
-
-    Raises:
-        StoreError: as the store says.
-    """
+    """Open uploads below a folder that were begun before a time."""
     rows = (row for row in store.list_uploads(folder) if row.initiated < before_unix_s)
     return sorted(rows, key=lambda row: (row.key, row.upload_id))
 
 
 def old_orphan_files(store: ObjectStore, folder: str, before_unix_s: float) -> list[OrphanFile]:
-    """Unfinished files of a file store that belong to no upload; other stores have none.
-
-    Raises:
-        StoreError: as the file system says.
-    """
+    """Unfinished files of a file store that belong to no upload; other stores have none."""
     if store.spec.kind != "file":
         return []
     rows = find_orphan_files(store.spec.bucket, folder)
@@ -161,20 +144,12 @@ class JournalIndex:
         self._folders: dict[str, _FolderNames] = {}
 
     def names(self, upload: UploadInfo) -> bool:
-        """Whether a journal names the upload, or intends an upload of that key.
-
-        Raises:
-            StoreError: as the store says.
-        """
+        """Whether a journal names the upload, or intends an upload of that key."""
         wanted = {(upload.key, upload.upload_id), (upload.key, None)}
         return any(wanted & self._names_in(folder).uploads for folder in folders_above(upload.key))
 
     def unreadable(self, upload: UploadInfo) -> str | None:
-        """The key of a journal that may name it and cannot be read; None where all can.
-
-        Raises:
-            StoreError: as the store says.
-        """
+        """The key of a journal that may name it and cannot be read; None where all can."""
         found = (self._names_in(folder).unreadable for folder in folders_above(upload.key))
         return next((key for keys in found for key in keys), None)
 

@@ -53,10 +53,6 @@ _COMMA: Final = 1
 Row = TypeVar("Row", DoneRow, FailedRow, LostRow, str)
 
 
-def _ignore(size_bytes: int) -> None:
-    """Nobody waits for changes."""
-
-
 class BoundedRows(Generic[Row]):
     """Rows by key, as many as fit into `limit_bytes` of JSON."""
 
@@ -109,7 +105,7 @@ class JournalState:
             else 0.
     """
 
-    def __init__(self, start: Journal, on_change: Callable[[int], None] = _ignore) -> None:
+    def __init__(self, start: Journal, on_change: Callable[[int], None] = lambda _: None) -> None:
         self._on_change = on_change
         #: The fields that do not change; the rows are kept below.
         self._identity = replace(start, done=(), begun=(), uploads=(), lost=(), failed=())

@@ -3,6 +3,8 @@
 A journal has one writer at a time. Each write is conditional on the writer's last ETag, and
 is refused once a newer epoch has a journal. The lead of a newer epoch seals the older
 journals; so the store itself refuses a late write of an older lead.
+
+Synchronous; raises StoreError as the store says.
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ class FoundJournals:
 
 
 class JournalFolder:
-    """All journals of one transfer. Synchronous.
+    """All journals of one transfer.
 
     Args:
         store: the destination.
@@ -119,7 +121,6 @@ class JournalFolder:
         Raises:
             StaleEpoch: a newer epoch or another lead of this epoch has a journal, or ours was
                 removed at the end of a newer epoch.
-            StoreError: as the store says.
         """
         self.require_newest(journal.epoch)
         key = journal_key(self._folder, self._transfer_key, journal.epoch)
@@ -160,7 +161,6 @@ class JournalFolder:
 
         Raises:
             StaleEpoch: with `seal_before`, a newer epoch has a journal.
-            StoreError: as the store says.
         """
         found: list[StoredJournal] = []
         unreadable: dict[int, str] = {}
@@ -185,9 +185,6 @@ class JournalFolder:
 
         Args:
             through_epoch: leave out newer epochs.
-
-        Raises:
-            StoreError: as the store says.
         """
         for row in self.rows(through_epoch):
             named = self._uploads_of(row.key)

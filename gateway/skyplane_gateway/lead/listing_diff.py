@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from itertools import islice
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final
 
+from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import (
     KeyCheck,
-    Lister,
     Selection,
     SelectionRule,
     candidates,
@@ -22,8 +22,6 @@ from skyplane_gateway.selection import (
     is_reserved,
 )
 
-T = TypeVar("T")
-
 #: Keys taken from the source's listing at a time.
 _STEP_OBJECTS: Final = 256
 
@@ -31,21 +29,14 @@ _STEP_OBJECTS: Final = 256
 FetchPage = Callable[[str, str | None], Awaitable[tuple[list[ObjectInfo], bool]]]
 
 
-class InThread(Protocol):
-    """Runs a blocking call in a thread."""
-
-    async def __call__(self, call: Callable[..., T], *arguments: Any) -> T: ...
-
-
 class ListingDiff:
     """Selects what to do with every object of the source.
 
     Args:
         rule: which objects, their destination keys, and the conflict rule.
-        list_source: blocking; called by `in_thread`.
+        source: listed in threads.
         fetch_page: a page of the destination.
         check_key: see `selection.select`.
-        in_thread: runs blocking calls of the source.
 
     Attributes:
         listed: objects of the source so far, filtered ones included.
@@ -57,16 +48,14 @@ class ListingDiff:
         self,
         rule: SelectionRule,
         *,
-        list_source: Lister,
+        source: SourceStore,
         fetch_page: FetchPage,
         check_key: KeyCheck,
-        in_thread: InThread,
     ) -> None:
         self._rule = rule
-        self._list_source = list_source
+        self._source = source
         self._fetch_page = fetch_page
         self._check_key = check_key
-        self._in_thread = in_thread
         self.listed = 0
         self.reserved = 0
         self.first_reserved = ""
@@ -82,7 +71,7 @@ class ListingDiff:
         # Opened late: an empty source needs no listing of the destination.
         there: _Pages | None = None
         while True:
-            step = await self._in_thread(_next_step, found)
+            step = await self._source.run(_next_step, found)
             for source, key in step:
                 if there is None:
                     there = _Pages(destination_listing_prefix(self._rule, key), self._fetch_page)
@@ -92,7 +81,7 @@ class ListingDiff:
                 return
 
     def _counted(self, prefix: str) -> Iterator[ObjectInfo]:
-        for row in self._list_source(prefix):
+        for row in self._source.store.list(prefix, wants=self._rule.wants):
             self.listed += 1
             if self._rule.recursive and is_reserved(row.key):
                 self.reserved += 1

@@ -73,10 +73,9 @@ class Pipeline:
         )
         self._diff = ListingDiff(
             rule,
-            list_source=partial(context.source.store.list, wants=rule.wants),
+            source=context.source,
             fetch_page=self._fetch_page,
             check_key=partial(check_destination_key, spec.destination.kind),
-            in_thread=context.source.run,
         )
         self.is_listed = False
 

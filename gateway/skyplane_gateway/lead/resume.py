@@ -9,30 +9,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from skyplane_gateway.errors import ChecksumMismatch, NotFound, StoreError
 from skyplane_gateway.journal.document import DoneRow, UploadRow
 from skyplane_gateway.journal.earlier_epochs import CallSink, EarlierEpochs
 from skyplane_gateway.journal.state import JournalState
 from skyplane_gateway.lead.resume_rules import Decision, EarlierJournal, keep_parts
+from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, PartInfo
 from skyplane_gateway.selection import Selection
 from skyplane_gateway.stores.readback import has_attributes
 
 log = logging.getLogger(__name__)
-
-
-class Source(Protocol):
-    """Details of source objects that a listing lacks."""
-
-    async def head(self, key: str) -> ObjectInfo:
-        """As `ObjectStore.head`."""
-        ...
-
-    async def crc32c(self, info: ObjectInfo) -> int | None:
-        """Of that version; None where it is gone."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +61,7 @@ class Resumer:
     """
 
     def __init__(
-        self, earlier: EarlierJournal, call: CallSink, source: Source, place: Mapping[str, Any]
+        self, earlier: EarlierJournal, call: CallSink, source: SourceStore, place: Mapping[str, Any]
     ) -> None:
         self._earlier = earlier
         self._call = call

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.errors import (
@@ -30,57 +31,29 @@ _MAYBE_DONE: Final = (GatewayUnreachable, StoreUnavailable, asyncio.CancelledErr
 _NO_ANSWER: Final = (GatewayUnreachable, UnknownTransfer)
 
 
-class SinkPeer(Protocol):
-    """A gateway that writes at the destination."""
+@dataclass(frozen=True, slots=True)
+class SinkPeer:
+    """A gateway that writes at the destination; the lead's own may be one.
 
-    @property
-    def node(self) -> str: ...
+    Attributes:
+        call: runs a verb of `Destination.run` there; every call may be repeated. Raises
+            GatewayUnreachable when the sink does not answer, UnknownTransfer or StaleEpoch when
+            it does not serve this lead, and StoreError as its store says.
+        close: closes connections.
+    """
 
-    async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Run a verb of `Destination.run` there. Every call may be repeated.
-
-        Raises:
-            GatewayUnreachable: it does not answer.
-            UnknownTransfer, StaleEpoch: it does not serve this lead.
-            StoreError: as the store says.
-        """
-
-    def close(self) -> None:
-        """Close connections."""
+    node: str
+    call: Callable[[str, Mapping[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
+    close: Callable[[], None] = lambda: None
 
 
-class RemoteSink:
+def remote_sink(node: str, client: ControlClient, transfer_key: str, epoch: int) -> SinkPeer:
     """A sink behind its control API."""
 
-    def __init__(self, node: str, client: ControlClient, transfer_key: str, epoch: int) -> None:
-        self.node = node
-        self._client = client
-        self._transfer_key = transfer_key
-        self._epoch = epoch
+    async def call(verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return await asyncio.to_thread(client.store_verb, transfer_key, epoch, verb, arguments)
 
-    async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return await asyncio.to_thread(
-            self._client.store_verb, self._transfer_key, self._epoch, verb, arguments
-        )
-
-    def close(self) -> None:
-        self._client.close()
-
-
-class LocalSink:
-    """The lead's own sink."""
-
-    def __init__(
-        self, node: str, run: Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
-    ) -> None:
-        self.node = node
-        self._run = run
-
-    async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._run(verb, arguments)
-
-    def close(self) -> None:
-        """There is no connection; the service owns the sink."""
+    return SinkPeer(node, call, client.close)
 
 
 class SinkPool:

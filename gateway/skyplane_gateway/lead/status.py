@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
 from skyplane_gateway.config import Route, TransferState
 from skyplane_gateway.errors import SkyplaneError
@@ -11,6 +11,13 @@ from skyplane_gateway.journal.totals import Totals, sent_over
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.multipart import OpenUpload
+
+#: Counters that the document shows under their own names.
+_COUNTERS: Final = (
+    *("copied", "copied_bytes", "copied_earlier", "copied_earlier_bytes"),
+    *("skipped", "skipped_bytes", "failed", "failed_bytes", "unfinished"),
+    *("pinned_by_time", "reserved", "first_reserved"),
+)
 
 
 class TransferStatus:
@@ -88,18 +95,7 @@ class TransferStatus:
             "listed": self.is_listed,
             "objects": counters.found,
             "bytes": counters.found_bytes,
-            "copied": counters.copied,
-            "copied_bytes": counters.copied_bytes,
-            "copied_earlier": counters.copied_earlier,
-            "copied_earlier_bytes": counters.copied_earlier_bytes,
-            "skipped": counters.skipped,
-            "skipped_bytes": counters.skipped_bytes,
-            "failed": counters.failed,
-            "failed_bytes": counters.failed_bytes,
-            "unfinished": counters.unfinished,
-            "pinned_by_time": counters.pinned_by_time,
-            "reserved": counters.reserved,
-            "first_reserved": counters.first_reserved,
+            **{name: getattr(counters, name) for name in _COUNTERS},
             "not_carried": totals.not_carried,
             "not_carried_by_name": dict(totals.not_carried_by_name),
             "seconds": self._seconds,

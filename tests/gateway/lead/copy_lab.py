@@ -26,7 +26,7 @@ from skyplane_gateway.lead.multipart import MultipartCopier
 from skyplane_gateway.lead.object_report import Report
 from skyplane_gateway.lead.recorder import Recorder
 from skyplane_gateway.lead.retry import Retries
-from skyplane_gateway.lead.sink_pool import SinkPool
+from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
 from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, StoreCapabilities, StoreSpec
 from skyplane_gateway.selection import Selection
@@ -40,8 +40,6 @@ PART_CRC: Final = checksum(PART)
 
 class FakeSink:
     """Answers verbs, and remembers them."""
-
-    node = "s"
 
     def __init__(self, verbs: list[str]) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -57,8 +55,6 @@ class FakeSink:
         if verb == "create":
             return {"upload_id": next(self.upload_ids, f"id-{arguments['key']}")}
         return {"crc32c": arguments.get("crc32c"), "etag": "e"}
-
-    def close(self) -> None: ...
 
 
 class FakeDelivery:
@@ -126,7 +122,7 @@ class CopyLab:
         self.report = Report()
         retries = Retries(random.Random(1))
         identity = Journal("ab" * 16, 1, "rule", len(PART), writer="w")
-        sinks = SinkPool([self.sink], stall_deadline_s=STALL_S, retries=retries)
+        sinks = SinkPool([SinkPeer("s", self.sink.call)], stall_deadline_s=STALL_S, retries=retries)
         self.journal = DurableJournal(sinks.call, "", identity, None, interval_s=1e6)
         source = SourceStore(
             self.store, inline, deadline_s=STALL_S, progress=lambda: 0, retries=retries

@@ -14,6 +14,7 @@ from skyplane_gateway.errors import SkyplaneError, StaleEpoch
 from skyplane_gateway.lead.delivery import Delivery
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.retry import Retries
+from skyplane_gateway.lead.sink_pool import SinkPeer
 
 #: The error of one range at one attempt; None is success.
 Fate = Callable[[ChunkOrder, RangeOrder], SkyplaneError | None]
@@ -106,8 +107,6 @@ class FakeSink:
             raise self.broken
         return {"chunks": [list(identity) for identity in self.waits]}
 
-    def close(self) -> None: ...
-
 
 class Scene:
     """A delivery with its background tasks.
@@ -129,7 +128,7 @@ class Scene:
         self.delivery = Delivery(
             self.dispatcher,
             sources,
-            self.sinks,
+            {node: SinkPeer(node, sink.call) for node, sink in self.sinks.items()},
             ack_deadline_s=DEADLINE_S,
             stall_deadline_s=STALL_S,
             retries=Retries(random.Random(1)),

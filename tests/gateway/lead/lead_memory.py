@@ -166,8 +166,6 @@ class PatientSource:
 class DirectSink:
     """The verbs of a real destination, through JSON as over the control API."""
 
-    node = "b"
-
     def __init__(self, store: ObjectStore, threads: ThreadPoolExecutor) -> None:
         self._destination = Destination(store, "stored")
         self._threads = threads
@@ -246,7 +244,7 @@ async def lead(case: str, count: int) -> dict[str, Any]:
         spec = spec_of(case, source.spec, target.spec)
         if "resumed" in case:
             JournalFolder(target, FOLDER, TRANSFER).write(full_journal(spec, length, count), None)
-        peer: SinkPeer = DirectSink(target, threads)
+        peer = SinkPeer("b", DirectSink(target, threads).call)
         transfer = LeadTransfer(
             transfer_key=TRANSFER,
             epoch=2,

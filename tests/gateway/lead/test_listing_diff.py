@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -33,8 +33,18 @@ class Destination:
         return rows[: self.page_objects], len(rows) > self.page_objects
 
 
-async def inline(call: Callable[..., Any], *arguments: Any) -> Any:
-    return call(*arguments)
+class FakeSource:
+    """Lists what it is given, without threads."""
+
+    def __init__(self, list_prefix: Callable[[str], Any]) -> None:
+        self.store = self
+        self._list = list_prefix
+
+    def list(self, prefix: str, *, wants: Any) -> Any:
+        return self._list(prefix)
+
+    async def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        return call(*arguments)
 
 
 def listed(
@@ -42,10 +52,9 @@ def listed(
 ) -> list[Selection]:
     listing = ListingDiff(
         rule,
-        list_source=source,
+        source=cast("Any", FakeSource(source)),
         fetch_page=there.fetch,
         check_key=lambda key, size_bytes: None,
-        in_thread=inline,
     )
 
     async def collect() -> list[Selection]:
@@ -74,10 +83,9 @@ async def test_objects_that_the_filters_leave_out_count_as_listed() -> None:
     rows = [ObjectInfo(f"p/{number:04}", 1, "e", 0.0) for number in range(1000)]
     listing = ListingDiff(
         SelectionRule("p/", "q/", include=("0999",)),
-        list_source=lambda _: iter(rows),
+        source=cast("Any", FakeSource(lambda _: iter(rows))),
         fetch_page=Destination([], 10).fetch,
         check_key=lambda key, size_bytes: None,
-        in_thread=inline,
     )
     assert [row.source.key async for row in listing.selections()] == ["p/0999"]
     assert listing.listed == 1000

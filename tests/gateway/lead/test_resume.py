@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -61,7 +61,7 @@ class Mended:
         self.resumer = Resumer(
             EarlierJournal(journal),
             self.call,
-            self,
+            cast("Any", self),
             {"folder": "", "transfer_key": KEY, "epoch": 2},
         )
         left = self.there.head("k")

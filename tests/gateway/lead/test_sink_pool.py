@@ -15,7 +15,7 @@ from skyplane_gateway.errors import (
     Throttled,
 )
 from skyplane_gateway.lead.retry import POLICY, Retries
-from skyplane_gateway.lead.sink_pool import SinkPool
+from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
 
 STALL_S = 240.0
 GONE = GatewayUnreachable("no answer")
@@ -47,11 +47,10 @@ class FakeSink:
             raise Throttled("slow down")
         return {"by": self.node}
 
-    def close(self) -> None: ...
-
 
 def pool_of(*peers: FakeSink) -> SinkPool:
-    return SinkPool(peers, stall_deadline_s=STALL_S, retries=Retries(random.Random(1)))
+    sinks = [SinkPeer(peer.node, peer.call) for peer in peers]
+    return SinkPool(sinks, stall_deadline_s=STALL_S, retries=Retries(random.Random(1)))
 
 
 async def test_sinks_take_turns_and_a_lost_one_comes_last() -> None:
