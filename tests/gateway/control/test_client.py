@@ -30,6 +30,8 @@ KEY = "ab" * 16
 NODE = "aws:us-east-1/0"
 OURS = Authority(FleetSecret(b"the secret of the client's tests!"), KEY)
 
+OTHERS = Authority(FleetSecret(b"another secret, as long as needed"), KEY)
+
 #: Handles one connection after the handshake.
 Behaviour = Callable[[socket.socket], None]
 
@@ -169,38 +171,20 @@ def test_a_server_that_speaks_another_protocol_is_unreachable(serve: Serve, tls:
         client.status()
 
 
-def test_another_fleets_gateway(serve: Serve) -> None:
-    other = Authority(FleetSecret(b"another secret, as long as needed"), KEY)
-    server = serve(says(OK), authority=other)
-    with client_for(server.port) as client, pytest.raises(NotAuthorised, match="do not trust"):
+@pytest.mark.parametrize("error", [NotAuthorised, AddressTaken])
+@pytest.mark.parametrize(
+    ("authority", "node", "message"),
+    [(OTHERS, NODE, "do not trust"), (OURS, "aws:us-east-1/1", "answers as")],
+)
+def test_a_peer_that_is_not_the_expected_gateway_raises_the_chosen_error(
+    serve: Serve, authority: Authority, node: str, message: str, error: type[GatewayError]
+) -> None:
+    port = serve(says(OK), authority=authority).port
+    context, uri = OURS.client_context(), OURS.expected_uri(node)
+    client = ControlClient("127.0.0.1", port, context, uri, wrong_peer_error=error)
+    with client, pytest.raises(error, match=message) as caught:
         client.status()
-
-
-@pytest.mark.parametrize("node", [NODE, "aws:us-east-1/1"])
-def test_another_process_at_the_address_of_a_known_gateway(serve: Serve, node: str) -> None:
-    """The gateway is gone, which is not permanent; `NotAuthorised` would be."""
-    other = Authority(FleetSecret(b"another secret, as long as needed"), KEY)
-    server = serve(says(OK), authority=other if node == NODE else OURS)
-    client = ControlClient(
-        "127.0.0.1",
-        server.port,
-        OURS.client_context(),
-        OURS.expected_uri(node),
-        wrong_peer_error=AddressTaken,
-    )
-    with client, pytest.raises(GatewayUnreachable, match="address") as caught:
-        client.status()
-    assert isinstance(caught.value, AddressTaken)
-    assert not caught.value.is_permanent
-
-
-def test_another_gateway_of_the_same_fleet(serve: Serve) -> None:
-    server = serve(says(OK))
-    with (
-        client_for(server.port, node="aws:us-east-1/1") as client,
-        pytest.raises(NotAuthorised, match="answers as"),
-    ):
-        client.status()
+    assert caught.value.is_permanent == (error is NotAuthorised)
 
 
 def test_a_gateway_that_refuses_our_certificate(serve: Serve, tmp_path: Path) -> None:

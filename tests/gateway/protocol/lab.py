@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition
 from skyplane_gateway.protocol import (
     NEED_DATA,
     Buffer,
@@ -13,6 +14,7 @@ from skyplane_gateway.protocol import (
     Connection,
     Event,
     Identity,
+    ObjectEntry,
     PartEntry,
     RawFrame,
     RawReceipt,
@@ -28,6 +30,23 @@ FLEET = b"fleet-01"
 ROUTE = 7
 KEY = bytes(range(32))
 NODES = ("aws:us-east-1/0", "gcp:us-west1/1", "a", "b", "c")
+
+PART = ChunkManifest(9, PartEntry("a/b.c", "u1", 1, 0))
+OBJECTS = ChunkManifest(
+    9,
+    (
+        ObjectEntry("a", 4),
+        ObjectEntry("é", 0, precondition=IF_ABSENT),
+        ObjectEntry(
+            "c",
+            5,
+            ObjectAttributes(
+                content_type="t/x", cache_control="", metadata=(("k", "v"), ("n", ""))
+            ),
+            Precondition(if_match='"e"'),
+        ),
+    ),
+)
 
 
 def identity_of(node: str) -> Identity:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.gateway.protocol.lab import OBJECTS, PART
 
 from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition
 from skyplane_gateway.protocol import (
@@ -22,7 +23,6 @@ from skyplane_gateway.protocol import (
 )
 from skyplane_gateway.protocol.limits import MAX_ENTRIES, MAX_MANIFEST
 
-PART = ChunkManifest(9, PartEntry("a/b.c", "u1", 1, 0))
 PART_HEX = (
     "0000000000000009 01"
     "0005 612f622e63"  # key
@@ -30,21 +30,6 @@ PART_HEX = (
     "00000001 0000000000000000"  # number, offset
 )
 
-OBJECTS = ChunkManifest(
-    9,
-    (
-        ObjectEntry("a", 4),
-        ObjectEntry("é", 0, precondition=IF_ABSENT),
-        ObjectEntry(
-            "c",
-            5,
-            ObjectAttributes(
-                content_type="t/x", cache_control="", metadata=(("k", "v"), ("n", ""))
-            ),
-            Precondition(if_match='"e"'),
-        ),
-    ),
-)
 OBJECTS_HEX = (
     "0000000000000009 02 0003"
     "0001 61 0000000000000004 00 0000 00"

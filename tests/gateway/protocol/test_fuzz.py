@@ -1,4 +1,4 @@
-"""Whatever arrives is taken or refused with `RemoteProtocolError`; memory stays bounded."""
+"""Random bytes are accepted or raise `RemoteProtocolError`; memory stays limited."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.gateway.protocol.lab import ConnectionPair, make_frames, make_receipt
+from tests.gateway.protocol.lab import OBJECTS, PART, ConnectionPair, make_frames, make_receipt
 
-from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition
 from skyplane_gateway.protocol import (
     NEED_DATA,
     ChunkAssembler,
@@ -19,9 +18,7 @@ from skyplane_gateway.protocol import (
     Connection,
     FrameReceived,
     Identity,
-    ObjectEntry,
     OpenedFrame,
-    PartEntry,
     ReceiptReceived,
     RemoteProtocolError,
     Side,
@@ -38,12 +35,12 @@ from skyplane_gateway.protocol.limits import MAX_MESSAGE
 from skyplane_gateway.protocol.messages import FrameHeader, unpack_goodbye
 
 PAYLOAD = bytes(range(256)) * 2
-#: Each seed is one mutated stream; a failure names its own.
+#: Each seed makes one mutated stream; a failure names its seed.
 SEEDS = range(600)
 
 
 class Driver:
-    """What a gateway does with one connection: opens what comes, assembles, keeps count."""
+    """Opens the messages of one connection, assembles chunks and counts events."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -82,31 +79,31 @@ class Driver:
 def record() -> list[bytes]:
     """All messages that the dialing upstream sends, and all that it receives."""
     pair = ConnectionPair(Side.UPSTREAM)
-    said, told = [pair.dialer.data_to_send()], []
-    for buffer in said[0]:
+    sent, received = [pair.dialer.data_to_send()], []
+    for buffer in sent[0]:
         pair.acceptor.receive_data(buffer)
-    told.append(pair.acceptor.data_to_send())
-    for buffer in told[0]:
+    received.append(pair.acceptor.data_to_send())
+    for buffer in received[0]:
         pair.dialer.receive_data(buffer)
-    said.append(pair.dialer.data_to_send())
-    for buffer in said[1]:
+    sent.append(pair.dialer.data_to_send())
+    for buffer in sent[1]:
         pair.acceptor.receive_data(buffer)
     for frame in make_frames(PAYLOAD, frame_bytes=200):
         pair.dialer.send_frame(frame.header, *frame.sealed)
-        said.append(pair.dialer.data_to_send())
+        sent.append(pair.dialer.data_to_send())
     for chunk in range(3):
         receipt = make_receipt(chunk)
         pair.acceptor.send_receipt(receipt.header, *receipt.sealed)
-        told.append(pair.acceptor.data_to_send())
+        received.append(pair.acceptor.data_to_send())
     pair.dialer.close()
     pair.acceptor.close()
-    said.append(pair.dialer.data_to_send())
-    told.append(pair.acceptor.data_to_send())
-    return [b"".join(b"".join(message) for message in side) for side in (said, told)]
+    sent.append(pair.dialer.data_to_send())
+    received.append(pair.acceptor.data_to_send())
+    return [b"".join(b"".join(message) for message in side) for side in (sent, received)]
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
-    """One to four changes of the kinds that networks, defects and attackers make."""
+    """One to four changes, as by networks, defects and attackers."""
     changed = bytearray(data)
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(changed) + 1)
@@ -130,8 +127,8 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
 
 @pytest.mark.parametrize("side", ["acceptor", "dialer"])
 def test_mutated_streams(side: str) -> None:
-    said, told = record()
-    good = said if side == "acceptor" else told
+    sent, received = record()
+    good = sent if side == "acceptor" else received
     refused = 0
     for seed in SEEDS:
         rng = random.Random(f"{side} {seed}")
@@ -150,12 +147,12 @@ def test_mutated_streams(side: str) -> None:
     assert refused > len(SEEDS) // 3, "the mutations must hit something"
 
 
-def test_unmutated_streams_are_taken_whole() -> None:
-    said, told = record()
+def test_unmutated_streams_are_accepted() -> None:
+    sent, received = record()
     pair = ConnectionPair(Side.UPSTREAM)
     sink, source = Driver(pair.acceptor), Driver(pair.dialer)
-    sink.feed(said)
-    source.feed(told)
+    sink.feed(sent)
+    source.feed(received)
     assert sink.connection.state is State.DOWNSTREAM_LEFT
     assert source.connection.state is State.UPSTREAM_LEFT
     assert [chunk.is_complete for chunk in sink.assemblers.values()] == [True]
@@ -188,14 +185,8 @@ def test_arbitrary_bytes(pieces: list[bytes]) -> None:
 @given(st.lists(st.one_of(prefixes, st.binary(max_size=120)), max_size=8))
 @settings(max_examples=300)
 def test_arbitrary_bytes_after_the_handshake(pieces: list[bytes]) -> None:
-    identity = Identity(b"fleet-01", "a", {"b": bytes(32)})
     for side in Side:
-        dialer = Connection.dial(identity, route=7, side=side, nonce=bytes(16))
-        acceptor = Connection.accept(Identity(b"fleet-01", "b", {"a": bytes(32)}), nonce=bytes(16))
-        for sender, receiver in ((dialer, acceptor), (acceptor, dialer), (dialer, acceptor)):
-            receiver.receive_data(b"".join(sender.data_to_send()))
-        assert acceptor.established
-        driver = Driver(acceptor)
+        driver = Driver(ConnectionPair(side).established().acceptor)
         for piece in pieces:
             driver.feed(piece)
 
@@ -222,29 +213,17 @@ def test_arbitrary_bodies(name: str, data: bytes) -> None:
         return
 
 
-MANIFESTS = [
-    ChunkManifest(9, PartEntry("a/b.c", "upload", 4, 1 << 33)),
-    ChunkManifest(
-        9,
-        (
-            ObjectEntry("a", 4, ObjectAttributes("t/x", metadata=(("k", "v"),)), IF_ABSENT),
-            ObjectEntry("b", 5, precondition=Precondition(if_match='"e"')),
-        ),
-    ),
-]
-
-
-@pytest.mark.parametrize("manifest", MANIFESTS)
+@pytest.mark.parametrize("manifest", [PART, OBJECTS])
 def test_a_manifest_has_one_encoding(manifest: ChunkManifest) -> None:
-    """A mutated one is refused or is exactly what its own reading encodes to."""
+    """A mutated manifest is refused, or its decoded value has exactly that encoding."""
     data = encode_chunk_manifest(manifest)
-    taken = 0
+    accepted = 0
     for seed in SEEDS:
         changed = mutate(data, random.Random(seed))
         try:
             read = decode_chunk_manifest(changed)
         except RemoteProtocolError:
             continue
-        taken += 1
+        accepted += 1
         assert encode_chunk_manifest(read) == changed
-    assert 0 < taken < len(SEEDS)
+    assert 0 < accepted < len(SEEDS)
