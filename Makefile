@@ -11,6 +11,8 @@ INSTALLED := $(VENV)/.installed
 BENCHES = $(patsubst bench/%.py,%,$(filter-out bench/fit_%,$(shell grep -l '^if __name__' bench/*.py)))
 # Of tests, more than there are processors: much of the time is waiting for other processes.
 WORKERS ?= 3
+# Folders and files for codespell.
+PROSE := src gateway grids tests bench example_dags docs Makefile pyproject.toml $(wildcard *.md)
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate
 
 # Behind a proxy that re-signs TLS only the system's certificates are of use.
@@ -37,6 +39,7 @@ check: $(INSTALLED)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --config setup.cfg --no-logo
+	@$(BIN)/codespell $(PROSE)
 
 docs: $(INSTALLED)  ## the site goes to build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

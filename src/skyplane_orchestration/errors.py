@@ -128,7 +128,7 @@ class PlanInfeasible(PlanError):
         binding: names of the constraints that bind.
         most_gbps: the largest possible throughput.
         least_usd, least_usd_per_gb: the smallest possible price, for the job or per GB.
-        least_s: the earliest possible deadline. A second request for one of these succeeds.
+        least_s: the earliest possible deadline. A second request with such a value succeeds.
     """
 
     code = "plan-infeasible"

@@ -1,8 +1,8 @@
 """Objectives in USD of the whole job, against plans that are counted out by hand here.
 
 On three regions every plan is x Gbit/s direct and y over the relay with the fewest
-connections and instances that carry them: the rates are laid out on a raster, so none of
-these plans can be better than what was proven.
+connections and instances that carry them: the rates lie on a raster, so none of the
+plans can be better than the proven one.
 """
 
 from __future__ import annotations

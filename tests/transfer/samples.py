@@ -51,7 +51,7 @@ PRICED_PLAN = replace(PLAN, edges=(PlanEdge(A, B, 1.0, 1, 1.0, 0.1),))
 def fleet_of(
     *paths: str, plan: TransferPlan = PLAN, regions: Mapping[str, str] | None = None, **more: Any
 ) -> Fleet:
-    """A fleet of these paths, each a string of one-letter nodes."""
+    """A fleet of the given paths, each a string of one-letter nodes."""
     names = dict.fromkeys("".join(paths))
     home = ("127.0.0.1", 1), ("127.0.0.1", 2)
     fleet = Fleet(

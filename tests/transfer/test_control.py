@@ -243,7 +243,7 @@ def test_a_fleet_retires_unless_a_transfer_runs_on_it(
     ("state", "attached_epoch", "submitted"),
     [
         ("succeeded", 4, SubmittedTransfer(KEY, 4, "c", joined=True)),
-        # Released since: whoever submits it now wants it to be looked at again.
+        # Released since: a new submit compares again.
         ("succeeded", None, SubmittedTransfer(KEY, 5, "a", joined=False)),
         ("succeeded", 5, SubmittedTransfer(KEY, 6, "a", joined=False)),
         ("failed", 4, SubmittedTransfer(KEY, 5, "a", joined=False)),
@@ -333,7 +333,7 @@ def test_a_look_tells_who_answers_and_what_they_know() -> None:
 
 
 def test_a_stranger_at_the_address_of_a_gateway_is_a_gateway_that_is_gone() -> None:
-    """It was distrust of the whole fleet, and the transfer failed for good."""
+    """Once this was taken for a wrong fleet secret, which is permanent."""
     sessions = FakeSessions("arb", "crd")
     for node in "ad":
         sessions.gateways[node].errors["status"] = AddressTaken("not as a")
@@ -438,7 +438,7 @@ def test_winding_up_cancels_what_runs_and_leaves_nobody_out() -> None:
     tails = control_of(sessions).cancel_unended()
     assert tails == {"a": "log of a", "b": "log of b"}
     assert [call[0] for call in sessions.calls if call[1] == "cancel"] == ["a", "b"]
-    # Whoever ends them holds the fleet's lock, so that nobody adopts one that is ending.
+    # The provisioner ends them, under the fleet's lock.
     assert not [call for call in sessions.calls if call[1] == "shutdown"]
 
 

@@ -171,7 +171,7 @@ class Journal:
     """What the lead of one epoch recorded.
 
     Attributes:
-        rule: digest of what is copied to where. From a journal of another rule, a lead uses
+        rule: digest of source, destination and rule. From a journal of another rule, a lead uses
             only the uploads, to abort them.
         writer: random name of the lead; `sequence` counts its writes.
         is_sealed: a newer lead has taken over; no lead writes this journal any more.
@@ -279,7 +279,7 @@ def encoded_bytes(document: Any) -> int:
 
 
 def rule_digest(spec: TransferSpec) -> str:
-    """Digest of what is copied to where, and under which rule.
+    """Digest of source, destination and rule.
 
     Two transfers of one digest end with the same objects, verified alike. How they cut the
     objects is not part of it.

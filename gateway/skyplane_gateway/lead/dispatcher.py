@@ -168,7 +168,7 @@ class Dispatcher:
         return bool(self._states[number].down)
 
     async def wait_until_down(self, numbers: Collection[int]) -> None:
-        """Wait until a route of these is down."""
+        """Wait until one of the routes is down."""
         while not any(self._states[number].down for number in numbers):
             await self._changed.wait()
 

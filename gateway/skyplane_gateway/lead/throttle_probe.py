@@ -59,7 +59,7 @@ class ThrottleProbe:
         return attempt.excused_s >= asked_s
 
     async def update(self, attempts: Iterable[Attempt]) -> None:
-        """Ask the ends of these attempts' routes, and excuse every attempt that they name."""
+        """Ask the ends of the attempts' routes, and excuse every attempt that they name."""
         asked = {self._dispatcher.ends(attempt.order.route) for attempt in attempts}
         for ends in sorted(asked):
             named = await self._waiting_at(*ends)

@@ -42,7 +42,7 @@ class VerbThreads:
         Args:
             store_timeout_s: these seconds, before the wait for a thread.
             limit_s: the whole call.
-            what: the store and what is asked of it, for messages.
+            what: the store and the operation, for messages.
             is_slow: the call reads an object.
 
         Raises:

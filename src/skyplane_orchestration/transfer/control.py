@@ -56,7 +56,7 @@ class SubmittedTransfer:
 
 @dataclass(frozen=True, slots=True)
 class TransferRequest:
-    """What is submitted to a fleet.
+    """A transfer as a fleet gets it.
 
     Args:
         transfer_key: the same for every retry of the transfer.

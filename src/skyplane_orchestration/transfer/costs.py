@@ -45,7 +45,7 @@ def earlier_cost(fleet: Fleet, totals: Totals) -> tuple[CostOutcome, int]:
     """What earlier tries have cost, at the prices and with the instances of this try's plan.
 
     Journals contain neither prices nor fleets. The cost leaves out the time in which earlier
-    fleets came up, and requests: the plan has one sum of these for the whole job.
+    fleets came up, and requests: the plan has one sum of requests for the whole job.
 
     Returns:
         The cost, and the bytes on hops that this plan does not have, which it leaves out.

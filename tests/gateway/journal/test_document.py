@@ -183,7 +183,7 @@ def test_the_digest_tells_rules_apart_and_not_how_they_are_carried_out() -> None
     same = [
         replace(spec, chunk_bytes=1),
         replace(spec, allow_empty=True),
-        # What one run has copied and left is gone on with by one that may leave it.
+        # A run that may leave failed objects continues a run that may not.
         replace(spec, allow_failed=True),
     ]
     other = [

@@ -162,7 +162,7 @@ async def test_without_any_route_the_waiting_has_an_end() -> None:
     await asyncio.sleep(100)
     with pytest.raises(GatewayLost) as caught:
         await dispatcher.acquire(1)
-    # It counts from when the last one went down, whoever came when.
+    # The time counts from the last route that went down, for every caller.
     assert loop.time() - began_s == pytest.approx(STALL_S)
     assert "a -> r -> b: the relay is gone" in caught.value.message
     assert "a -> b: cut off" in caught.value.message

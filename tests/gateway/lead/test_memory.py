@@ -1,7 +1,7 @@
 """The lead's memory does not grow with the number of objects (docs/explanation/memory.md).
 
 Every case runs in a process of its own, so that its peak is the lead's and not that of
-another test. What is stored is made up, and so takes no memory itself.
+another test. The objects are synthetic and take no memory.
 """
 
 from __future__ import annotations

@@ -407,7 +407,7 @@ def test_a_bad_whole_in_place_of_something_says_that_it_is_gone(memory: ObjectSt
     assert caught.value.is_permanent
 
 
-# -- going on with what somebody began
+# -- uploads of an earlier epoch
 
 
 def test_uploads_and_parts_are_listed(memory: ObjectStore) -> None:

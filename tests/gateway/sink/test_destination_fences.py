@@ -1,4 +1,4 @@
-"""What a sink may remove or abort: its own alone, whoever else is at work."""
+"""A sink removes and aborts only its own objects and uploads."""
 
 from __future__ import annotations
 
