@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 from typing import Any
 
@@ -18,13 +17,8 @@ KEY = "ab" * 16
 
 
 def call(client: Any, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-    connection = client._new(10.0)
-    try:
-        connection.request(method, path, body=body)
-        answer: http.client.HTTPResponse = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
+    response: tuple[int, bytes] = client._pool.exchange(method, path, body, 10.0)
+    return response
 
 
 @pytest.mark.parametrize(
