@@ -46,12 +46,17 @@ class Retries:
         """
         clock = asyncio.get_running_loop().time
         budget = RetryBudget(self._policy, monotonic=clock, rng=self._rng)
+
+        # tenacity looks at the function to know that it must be awaited.
+        async def attempt() -> T:
+            return await call()
+
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(StoreError),
             wait=lambda state: budget.next_pause_s(_error_of(state)),
             sleep=asyncio.sleep,
         )
-        return await retrying(call)
+        return await retrying(attempt)
 
 
 def _error_of(state: RetryCallState) -> StoreError:
