@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
-from tests.e2e.held_store import PATIENCE_S
 
 from skyplane_gateway.checksum import crc32c
-from skyplane_orchestration.errors import ForeignHost
 from skyplane_orchestration.model.job import Limits, MinimizeCost, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
 
 if TYPE_CHECKING:
-    from tests.e2e.beside import Beside
     from tests.e2e.conftest import ClientKit, S3Server
 
-    from skyplane_orchestration.model.fleet import Fleet
-    from skyplane_orchestration.transfer.control import SubmittedTransfer
 
 pytestmark = pytest.mark.e2e
 
@@ -128,21 +121,6 @@ def test_copied_files_have_the_modes_that_the_user_s_files_have(
     assert stat.S_IMODE((tmp_path / "to" / "c").stat().st_mode) == 0o755
 
 
-def test_a_linked_folder_of_the_destination_is_written_through_night_after_night(
-    kit: ClientKit, tmp_path: Path
-) -> None:
-    """No listing used to show what was written there, so the second night failed."""
-    source, destination, disk = (tmp_path / name for name in ("src", "dst", "disk"))
-    for folder in (source / "sub", destination, disk):
-        folder.mkdir(parents=True)
-    (destination / "sub").symlink_to(disk)
-    job = TransferJob(Location(f"{source}/"), Location(f"{destination}/"))
-    for night in ("first", "second"):
-        (source / "sub" / "a").write_text(night)
-        assert kit.client(night).run(job).copied == 1
-        assert (disk / "a").read_text() == night
-
-
 def test_the_same_over_a_relay_with_two_gateways_in_every_region(
     kit: ClientKit, files: TransferJob, tree: Tree, tmp_path: Path
 ) -> None:
@@ -202,61 +180,6 @@ def test_s3_to_s3_with_regions_and_volume_looked_up(
     assert destination.open_uploads("looked-up") == []
 
 
-def test_a_preview_writes_nothing(kit: ClientKit, small: TransferJob, tmp_path: Path) -> None:
-    write_tree(tmp_path / "to", {"a": b"there"})
-    job = replace(small, conflict="skip", exclude=("c/*",))
-    rows = kit.client().preview(job)
-    assert {row.destination_key.rpartition("/")[2]: row.action for row in rows} == {
-        "a": "skip",
-        "b": "copy",
-    }
-    assert read_tree(tmp_path / "to") == {"a": b"there"}
-
-
-def test_clearing_a_task_copies_again_in_a_new_epoch(
-    kit: ClientKit, small: TransferJob, tmp_path: Path
-) -> None:
-    client = kit.client()
-    fleet = client.provision(client.plan(small))
-    try:
-        first = client.transfer(small, fleet)
-        (tmp_path / "to" / "a").unlink()
-        (tmp_path / "few" / "late").write_bytes(b"late")
-        second = kit.client().transfer(small, fleet)
-        assert (first.epoch, second.epoch) == (1, 2)
-        assert first.transfer_key == second.transfer_key
-        assert read_tree(tmp_path / "to") == read_tree(tmp_path / "few")
-    finally:
-        client.teardown(fleet)
-
-
-def test_two_orchestrators_of_one_run_make_one_transfer(
-    kit: ClientKit, files: TransferJob, tree: Tree, tmp_path: Path, beside: Beside
-) -> None:
-    """A zombie task and its retry: the second of them joins the first."""
-    plan = kit.relayed()
-    # One that came when another had heard of the end would begin anew, and rightly so.
-    all_there = threading.Barrier(3, timeout=PATIENCE_S)
-
-    def worker() -> TransferResult:
-        client = kit.client()
-        fleet = client.provision(plan)
-
-        def wait_for_the_others(fleet: Fleet, submitted: SubmittedTransfer) -> None:
-            all_there.wait()
-
-        return client.transfer(files, fleet, on_submitted=wait_for_the_others)
-
-    runs = [beside.start(worker) for _ in range(3)]
-    results = [each.result(PATIENCE_S) for each in runs]
-    try:
-        assert [result.epoch for result in results] == [1, 1, 1]
-        assert {result.copied for result in results} == {len(tree)}
-        assert read_tree(tmp_path / "to" / "here") == tree
-    finally:
-        kit.client().teardown(kit.client().identity.fleet_key())
-
-
 def test_two_transfers_at_once_on_one_fleet(kit: ClientKit, tmp_path: Path) -> None:
     jobs = []
     for name in ("x", "y"):
@@ -272,19 +195,6 @@ def test_two_transfers_at_once_on_one_fleet(kit: ClientKit, tmp_path: Path) -> N
         assert [result.copied for result in results] == [12, 12]
     finally:
         client.teardown(fleet)
-    for name in ("x", "y"):
-        assert read_tree(tmp_path / f"to-{name}") == read_tree(tmp_path / name)
-
-
-def test_two_fleets_at_once(kit: ClientKit, tmp_path: Path, beside: Beside) -> None:
-    def worker(name: str) -> int:
-        job = TransferJob(Location(f"{tmp_path}/{name}/"), Location(f"{tmp_path}/to-{name}/"))
-        return kit.client(name).run(job, plan=kit.relayed()).copied
-
-    for name in ("x", "y"):
-        write_tree(tmp_path / name, {f"{name}{i}": os.urandom(1000) for i in range(20)})
-    runs = [beside.start(partial(worker, name)) for name in ("x", "y")]
-    assert [each.result(PATIENCE_S) for each in runs] == [20, 20]
     for name in ("x", "y"):
         assert read_tree(tmp_path / f"to-{name}") == read_tree(tmp_path / name)
 
@@ -322,46 +232,19 @@ def test_many_transfers_on_one_fleet_hold_nothing_open(
         client.teardown(fleet)
 
 
-def test_a_fleet_that_is_gone_is_built_once_more(
+def test_a_fleet_that_lost_a_gateway_is_repaired(
     kit: ClientKit, small: TransferJob, tmp_path: Path
 ) -> None:
-    client = kit.client()
-    fleet = client.provision(kit.relayed())
-    kit.kill(fleet)
-    result = client.transfer(small, fleet)
-    assert result.copied == 3
-    assert read_tree(tmp_path / "to") == read_tree(tmp_path / "few")
-    client.teardown(fleet)
-
-
-@pytest.mark.parametrize("part", ["SOURCE", "RELAY", "SINK"])
-def test_a_fleet_that_lost_a_gateway_is_repaired(
-    part: str, kit: ClientKit, small: TransferJob, tmp_path: Path
-) -> None:
-    """Also after an earlier transfer, of which the gateways that stayed still know."""
+    """Also after an earlier transfer, which the other gateways still know."""
     client = kit.client()
     fleet = client.provision(kit.relayed())
     try:
         assert client.transfer(small, fleet).epoch == 1
         assert client.transfer(small, fleet).epoch == 2
-        kit.kill(fleet, getattr(kit, part))
+        kit.kill(fleet, kit.RELAY)
         (tmp_path / "few" / "late").write_bytes(b"late")
         assert client.transfer(small, fleet).copied == 4
         assert read_tree(tmp_path / "to") == read_tree(tmp_path / "few")
-    finally:
-        client.teardown(fleet)
-
-
-def test_a_fleet_of_another_machine_is_refused(kit: ClientKit, small: TransferJob) -> None:
-    client = kit.client()
-    fleet = client.provision(client.plan(small))
-    elsewhere = replace(fleet, host="elsewhere/0000")
-    try:
-        with pytest.raises(ForeignHost, match="elsewhere"):
-            client.transfer(small, elsewhere)
-        with pytest.raises(ForeignHost):
-            client.teardown(elsewhere)
-        assert len(kit.home.gateways()) == 1
     finally:
         client.teardown(fleet)
 
@@ -376,27 +259,3 @@ def test_teardown_by_key_alone_and_twice(kit: ClientKit, small: TransferJob) -> 
     assert kit.home.traces() == []
     for again in (fleet, fleet.key, "0" * 32):
         assert client.teardown(again).stopped == ()
-
-
-def test_teardown_by_document_cancels_and_tells_the_last_words(kit: ClientKit) -> None:
-    client = kit.client()
-    fleet = client.provision(kit.relayed())
-    report = client.teardown(fleet)
-    assert set(report.log_tails) == {handle.node for handle in fleet.gateways}
-
-
-def test_a_sweep_takes_orphans_only(kit: ClientKit) -> None:
-    client = kit.client()
-    dead = client.provision(kit.plan((kit.SOURCE,)))
-    kit.kill(dead)
-    alive = kit.client("other").provision(kit.plan((kit.SOURCE,)))
-    try:
-        looked = client.sweep(dry_run=True)
-        assert [orphan.key for orphan in looked.orphans] == [dead.key]
-        assert looked.kept == (alive.key,)
-        assert (kit.home.run_root / dead.key).exists()
-        assert [orphan.key for orphan in client.sweep().orphans] == [dead.key]
-        assert client.sweep().orphans == ()
-        assert len(kit.home.gateways()) == 1
-    finally:
-        client.teardown(alive)

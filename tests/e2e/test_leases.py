@@ -106,14 +106,6 @@ def stuck(filled: TransferJob) -> Iterator[TransferJob]:
         yield replace(filled, destination=through(proxy, place))
 
 
-@pytest.fixture
-def unread(filled: TransferJob) -> Iterator[TransferJob]:
-    """After a few reads of large objects the source answers no more."""
-    rule = Rule("delay", "GET", "/p/sub/large", nth=3, times=0, delay_s=FOREVER_S)
-    with http_proxy.running(filled.source.endpoint_url, [rule]) as proxy:
-        yield replace(filled, source=through(proxy, filled.source))
-
-
 def orchestrate(kit: ClientKit, job: TransferJob, until: Callable[[Any], bool]) -> None:
     """An orchestrator of its own brings the transfer so far, and is killed there."""
     given = {
@@ -177,30 +169,6 @@ def test_the_orchestrator_is_gone_for_good(
     assert set(destination.digests(bucket)) == {"q/a"}
 
 
-def test_the_orchestrator_is_gone_for_good_and_the_lead_too(
-    kit: ClientKit, unread: TransferJob, servers: tuple[S3Server, S3Server]
-) -> None:
-    """Nobody renews the others. A sweep takes what they left on this machine, and there."""
-    _, destination = servers
-    bucket = unread.destination.bucket
-    orchestrate(kit, unread, until=lambda uploads: len(uploads) == 2)
-    (folder,) = kit.home.run_root.iterdir()
-    (lead,) = folder.glob(f"*{kit.SOURCE.partition(':')[2]}*")
-    os.kill(json.loads((lead / "ready.json").read_text())["pid"], signal.SIGKILL)
-    kit.home.wait_until(lambda: not kit.home.gateways(), "the end of the leases")
-    assert [path.name for path in folder.iterdir() if path.is_dir()] == [lead.name]
-
-    late = kit.client("janitor", clock=Clock(wall=lambda: time.time() + 2 * RESUME_TTL_S))
-    report = late.sweep(destinations=[unread.destination])
-    assert [(row.key, row.reason) for row in report.orphans] == [
-        (folder.name, "none of its gateways is alive")
-    ]
-    assert [row.outcome for row in report.places[0].transfers] == ["removed"]
-    assert report.left == ()
-    assert destination.open_uploads(bucket) == []
-    assert journals(unread, destination) == []
-
-
 # -- one gateway and its clock
 
 
@@ -244,21 +212,6 @@ def test_the_first_lease_covers_the_queue_and_the_first_renewal_ends_it(
     record = json.loads((kit.home.run_root / fleet.key / "fleet-meta.json").read_text())
     assert record["hard_end_unix_s"] == fleet.hard_end_unix_s
     assert fleet.hard_end_unix_s <= time.time() + 3600
-
-
-def test_nobody_can_keep_a_gateway_beyond_its_hard_end(
-    kit: ClientKit, provisioned: Callable[..., Fleet]
-) -> None:
-    fleet = provisioned(start_within_s=600.0, lease_s=600.0, hard_end_s=8.0)
-    pid = pid_of(fleet)
-    with FleetSessions(fleet, kit.client().authority(fleet.key)) as sessions:
-
-        def is_gone() -> bool:
-            sessions.each_that_answers(fleet.gateways, lambda _, client: client.renew(600.0))
-            return pid not in kit.home.gateways()
-
-        kit.home.wait_until(is_gone, "the hard end")
-    assert kit.home.traces() == []
 
 
 def test_a_gateway_that_slept_through_the_end_of_its_lease_ends_when_it_wakes(
