@@ -13,6 +13,7 @@ from typing import Any, Final
 from skyplane_gateway.config import Route
 from skyplane_gateway.schema import decode
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.documents import document_of
 from skyplane_orchestration.model.plan import TransferPlan
 
 SCHEMA_VERSION: Final = 1
@@ -49,14 +50,7 @@ class GatewayHandle:
     details: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "node": self.node,
-            "region": self.region,
-            "control": list(self.control),
-            "data": list(self.data),
-            "fingerprint": self.fingerprint,
-            "details": dict(self.details),
-        }
+        return document_of(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> GatewayHandle:
@@ -110,19 +104,7 @@ class Fleet:
         return tuple(self.gateway(node) for node in nodes)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "key": self.key,
-            "generation": self.generation,
-            "deployment": self.deployment,
-            "provisioner": self.provisioner,
-            "plan": self.plan.to_dict(),
-            "gateways": [handle.to_dict() for handle in self.gateways],
-            "routes": [dict(route) for route in self.routes],
-            "host": self.host,
-            "provision_s": self.provision_s,
-            "hard_end_unix_s": self.hard_end_unix_s,
-        }
+        return {**document_of(self, SCHEMA_VERSION), "plan": self.plan.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Fleet:

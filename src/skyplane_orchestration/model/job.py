@@ -13,6 +13,7 @@ from typing import Any, Final, get_args
 from skyplane_gateway.config import ConflictRule, Verification
 from skyplane_gateway.schema import as_mapping, decode
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.documents import document_of
 from skyplane_orchestration.model.location import Location
 
 SCHEMA_VERSION: Final = 1
@@ -90,8 +91,7 @@ _OBJECTIVES: Final[dict[str, type[MinimizeCost | MaximizeThroughput | Deadline]]
 
 def objective_to_dict(objective: Objective) -> dict[str, Any]:
     kind = next(name for name, cls in _OBJECTIVES.items() if isinstance(objective, cls))
-    fields = {name: getattr(objective, name) for name in objective.__dataclass_fields__}
-    return {"kind": kind, **fields}
+    return {"kind": kind, **document_of(objective)}
 
 
 def objective_from_dict(data: Mapping[str, Any]) -> Objective:
@@ -246,40 +246,10 @@ class TransferJob:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "source": self.source.to_dict(),
-            "destination": self.destination.to_dict(),
-            "objective": objective_to_dict(self.objective) if self.objective else None,
-            "recursive": self.recursive,
-            "include": list(self.include),
-            "exclude": list(self.exclude),
-            "conflict": self.conflict,
-            "publish_last": list(self.publish_last),
-            "verify": self.verify,
-            "allow_empty": self.allow_empty,
-            "allow_failed": self.allow_failed,
-            "limits": {
-                "instance_limit": self.limits.instance_limit,
-                "instance_types": dict(self.limits.instance_types),
-                "max_relays": self.limits.max_relays,
-                "chunk_mib": self.limits.chunk_mib,
-                "vcpu_quota": dict(self.limits.vcpu_quota),
-                "source_read_gbps": self.limits.source_read_gbps,
-                "destination_write_gbps": self.limits.destination_write_gbps,
-                "safety_margin": self.limits.safety_margin,
-            },
-            "policy": {
-                "allow": list(self.policy.allow),
-                "exclude": list(self.policy.exclude),
-                "max_job_usd": self.policy.max_job_usd,
-            },
-            "volume_gb": self.volume_gb,
-            "objects": self.objects,
-            "move": self.move,
-            "strict_metadata": self.strict_metadata,
-            "guess_mime_type": self.guess_mime_type,
-        }
+        document = document_of(self, SCHEMA_VERSION)
+        if self.objective is not None:
+            document["objective"] = objective_to_dict(self.objective)
+        return document
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TransferJob:

@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from skyplane_gateway.schema import decode
 from skyplane_orchestration.errors import InvalidLocation
+from skyplane_orchestration.model.documents import document_of
 
 CLOUDS: Final = ("aws", "gcp", "azure")
 LOCAL_CLOUD: Final = "local"
@@ -128,13 +129,7 @@ class Location:
         return f"{scheme}://{self.bucket}/{key}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "url": self.url,
-            "region": self.region,
-            "endpoint_url": self.endpoint_url,
-            "credential_ref": self.credential_ref,
-            "options": dict(self.options),
-        }
+        return document_of(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Location:

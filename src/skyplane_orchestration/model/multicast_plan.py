@@ -11,11 +11,12 @@ to several destinations is one transfer per destination.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from skyplane_gateway.schema import decode
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.documents import document_of
 from skyplane_orchestration.model.plan import (
     GridReference,
     InstanceGroup,
@@ -104,28 +105,7 @@ class MulticastPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data, `schema_version` first."""
-        return {
-            "schema_version": MULTICAST_SCHEMA_VERSION,
-            "src": self.src,
-            "destinations": list(self.destinations),
-            "objective": dict(self.objective),
-            "throughput_gbps": self.throughput_gbps,
-            "volume_gb": self.volume_gb,
-            "transfer_s": self.transfer_s,
-            "provision_s": self.provision_s,
-            "cost": asdict(self.cost),
-            "instances": {region: asdict(group) for region, group in self.instances.items()},
-            "edges": [asdict(edge) for edge in self.edges],
-            "trees": [
-                {"edges": [list(edge) for edge in tree.edges], "flow_gbps": tree.flow_gbps}
-                for tree in self.trees
-            ],
-            "binding": list(self.binding),
-            "solver": asdict(self.solver),
-            "grid": asdict(self.grid),
-            "separate": {**asdict(self.separate), "usd_per_gb": dict(self.separate.usd_per_gb)},
-            "notes": list(self.notes),
-        }
+        return document_of(self, MULTICAST_SCHEMA_VERSION)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MulticastPlan:

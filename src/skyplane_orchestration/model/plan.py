@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from skyplane_gateway.schema import decode
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.documents import document_of
 
 PLAN_SCHEMA_VERSION = 1
 
@@ -160,26 +161,7 @@ class TransferPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data, `schema_version` first."""
-        return {
-            "schema_version": PLAN_SCHEMA_VERSION,
-            "src": self.src,
-            "dst": self.dst,
-            "objective": dict(self.objective),
-            "throughput_gbps": self.throughput_gbps,
-            "volume_gb": self.volume_gb,
-            "transfer_s": self.transfer_s,
-            "provision_s": self.provision_s,
-            "cost": asdict(self.cost),
-            "instances": {region: asdict(group) for region, group in self.instances.items()},
-            "edges": [asdict(edge) for edge in self.edges],
-            "paths": [
-                {"regions": list(path.regions), "flow_gbps": path.flow_gbps} for path in self.paths
-            ],
-            "binding": list(self.binding),
-            "solver": asdict(self.solver),
-            "grid": asdict(self.grid),
-            "notes": list(self.notes),
-        }
+        return document_of(self, PLAN_SCHEMA_VERSION)
 
     def to_json(self) -> str:
         """The plan as one indented JSON object."""

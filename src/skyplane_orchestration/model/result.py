@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from skyplane_gateway.config import TransferState
 from skyplane_gateway.schema import as_mapping, decode
+from skyplane_orchestration.model.documents import document_of
 
 SCHEMA_VERSION: Final = 1
 
@@ -145,13 +146,11 @@ class TransferResult:
         return self.state == "succeeded"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data: lists in place of tuples, which XCom would wrap."""
-        document = asdict(self)
-        for name in ("edges", "failures", "warnings"):
-            document[name] = list(document[name])
+        """Plain JSON data."""
+        document = document_of(self, SCHEMA_VERSION)
         document["cost"]["total_usd"] = self.cost.total_usd
         document["this_try"]["cost"]["total_usd"] = self.this_try.cost.total_usd
-        return {"schema_version": SCHEMA_VERSION, **document}
+        return document
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TransferResult:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from skyplane_gateway.schema import decode
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.documents import document_of
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.units import SECONDS_PER_HOUR
@@ -71,17 +72,8 @@ class ResumeHandle:
         return replace(self, job=replace(self.job, policy=policy))
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "job": self.job.to_dict(),
-            "plan": self.plan.to_dict(),
-            "fleet_key": self.fleet_key,
-            "generation": self.generation,
-            "deployment": self.deployment,
-            "transfer_key": self.transfer_key,
-            "epoch": self.epoch,
-            "expires_unix_s": self.expires_unix_s,
-        }
+        values = {"job": self.job.to_dict(), "plan": self.plan.to_dict()}
+        return {**document_of(self, SCHEMA_VERSION), **values}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ResumeHandle:
