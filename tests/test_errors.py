@@ -61,7 +61,7 @@ def test_an_error_survives_the_way_to_another_process(
     )
 
 
-def test_what_does_not_travel_has_a_neutral_value() -> None:
+def test_fields_that_are_not_sent_have_a_neutral_value() -> None:
     infeasible = from_dict(PlanInfeasible("no", binding=("egress",), most_gbps=2.0).to_dict())
     assert isinstance(infeasible, PlanInfeasible)
     assert (infeasible.binding, infeasible.most_gbps) == ((), None)

@@ -111,7 +111,7 @@ def test_public_names_resolve() -> None:
     assert set(skyplane_orchestration.__all__) <= set(dir(skyplane_orchestration))
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     import skyplane_orchestration
 
     with pytest.raises(AttributeError, match="no attribute 'Transfer'"):

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 MIB = 1 << 20
 
 
-def test_a_clean_stop_with_a_handle_to_resume_by(
+def test_a_transfer_at_its_budget_stops_and_can_be_resumed(
     kit: ClientKit, servers: tuple[S3Server, S3Server], brisk_link: SlowLink
 ) -> None:
     source, destination = servers

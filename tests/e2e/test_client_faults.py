@@ -140,7 +140,7 @@ def test_gateways_told_to_end_in_mid_transfer(
     kit.ended_well(slow, servers)
 
 
-def test_a_lead_that_sleeps_is_succeeded_and_does_no_harm_when_it_wakes(
+def test_a_lead_that_sleeps_is_replaced_and_does_no_harm_when_it_wakes(
     kit: ClientKit,
     slow: TransferJob,
     gate: FaultProxy,
@@ -309,7 +309,7 @@ def test_a_missing_bucket_at_either_end(
         assert "no-such-bucket" in error.message
 
 
-def test_an_endpoint_where_nobody_is(kit: ClientKit, folder: Path) -> None:
+def test_an_endpoint_that_does_not_answer(kit: ClientKit, folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     nowhere = Location("s3://b/p/", "aws:us-east-1", f"http://127.0.0.1:{port}")
@@ -396,7 +396,7 @@ def test_an_object_that_vanishes_after_it_was_listed(
     assert destination.open_uploads("vanishing") == []
 
 
-def test_a_transfer_is_gone_on_with_once_its_trouble_is_over(kit: ClientKit, folder: Path) -> None:
+def test_a_failed_transfer_is_resumed_by_its_handle(kit: ClientKit, folder: Path) -> None:
     out = folder.parent / "out"
     (out / "a").mkdir(parents=True)
     (out / "a/in-the-way").write_bytes(b"")

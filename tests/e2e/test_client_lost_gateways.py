@@ -74,7 +74,7 @@ def test_a_gateway_killed_beside_another_path(
     kit.ended_well(job, servers)
 
 
-def test_a_lead_killed_and_its_address_taken_by_somebody_else(
+def test_a_stranger_at_the_address_of_a_killed_lead_does_no_harm(
     kit: ClientKit, held: HeldStore, held_job: TransferJob, tmp_path: Path
 ) -> None:
     """The address of a spot instance may go to another machine; that was a permanent failure."""

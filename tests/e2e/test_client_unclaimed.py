@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 
-def test_it_is_not_copied_again_until_somebody_has_heard_of_it(
+def test_an_unacknowledged_success_is_joined(
     kit: ClientKit, servers: tuple[S3Server, S3Server]
 ) -> None:
     source, destination = servers

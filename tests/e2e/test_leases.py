@@ -138,7 +138,7 @@ def journals(job: TransferJob, server: S3Server) -> list[str]:
     return [key for key in keys if key.startswith(".skyplane/")]
 
 
-def test_the_orchestrator_is_gone_for_good(
+def test_gateways_without_an_orchestrator_end_and_a_sweep_removes_their_uploads(
     kit: ClientKit, stuck: TransferJob, servers: tuple[S3Server, S3Server]
 ) -> None:
     """No gateway outlives it by much; a day later a sweep takes the journal and its uploads."""

@@ -59,7 +59,7 @@ def fleet(kit: ClientKit) -> Fleet:
     return kit.client().provision(kit.plan((kit.SOURCE, kit.SINK)))
 
 
-def test_the_next_try_of_a_failed_transfer_goes_on_by_its_journal(
+def test_the_next_try_continues_by_the_journal(
     kit: ClientKit, held: HeldStore, fleet: Fleet, execute: Execute, beside: Beside
 ) -> None:
     """All gateways die, and die again once they were brought up anew: the first try fails."""

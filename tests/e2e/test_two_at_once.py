@@ -28,7 +28,7 @@ def plan(kit: ClientKit) -> TransferPlan:
     return kit.plan((kit.SOURCE, kit.SINK))
 
 
-def test_of_two_the_second_joins_the_first(
+def test_the_second_orchestrator_joins_the_first(
     kit: ClientKit, held: HeldStore, held_job: TransferJob, plan: TransferPlan, beside: Beside
 ) -> None:
     submitted: list[SubmittedTransfer] = []
@@ -58,7 +58,7 @@ def test_of_two_the_second_joins_the_first(
     assert held.keys() == set(OBJECTS)
 
 
-def test_of_two_in_one_call_each_both_hear_of_the_end(
+def test_two_calls_of_one_run_both_have_the_result(
     kit: ClientKit, held: HeldStore, held_job: TransferJob, plan: TransferPlan, beside: Beside
 ) -> None:
     """The first to end took the fleet down, and the other was told of that alone."""
@@ -84,7 +84,7 @@ def test_of_two_in_one_call_each_both_hear_of_the_end(
     assert kit.home.traces() == []
 
 
-def test_what_one_cancels_is_cancelled_for_both_and_can_be_run_again(
+def test_a_cancelled_transfer_ends_for_both_and_can_be_run_again(
     kit: ClientKit, held: HeldStore, held_job: TransferJob, plan: TransferPlan, beside: Beside
 ) -> None:
     first, second = kit.client(), kit.client()

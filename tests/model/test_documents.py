@@ -254,7 +254,7 @@ def test_objectives(objective: Any) -> None:
     assert refused > 10
 
 
-def test_an_outcome_without_a_word_on_its_error_is_not_a_success() -> None:
+def test_an_outcome_without_its_error_is_not_a_success() -> None:
     document = document_of(VALUES["outcome"])
     del document["ranges"][0]["error"]
     with pytest.raises(ConfigurationInvalid, match="error"):

@@ -70,7 +70,7 @@ def fleet_of(*paths: str) -> Fleet:
         (["a"], "a", "a"),
     ],
 )
-def test_who_reads_and_who_writes(paths: list[str], sources: str, sinks: str) -> None:
+def test_sources_and_sinks(paths: list[str], sources: str, sinks: str) -> None:
     fleet = fleet_of(*paths)
     assert "".join(handle.node for handle in fleet.sources) == sources
     assert "".join(handle.node for handle in fleet.sinks) == sinks

@@ -78,7 +78,7 @@ def test_parts_do_not_run_into_each_other() -> None:
     )
 
 
-def test_a_shared_fleet_is_one_for_all_groups_and_their_transfers_are_not_one() -> None:
+def test_groups_share_a_fleet_but_not_a_transfer() -> None:
     runs = [RunIdentity("a", "b", "c", group, 0, "pool") for group in ("x", "y")]
     assert len({run.fleet_key() for run in runs}) == 1
     assert len({run.transfer_key(SOURCE, DESTINATION, "r") for run in runs}) == 2
@@ -89,7 +89,7 @@ def test_there_is_no_try_number() -> None:
     assert names == {"deployment", "owner", "run", "group", "map_index", "shared"}
 
 
-def test_a_region_or_credential_found_later_is_no_other_transfer() -> None:
+def test_region_and_credentials_do_not_change_the_transfer_key() -> None:
     located = Location("s3://a/b/", "aws:eu-west-3", credential_ref="profile:x")
     assert RUN.transfer_key(located, DESTINATION, "rule") == TRANSFER
 

@@ -103,7 +103,7 @@ def test_a_ceiling_is_one_of_two() -> None:
         {"max_relays": -1},
     ],
 )
-def test_limits_have_limits(bad: dict[str, Any]) -> None:
+def test_invalid_limits_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationInvalid, match=next(iter(bad))):
         Limits(**bad)
 
@@ -122,12 +122,12 @@ def test_limits_have_limits(bad: dict[str, Any]) -> None:
         {"publish_last": "_SUCCESS"},
     ],
 )
-def test_a_job_refuses_what_it_cannot_mean(bad: dict[str, Any]) -> None:
+def test_a_job_refuses_invalid_values(bad: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationInvalid):
         TransferJob(SOURCE, DESTINATION, **bad)
 
 
-def test_one_glob_is_not_many_of_one_letter() -> None:
+def test_a_single_text_is_no_list_of_globs() -> None:
     """`include="*.csv"` would let everything through: `*` is one of its letters."""
     with pytest.raises(ConfigurationInvalid, match=r"include must be a list.*'\*\.csv'"):
         TransferJob(SOURCE, DESTINATION, include="*.csv")  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ def test_one_glob_is_not_many_of_one_letter() -> None:
     assert listed.include == ("*.csv",)
 
 
-def test_strict_metadata_is_not_for_files_which_keep_none() -> None:
+def test_strict_metadata_is_refused_for_files() -> None:
     bucket, files = Location("s3://a/x/"), Location("/data/out/")
     assert TransferJob(files, bucket, strict_metadata=True).strict_metadata
     with pytest.raises(ConfigurationInvalid, match="--strict-metadata"):

@@ -53,14 +53,14 @@ def test_urls(url: str, cloud: str, kind: str, bucket: str, key: str) -> None:
     )
 
 
-def test_what_a_template_will_give_is_not_judged_yet() -> None:
+def test_a_template_is_checked_after_rendering() -> None:
     place = Location("{{ params.url }}", "{{ params.region }}", "{% if x %}http://a{% endif %}")
     assert Location.from_dict(place.to_dict()) == place
     assert place.url == "{{ params.url }}"
     assert Location("file://{{ params.folder }}/").url == "file://{{ params.folder }}/"
 
 
-def test_a_template_that_nothing_renders_names_no_place() -> None:
+def test_an_unrendered_template_is_no_location() -> None:
     with pytest.raises(InvalidLocation, match=r"write \./\{\{ x \}\}/a for a file"):
         _ = Location("{{ x }}/a").kind
 
@@ -70,9 +70,7 @@ def test_a_path_with_double_braces_is_a_path() -> None:
         assert Location(path).url == f"file://{Path(path).absolute()}"
 
 
-def test_a_relative_path_is_made_absolute_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     location = Location("data/in.csv")
     monkeypatch.chdir("/")
@@ -117,7 +115,7 @@ def test_home_is_expanded_and_a_folder_stays_a_folder(monkeypatch: pytest.Monkey
         ("http://minio:9000/b/k", "endpoint in"),
     ],
 )
-def test_what_is_no_place_is_refused_and_says_why(url: str, says: str) -> None:
+def test_an_invalid_location_is_refused_with_a_reason(url: str, says: str) -> None:
     with pytest.raises(InvalidLocation, match=says):
         Location(url)
 
@@ -125,7 +123,7 @@ def test_what_is_no_place_is_refused_and_says_why(url: str, says: str) -> None:
 @pytest.mark.parametrize(
     "path", ["./a:dst", "../a:dst", "/a:dst", "~/a:dst", "folder/a:dst", "./-"]
 )
-def test_a_colon_or_a_hyphen_in_a_path_is_a_files(path: str) -> None:
+def test_a_path_may_have_a_colon_or_a_hyphen(path: str) -> None:
     assert Location(path).kind == "file"
     assert Location(path).url.endswith(path.removeprefix("..").lstrip(".~"))
 
@@ -151,7 +149,7 @@ def test_credentials_in_an_address_are_refused_and_not_shown(url: str, endpoint:
     assert "hush" not in str(caught.value)
 
 
-def test_an_at_or_a_question_mark_in_a_key_is_none_of_that() -> None:
+def test_a_key_may_have_an_at_or_a_question_mark() -> None:
     assert Location("s3://b/me@home?x").key == "me@home?x"
     assert Location(f"{AZURE}/container/me@home%3Fx").key == "me@home?x"
 

@@ -73,7 +73,7 @@ def test_the_document_has_the_keys_that_were_promised() -> None:
     assert set(document["grid"]) >= {"name", "as_of", "throughput"}
 
 
-def test_relays_are_the_regions_that_are_no_end() -> None:
+def test_relays_are_all_regions_but_the_ends() -> None:
     assert make_plan().relays == (R,)
     assert make_plan().instance_count == 3
 

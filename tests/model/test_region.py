@@ -31,7 +31,7 @@ def test_surrounding_space_is_no_part_of_a_tag() -> None:
         ("ibm:us-east", "unknown cloud"),
     ],
 )
-def test_what_is_no_tag_is_refused_and_says_why(text: str, says: str) -> None:
+def test_an_invalid_region_tag_is_refused_with_a_reason(text: str, says: str) -> None:
     with pytest.raises(InvalidLocation, match=says):
         parse_region_tag(text)
 

@@ -56,20 +56,20 @@ HANDLE = ResumeHandle(
 )
 
 
-def test_a_handle_is_one_word_that_tells_all_of_it() -> None:
+def test_a_handle_is_one_word_and_complete() -> None:
     text = HANDLE.to_text()
     assert text.split() == [text]
     assert ResumeHandle.from_text(f" {text}\n") == HANDLE
 
 
-def test_it_runs_out() -> None:
+def test_a_handle_expires() -> None:
     assert RESUME_TTL_S == 86_400
     HANDLE.require_live(999.9)
     with pytest.raises(ConfigurationInvalid, match=r"expired 1\.0 h ago.*run it again"):
         HANDLE.require_live(1000.0 + 3600)
 
 
-def test_what_it_may_cost_is_said_anew() -> None:
+def test_a_resume_may_have_another_budget() -> None:
     dearer = HANDLE.with_budget(7.5)
     assert dearer.job.policy == replace(HANDLE.job.policy, max_job_usd=7.5)
     assert replace(dearer, job=HANDLE.job) == HANDLE
@@ -100,13 +100,13 @@ def pack(document: Any) -> str:
         PREFIX + base64.urlsafe_b64encode(zlib.compress(b" " * (2 << 20))).decode(),
     ],
 )
-def test_what_is_no_handle(text: str) -> None:
+def test_invalid_handles_are_refused(text: str) -> None:
     with pytest.raises(ConfigurationInvalid):
         ResumeHandle.from_text(text)
 
 
 @given(st.text())
-def test_no_text_does_worse_than_being_refused(text: str) -> None:
+def test_any_text_is_a_location_or_refused(text: str) -> None:
     with pytest.raises(ConfigurationInvalid):
         ResumeHandle.from_text(PREFIX + text)
 

@@ -65,7 +65,7 @@ def silence(failover: Failover) -> Action:
     return failover.on(Silent("no answer"))
 
 
-def test_silence_is_borne_for_a_while_and_forgotten_with_an_answer() -> None:
+def test_an_answer_resets_the_count_of_silent_polls() -> None:
     failover = Failover(FIRST)
     for _ in range(3):
         for _ in range(SILENT_POLLS - 1):
@@ -74,7 +74,7 @@ def test_silence_is_borne_for_a_while_and_forgotten_with_an_answer() -> None:
     assert silence(failover) == Inspect()
 
 
-def test_the_next_source_leads_the_next_epoch_with_the_ends_that_answer() -> None:
+def test_the_next_source_leads_the_next_epoch() -> None:
     failover = Failover(FIRST)
     silence(failover)
     order = failover.on(view("bc", "yz"))
@@ -91,7 +91,7 @@ def test_the_epoch_is_new_whatever_the_gateways_remember(known: int, epoch: int)
     assert order.tenure.epoch == epoch
 
 
-def test_the_lead_itself_is_asked_again_only_when_there_is_no_other() -> None:
+def test_the_lost_lead_is_asked_again_only_when_there_is_no_other() -> None:
     for sources, lead in (("ab", "b"), ("a", "a")):
         failover = Failover(FIRST)
         failover.on(Displaced("restarted"))
@@ -120,7 +120,7 @@ def test_a_lead_of_an_older_epoch_that_wakes_is_not_followed() -> None:
     assert order.tenure == Tenure("a", 3)
 
 
-def test_a_lead_that_answers_the_look_goes_on() -> None:
+def test_a_lead_that_answers_an_inspection_is_followed() -> None:
     failover = Failover(FIRST)
     silence(failover)
     assert failover.on(view("ab", running=FIRST)) == Poll(FIRST)
@@ -128,7 +128,7 @@ def test_a_lead_that_answers_the_look_goes_on() -> None:
 
 
 @pytest.mark.parametrize(("sources", "sinks"), [("", ""), ("", "z"), ("bc", "")])
-def test_without_a_source_or_a_sink_the_fleet_is_ensured_once(sources: str, sinks: str) -> None:
+def test_without_a_source_or_a_sink_the_fleet_is_restored_once(sources: str, sinks: str) -> None:
     failover = Failover(FIRST)
     silence(failover)
     assert failover.on(view(sources, sinks)) == RestoreFleet()
@@ -143,7 +143,7 @@ def test_without_a_source_or_a_sink_the_fleet_is_ensured_once(sources: str, sink
     assert "is lost: no answer" in refusal.reason
 
 
-def test_a_fleet_that_cannot_be_ensured_is_the_end() -> None:
+def test_a_fleet_that_cannot_be_restored_ends_the_transfer() -> None:
     failover = Failover(FIRST)
     silence(failover)
     failover.on(view("", ""))
@@ -153,14 +153,14 @@ def test_a_fleet_that_cannot_be_ensured_is_the_end() -> None:
     assert "no answer" in refusal.reason
 
 
-def test_a_broken_fleet_is_ensured_without_a_look() -> None:
+def test_a_broken_fleet_is_restored_at_once() -> None:
     failover = Failover(FIRST)
     assert failover.on(Broken("no path is up")) == RestoreFleet()
     failover.on(FleetRestored())
     assert failover.on(view("ab", newest=FIRST)) == Submit(Tenure("b", 2), ("a", "b"), ("z",))
 
 
-def test_a_transfer_that_does_not_move_is_not_handed_on_again() -> None:
+def test_a_transfer_without_progress_has_no_second_failover() -> None:
     failover = Failover(FIRST)
     silence(failover)
     order = failover.on(view())
@@ -173,7 +173,7 @@ def test_a_transfer_that_does_not_move_is_not_handed_on_again() -> None:
     assert "no progress" in refusal.reason
 
 
-def test_progress_earns_another_turn_up_to_the_limit() -> None:
+def test_with_progress_there_are_failovers_up_to_the_limit() -> None:
     failover = Failover(FIRST)
     for turn in range(MAX_FAILOVERS):
         silence(failover)
@@ -188,7 +188,7 @@ def test_progress_earns_another_turn_up_to_the_limit() -> None:
     assert "3 failovers" in refusal.reason
 
 
-def test_a_fleet_that_cannot_take_over_is_ensured_then_another_is_asked() -> None:
+def test_after_a_failed_submit_the_fleet_is_restored_and_another_source_is_asked() -> None:
     failover = Failover(FIRST)
     silence(failover)
     failover.on(view("bc"))
@@ -199,7 +199,7 @@ def test_a_fleet_that_cannot_take_over_is_ensured_then_another_is_asked() -> Non
     assert failover.on(view("c")) == Submit(Tenure("c", 2), ("c",), ("z",))
 
 
-def test_a_lead_that_somebody_else_has_put_in_charge_is_looked_for_before_another_is() -> None:
+def test_the_lead_of_another_orchestrator_is_searched_before_a_failover() -> None:
     """It had a new address, which this call did not know, so it was displaced."""
     failover = Failover(FIRST)
     silence(failover)
@@ -212,7 +212,7 @@ def test_a_lead_that_somebody_else_has_put_in_charge_is_looked_for_before_anothe
 
 
 @pytest.mark.parametrize("answer", [FleetRestored(), RestoreFailed("it was torn down")])
-def test_where_it_cannot_be_found_the_transfer_is_handed_on(answer: Event) -> None:
+def test_a_lead_that_is_not_found_is_replaced(answer: Event) -> None:
     failover = Failover(FIRST)
     silence(failover)
     failover.on(view(newest_epoch=2))
@@ -221,7 +221,7 @@ def test_where_it_cannot_be_found_the_transfer_is_handed_on(answer: Event) -> No
 
 
 @pytest.mark.parametrize("heard", [1, 2])
-def test_what_ended_well_and_was_heard_of_is_not_begun_again(heard: int) -> None:
+def test_an_acknowledged_success_is_not_begun_again(heard: int) -> None:
     """The ends were released, so they looked as if nothing had ever been done."""
     failover = Failover(FIRST)
     silence(failover)
@@ -244,7 +244,7 @@ def test_what_ended_well_and_was_heard_of_is_not_begun_again(heard: int) -> None
     assert gone.on(view("", "")) == EndWell(heard)
 
 
-def test_the_success_of_an_older_epoch_is_not_that_of_this_one() -> None:
+def test_the_success_of_an_older_epoch_does_not_end_this_one() -> None:
     failover = Failover(Tenure("a", 3))
     silence(failover)
     assert failover.on(view(newest_epoch=3, acknowledged_epoch=2, epoch=4)) == Submit(

@@ -99,7 +99,7 @@ def left(*places: SweptPlace) -> tuple[str, ...]:
     return SweepReport((), (), dry_run=False, places=places).left
 
 
-def test_past_its_time_a_transfer_leaves_nothing(lot: Lot) -> None:
+def test_an_old_transfer_is_removed(lot: Lot) -> None:
     lot.left_by(ONE, "a", "sub/b")
     lot.left_by(OTHER, "c", epoch=7)
     (lot.folder / "kept").write_bytes(b"data")
@@ -119,7 +119,7 @@ def test_past_its_time_a_transfer_leaves_nothing(lot: Lot) -> None:
     assert swept(lot.place) == (SweptPlace(lot.place.url),)
 
 
-def test_within_its_time_all_is_kept(lot: Lot) -> None:
+def test_a_young_transfer_is_kept(lot: Lot) -> None:
     lot.left_by(ONE, "a")
     before = lot.files()
     (place,) = swept(lot.place, rule=SweepRule(THEN + JOURNAL_KEPT_S, orphaned_uploads=True))
@@ -147,7 +147,7 @@ def test_the_newest_journal_counts(lot: Lot) -> None:
     assert lot.files() == before
 
 
-def test_a_dry_run_says_what_would_be_done_and_touches_nothing(lot: Lot) -> None:
+def test_a_dry_run_reports_and_changes_nothing(lot: Lot) -> None:
     lot.left_by(ONE, "a")
     lot.orphan("b")
     before = lot.files()
@@ -162,7 +162,7 @@ def test_a_dry_run_says_what_would_be_done_and_touches_nothing(lot: Lot) -> None
     assert lot.files() == {}
 
 
-def test_uploads_of_no_transfer_go_only_when_asked(lot: Lot) -> None:
+def test_orphaned_uploads_are_removed_only_on_request(lot: Lot) -> None:
     lot.orphan("a")
     (lot.folder / f".skyplane-upload-{'0' * 32}").write_bytes(b"half")
     lot.age()
@@ -182,7 +182,7 @@ def test_uploads_of_no_transfer_go_only_when_asked(lot: Lot) -> None:
     assert len(lot.files()) == 2
 
 
-def test_a_journal_that_was_being_written_when_its_sink_was_killed_goes_too(lot: Lot) -> None:
+def test_an_unfinished_journal_of_a_killed_sink_is_removed(lot: Lot) -> None:
     lot.left_by(ONE, "a")
     journals = lot.folder / ".skyplane" / "jobs" / ONE
     (journals / f".skyplane-upload-{'0' * 32}").write_bytes(b"{")
@@ -247,7 +247,7 @@ def test_a_journal_that_cannot_be_read_stays_alone(lot: Lot) -> None:
     assert (left(place), lot.files()) == ((), {})
 
 
-def test_nobody_is_told_to_delete_what_a_living_transfer_has_written(lot: Lot) -> None:
+def test_the_report_never_advises_to_delete_the_journal_of_a_running_transfer(lot: Lot) -> None:
     """It may name the upload that the old one only intended."""
     lot.orphan("a")
     with closing(lot.open()) as store:
@@ -312,7 +312,7 @@ def test_one_destination_that_fails_does_not_stop_the_others(
     assert left(*places) == (f"{lots[1].place.url}: no answer",)
 
 
-def test_a_transfer_that_begins_anew_while_we_sweep_is_let_be(
+def test_a_transfer_that_begins_again_during_the_sweep_is_kept(
     lot: Lot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its task ran again, more than a day later: between the listing and the removal."""
@@ -330,7 +330,7 @@ def test_a_transfer_that_begins_anew_while_we_sweep_is_let_be(
     assert lot.uploads() == {"a", "b"}
 
 
-def test_folders_below_are_looked_into_unless_told_not_to(tmp_path: Path) -> None:
+def test_journals_are_found_at_any_depth_unless_the_sweep_is_not_recursive(tmp_path: Path) -> None:
     top = Lot(tmp_path / "top")
     below = Lot(tmp_path / "top" / "a" / "b")
     top.left_by(ONE, "x")
@@ -342,7 +342,7 @@ def test_folders_below_are_looked_into_unless_told_not_to(tmp_path: Path) -> Non
     assert top.files() == {}
 
 
-def test_a_place_that_cannot_be_opened_is_refused_before_anything_is_touched(lot: Lot) -> None:
+def test_an_invalid_destination_is_refused_before_the_sweep(lot: Lot) -> None:
     lot.left_by(ONE, "a")
     before = lot.files()
     for bad in (Location("gs://bucket/x/"), Location("s3://b/", credential_ref="env:NOTHING")):
@@ -351,7 +351,7 @@ def test_a_place_that_cannot_be_opened_is_refused_before_anything_is_touched(lot
     assert lot.files() == before
 
 
-def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
+def test_a_missing_folder_has_nothing_to_sweep(tmp_path: Path) -> None:
     place = Location(f"file://{tmp_path}/nowhere/")
     assert swept(place) == (SweptPlace(place.url),)
 

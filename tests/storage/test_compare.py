@@ -52,7 +52,7 @@ def kinds(report: VerifyReport) -> list[tuple[str, str]]:
     ]
 
 
-def test_equal_places_and_what_it_took(places: tuple[Path, Path]) -> None:
+def test_equal_places(places: tuple[Path, Path]) -> None:
     report = verify(places, with_extra=True)
     assert report.is_equal
     assert (report.objects, report.equal, report.extra) == (4, 4, 0)
@@ -134,7 +134,7 @@ def test_differences_beyond_the_list_are_counted(
     assert (report.missing, len(report.differences)) == (4, 2)
 
 
-def test_a_body_that_cannot_be_read_is_neither_equal_nor_the_end(
+def test_an_unreadable_body_does_not_stop_the_comparison(
     places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from skyplane_gateway.stores.local.store import LocalStore
@@ -152,7 +152,7 @@ def test_a_body_that_cannot_be_read_is_neither_equal_nor_the_end(
     assert kinds(report) == [("unreadable", "b")]
 
 
-def test_an_object_that_changes_meanwhile_is_different(
+def test_an_object_that_changes_during_the_comparison_is_different(
     places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from skyplane_gateway.stores.local.store import LocalStore
@@ -191,7 +191,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> tuple[MemoryStore, MemoryStore]:
 MEMORY_JOB = TransferJob(Location("s3://in/p/"), Location("s3://out/q/"))
 
 
-def test_a_checksum_that_is_trusted_saves_the_reading(
+def test_objects_with_a_trusted_checksum_are_not_read(
     memory: tuple[MemoryStore, MemoryStore],
 ) -> None:
     source, destination = memory
@@ -203,7 +203,7 @@ def test_a_checksum_that_is_trusted_saves_the_reading(
     assert (report.equal, report.different, report.read_bytes) == (2, 1, 0)
 
 
-def test_few_are_in_hand_at_once(
+def test_few_objects_are_in_flight(
     memory: tuple[MemoryStore, MemoryStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The listing is not run through ahead of the comparison."""

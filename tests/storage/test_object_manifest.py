@@ -66,7 +66,7 @@ def test_no_rows_give_a_table_without_rows(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "m.parquet").num_rows == 0
 
 
-def test_a_place_in_the_destinations_bucket_is_opened_as_the_destination_is(
+def test_a_manifest_in_the_destinations_bucket_uses_its_credentials(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened: list[Any] = []
@@ -91,7 +91,7 @@ def test_a_place_in_the_destinations_bucket_is_opened_as_the_destination_is(
     assert opened == [("http://h:1", "dst"), "m.parquet", (None, "elsewhere"), "m.parquet"]
 
 
-def test_a_place_that_is_none(tmp_path: Path) -> None:
+def test_an_invalid_place(tmp_path: Path) -> None:
     with pytest.raises(InvalidLocation):
         object_manifest.write_manifest("ftp://host/m", JOB, (), NONE)
     (tmp_path / "file").write_bytes(b"")

@@ -48,7 +48,7 @@ def test_volume_counts_what_the_filters_let_through(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("cap", "is_capped"), [(2, True), (3, False), (4, False)])
-def test_a_listing_that_was_cut_off_says_so(
+def test_a_capped_listing_is_marked(
     cap: int, is_capped: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preflight, "LISTING_CAP", cap)
@@ -71,7 +71,9 @@ def test_a_single_object_that_is_not_there(folder: Path) -> None:
         preflight.measure(job, NONE)
 
 
-def test_files_are_where_the_other_end_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_have_the_region_of_the_other_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(preflight, "bucket_region", lambda spec, credentials: "eu-west-3")
     bucket = Location("s3://b/p/")
     for source, destination in (
@@ -99,13 +101,13 @@ def test_locating_changes_nothing_else(folder: Path) -> None:
     }
 
 
-def test_a_store_that_does_not_say_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_does_not_name_its_region(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "bucket_region", lambda spec, credentials: None)
     with pytest.raises(InvalidLocation, match="give its region"):
         preflight.locate(TransferJob(Location("s3://a/"), Location("s3://b/")), NONE)
 
 
-def test_ends_that_overlap_are_refused_before_anybody_is_asked(folder: Path) -> None:
+def test_overlapping_ends_are_refused_without_a_request(folder: Path) -> None:
     with pytest.raises(ConfigurationInvalid):
         preflight.locate(TransferJob(Location(f"{folder}/"), Location(f"{folder}/sub/")), NONE)
 
@@ -132,7 +134,7 @@ def test_a_preview_says_what_would_happen_and_why(folder: Path) -> None:
     assert [path.name for path in out.iterdir()] == ["a.csv"]
 
 
-def test_what_gateways_are_told_of_a_store() -> None:
+def test_the_specification_of_a_store() -> None:
     spec = spec_of(
         Location("s3://b/p/", "aws:eu-west-3", "http://h:1", "env:X", {"payload": "signed"})
     )
@@ -147,9 +149,7 @@ def test_what_gateways_are_told_of_a_store() -> None:
 
 
 @pytest.mark.parametrize("url", ["gs://b/", "az://a/c/", "https://a.blob.core.windows.net/c/"])
-def test_a_store_that_is_not_built_yet_is_told_before_anything_is_built(
-    url: str, tmp_path: Path
-) -> None:
+def test_an_unsupported_store_is_refused_early(url: str, tmp_path: Path) -> None:
     here, there = Location(f"{tmp_path}/"), Location(url, "gcp:europe-west3")
     says = "(gs|az):// is not supported yet; this release moves s3:// and file:"
     for job in (TransferJob(here, there), TransferJob(there, here)):
@@ -164,9 +164,7 @@ def test_a_store_that_is_not_built_yet_is_told_before_anything_is_built(
 
 
 @pytest.mark.parametrize("manifest", ["-", "a:m.parquet", "gs://b/m.parquet", ""])
-def test_a_manifest_that_has_no_place_is_told_before_anything_is_built(
-    manifest: str, tmp_path: Path
-) -> None:
+def test_an_invalid_manifest_is_refused_early(manifest: str, tmp_path: Path) -> None:
     job = TransferJob(Location(f"{tmp_path}/a/"), Location(f"{tmp_path}/b/"))
     preflight.require_usable(job, None)
     preflight.require_usable(job, f"{tmp_path}/m.parquet")
@@ -223,7 +221,7 @@ def test_a_preview_lists_the_source_once_and_says_when_there_is_nothing(
     assert preflight.preview(job_of(tmp_path / "none", allow_empty=True), NONE) == []
 
 
-def test_gateways_are_told_to_guess_the_types_of_files(folder: Path) -> None:
+def test_gateways_guess_the_types_of_files(folder: Path) -> None:
     assert storage_open.source_spec(job_of(folder)).options == (stores.GUESSED_TYPE,)
     assert storage_open.source_spec(job_of(folder, guess_mime_type=False)).options == ()
     bucket = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))

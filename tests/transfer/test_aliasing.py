@@ -103,7 +103,7 @@ def test_a_server_over_the_folder_that_is_moved(tmp_path: Path) -> None:
     )
 
 
-def test_a_destination_that_is_not_written_to_from_here(
+def test_a_destination_that_this_process_may_not_write_to(
     bucket: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> None:
@@ -115,7 +115,7 @@ def test_a_destination_that_is_not_written_to_from_here(
 
 
 @pytest.mark.parametrize(("closed", "is_refused"), [("p/", True), ("q/", False)])
-def test_a_source_of_which_one_folder_may_be_read(
+def test_a_source_with_permission_for_one_folder(
     closed: str, is_refused: bool, bucket: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The source's own folder must be open; what is beside it need not."""
@@ -140,7 +140,7 @@ def test_a_source_of_which_one_folder_may_be_read(
     assert keys(bucket) == []
 
 
-def test_the_end_of_another_transfer_may_remove_the_folder_of_journals(
+def test_a_probe_is_written_again_if_its_folder_was_removed(
     bucket: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest, lost = MemoryStore.put, [True]
@@ -158,7 +158,7 @@ def test_the_end_of_another_transfer_may_remove_the_folder_of_journals(
         require_distinct_ends(job_of("p/", "p/"), bucket, bucket)
 
 
-def test_what_one_who_was_killed_has_written_the_next_removes(
+def test_the_next_check_removes_the_probe_of_a_killed_one(
     bucket: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each left a journal of its own, until a sweep a day later."""
@@ -180,7 +180,7 @@ def test_what_one_who_was_killed_has_written_the_next_removes(
 
 
 @pytest.mark.parametrize("writes_again", [True, False])
-def test_another_run_that_removes_it_meanwhile_does_not_hide_it(
+def test_a_probe_that_a_concurrent_check_removes_does_not_count(
     bucket: MemoryStore, monkeypatch: pytest.MonkeyPatch, writes_again: bool
 ) -> None:
     """Were it taken for unseen, the deletes of the move would follow."""
@@ -203,7 +203,7 @@ def test_another_run_that_removes_it_meanwhile_does_not_hide_it(
     assert len(lost) == 1
 
 
-def test_a_folder_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
+def test_a_missing_destination_folder_is_not_created(tmp_path: Path) -> None:
     job = TransferJob(Location(f"{tmp_path}/in/"), Location(f"{tmp_path}/out/"), move=True)
     files = LocalStore(StoreSpec("file", "/"))
     require_distinct_ends(job, files, files)

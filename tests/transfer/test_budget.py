@@ -105,7 +105,7 @@ def test_a_new_epoch_adds_to_what_the_old_ones_cost() -> None:
     assert budget.cost.instance_usd == pytest.approx(0.0003 * (2 * 100 + 50 + 10 + 5))
 
 
-def test_of_one_epoch_it_is_the_result_s_own() -> None:
+def test_the_totals_of_one_epoch_are_those_of_the_result() -> None:
     last = status(1, 50.0, {0: 2 * GB, 1: 3 * GB}, copied=4)
     result = result_of(JOB, FLEET, last)
     budget = Budget(None)
@@ -115,7 +115,7 @@ def test_of_one_epoch_it_is_the_result_s_own() -> None:
     assert result.cost.total_usd > 0
 
 
-def test_a_second_try_tells_of_the_whole_and_of_itself() -> None:
+def test_a_second_try_has_its_own_figures_and_the_totals() -> None:
     """It told the bytes of the whole, and the seconds, rate and cost of the retry alone."""
     earlier = Totals(40.0, (SentRow(A, B, 6 * GB), SentRow(A, R, 1 * GB), SentRow(R, B, 1 * GB)))
     last = replace(
@@ -152,7 +152,7 @@ def test_a_second_try_tells_of_the_whole_and_of_itself() -> None:
     assert TransferResult.from_dict(result.to_dict()) == result
 
 
-def test_a_change_of_lead_makes_no_second_try() -> None:
+def test_a_change_of_lead_is_the_same_try() -> None:
     """What the new lead finds in the journal is of this try, and counted already."""
     budget = Budget(None)
     budget.record(FLEET, replace(status(1, 40.0, {0: 4 * GB}, copied=4), copied_bytes=4 * GB))
@@ -171,7 +171,7 @@ def test_a_change_of_lead_makes_no_second_try() -> None:
     assert (own.copied, own.copied_bytes, own.seconds, own.cost) == (6, 6 * GB, 50.0, result.cost)
 
 
-def test_earlier_bytes_that_this_plan_has_no_price_for_are_told() -> None:
+def test_earlier_bytes_without_a_price_make_a_warning() -> None:
     last = replace(status(2, 10.0, {}), earlier=Totals(5.0, (SentRow(B, A, 70), SentRow(A, B, GB))))
     budget = Budget(None)
     budget.record(FLEET, last)
@@ -181,7 +181,7 @@ def test_earlier_bytes_that_this_plan_has_no_price_for_are_told() -> None:
     assert "70 bytes" in warning
 
 
-def test_what_is_reached_is_enough() -> None:
+def test_a_cost_equal_to_the_limit_exceeds_it() -> None:
     last = status(1, 50.0, {0: 2 * GB})
     spent = Budget(None)
     spent.record(FLEET, last)

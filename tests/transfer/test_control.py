@@ -177,7 +177,7 @@ def test_both_ends_are_attached_before_the_first_source_is_asked_to_lead() -> No
         ((2, "cancelled"), None, (5, False), 5),
     ],
 )
-def test_the_epoch_to_lead_in(
+def test_a_submit_chooses_the_epoch(
     led: tuple[int, str] | None,
     attached_at_lead: tuple[int, bool] | None,
     attached_at_sink: tuple[int, bool] | None,
@@ -194,14 +194,14 @@ def test_the_epoch_to_lead_in(
     assert submit(sessions).epoch == epoch
 
 
-def test_what_runs_is_joined_and_not_disturbed() -> None:
+def test_a_running_transfer_is_joined_and_not_disturbed() -> None:
     sessions = FakeSessions("ab", "cb")
     sessions.gateways["c"].leading[KEY] = {"epoch": 4, "state": "running"}
     assert submit(sessions) == SubmittedTransfer(KEY, 4, "c", joined=True)
     assert {call[1] for call in sessions.calls} == {"status", "follow"}
 
 
-def test_what_is_taken_down_while_it_is_joined_is_a_fleet_that_is_gone() -> None:
+def test_a_fleet_that_is_torn_down_during_the_join_is_lost() -> None:
     sessions = FakeSessions("ab", "cb")
     sessions.gateways["c"].leading[KEY] = {"epoch": 4, "state": "running"}
     sessions.gateways["c"].errors["follow"] = GatewayUnreachable("gone")
@@ -211,7 +211,7 @@ def test_what_is_taken_down_while_it_is_joined_is_a_fleet_that_is_gone() -> None
     assert submit(sessions).lead == "c"
 
 
-def test_who_follows_a_transfer() -> None:
+def test_followers_are_counted() -> None:
     """Nobody, where its lead does not tell."""
     sessions = FakeSessions("ab")
     sessions.gateways["a"].followers = 2
@@ -226,7 +226,7 @@ def test_who_follows_a_transfer() -> None:
     ("state", "drains", "may_go"),
     [("running", True, False), ("succeeded", True, True), ("succeeded", False, False)],
 )
-def test_a_fleet_retires_unless_a_transfer_runs_on_it(
+def test_a_fleet_drains_unless_a_transfer_runs_on_it(
     state: str, drains: bool, may_go: bool
 ) -> None:
     """Also one that has begun since the look."""
@@ -250,7 +250,7 @@ def test_a_fleet_retires_unless_a_transfer_runs_on_it(
         ("cancelled", 4, SubmittedTransfer(KEY, 5, "a", joined=False)),
     ],
 )
-def test_what_ended_well_while_nobody_looked_is_joined(
+def test_a_success_is_joined_until_it_is_released(
     state: str, attached_epoch: int | None, submitted: SubmittedTransfer
 ) -> None:
     sessions = FakeSessions("ab", "cb")
@@ -271,7 +271,7 @@ def test_what_ended_well_while_nobody_looked_is_joined(
         ("a", "submit", GatewayLost("the path a -> r -> b is down")),
     ],
 )
-def test_a_fleet_that_is_gone_is_told_apart_from_other_trouble(
+def test_a_gateway_that_does_not_answer_is_a_lost_fleet(
     node: str, verb: str, error: SkyplaneError
 ) -> None:
     sessions = FakeSessions("arb")
@@ -280,7 +280,7 @@ def test_a_fleet_that_is_gone_is_told_apart_from_other_trouble(
         submit(sessions)
 
 
-def test_other_trouble_stays_what_it_is() -> None:
+def test_other_errors_of_a_submit_are_raised_unchanged() -> None:
     sessions = FakeSessions("arb")
     sessions.gateways["b"].errors["attach"] = NotFound("there is no bucket 'x'")
     with pytest.raises(NotFound):
@@ -291,21 +291,21 @@ def test_other_trouble_stays_what_it_is() -> None:
         submit(broken)
 
 
-def test_what_runs_is_joined_although_other_gateways_are_gone() -> None:
+def test_a_running_transfer_is_joined_although_other_gateways_are_lost() -> None:
     sessions = FakeSessions("ab", "cb")
     sessions.gateways["a"].errors["status"] = GatewayUnreachable("gone")
     sessions.gateways["c"].leading[KEY] = {"epoch": 2, "state": "running"}
     assert submit(sessions) == SubmittedTransfer(KEY, 2, "c", joined=True)
 
 
-def test_an_epoch_that_is_over_is_not_begun_again_though_its_lead_is_gone() -> None:
+def test_a_released_epoch_is_not_used_again() -> None:
     """Once released, the ends had forgotten it: another source led the same epoch again."""
     sessions = FakeSessions("ab", "cb")
     sessions.gateways["b"].released[KEY] = {"epoch": 2, "heard": 2}
     assert submit(sessions) == SubmittedTransfer(KEY, 3, "a", joined=False)
 
 
-def test_of_two_leads_the_newer_is_joined() -> None:
+def test_the_newer_of_two_leads_is_joined() -> None:
     """The older one was paused and does not know yet that it is over."""
     sessions = FakeSessions("ab", "cb")
     sessions.gateways["a"].leading[KEY] = {"epoch": 1, "state": "running"}
@@ -313,7 +313,7 @@ def test_of_two_leads_the_newer_is_joined() -> None:
     assert submit(sessions) == SubmittedTransfer(KEY, 2, "c", joined=True)
 
 
-def test_a_look_tells_who_answers_and_what_they_know() -> None:
+def test_an_inspection_returns_what_the_answering_gateways_know() -> None:
     sessions = FakeSessions("arb", "crd")
     for node in "ad":
         sessions.gateways[node].errors["status"] = GatewayUnreachable("gone")
@@ -332,8 +332,13 @@ def test_a_look_tells_who_answers_and_what_they_know() -> None:
         control.inspect(KEY)
 
 
+<<<<<<< HEAD
 def test_a_stranger_at_the_address_of_a_gateway_is_a_gateway_that_is_gone() -> None:
     """Once this was taken for a wrong fleet secret, which is permanent."""
+=======
+def test_a_stranger_at_the_address_of_a_gateway_is_a_lost_gateway() -> None:
+    """It was distrust of the whole fleet, and the transfer failed for good."""
+>>>>>>> b350b73 (Test names of the client's side in plain sentences)
     sessions = FakeSessions("arb", "crd")
     for node in "ad":
         sessions.gateways[node].errors["status"] = AddressTaken("not as a")
@@ -347,7 +352,7 @@ def test_a_stranger_at_the_address_of_a_gateway_is_a_gateway_that_is_gone() -> N
     assert control.inspect(KEY) == FleetView((), (), None, None, 1)
 
 
-def test_with_another_fleet_secret_than_all_gateways_nothing_is_taken_for_gone() -> None:
+def test_a_wrong_fleet_secret_is_not_a_lost_fleet() -> None:
     sessions = FakeSessions("arb", "crd")
     for gateway in sessions.gateways.values():
         gateway.errors["status"] = AddressTaken("both need the same fleet secret")
@@ -372,7 +377,7 @@ def test_a_take_over_attaches_those_that_answer_alone() -> None:
     ]
 
 
-def test_no_epoch_below_the_one_that_is_known() -> None:
+def test_a_submit_uses_no_epoch_below_the_least() -> None:
     sessions = FakeSessions("ab")
     assert submit(sessions, least_epoch=4).epoch == 4
 
@@ -390,7 +395,7 @@ def test_an_epoch_with_a_journal_is_over(tmp_path: Path) -> None:
     assert submit(sessions, job).epoch == 4
 
 
-def test_whose_journal_is_seen_before_its_lead_is_joined(tmp_path: Path) -> None:
+def test_a_transfer_that_is_submitted_during_the_submit_is_joined(tmp_path: Path) -> None:
     """Another orchestrator submits between the look at the fleet and the look for journals.
 
     Its epoch was over for the second, which began the next one over its head.
@@ -428,7 +433,7 @@ def test_the_report_is_read_to_its_end() -> None:
     assert rows == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
-def test_winding_up_cancels_what_runs_and_leaves_nobody_out() -> None:
+def test_running_transfers_are_cancelled_before_a_teardown() -> None:
     sessions = FakeSessions("arb")
     sessions.gateways["a"].leading = {
         KEY: {"epoch": 1, "state": "running"},
@@ -442,7 +447,7 @@ def test_winding_up_cancels_what_runs_and_leaves_nobody_out() -> None:
     assert not [call for call in sessions.calls if call[1] == "shutdown"]
 
 
-def test_winding_up_cancels_what_is_led_by_nobody_who_answers() -> None:
+def test_transfers_without_an_answering_lead_are_cancelled_at_their_ends() -> None:
     """What its sinks knew of stayed: they were shut down, which keeps all for a resume."""
     sessions = FakeSessions("ab", "cd")
     sessions.gateways["a"].errors["status"] = GatewayUnreachable("gone")
@@ -454,7 +459,7 @@ def test_winding_up_cancels_what_is_led_by_nobody_who_answers() -> None:
 
 
 @pytest.mark.parametrize(("epoch", "cancels"), [(1, False), (2, False), (3, True)])
-def test_winding_up_keeps_what_has_ended_for_whoever_goes_on(epoch: int, cancels: bool) -> None:
+def test_ended_transfers_are_not_cancelled_before_a_teardown(epoch: int, cancels: bool) -> None:
     sessions = FakeSessions("ab")
     sessions.gateways["a"].leading[KEY] = {"epoch": 2, "state": "failed"}
     sessions.gateways["b"].attached[KEY] = {"epoch": epoch, "is_used": True}

@@ -73,14 +73,14 @@ def left(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
-def test_what_was_copied_goes_and_nothing_else(folder: Path) -> None:
+def test_only_copied_sources_are_deleted(folder: Path) -> None:
     rows = [row(folder, "a"), row(folder, "b", "skipped"), row(folder, "sub/c", "failed")]
     removal = remove(folder, *rows)
     assert (removal.removed, removal.kept, removal.failed) == (1, 0, 0)
     assert left(folder) == ["_SUCCESS", "b", "sub/c"]
 
 
-def test_what_an_earlier_epoch_copied_goes_once_its_copy_is_seen_to_be_equal(
+def test_a_source_that_an_earlier_epoch_copied_is_compared_before_its_delete(
     folder: Path,
 ) -> None:
     """Of such an object the lead's journal says no more than that it ended well."""
@@ -121,7 +121,7 @@ def test_a_source_whose_copy_was_changed_or_removed_since_stays(folder: Path) ->
     assert "its copy was changed or removed" in removal.reasons[0]
 
 
-def test_a_source_that_changes_between_the_look_and_the_delete_stays(
+def test_a_source_that_changes_during_the_check_stays(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [row(folder, "a")]
@@ -194,13 +194,15 @@ def test_nothing_is_deleted_when_the_ends_are_one_bucket_by_two_names(
     assert [row.key for row in store.list("")] == ["p/a"]
 
 
-def test_what_is_gone_already_is_fine(folder: Path) -> None:
+def test_a_source_that_is_gone_counts_as_removed(folder: Path) -> None:
     rows = [row(folder, "a")]
     (folder / "a").unlink()
     assert remove(folder, *rows).removed == 1
 
 
-def test_what_announces_others_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_that_announce_others_are_deleted_first(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deleted: list[str] = []
 
     def delete(self: LocalStore, key: str, *, if_match: str | None = None) -> None:
@@ -244,7 +246,7 @@ def test_nothing_is_deleted_when_there_is_no_room_for_the_report(
     assert left(folder) == before
 
 
-def test_one_that_cannot_be_deleted_is_counted_and_the_others_go(
+def test_a_source_that_cannot_be_deleted_does_not_stop_the_others(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = LocalStore.delete
@@ -263,7 +265,7 @@ def test_one_that_cannot_be_deleted_is_counted_and_the_others_go(
 # -- beforehand
 
 
-def test_a_store_that_refuses_deletes_is_found_out_beforehand(
+def test_a_store_that_refuses_deletes_is_detected_before_the_move(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     create_bucket("move-in")
@@ -306,7 +308,7 @@ def test_places_that_overlap_are_refused(folder: Path) -> None:
             check_move(TransferJob(one, other, move=True), NONE, RNG)
 
 
-def test_a_move_without_verification_is_no_job(folder: Path) -> None:
+def test_a_move_must_be_verified(folder: Path) -> None:
     with pytest.raises(ConfigurationInvalid, match="verif"):
         job_of(folder, verify="none")
     job = job_of(folder)

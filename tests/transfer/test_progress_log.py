@@ -70,7 +70,7 @@ def test_bytes_count_before_their_object_is_whole(time: Time) -> None:
     assert progress.left_s == pytest.approx(6.0)
 
 
-def test_the_rate_is_that_of_late_and_at_first_that_of_the_whole(time: Time) -> None:
+def test_the_rate_is_that_of_the_last_seconds(time: Time) -> None:
     meter = ProgressMeter(time.clock)
     joined = meter.measure(delivered(80, seconds=8.0))
     assert joined.bytes_per_s == pytest.approx(10 * MIB)
@@ -84,13 +84,13 @@ def test_the_rate_is_that_of_late_and_at_first_that_of_the_whole(time: Time) -> 
     assert (progress.bytes_per_s, progress.left_s) == (0.0, None), "it stands still"
 
 
-def test_what_is_not_to_be_copied_is_not_waited_for(time: Time) -> None:
+def test_skipped_and_failed_bytes_are_not_in_the_total(time: Time) -> None:
     status = delivered(50, skipped=5, skipped_bytes=200 * MIB, failed=1, failed_bytes=100 * MIB)
     progress = ProgressMeter(time.clock).measure(status)
     assert (progress.done_bytes, progress.total_bytes) == (50 * MIB, 100 * MIB)
 
 
-def test_what_earlier_epochs_copied_is_done_but_not_at_this_rate(time: Time) -> None:
+def test_earlier_bytes_count_as_done_but_not_for_the_rate(time: Time) -> None:
     earlier: dict[str, Any] = {"copied_earlier": 4, "copied_earlier_bytes": 100 * MIB}
     status = delivered(20, copied=5, copied_bytes=120 * MIB, seconds=2.0, **earlier)
     progress = ProgressMeter(time.clock).measure(status)
@@ -105,7 +105,7 @@ def test_a_new_lead_counts_from_its_own_beginning(time: Time) -> None:
     assert meter.measure(delivered(1, epoch=2, seconds=0.5)).bytes_per_s == pytest.approx(2 * MIB)
 
 
-def test_an_object_that_was_delivered_twice_is_there_once(time: Time) -> None:
+def test_an_object_that_was_delivered_twice_counts_once(time: Time) -> None:
     progress = ProgressMeter(time.clock).measure(delivered(410, seconds=1.0))
     assert (progress.done_bytes, progress.left_s) == (400 * MIB, None)
 
@@ -125,7 +125,7 @@ def test_a_log_has_the_first_line_some_and_the_last(time: Time) -> None:
     assert lines[-1] == "succeeded: 400.0 MiB of 400.0 MiB, 10 of 10 objects, 682.7 KiB/s"
 
 
-def test_a_line_says_what_else_there_is(time: Time) -> None:
+def test_a_line_has_all_counts(time: Time) -> None:
     lines: list[str] = []
     ProgressLog(lines.append, time.clock)(
         changed(listed=False, copied=3, copied_earlier=2, skipped=4, failed=1)
@@ -140,7 +140,7 @@ def test_a_line_before_the_first_object_says_that_the_source_is_listed() -> None
     assert lines == ["running: listing the source"]
 
 
-def test_the_last_line_says_what_was_not_done(time: Time) -> None:
+def test_the_last_line_counts_unfinished_objects(time: Time) -> None:
     lines: list[str] = []
     ProgressLog(lines.append, time.clock)(changed(state="failed", copied=3, failed=1))
     assert lines == ["failed: 0 B of 400.0 MiB, 3 of 10 objects, 1 failed, 6 unfinished"]

@@ -118,13 +118,13 @@ def test_planned_against_achieved_per_edge() -> None:
     assert result.planned_gbps == 6.0
 
 
-def test_the_result_says_who_ran_the_gateways() -> None:
+def test_the_result_names_the_provisioner() -> None:
     assert result_of(JOB, FLEET, status()).gateways == FLEET.provisioner == "local"
     assert where_gateways_run("") == "no gateways"
     assert where_gateways_run("aws") == "gateways are run by the provisioner 'aws'"
 
 
-def test_cost_is_what_was_sent_and_how_long_it_took() -> None:
+def test_cost_is_computed_from_bytes_and_seconds() -> None:
     cost = result_of(JOB, FLEET, status()).cost
     assert cost.egress_usd == pytest.approx(3 * 0.09 + 0.02 + 0.05)
     # 7.2 USD per hour for the 8 s of moving and the 10 s of provisioning.
@@ -186,13 +186,13 @@ def test_short_failures_are_all_listed() -> None:
 
 
 @given(st.text(), st.integers(12, 400))
-def test_a_cut_text_fits_and_is_the_front(text: str, max_bytes: int) -> None:
+def test_a_cut_text_is_the_beginning_and_fits(text: str, max_bytes: int) -> None:
     short = cut(text, max_bytes)
     assert len(json.dumps(short)) <= max_bytes
     assert short == text or (short.endswith("...") and text.startswith(short[:-3]))
 
 
-def test_a_status_that_is_none_is_refused() -> None:
+def test_a_broken_status_is_refused() -> None:
     with pytest.raises(ConfigurationInvalid):
         TransferStatus.from_document({"transfer_key": "x"})
     with pytest.raises(ConfigurationInvalid):
@@ -201,7 +201,7 @@ def test_a_status_that_is_none_is_refused() -> None:
         status(failures=None)
 
 
-def test_what_copies_lack_is_counted_and_one_warning_names_it() -> None:
+def test_lost_metadata_is_counted_and_makes_one_warning() -> None:
     result = result_of(
         JOB, FLEET, status(not_carried=3, not_carried_by_name={"tags": 3, "storage-class": 1})
     )
@@ -234,7 +234,7 @@ def test_a_status_that_does_not_add_up_makes_no_result(counts: dict[str, Any]) -
         result_of(JOB, FLEET, replace(status(), **counts))
 
 
-def test_keys_that_are_kept_for_journals_are_counted_and_one_is_named() -> None:
+def test_reserved_keys_are_counted_and_one_is_named() -> None:
     """They were left out in silence."""
     result = result_of(JOB, FLEET, status(reserved=3, first_reserved="p/.skyplane/jobs/k/1"))
     assert result.reserved == 3

@@ -36,7 +36,7 @@ def test_a_session_is_opened_once_for_each_gateway() -> None:
     assert authority.made == 1
 
 
-def test_gateways_are_called_side_by_side() -> None:
+def test_gateways_are_called_in_parallel() -> None:
     fleet = fleet_of("abcd")
     together = threading.Barrier(4, timeout=30)
 

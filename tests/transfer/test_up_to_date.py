@@ -53,7 +53,7 @@ def files(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("conflict", ["skip", "replace-if-newer", "replace-if-different"])
-def test_what_stays_as_it_is_needs_no_lead(ends: Path, conflict: str) -> None:
+def test_an_unchanged_destination_needs_no_lead(ends: Path, conflict: str) -> None:
     before = files(ends)
     result = unchanged(job_of(ends, conflict=conflict))
     assert result is not None
@@ -64,7 +64,7 @@ def test_what_stays_as_it_is_needs_no_lead(ends: Path, conflict: str) -> None:
     assert files(ends) == before, "nothing is written, no journal either"
 
 
-def test_an_object_that_is_missing_or_differs_is_for_the_lead(ends: Path) -> None:
+def test_a_missing_or_different_object_needs_a_lead(ends: Path) -> None:
     (ends / "out/sub/c.txt").write_bytes(b"longer than before")
     assert unchanged(job_of(ends)) is None
     (ends / "out/sub/c.txt").unlink()
@@ -75,7 +75,7 @@ def test_an_object_that_is_missing_or_differs_is_for_the_lead(ends: Path) -> Non
 
 
 @pytest.mark.parametrize("conflict", ["fail", "replace"])
-def test_a_rule_that_keeps_nothing_lists_nothing(
+def test_a_rule_that_keeps_no_object_lists_nothing(
     ends: Path, conflict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_store(*_: object) -> None:
@@ -85,7 +85,7 @@ def test_a_rule_that_keeps_nothing_lists_nothing(
     assert unchanged(job_of(ends, conflict=conflict)) is None
 
 
-def test_a_move_has_sources_to_look_at(ends: Path) -> None:
+def test_a_move_is_never_up_to_date(ends: Path) -> None:
     assert unchanged(job_of(ends, move=True)) is None
 
 
@@ -97,7 +97,7 @@ def test_no_objects_are_a_success_only_where_that_is_allowed(ends: Path) -> None
     assert (allowed.objects, allowed.succeeded) == (0, True)
 
 
-def test_a_transfer_that_left_a_journal_is_gone_on_with_by_a_lead(ends: Path) -> None:
+def test_a_transfer_with_a_journal_needs_a_lead(ends: Path) -> None:
     """It names uploads to abort, and objects that could not be verified."""
     other = ends / "out" / journal_key("", OTHER, 3)
     other.parent.mkdir(parents=True)
@@ -110,7 +110,7 @@ def test_a_transfer_that_left_a_journal_is_gone_on_with_by_a_lead(ends: Path) ->
 
 
 @pytest.mark.parametrize(("most", "is_compared"), [(5, False), (6, True)])
-def test_as_many_keys_are_listed_as_take_less_time_than_gateways(
+def test_more_keys_than_the_limit_need_a_lead(
     ends: Path, most: int, is_compared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(up_to_date, "MOST_KEYS", most)
@@ -134,7 +134,7 @@ def test_the_listing_ends_at_the_first_object_to_copy(
     assert [Path(key).name for key in seen] == ["a.csv", "b.csv"], "one of each end"
 
 
-def test_what_cannot_be_listed_or_held_is_left_to_who_says_so(
+def test_errors_of_the_comparison_are_left_to_the_lead(
     ends: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     single = TransferJob(
@@ -165,7 +165,7 @@ def test_it_agrees_with_the_preview(ends: Path) -> None:
         assert (unchanged(job_of(ends)) is not None) == (actions == {"skip"})
 
 
-def test_keys_that_are_kept_for_journals_are_counted_and_named_as_by_a_lead(ends: Path) -> None:
+def test_reserved_keys_are_counted_as_by_a_lead(ends: Path) -> None:
     stray = ends / "in" / journal_key("", OTHER, 1)
     stray.parent.mkdir(parents=True)
     stray.write_bytes(b"{}")
