@@ -332,13 +332,8 @@ def test_an_inspection_returns_what_the_answering_gateways_know() -> None:
         control.inspect(KEY)
 
 
-<<<<<<< HEAD
-def test_a_stranger_at_the_address_of_a_gateway_is_a_gateway_that_is_gone() -> None:
-    """Once this was taken for a wrong fleet secret, which is permanent."""
-=======
 def test_a_stranger_at_the_address_of_a_gateway_is_a_lost_gateway() -> None:
-    """It was distrust of the whole fleet, and the transfer failed for good."""
->>>>>>> b350b73 (Test names of the client's side in plain sentences)
+    """Once this was taken for a wrong fleet secret, which is permanent."""
     sessions = FakeSessions("arb", "crd")
     for node in "ad":
         sessions.gateways[node].errors["status"] = AddressTaken("not as a")
