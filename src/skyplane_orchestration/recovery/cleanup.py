@@ -5,32 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from skyplane_gateway.journal.cleanup import clear_journals
-from skyplane_gateway.journal.document import (
-    epoch_of,
-    folder_of_destination,
-    journals_prefix,
-    place_of,
-)
+from skyplane_gateway.journal.document import epoch_of, journals_prefix, place_of
 from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import SkyplaneError, StaleEpoch
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.open import open_location
+from skyplane_orchestration.storage.open import journal_folder, open_location
 
 
-def journal_folder(job: TransferJob) -> str:
-    """The folder at the destination that holds the job's journals."""
-    return folder_of_destination(job.destination.key, recursive=job.recursive)
-
-
-def newest_journal_epoch(destination: ObjectStore, job: TransferJob, transfer_key: str) -> int:
-    """The newest epoch that has a journal at the destination; 0 for none.
+def newest_journal_epoch(destination: ObjectStore, folder: str, transfer_key: str) -> int:
+    """The newest epoch that has a journal in a folder of the destination; 0 for none.
 
     A fleet that was built anew remembers no epochs. An epoch with a journal is over.
     """
-    folder = journal_folder(job)
     rows = destination.list(journals_prefix(folder, transfer_key))
     own = (row.key for row in rows if place_of(row.key) == (folder, transfer_key))
     return max((epoch_of(key) or 0 for key in own), default=0)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from skyplane_gateway.config import TransferSpec
+from skyplane_gateway.journal.document import folder_of_destination
 from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.selection import SelectionRule
 from skyplane_gateway.stores import GUESSED_TYPE, StoreSpec, open_store
@@ -79,6 +80,11 @@ def source_spec(job: TransferJob) -> StoreSpec:
     if spec.kind == "file" and job.guess_mime_type:
         return replace(spec, options=tuple(sorted({*spec.options, GUESSED_TYPE})))
     return spec
+
+
+def journal_folder(job: TransferJob) -> str:
+    """The folder at the destination that holds the job's journals."""
+    return folder_of_destination(job.destination.key, recursive=job.recursive)
 
 
 def rule_of(job: TransferJob) -> SelectionRule:

@@ -33,7 +33,7 @@ from skyplane_orchestration.errors import (
     StoreUnavailable,
 )
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.storage.open import spec_of
+from skyplane_orchestration.storage.open import journal_folder, spec_of
 
 #: The epoch of the journal that serves as probe.
 _EPOCH: Final = 1
@@ -103,7 +103,7 @@ def require_distinct_ends(
         PermissionDenied: this process may not write to the destination.
         StoreError: an end does not answer.
     """
-    folder = folder_of_destination(job.destination.key, recursive=job.recursive)
+    folder = journal_folder(job)
     if job.destination.kind == "file" and not Path("/" + folder).is_dir():
         return  # A folder that does not exist yet is no source.
     token = _token_of(job)

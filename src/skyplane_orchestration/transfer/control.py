@@ -27,6 +27,7 @@ from skyplane_orchestration.recovery.cleanup import newest_journal_epoch
 from skyplane_orchestration.recovery.failover import FleetView, Submit, Tenure
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.open import (
+    journal_folder,
     open_location,
     source_spec,
     spec_of,
@@ -108,7 +109,8 @@ class FleetControl:
         if view.to_join is None and silent is None:
             destination = request.job.destination
             with open_location(destination, request.credentials, RetryPolicy()) as store:
-                newest = newest_journal_epoch(store, request.job, request.transfer_key)
+                folder = journal_folder(request.job)
+                newest = newest_journal_epoch(store, folder, request.transfer_key)
             if newest >= view.next_epoch:
                 # A former fleet wrote it, or another orchestrator has submitted meanwhile.
                 view, silent = self._inspect(request.transfer_key)

@@ -24,7 +24,8 @@ from skyplane_orchestration.model.resume_handle import (
     ResumeHandle,
 )
 from skyplane_orchestration.model.status import TransferStatus
-from skyplane_orchestration.recovery.cleanup import abort_uploads, journal_folder, remove_journals
+from skyplane_orchestration.recovery.cleanup import abort_uploads, remove_journals
+from skyplane_orchestration.storage.open import journal_folder
 from skyplane_orchestration.transfer.control import TransferRequest
 from skyplane_orchestration.transfer.monitor import Monitor
 from skyplane_orchestration.transfer.move import Removal, remove_sources

@@ -28,7 +28,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import CostOutcome, TransferResult
 from skyplane_orchestration.recovery.cleanup import newest_journal_epoch
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.open import open_ends, rule_of
+from skyplane_orchestration.storage.open import journal_folder, open_ends, rule_of
 from skyplane_orchestration.storage.preflight import require_ends_apart
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.results import reserved_warnings
@@ -136,7 +136,9 @@ def _kept_objects(
                 return None
             kept += 1
         # An earlier epoch may have left uploads or unverified objects.
-        return None if newest_journal_epoch(destination, job, transfer_key) else kept
+        return (
+            None if newest_journal_epoch(destination, journal_folder(job), transfer_key) else kept
+        )
 
 
 def _rows(
