@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from skyplane_gateway.clock import Clock
 from skyplane_gateway.config import TransferSpec
@@ -15,11 +15,20 @@ from skyplane_gateway.objects import StoreCapabilities
 
 
 @dataclass(frozen=True, slots=True)
+class OpenUpload:
+    """A multipart upload that has begun and has not ended."""
+
+    key: str
+    upload_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class TransferContext:
     """The job, both ends, and the means of one transfer.
 
     Attributes:
         capabilities: of the destination.
+        open_uploads: of this transfer.
     """
 
     spec: TransferSpec
@@ -30,3 +39,4 @@ class TransferContext:
     report: Report
     retries: Retries
     clock: Clock
+    open_uploads: set[OpenUpload] = field(default_factory=set)

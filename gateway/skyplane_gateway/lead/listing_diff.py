@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from itertools import islice
 from typing import Final
 
+from skyplane_gateway.lead.object_report import Counters
 from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import (
@@ -37,11 +38,7 @@ class ListingDiff:
         source: listed in threads.
         fetch_page: a page of the destination.
         check_key: see `selection.select`.
-
-    Attributes:
-        listed: objects of the source so far, filtered ones included.
-        reserved, first_reserved: how many keys are reserved for journals, and the first one.
-            Such objects are left out.
+        counters: counts listed and reserved keys; reserved ones are left out.
     """
 
     def __init__(
@@ -51,14 +48,13 @@ class ListingDiff:
         source: SourceStore,
         fetch_page: FetchPage,
         check_key: KeyCheck,
+        counters: Counters,
     ) -> None:
         self._rule = rule
         self._source = source
         self._fetch_page = fetch_page
         self._check_key = check_key
-        self.listed = 0
-        self.reserved = 0
-        self.first_reserved = ""
+        self._counters = counters
 
     async def selections(self) -> AsyncGenerator[Selection, None]:
         """One row for every source object that passes the filters, in key order.
@@ -82,10 +78,10 @@ class ListingDiff:
 
     def _counted(self, prefix: str) -> Iterator[ObjectInfo]:
         for row in self._source.store.list(prefix, wants=self._rule.wants):
-            self.listed += 1
+            self._counters.listed += 1
             if self._rule.recursive and is_reserved(row.key):
-                self.reserved += 1
-                self.first_reserved = self.first_reserved or row.key
+                self._counters.reserved += 1
+                self._counters.first_reserved = self._counters.first_reserved or row.key
             yield row
 
 

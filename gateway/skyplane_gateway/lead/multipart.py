@@ -19,7 +19,7 @@ from skyplane_gateway.errors import (
 )
 from skyplane_gateway.journal.document import LostRow, UploadRow, attributes_digest
 from skyplane_gateway.journal.writer import JournalWriter
-from skyplane_gateway.lead.context import TransferContext
+from skyplane_gateway.lead.context import OpenUpload, TransferContext
 from skyplane_gateway.lead.resume import Resumed
 from skyplane_gateway.lead.weighted_semaphore import WeightedSemaphore
 from skyplane_gateway.objects import ObjectInfo, PartInfo
@@ -54,14 +54,6 @@ class ObjectFailed(Exception):
     def __init__(self, error: SkyplaneError) -> None:
         super().__init__(error.message)
         self.error = error
-
-
-@dataclass(frozen=True, slots=True)
-class OpenUpload:
-    """A multipart upload that has begun and has not ended."""
-
-    key: str
-    upload_id: str
 
 
 @dataclass(slots=True)
@@ -109,7 +101,7 @@ class MultipartCopier:
         self._known_parts = WeightedSemaphore(_PARTS_KNOWN)
         #: Destination key -> what an earlier epoch left of an object that is continued.
         self._resumed: dict[str, Resumed] = {}
-        self.open: set[OpenUpload] = set()
+        self.open = context.open_uploads
 
     # -- uploads of earlier epochs
 

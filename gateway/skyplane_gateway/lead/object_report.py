@@ -39,7 +39,10 @@ class Counters:
         copied_earlier: objects in `copied` that an earlier epoch copied.
         pinned_by_time: objects in `copied` whose source has no ETag, so that only time and
             size identify its version.
-        reserved, first_reserved: see `ListingDiff`; not part of `found`.
+        listed: objects of the source so far, filtered ones included.
+        is_listed: both listings have ended.
+        reserved, first_reserved: how many listed keys are reserved for journals, and the first
+            one; not part of `found`.
         not_carried: objects whose copies of this epoch lack attributes of their source.
         not_carried_by_name: attribute (see `ObjectInfo.not_carried`) -> how many lack it.
     """
@@ -55,6 +58,8 @@ class Counters:
     failed: int = 0
     failed_bytes: int = 0
     pinned_by_time: int = 0
+    listed: int = 0
+    is_listed: bool = False
     reserved: int = 0
     first_reserved: str = ""
     not_carried: int = 0

@@ -39,11 +39,7 @@ _PAGE_OBJECTS: Final = 1000
 
 
 class Pipeline:
-    """All objects of one transfer, in the order in which they are copied.
-
-    Attributes:
-        is_listed: both listings have ended.
-    """
+    """All objects of one transfer, in the order in which they are copied."""
 
     def __init__(
         self,
@@ -76,13 +72,8 @@ class Pipeline:
             source=context.source,
             fetch_page=self._fetch_page,
             check_key=partial(check_destination_key, spec.destination.kind),
+            counters=self._counters,
         )
-        self.is_listed = False
-
-    @property
-    def listed(self) -> int:
-        """Objects of the source that were listed so far, filtered ones included."""
-        return self._diff.listed
 
     async def run(self) -> None:
         """Copy everything: ordinary objects first, then the objects that announce them.
@@ -102,7 +93,7 @@ class Pipeline:
     async def _ordinary(self, deferred: DeferredObjects) -> AsyncGenerator[Selection, None]:
         """Objects to copy now; adds those that are published last to `deferred`."""
         journal = self._journal.state
-        async with aclosing(self._selections()) as rows:
+        async with aclosing(self._diff.selections()) as rows:
             async for row in rows:
                 self._counters.found += 1
                 self._counters.found_bytes += row.source.size_bytes
@@ -127,6 +118,7 @@ class Pipeline:
                     deferred.add(resumed.row)
                 else:
                     yield resumed.row
+        self._counters.is_listed = True
 
     async def _announcing(self, deferred: DeferredObjects) -> AsyncGenerator[Selection, None]:
         """Deferred objects; the journal names each only when its turn comes."""
@@ -188,14 +180,6 @@ class Pipeline:
                     await start(self._copier.copy_whole(batch))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
-
-    async def _selections(self) -> AsyncGenerator[Selection, None]:
-        async with aclosing(self._diff.selections()) as rows:
-            async for row in rows:
-                yield row
-        self._counters.reserved = self._diff.reserved
-        self._counters.first_reserved = self._diff.first_reserved
-        self.is_listed = True
 
     async def _fetch_page(
         self, prefix: str, start_after: str | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from skyplane_gateway.config import Route, TransferState
@@ -10,7 +10,6 @@ from skyplane_gateway.errors import SkyplaneError
 from skyplane_gateway.journal.totals import Totals, sent_over
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.dispatcher import Dispatcher
-from skyplane_gateway.lead.multipart import OpenUpload
 
 #: Counters that the document shows under their own names.
 _COUNTERS: Final = (
@@ -25,7 +24,6 @@ class TransferStatus:
 
     Attributes:
         earlier: totals of the epochs before.
-        is_listed: both listings have ended.
     """
 
     def __init__(
@@ -45,7 +43,6 @@ class TransferStatus:
         self._began_s = context.clock.monotonic()
         self._ended_s: float | None = None
         self.earlier = Totals()
-        self.is_listed = False
 
     def end(self) -> None:
         """The transfer has ended; its clock stops."""
@@ -76,13 +73,14 @@ class TransferStatus:
         self,
         state: TransferState,
         error: SkyplaneError | None,
-        open_uploads: Collection[OpenUpload],
+        *,
+        is_resumable: bool,
     ) -> dict[str, Any]:
         """The status document.
 
         Args:
             state: how the transfer has ended, or will end.
-            open_uploads: uploads that nobody continues and that could not be aborted.
+            is_resumable: a resume continues open uploads, so they are not shown.
         """
         counters = self._context.report.counters
         totals = self.totals(self.earlier)
@@ -92,7 +90,7 @@ class TransferStatus:
             "transfer_key": self._transfer_key,
             "epoch": self._epoch,
             "state": state if has_ended else "running",
-            "listed": self.is_listed,
+            "listed": counters.is_listed,
             "objects": counters.found,
             "bytes": counters.found_bytes,
             **{name: getattr(counters, name) for name in _COUNTERS},
@@ -109,6 +107,7 @@ class TransferStatus:
             "error": error.to_dict() if error is not None else None,
             "failures": list(self._context.report.failures) if has_ended else [],
             "open_uploads": [
-                {"key": upload.key, "upload_id": upload.upload_id} for upload in open_uploads
+                {"key": upload.key, "upload_id": upload.upload_id}
+                for upload in (() if is_resumable else self._context.open_uploads)
             ],
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,7 +30,6 @@ from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.delivery import Delivery
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.epoch import Epoch, build_epoch, take_over
-from skyplane_gateway.lead.multipart import OpenUpload
 from skyplane_gateway.lead.object_report import Report
 from skyplane_gateway.lead.retry import Retries
 from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
@@ -144,7 +143,6 @@ class LeadTransfer:
         self._stop_reason: SkyplaneError | None = None
         #: None before the epoch is open, and once the transfer has ended.
         self._epoch: Epoch | None = None
-        self._left_open: Collection[OpenUpload] = ()
 
     def stop(self, why: SkyplaneError) -> None:
         """Call this before cancelling the task of `run`: the transfer then fails with that
@@ -171,7 +169,8 @@ class LeadTransfer:
                 await self._uncancelled(self._clean_up())
             finally:
                 self._status.end()
-                self._release_epoch()
+                # Free the journal: a fleet may lead many transfers.
+                self._epoch = None
             log.info("transfer %s %s: %s", self.transfer_key, self.state, self.error or "done")
 
     async def _uncancelled(self, last: Coroutine[Any, Any, None]) -> None:
@@ -182,13 +181,6 @@ class LeadTransfer:
                 await asyncio.shield(task)
             except asyncio.CancelledError:
                 log.info("transfer %s was cancelled when it had ended", self.transfer_key)
-
-    def _release_epoch(self) -> None:
-        """Free the journal: a fleet may lead many transfers."""
-        self._update_listed()
-        if self._epoch is not None:
-            self._left_open = tuple(self._epoch.multipart.open)
-        self._epoch = None
 
     async def _run_or_explain(self) -> None:
         try:
@@ -371,7 +363,7 @@ class LeadTransfer:
         delivered = sum(self._dispatcher.delivered_bytes().values())
         waits = self._sinks.verbs_in_flight or is_throttling(self._peers.store)
         return (
-            self._epoch.pipeline.listed if self._epoch is not None else 0,
+            counters.listed,
             counters.copied,
             counters.skipped,
             counters.failed,
@@ -381,15 +373,7 @@ class LeadTransfer:
 
     def status(self) -> dict[str, Any]:
         """The status document."""
-        self._update_listed()
-        left_open = self._left_open if self._epoch is None else self._epoch.multipart.open
-        return self._status.document(
-            self.state, self.error, () if self._is_resumable else left_open
-        )
-
-    def _update_listed(self) -> None:
-        if self._epoch is not None:
-            self._status.is_listed = self._epoch.pipeline.is_listed
+        return self._status.document(self.state, self.error, is_resumable=self._is_resumable)
 
     def uses(self, number: int) -> bool:
         """Whether chunks of this transfer may take that route."""

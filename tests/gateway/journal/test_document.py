@@ -70,14 +70,14 @@ journals = st.builds(
 )
 
 
-def test_a_journal_that_does_not_say_whether_it_is_complete_is_not() -> None:
+def test_a_journal_without_the_field_is_not_complete() -> None:
     document = Journal(KEY, 1, "r", 1).to_dict()
     del document["is_complete"]
     assert not Journal.from_dict(document).is_complete
 
 
 @given(journals)
-def test_what_is_encoded_is_decoded(journal: Journal) -> None:
+def test_a_journal_is_decoded_as_it_was_encoded(journal: Journal) -> None:
     assert decode_journal(encode_journal(journal)) == journal
 
 
@@ -89,7 +89,7 @@ def test_a_journal_cut_short_is_refused(journal: Journal, data: Any) -> None:
 
 
 @given(journals, st.data())
-def test_a_journal_with_one_other_byte_is_refused(journal: Journal, data: Any) -> None:
+def test_a_journal_with_one_changed_byte_is_refused(journal: Journal, data: Any) -> None:
     """It may be good JSON, and name other objects."""
     body = bytearray(encode_journal(journal))
     body[data.draw(st.integers(0, len(body) - 1))] ^= data.draw(st.integers(1, 255))
@@ -103,12 +103,12 @@ def test_a_journal_without_its_checksum_is_refused() -> None:
         decode_journal(body)
 
 
-def test_a_journal_too_deep_to_be_one_is_refused() -> None:
+def test_a_deeply_nested_journal_is_refused() -> None:
     with pytest.raises(ConfigurationInvalid, match="not JSON"):
         decode_journal(b"[" * 100_000)
 
 
-def test_a_journal_of_a_newer_release_is_called_that() -> None:
+def test_the_error_of_a_newer_journal_names_its_schema_version() -> None:
     with pytest.raises(ConfigurationInvalid, match="schema_version 2"):
         decode_journal(b'{"schema_version": 2, "crc64": 7}')
 
@@ -138,14 +138,14 @@ def test_a_broken_journal_is_refused(change: dict[str, Any]) -> None:
         Journal.from_dict({**good, **change})
 
 
-def test_a_journal_that_no_call_could_carry_is_refused() -> None:
+def test_a_journal_that_is_too_long_for_a_call_is_refused() -> None:
     journal = Journal(transfer_key=KEY, epoch=1, rule="r", chunk_bytes=1)
     long = replace(journal, begun=("k" * 1000,) * (MAX_JOURNAL_BYTES // 1000))
     with pytest.raises(ConfigurationInvalid, match="shorter keys"):
         encode_journal(long)
 
 
-def test_places() -> None:
+def test_the_keys_of_journals() -> None:
     key = journal_key("out/", KEY, 7)
     assert key.startswith(journals_prefix("out/", KEY))
     assert key == f"out/.skyplane/jobs/{KEY}/0000000007"
@@ -177,7 +177,7 @@ def test_lengths_of_parts() -> None:
     assert [row.length_of(number) for number in (0, 1, 2, 3, 4)] == [0, 10, 10, 5, 0]
 
 
-def test_the_digest_tells_rules_apart_and_not_how_they_are_carried_out() -> None:
+def test_the_digest_covers_the_rule_and_not_how_it_is_carried_out() -> None:
     store = StoreSpec("memory", "b")
     spec = TransferSpec(store, store, "from/", "to/")
     same = [

@@ -76,7 +76,7 @@ def test_unfinished_files_of_killed_writers(tmp_path: Path) -> None:
     assert strange.exists()
 
 
-def test_the_folders_of_a_journal_that_was_never_written_go_with_it(tmp_path: Path) -> None:
+def test_an_unfinished_journal_is_removed_with_its_folders(tmp_path: Path) -> None:
     store = open_store(StoreSpec("file", str(tmp_path)))
     folders = [tmp_path / "out" / ".skyplane" / "jobs" / key for key in (KEY, "cd" * 16)]
     for folder in folders:

@@ -52,7 +52,7 @@ def test_through_follows_the_first_key_that_has_not_ended() -> None:
     assert (journal.through, journal.begun, journal.done) == ("d", (), ())
 
 
-def test_a_failed_key_is_passed_by_name_and_tried_again_by_the_next_epoch() -> None:
+def test_through_passes_a_failed_key_and_the_next_epoch_retries_it() -> None:
     state = state_of("a", "b")
     state.failed("a", "precondition-failed")
     state.committed(done("b"))
@@ -75,17 +75,6 @@ def test_an_upload_from_its_intent_to_its_end() -> None:
 
 
 def test_an_upload_that_could_not_be_aborted_stays_named() -> None:
-    state = state_of("a", "b")
-    for key in ("a", "b"):
-        state.upload_intended(upload(key))
-        state.upload_created(key, "id")
-    state.upload_aborted("b", "id")
-    state.failed("a", "c")
-    state.failed("b", "c")
-    assert [row.key for row in state.journal(1).uploads] == ["a"]
-
-
-def test_an_upload_that_could_not_be_aborted_stays_named_when_its_key_begins_again() -> None:
     """Its row was replaced by that of the second upload, and nobody knew of the first."""
     state = state_of("a")
     state.upload_intended(upload("a"))
@@ -110,7 +99,7 @@ def test_an_upload_that_could_not_be_aborted_stays_named_when_its_key_begins_aga
     assert state.journal(1).uploads == (first,)
 
 
-def test_what_was_fresh_stays_named_when_through_has_passed_it() -> None:
+def test_a_fresh_object_stays_named_when_through_has_passed_it() -> None:
     state = state_of("a", "b", "c")
     state.committed(done("b", is_fresh=True))
     state.committed(done("a", is_fresh=True))
@@ -126,7 +115,7 @@ def test_what_was_fresh_stays_named_when_through_has_passed_it() -> None:
     assert state.journal(2).done == ()
 
 
-def test_what_was_fresh_is_named_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fresh_objects_are_named_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FRESH_BYTES", 1000)
     state = state_of()
     for number in range(100):
@@ -138,7 +127,7 @@ def test_what_was_fresh_is_named_while_there_is_room(monkeypatch: pytest.MonkeyP
     assert 0 < len(journal.done) < 20
 
 
-def test_what_is_published_last_is_no_part_of_through() -> None:
+def test_through_does_not_count_keys_that_are_published_last() -> None:
     state = state_of("a", "c")
     state.committed(done("a"))
     state.committed(done("c"))
@@ -152,15 +141,7 @@ def test_what_is_published_last_is_no_part_of_through() -> None:
     assert JournalState(journal).journal(1).done == journal.done
 
 
-def test_a_key_that_is_begun_again_does_not_pass_for_ended() -> None:
-    start = replace(START, through="m")
-    state = state_of("b", start=start)
-    assert (state.journal(1).through, state.journal(1).begun) == ("m", ("b",))
-    state.skipped("b")
-    assert state.journal(2).begun == ()
-
-
-def test_a_new_epoch_says_all_that_the_old_one_said() -> None:
+def test_a_new_epoch_repeats_the_journal_of_the_old_one() -> None:
     state = state_of("a", "b", "c", "d")
     state.committed(done("c"))
     state.upload_intended(upload("b"))
@@ -170,7 +151,7 @@ def test_a_new_epoch_says_all_that_the_old_one_said() -> None:
     assert JournalState(old).journal(4) == old
 
 
-def test_what_is_complete_is_so_until_something_is_listed() -> None:
+def test_a_complete_journal_stays_so_until_a_key_is_listed() -> None:
     """The next epoch of a move that was done, but for the word of it, finds nothing: it used
     to take the source for one that had always been empty."""
     state = state_of("a")
@@ -308,21 +289,7 @@ def happens(data: Any, state: JournalState, truth: Truth, key: str) -> bool:
     return what in ("committed", "skipped", "failed")
 
 
-def test_thirty_thousand_keys_behind_one_that_is_slow_stay_small() -> None:
-    state = state_of("0 slow")
-    for number in range(30_000):
-        key = f"1/{number:06}"
-        state.listed(key)
-        state.committed(done(key))
-    journal = state.journal(1)
-    assert journal.begun == ("0 slow",)
-    assert journal.through is not None
-    assert journal.through > "1/0"
-    assert len(encode_journal(journal)) < module.DONE_BYTES + 10_000
-    assert len(state._listed) < 25_000
-
-
-def test_thirty_thousand_failures_stay_small() -> None:
+def test_a_journal_of_thirty_thousand_failures_stays_small() -> None:
     state = state_of()
     for number in range(30_000):
         key = f"1/{number:06}"
@@ -358,7 +325,7 @@ def remembered(state: JournalState) -> int:
 @pytest.mark.usefixtures("small_bounds")
 @pytest.mark.parametrize("ends", ["failed", "skipped", "committed", "failed last"])
 @pytest.mark.parametrize("slow", [True, False])
-def test_what_is_remembered_is_bounded_however_keys_end(ends: str, slow: bool) -> None:
+def test_memory_is_bounded_however_keys_end(ends: str, slow: bool) -> None:
     state = state_of(*["0 slow"] * slow)
     for number in range(1000):
         key = f"1/{number:06}"
@@ -376,7 +343,7 @@ def test_what_is_remembered_is_bounded_however_keys_end(ends: str, slow: bool) -
 
 
 @pytest.mark.usefixtures("small_bounds")
-def test_a_new_epoch_that_has_no_room_for_names_goes_back_and_forward_again() -> None:
+def test_through_goes_back_where_names_have_no_room() -> None:
     """All had ended, and now fail one after another: `through` speaks for none of them."""
     state = state_of(start=replace(START, through="1/999999"))
     for number in range(100):
@@ -392,7 +359,7 @@ def test_a_new_epoch_that_has_no_room_for_names_goes_back_and_forward_again() ->
 
 
 @pytest.mark.usefixtures("small_bounds")
-def test_names_that_an_earlier_epoch_left_beyond_all_room_are_not_needed() -> None:
+def test_too_many_inherited_names_reset_through() -> None:
     names = tuple(f"1/{number:06}" for number in range(100))
     state = JournalState(replace(START, through="1/999999", begun=names))
     assert state.journal(1).through is None
@@ -415,7 +382,7 @@ def test_rows_know_their_size_exactly() -> None:
     assert ("a" in rows, "b" in rows, len(rows)) == (False, True, 2)
 
 
-def test_requests_without_an_answer_are_told_of_by_the_next_epochs_too() -> None:
+def test_requests_without_an_answer_stay_named_in_later_epochs() -> None:
     """Whatever became of the key: as an upload of that key the row made a finished object be
     copied again."""
     state = state_of("a", "b")
@@ -431,7 +398,7 @@ def test_requests_without_an_answer_are_told_of_by_the_next_epochs_too() -> None
     assert state.journal(3).lost == ()
 
 
-def test_requests_without_an_answer_take_no_more_room_than_they_may() -> None:
+def test_requests_without_an_answer_are_bounded() -> None:
     state = state_of()
     for number in range(20_000):
         state.create_lost(LostRow(f"{number:05}", 1700000000.5, 1700000001.5))

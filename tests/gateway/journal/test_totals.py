@@ -33,14 +33,14 @@ def test_epochs_add_up() -> None:
     assert Totals().plus(first) == first
 
 
-def test_they_stay_small_whatever_fleets_there_were() -> None:
+def test_totals_are_bounded() -> None:
     many = Totals(sent=tuple(SentRow(A, f"x:{number}", number + 1) for number in range(1000)))
     assert Totals().plus(many).sent == tuple(
         SentRow(A, f"x:{number}", number + 1) for number in range(999, 999 - MAX_HOPS, -1)
     )
 
 
-def test_they_travel_in_the_journal() -> None:
+def test_totals_are_part_of_the_journal() -> None:
     totals = Totals(2.0, (SentRow(A, B, 7),), 2, {"tags": 2})
     journal = Journal("ab", 1, "rule", 1, totals=totals)
     assert decode_journal(encode_journal(journal)) == journal

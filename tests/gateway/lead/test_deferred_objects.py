@@ -15,7 +15,7 @@ def row(number: int) -> Selection:
     return Selection(source, f"to/{number:04}", None, "copy", "why", fence)
 
 
-def test_rows_come_as_they_went_from_memory_and_from_disk() -> None:
+def test_objects_come_back_in_order_from_memory_and_from_disk() -> None:
     async def scenario(count: int) -> None:
         with closing(DeferredObjects()) as waiting:
             rows = [row(number) for number in range(count)]
@@ -27,7 +27,7 @@ def test_rows_come_as_they_went_from_memory_and_from_disk() -> None:
         asyncio.run(scenario(count))
 
 
-async def test_others_have_their_turn_while_rows_are_taken() -> None:
+async def test_other_tasks_run_while_objects_are_read() -> None:
     turns = 0
 
     async def other() -> None:

@@ -36,7 +36,7 @@ from skyplane_gateway.objects import IF_ABSENT, Precondition
 Run = Callable[[Any], Any]
 
 
-async def test_what_arrives_is_told_range_by_range() -> None:
+async def test_every_range_has_its_own_outcome() -> None:
     source = FakeSource(lambda order, wanted: None)
     ((outcomes, attempts),) = await delivering(source, rows("x", "y"))
     assert [row.etag for row in outcomes] == ["x", "y"]
@@ -44,7 +44,7 @@ async def test_what_arrives_is_told_range_by_range() -> None:
     assert [order.route for order in source.orders] == [0]
 
 
-async def test_only_what_failed_goes_again() -> None:
+async def test_only_failed_ranges_are_retried() -> None:
     def fate(order: ChunkOrder, wanted: RangeOrder) -> SkyplaneError | None:
         late = {"y": 2, "z": 3}
         return StoreUnavailable("503") if order.attempt < late.get(wanted.source_key, 1) else None
@@ -62,7 +62,7 @@ async def test_only_what_failed_goes_again() -> None:
     assert attempts == 3
 
 
-async def test_what_was_removed_again_is_sent_to_an_empty_place() -> None:
+async def test_a_range_that_the_sink_removed_is_retried_without_a_predecessor() -> None:
     """Its predecessor is gone with it: the version that was listed can never match."""
 
     def fate(order: ChunkOrder, wanted: RangeOrder) -> SkyplaneError | None:
@@ -80,7 +80,7 @@ async def test_what_was_removed_again_is_sent_to_an_empty_place() -> None:
     assert [row.precondition for row in second.ranges] == [IF_ABSENT]
 
 
-async def test_it_gives_up_after_the_last_attempt() -> None:
+async def test_a_range_fails_after_its_last_attempt() -> None:
     source = FakeSource(
         lambda order, wanted: StoreUnavailable("503") if wanted.source_key == "y" else None
     )
@@ -91,14 +91,14 @@ async def test_it_gives_up_after_the_last_attempt() -> None:
     assert isinstance(outcomes[1].error, StoreUnavailable)
 
 
-async def test_what_cannot_be_helped_is_not_tried_again() -> None:
+async def test_a_permanent_error_is_not_retried() -> None:
     source = FakeSource(lambda order, wanted: NotFound("gone"))
     ((outcomes, attempts),) = await delivering(source, rows("x"))
     assert attempts == len(source.orders) == 1
     assert isinstance(outcomes[0].error, NotFound)
 
 
-async def test_silence_has_an_end_where_there_is_one_path() -> None:
+async def test_a_silent_path_without_another_ends_the_transfer() -> None:
     source = FakeSource(delay_s=None)
     (error,) = await delivering(source, rows("x"))
     assert isinstance(error, GatewayLost)
@@ -108,20 +108,7 @@ async def test_silence_has_an_end_where_there_is_one_path() -> None:
     assert asyncio.get_running_loop().time() == pytest.approx(3 * DEADLINE_S, abs=11.0)
 
 
-async def test_a_silent_path_is_left_for_another() -> None:
-    source = FakeSource(delay_s=None)
-    scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"))
-    delivery = asyncio.create_task(scene.deliver(rows("x"), rows("y")))
-    await asyncio.sleep(1.0)
-    assert sorted(order.route for order in source.orders) == [0, 1]
-    source.delay_s = 0.0
-    ((_, one), (_, other)) = await asyncio.wait_for(delivery, 2 * DEADLINE_S)
-    # Both paths were silent; the trial of either brings both home.
-    assert max(one, other) <= 3
-    await scene.close()
-
-
-async def test_what_is_lost_on_one_path_goes_at_once_by_the_other() -> None:
+async def test_chunks_that_are_lost_on_one_path_are_sent_at_once_by_another() -> None:
     source = FakeSource(delay_s=None)
     scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"))
     delivery = asyncio.create_task(scene.deliver(*(rows(f"k{n}") for n in range(10))))
@@ -142,7 +129,7 @@ async def test_what_is_lost_on_one_path_goes_at_once_by_the_other() -> None:
     await scene.close()
 
 
-async def test_a_route_that_its_source_calls_up_is_used_again() -> None:
+async def test_a_route_is_used_again_once_its_source_says_that_it_is_up() -> None:
     source = FakeSource()
     scene = Scene({"a": source}, ("a", "r", "b"))
     source.down[0] = "r is gone"
@@ -162,7 +149,7 @@ async def test_a_route_that_its_source_calls_up_is_used_again() -> None:
     await scene.close()
 
 
-async def test_a_late_receipt_counts_and_brings_the_path_back() -> None:
+async def test_a_late_receipt_counts_and_brings_its_path_up() -> None:
     source = FakeSource(delay_s=None)
     scene = Scene({"a": source}, ("a", "r", "b"))
     delivery = asyncio.create_task(scene.deliver(rows("x")))
@@ -200,7 +187,7 @@ async def test_the_first_receipt_of_a_chunk_counts() -> None:
     await scene.close()
 
 
-async def test_a_late_refusal_of_a_lost_sending_changes_nothing() -> None:
+async def test_a_late_refusal_of_a_given_up_attempt_changes_nothing() -> None:
     source = FakeSource(delay_s=None)
     scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"))
     delivery = asyncio.create_task(scene.deliver(rows("x")))
@@ -218,7 +205,7 @@ async def test_a_late_refusal_of_a_lost_sending_changes_nothing() -> None:
     await scene.close()
 
 
-async def test_progress_elsewhere_puts_off_the_end() -> None:
+async def test_a_delivery_on_another_path_extends_the_stall_deadline() -> None:
     """One path swallows whatever it is given; a chunk that meets it again and again arrives."""
     source = FakeSource(delay_s=None)
     scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"), capacity=40)
@@ -253,7 +240,7 @@ async def test_a_slow_path_that_delivers_is_not_lost() -> None:
     assert [attempts for _, attempts in results] == [1] * 20
 
 
-async def test_a_path_that_stops_delivering_is_down_one_deadline_later() -> None:
+async def test_a_path_that_stops_to_deliver_is_down_one_deadline_later() -> None:
     source = FakeSource(delay_s=None)
     scene = Scene({"a": source}, ("a", "r", "b"))
     deliveries = asyncio.create_task(scene.deliver(*(rows(f"k{n}") for n in range(5))))
@@ -271,7 +258,7 @@ async def test_a_path_that_stops_delivering_is_down_one_deadline_later() -> None
     await scene.close()
 
 
-async def test_refusals_are_no_sign_of_life() -> None:
+async def test_a_refusal_does_not_extend_the_deadline_of_its_path() -> None:
     """A source that cannot read says so at once; that proves nothing about the path."""
     source = FakeSource(lambda order, wanted: NotFound("gone"), delay_s=None)
     scene = Scene({"a": source}, ("a", "r", "b"))
@@ -285,7 +272,7 @@ async def test_refusals_are_no_sign_of_life() -> None:
     await scene.close()
 
 
-async def test_outcomes_that_nobody_waits_for_do_no_harm() -> None:
+async def test_unknown_outcomes_are_ignored() -> None:
     source = FakeSource(lambda order, wanted: None)
     source.say(ChunkOutcome(99, 1, (RangeOutcome(None),)))
     source.say(ChunkOutcome(1, 9, (RangeOutcome(NotFound("of another attempt")),)))
@@ -300,7 +287,7 @@ async def test_outcomes_that_nobody_waits_for_do_no_harm() -> None:
     assert (outcomes[0].error, attempts) == (None, 1)
 
 
-async def test_a_lost_source_leaves_its_work_to_the_others() -> None:
+async def test_other_sources_send_the_chunks_of_a_lost_source() -> None:
     one, other = FakeSource(delay_s=None), FakeSource()
     scene = Scene({"a": one, "c": other}, ("a", "b"), ("c", "b"))
     delivery = asyncio.create_task(scene.deliver(*(rows(f"k{n}") for n in range(4))))
@@ -322,7 +309,7 @@ async def test_a_lost_source_leaves_its_work_to_the_others() -> None:
     await scene.close()
 
 
-async def test_a_source_that_hangs_is_waited_for_no_longer_than_a_receipt() -> None:
+async def test_a_source_that_hangs_is_lost_after_one_deadline() -> None:
     hangs, other = FakeSource(), FakeSource()
 
     async def dispatch(orders: Sequence[ChunkOrder]) -> None:
@@ -336,7 +323,7 @@ async def test_a_source_that_hangs_is_waited_for_no_longer_than_a_receipt() -> N
     await scene.close()
 
 
-async def test_a_source_that_was_started_again_counts_from_one() -> None:
+async def test_outcomes_of_a_restarted_source_are_collected() -> None:
     source = FakeSource()
     scene = Scene({"a": source}, ("a", "b"))
     await scene.deliver(*(rows(f"k{n}") for n in range(5)))
@@ -351,7 +338,7 @@ async def test_a_source_that_was_started_again_counts_from_one() -> None:
     await scene.close()
 
 
-async def test_a_source_that_stays_away_ends_it() -> None:
+async def test_a_source_that_never_answers_ends_the_transfer() -> None:
     source = FakeSource()
     source.broken = GatewayUnreachable("127.0.0.1:1 does not answer")
     (error,) = await delivering(source, rows("x"))
@@ -361,7 +348,7 @@ async def test_a_source_that_stays_away_ends_it() -> None:
 
 
 @pytest.mark.parametrize("kind", [StaleEpoch, UnknownTransfer])
-async def test_a_lead_that_was_succeeded_stops_at_once(kind: type[SkyplaneError]) -> None:
+async def test_a_lead_that_has_a_successor_stops_at_once(kind: type[SkyplaneError]) -> None:
     """Else it would enter object after object as failed, while another copies them."""
     source = FakeSource(lambda order, wanted: kind("epoch 2 is in charge"))
     (error,) = await delivering(source, rows("x", "y"))
@@ -369,7 +356,7 @@ async def test_a_lead_that_was_succeeded_stops_at_once(kind: type[SkyplaneError]
     assert asyncio.get_running_loop().time() < 1.0
 
 
-async def test_one_sink_that_knows_nothing_of_it_is_left_for_another() -> None:
+async def test_a_sink_that_does_not_know_the_transfer_is_replaced_by_another() -> None:
     def fate(order: ChunkOrder, wanted: RangeOrder) -> SkyplaneError | None:
         return UnknownTransfer("started again") if order.route == 0 else None
 
@@ -380,7 +367,7 @@ async def test_one_sink_that_knows_nothing_of_it_is_left_for_another() -> None:
     await scene.close()
 
 
-async def test_a_full_sink_costs_no_attempt() -> None:
+async def test_a_full_sink_does_not_count_as_a_failed_attempt() -> None:
     def fate(order: ChunkOrder, wanted: RangeOrder) -> SkyplaneError | None:
         return Overloaded("full") if order.attempt < 9 else None
 
@@ -388,7 +375,7 @@ async def test_a_full_sink_costs_no_attempt() -> None:
     assert (outcomes[0].error, attempts) == (None, 9)
 
 
-async def test_the_tail_of_a_slow_path_is_taken_by_an_idle_one() -> None:
+async def test_idle_paths_take_the_last_chunks_of_a_slow_one() -> None:
     """One path takes 1 s a chunk, the other a hundred: done in 1.5 times the healthy run."""
 
     async def run(slow_s: float) -> tuple[float, FakeSource, Scene]:
@@ -436,7 +423,7 @@ events = st.lists(
 @settings(
     deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_whatever_comes_and_goes_each_chunk_arrives_once(
+def test_every_chunk_arrives_once_whatever_fails(
     virtual: Run,
     happenings: list[tuple[int, str, float]],
     survivor: int,

@@ -33,9 +33,7 @@ shares = st.lists(st.floats(0.2, 10.0), min_size=1, max_size=4)
 
 @given(shares, st.integers(8, 40), st.integers(1, 3))
 @settings(deadline=None, max_examples=30)
-def test_shares_follow_the_plan_while_every_path_delivers_its_rate(
-    planned: list[float], capacity_chunks: int, sinks: int
-) -> None:
+def test_shares_follow_the_plan(planned: list[float], capacity_chunks: int, sinks: int) -> None:
     """Each route takes 1/share per chunk, one after the other: what the plan promised. They
     may be off by 5 % or two chunks, whichever is more."""
     chunk, count = 1000, 300
@@ -107,7 +105,7 @@ def test_a_sink_never_holds_more_than_it_can(lengths: list[int], capacity: int, 
     asyncio.run(scenario())
 
 
-async def test_a_stuck_route_does_not_stop_the_others() -> None:
+async def test_a_stuck_route_does_not_stop_other_routes() -> None:
     stuck, flows = route(0, "a", "r", "b", share_gbps=9.0), route(1, "a", "b")
     dispatcher = Dispatcher([stuck, flows], {"b": 1000}, STALL_S)
     granted: dict[int, int] = {0: 0, 1: 0}
@@ -120,7 +118,7 @@ async def test_a_stuck_route_does_not_stop_the_others() -> None:
     assert granted == {0: 18, 1: 182}
 
 
-async def test_a_chunk_that_failed_counts_for_nothing() -> None:
+async def test_a_failed_chunk_does_not_count_for_its_route() -> None:
     one, two = route(0, "a", "b"), route(1, "a", "r", "b")
     dispatcher = Dispatcher([one, two], {"b": 1000}, STALL_S)
     first = await dispatcher.acquire(10)
@@ -129,7 +127,7 @@ async def test_a_chunk_that_failed_counts_for_nothing() -> None:
     assert dispatcher.delivered_bytes() == {0: 0, 1: 0}
 
 
-async def test_a_route_that_is_down_is_passed_over_until_it_is_up() -> None:
+async def test_a_route_that_is_down_is_not_granted() -> None:
     one, two = route(0, "a", "r", "b", share_gbps=9.0), route(1, "a", "b")
     dispatcher = Dispatcher([one, two], {"b": 1000}, STALL_S)
     dispatcher.mark_down(0, "the relay is gone")
@@ -140,7 +138,7 @@ async def test_a_route_that_is_down_is_passed_over_until_it_is_up() -> None:
     assert dispatcher.reasons_down() == {}
 
 
-async def test_who_waits_takes_the_route_that_comes_up_first() -> None:
+async def test_waiting_chunks_take_the_first_route_that_is_up() -> None:
     one, two = route(0, "a", "r", "b"), route(1, "a", "b")
     dispatcher = Dispatcher([one, two], {"b": 1000}, STALL_S)
     dispatcher.mark_down(0, "x")
@@ -152,7 +150,7 @@ async def test_who_waits_takes_the_route_that_comes_up_first() -> None:
     assert await asyncio.gather(*waiting) == [two] * 3
 
 
-async def test_without_any_route_the_waiting_has_an_end() -> None:
+async def test_without_any_route_a_chunk_waits_for_the_stall_deadline() -> None:
     loop = asyncio.get_running_loop()
     dispatcher = Dispatcher([route(0, "a", "r", "b"), route(1, "a", "b")], {"b": 100}, STALL_S)
     dispatcher.mark_down(0, "the relay is gone")
@@ -182,7 +180,7 @@ async def test_a_route_is_avoided_while_there_is_another() -> None:
     assert (dispatcher.waiting, dispatcher.free_bytes_beside(0)) == (0, 0)
 
 
-async def test_on_trial_a_route_takes_one_chunk_until_it_has_delivered() -> None:
+async def test_a_route_on_trial_takes_one_chunk_until_it_has_delivered() -> None:
     tried, good = route(0, "a", "r", "b", share_gbps=9.0), route(1, "a", "b")
     dispatcher = Dispatcher([tried, good], {"b": 1000}, STALL_S)
     dispatcher.mark_down(0, "silent")
@@ -192,7 +190,7 @@ async def test_on_trial_a_route_takes_one_chunk_until_it_has_delivered() -> None
     assert [await dispatcher.acquire(10) for _ in range(3)] == [tried] * 3
 
 
-async def test_a_lead_that_everybody_refuses_is_told_at_once() -> None:
+async def test_a_lead_that_every_route_refuses_fails_at_once() -> None:
     dispatcher = Dispatcher([route(0, "a", "r", "b"), route(1, "a", "b")], {"b": 100}, STALL_S)
     dispatcher.mark_down(0, "x", UnknownTransfer("let go"))
     assert (await dispatcher.acquire(1)).number == 1
@@ -201,7 +199,7 @@ async def test_a_lead_that_everybody_refuses_is_told_at_once() -> None:
         await dispatcher.acquire(1)
 
 
-async def test_nobody_who_gave_up_holds_room() -> None:
+async def test_a_cancelled_chunk_holds_no_room() -> None:
     only = route(0, "a", "b")
     dispatcher = Dispatcher([only], {"b": 100}, STALL_S)
     await dispatcher.acquire(100)
@@ -213,7 +211,7 @@ async def test_nobody_who_gave_up_holds_room() -> None:
     assert await dispatcher.acquire(100) == only
 
 
-async def test_nothing_weighs_nothing() -> None:
+async def test_empty_chunks_need_no_room() -> None:
     """Any number of empty objects is under way at once: they take no room at the sink."""
     dispatcher = Dispatcher([route(0, "a", "b")], {"b": 100}, STALL_S)
     await dispatcher.acquire(100)

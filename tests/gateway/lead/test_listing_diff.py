@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from skyplane_gateway.config import ConflictRule
 from skyplane_gateway.errors import NotFound, StoreUnavailable
 from skyplane_gateway.lead.listing_diff import ListingDiff
+from skyplane_gateway.lead.object_report import Counters
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Selection, SelectionRule, select
 
@@ -55,6 +56,7 @@ def listed(
         source=cast("Any", FakeSource(source)),
         fetch_page=there.fetch,
         check_key=lambda key, size_bytes: None,
+        counters=Counters(),
     )
 
     async def collect() -> list[Selection]:
@@ -81,14 +83,16 @@ def test_it_joins_both_listings(
 async def test_objects_that_the_filters_leave_out_count_as_listed() -> None:
     """A lead that lists millions of such keys makes progress, and its fleet must live on."""
     rows = [ObjectInfo(f"p/{number:04}", 1, "e", 0.0) for number in range(1000)]
+    counters = Counters()
     listing = ListingDiff(
         SelectionRule("p/", "q/", include=("0999",)),
         source=cast("Any", FakeSource(lambda _: iter(rows))),
         fetch_page=Destination([], 10).fetch,
         check_key=lambda key, size_bytes: None,
+        counters=counters,
     )
     assert [row.source.key async for row in listing.selections()] == ["p/0999"]
-    assert listing.listed == 1000
+    assert counters.listed == 1000
 
 
 def test_an_empty_source_needs_no_listing_of_the_destination() -> None:

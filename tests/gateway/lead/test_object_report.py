@@ -75,7 +75,7 @@ def test_an_empty_report_has_one_empty_page() -> None:
 
 @given(st.lists(st.text(max_size=40), max_size=30), st.integers(0, 300))
 @settings(deadline=None)
-def test_any_key_survives_any_page(keys: list[str], room_bytes: int) -> None:
+def test_any_key_fits_any_page(keys: list[str], room_bytes: int) -> None:
     # A page holds the longest row at least: two keys, escaped, and what else is in it.
     longest = max((len(json.dumps(key)) for key in keys), default=0)
     with pytest.MonkeyPatch.context() as patch:
@@ -99,7 +99,7 @@ def test_rows_may_be_added_between_two_pages() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, -(10**9), 10**9])
-def test_an_offset_outside_is_taken_to_the_nearest_end(offset: int) -> None:
+def test_an_offset_out_of_range_means_the_nearest_end(offset: int) -> None:
     report = Report()
     report.copied(row("a", "a", 1), done("a", 0), 1)
     page = report.page(offset)
@@ -126,7 +126,7 @@ def test_counters_and_listed_failures() -> None:
     assert report.failures[0]["code"] == "not-found"
 
 
-def test_a_reason_as_long_as_a_book_does_not_stop_the_paging() -> None:
+def test_a_long_reason_is_cut() -> None:
     report = Report()
     report.failed(row("a", "a", 1), StoreError("x" * (3 * PAGE_BYTES)), 1)
     report.copied(row("b", "b", 1), done("b", 0), 1)
@@ -135,7 +135,7 @@ def test_a_reason_as_long_as_a_book_does_not_stop_the_paging() -> None:
     assert len(rows[0]["reason"]) == 2000
 
 
-def test_what_copies_lack_is_counted_and_named_by_object() -> None:
+def test_attributes_that_copies_lack_are_counted_and_named() -> None:
     report = Report()
     report.copied(row("a", "to/a", 1), done("to/a", 7), 1, not_carried={"tags", "expires"})
     report.copied(row("b", "to/b", 1), done("to/b", 7), 1, not_carried=["tags"])

@@ -78,7 +78,7 @@ class Mended:
         return crc32c(self.body)
 
 
-def test_an_older_object_of_the_same_bytes_is_not_taken_for_the_copy() -> None:
+def test_an_object_with_the_same_bytes_and_older_attributes_is_copied_again() -> None:
     """It was, and kept the content type that had been mended at the source."""
     mended = Mended("copy")
     resumed = asyncio.run(mended.resumer.resume(mended.row))
@@ -88,7 +88,9 @@ def test_an_older_object_of_the_same_bytes_is_not_taken_for_the_copy() -> None:
 
 
 @pytest.mark.parametrize("seen", ["committed", "gone", "refuse"])
-def test_what_has_the_attributes_of_the_copy_or_is_kept_anyhow_is_finished(seen: str) -> None:
+def test_an_object_with_the_same_bytes_is_finished_unless_its_attributes_are_older(
+    seen: str,
+) -> None:
     mended = Mended("refuse" if seen == "refuse" else "copy")
     if seen == "committed":
         mended.there.put("k", mended.body, attributes=NEW)
@@ -100,7 +102,9 @@ def test_what_has_the_attributes_of_the_copy_or_is_kept_anyhow_is_finished(seen:
 
 
 @pytest.mark.parametrize("seen", ["equal", "gone"])
-def test_what_a_rule_keeps_is_compared_where_it_may_be_an_unverified_write(seen: str) -> None:
+def test_an_object_that_the_rule_keeps_is_compared_where_it_may_be_an_unverified_write(
+    seen: str,
+) -> None:
     mended = Mended("skip")
     if seen == "gone":
         mended.there.delete("k")
@@ -112,7 +116,7 @@ def test_what_a_rule_keeps_is_compared_where_it_may_be_an_unverified_write(seen:
     assert list(mended.there.list_uploads("")) == []
 
 
-def test_other_bytes_that_may_be_an_unverified_write_stay_and_are_reported() -> None:
+def test_a_possible_unverified_write_with_other_bytes_stays_and_is_reported() -> None:
     mended = Mended("skip")
     spoilt = mended.there.put("k", b"a" + mended.body[1:])
     with pytest.raises(ChecksumMismatch, match="earlier try") as caught:

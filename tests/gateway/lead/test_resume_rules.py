@@ -28,19 +28,19 @@ def past(**fields: object) -> EarlierJournal:
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("journal", [None, START])
-def test_without_a_past_the_rule_decides(row: Selection, journal: Journal | None) -> None:
+def test_without_a_journal_the_rule_decides(row: Selection, journal: Journal | None) -> None:
     decision = EarlierJournal(journal).decide(row)
     assert (decision.verdict, decision.row, decision.upload) == ("as-selected", row, None)
 
 
 @pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
-def test_what_we_wrote_and_is_still_there_is_finished(row: Selection) -> None:
+def test_our_unchanged_object_is_finished(row: Selection) -> None:
     decision = past(done=(DONE,)).decide(row)
     assert (decision.verdict, decision.done) == ("finished", DONE)
 
 
 @pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
-def test_an_object_of_ours_whose_source_changed_is_replaced_whatever_the_rule(
+def test_our_object_of_an_older_source_is_replaced_whatever_the_rule(
     row: Selection,
 ) -> None:
     decision = past(done=(replace(DONE, source_etag="v0"),)).decide(row)
@@ -50,13 +50,13 @@ def test_an_object_of_ours_whose_source_changed_is_replaced_whatever_the_rule(
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_what_somebody_removed_or_replaced_since_is_the_rules(row: Selection) -> None:
+def test_the_rule_decides_where_another_writer_replaced_our_object(row: Selection) -> None:
     decision = past(done=(replace(DONE, etag="w0"),)).decide(row)
     assert (decision.verdict, decision.row) == ("as-selected", row)
 
 
 @pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
-def test_through_speaks_for_what_has_the_size_and_is_well_younger(row: Selection) -> None:
+def test_a_key_up_to_through_is_finished_where_size_and_age_fit(row: Selection) -> None:
     assert past(through="k").decide(row).verdict == "finished"
     assert past(through="j").decide(row).verdict == "as-selected"
     shorter = replace(row, destination=replace(THERE, size_bytes=24))
@@ -64,7 +64,9 @@ def test_through_speaks_for_what_has_the_size_and_is_well_younger(row: Selection
 
 
 @pytest.mark.parametrize("source_s", [180.1, 299.0, 300.0, 301.0])
-def test_a_source_written_about_when_its_copy_was_is_copied_again(source_s: float) -> None:
+def test_a_source_that_was_written_around_the_time_of_its_copy_is_copied_again(
+    source_s: float,
+) -> None:
     """Between its reading and the commit of its copy it may have been written again."""
     source = replace(SOURCE, last_modified=source_s)
     assert source_s + IN_DOUBT_S > THERE.last_modified
@@ -82,7 +84,7 @@ def test_a_source_written_about_when_its_copy_was_is_copied_again(source_s: floa
 
 @pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
 @pytest.mark.parametrize("source_s", [100.0, 300.0])
-def test_checksums_tell_more_than_times(row: Selection, source_s: float) -> None:
+def test_checksums_decide_before_times(row: Selection, source_s: float) -> None:
     source = replace(SOURCE, last_modified=source_s, crc32c=7)
     equal = replace(row, source=source, destination=replace(THERE, crc32c=7))
     assert past(through="k").decide(equal).verdict == "finished"
@@ -91,7 +93,7 @@ def test_checksums_tell_more_than_times(row: Selection, source_s: float) -> None
 
 
 @pytest.mark.parametrize("fields", [{"began_unix_s": 301.0}, {"began_unix_s": None}])
-def test_what_a_rule_keeps_was_copied_earlier_only_if_it_came_since_the_begin(
+def test_an_object_from_before_the_first_epoch_is_not_our_copy(
     fields: dict[str, object],
 ) -> None:
     journal = past(through="k", **fields)
@@ -101,26 +103,26 @@ def test_what_a_rule_keeps_was_copied_earlier_only_if_it_came_since_the_begin(
     assert journal.decide(REPLACES).verdict == "finished"
 
 
-def test_a_store_tells_whole_seconds_of_what_came_in_the_second_of_the_begin() -> None:
+def test_times_of_a_store_are_rounded_to_seconds() -> None:
     assert past(through="k", began_unix_s=300.9).decide(SKIPPED).verdict == "finished"
 
 
-def test_through_does_not_speak_for_what_is_not_there() -> None:
+def test_a_missing_object_is_copied_although_through_has_passed_it() -> None:
     assert past(through="k").decide(ABSENT).verdict == "as-selected"
 
 
 @pytest.mark.parametrize(
     "fields", [{"begun": ("k",)}, {"failed": (FailedRow("k", "c"),), "failed_count": 1}]
 )
-def test_through_does_not_speak_for_those_it_passed_by_name(fields: dict[str, object]) -> None:
+def test_through_does_not_cover_keys_that_the_journal_names(fields: dict[str, object]) -> None:
     assert past(through="z", **fields).decide(REPLACES).verdict == "as-selected"
 
 
-def test_through_does_not_speak_for_those_published_last() -> None:
+def test_through_does_not_cover_objects_that_are_published_last() -> None:
     assert past(through="z").decide(REPLACES, is_last=True).verdict == "as-selected"
 
 
-def test_what_had_begun_is_compared_before_it_is_refused() -> None:
+def test_a_begun_key_is_compared_before_it_is_refused() -> None:
     decision = past(begun=("k",)).decide(REFUSED)
     assert (decision.verdict, decision.crc32c) == ("compare", None)
     assert decision.otherwise is not None
@@ -140,7 +142,9 @@ DOUBTS: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize("fields", DOUBTS)
-def test_what_a_rule_keeps_and_nobody_has_verified_is_compared(fields: dict[str, object]) -> None:
+def test_a_possible_unverified_write_is_compared_before_the_rule_keeps_it(
+    fields: dict[str, object],
+) -> None:
     """It may be our own write: kept unseen, a failure would become a success by a retry."""
     decision = past(**fields).decide(SKIPPED)
     assert (decision.verdict, decision.row) == ("compare", SKIPPED)
@@ -151,7 +155,7 @@ def test_what_a_rule_keeps_and_nobody_has_verified_is_compared(fields: dict[str,
 
 @pytest.mark.parametrize("fields", [*DOUBTS, {"uploads": (UPLOAD,)}])
 @pytest.mark.parametrize("version", ["v1", "v2"])
-def test_a_rule_that_replaces_other_bytes_replaces_those_of_ours(
+def test_replace_if_different_replaces_our_unverified_write(
     fields: dict[str, object], version: str
 ) -> None:
     journal = replace(START, **fields)  # type: ignore[arg-type]
@@ -179,7 +183,7 @@ def test_a_rule_that_replaces_other_bytes_replaces_those_of_ours(
     ],
     ids=["before", "size", "older", "refused", "a stranger's", "replaced", "unnamed", "no begin"],
 )
-def test_what_a_rule_keeps_and_cannot_be_an_unverified_write_is_kept(
+def test_an_object_that_cannot_be_our_unverified_write_is_kept(
     there: ObjectInfo, fields: dict[str, object]
 ) -> None:
     row = replace(SKIPPED, destination=there)
@@ -188,7 +192,7 @@ def test_what_a_rule_keeps_and_cannot_be_an_unverified_write_is_kept(
 
 
 @pytest.mark.parametrize("fields", DOUBTS)
-def test_a_transfer_that_verifies_nothing_keeps_what_the_rule_keeps(
+def test_a_transfer_without_verification_keeps_what_the_rule_keeps(
     fields: dict[str, object],
 ) -> None:
     doubt = DoubtRule.of(conflict="skip", verify="none", trusts_checksum=False)
@@ -199,7 +203,7 @@ def test_a_transfer_that_verifies_nothing_keeps_what_the_rule_keeps(
     assert (decision.verdict == "compare") == ("uploads" in fields)
 
 
-def test_what_had_begun_is_compared_only_where_objects_are_there_before_they_are_verified() -> None:
+def test_a_begun_key_is_compared_only_where_objects_exist_before_they_are_verified() -> None:
     begun, failed = DOUBTS[0], DOUBTS[2]
     for verify, trusts, verdict in (
         ("stored", True, "as-selected"),
@@ -212,14 +216,14 @@ def test_what_had_begun_is_compared_only_where_objects_are_there_before_they_are
         assert EarlierJournal(replace(START, **failed), doubt).decide(SKIPPED).verdict == "compare"  # type: ignore[arg-type]
 
 
-def test_an_upload_that_a_stranger_came_before_is_aborted_and_the_stranger_kept() -> None:
+def test_an_upload_is_aborted_where_another_writer_was_first() -> None:
     decision = past(uploads=(UPLOAD,)).decide(SKIPPED)
     assert (decision.verdict, decision.upload, decision.row) == ("as-selected", UPLOAD, SKIPPED)
 
 
 @pytest.mark.parametrize("code", ["store-unavailable", "precondition-failed", "checksum-mismatch"])
 @pytest.mark.parametrize("through", [None, "z"])
-def test_what_failed_is_compared_before_it_is_refused(code: str, through: str | None) -> None:
+def test_a_failed_key_is_compared_before_it_is_refused(code: str, through: str | None) -> None:
     """It may have failed because what we had written could not be compared."""
     journal = past(through=through, failed=(FailedRow("k", code),), failed_count=1)
     decision = journal.decide(REFUSED)
@@ -228,14 +232,14 @@ def test_what_failed_is_compared_before_it_is_refused(code: str, through: str | 
     assert decision.otherwise.row == REFUSED
 
 
-def test_what_was_refused_is_refused_again_and_not_read() -> None:
+def test_a_refused_key_is_refused_again_without_a_read() -> None:
     failed = FailedRow("k", "already-exists")
     decision = past(through="z", failed=(failed,), failed_count=1).decide(REFUSED)
     assert (decision.verdict, decision.row) == ("as-selected", REFUSED)
 
 
 @pytest.mark.parametrize("row", [ABSENT, REPLACES])
-def test_an_upload_goes_on_under_the_fence_of_todays_listing(row: Selection) -> None:
+def test_an_upload_is_continued_under_todays_precondition(row: Selection) -> None:
     decision = past(uploads=(UPLOAD,)).decide(row)
     assert (decision.verdict, decision.row, decision.upload) == ("continue", row, UPLOAD)
 
@@ -251,7 +255,7 @@ def test_an_upload_of_another_version_is_aborted(row: Selection, change: dict[st
     assert decision.upload == upload
 
 
-def test_an_upload_that_nobody_knows_the_id_of_is_aborted() -> None:
+def test_an_intended_upload_is_aborted() -> None:
     upload = replace(UPLOAD, upload_id=None)
     decision = past(uploads=(upload,)).decide(ABSENT)
     assert (decision.verdict, decision.upload) == ("as-selected", upload)
@@ -267,7 +271,7 @@ def test_an_upload_whose_commit_had_begun_is_compared() -> None:
     assert past(uploads=(upload,)).decide(ABSENT).verdict == "continue"
 
 
-def test_an_upload_in_the_way_of_which_something_stands_is_compared_or_aborted() -> None:
+def test_an_upload_of_a_key_with_an_object_is_compared_or_aborted() -> None:
     decision = past(uploads=(UPLOAD,)).decide(REFUSED)
     assert decision.verdict == "compare"
     assert decision.otherwise is not None
@@ -275,7 +279,7 @@ def test_an_upload_in_the_way_of_which_something_stands_is_compared_or_aborted()
     assert past(uploads=(UPLOAD,)).decide(SKIPPED).verdict == "as-selected"
 
 
-def test_parts_are_kept_that_have_the_length_and_a_known_checksum() -> None:
+def test_parts_with_the_right_length_and_a_checksum_are_kept() -> None:
     good = [PartInfo(1, "a", 10, 1), PartInfo(3, "c", 5, 3)]
     bad = [
         PartInfo(2, "b", 10, None),

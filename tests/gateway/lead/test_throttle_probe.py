@@ -18,7 +18,7 @@ FIRST = (1, 1)
 
 @pytest.mark.parametrize("end", ["source", "sink"])
 @pytest.mark.parametrize("paths", [TWO_PATHS[:1], TWO_PATHS])
-async def test_it_is_waited_for_as_long_as_an_end_names_it(
+async def test_a_chunk_is_in_flight_as_long_as_an_end_names_it(
     end: str, paths: tuple[tuple[str, ...], ...]
 ) -> None:
     """Longer than the stall deadline: the patience of the store is what bounds it."""
@@ -38,7 +38,7 @@ async def test_it_is_waited_for_as_long_as_an_end_names_it(
     await scene.close()
 
 
-async def test_once_it_is_not_named_any_more_it_is_lost_as_others_are() -> None:
+async def test_a_chunk_that_is_no_longer_named_is_lost_after_a_deadline() -> None:
     """The sink has written it, and its receipt was lost: a deadline after it was found out."""
     source = FakeSource(delay_s=None)
     scene = Scene({"a": source}, *TWO_PATHS)
@@ -54,7 +54,7 @@ async def test_once_it_is_not_named_any_more_it_is_lost_as_others_are() -> None:
 
 
 @pytest.mark.parametrize("silence", ["hangs", "unreachable", "another's"])
-async def test_an_end_that_does_not_answer_excuses_nothing(silence: str) -> None:
+async def test_an_end_that_does_not_answer_excuses_no_chunk(silence: str) -> None:
     source = FakeSource(delay_s=None)
     scene = Scene({"a": source}, *TWO_PATHS)
     if silence == "hangs":
@@ -72,7 +72,7 @@ async def test_an_end_that_does_not_answer_excuses_nothing(silence: str) -> None
     await scene.close()
 
 
-async def test_what_is_lost_beside_it_goes_again_alone() -> None:
+async def test_only_chunks_without_an_excuse_are_sent_again() -> None:
     source = FakeSource(delay_s=None)
     scene = Scene({"a": source}, ("a", "r", "b"))
     scene.sinks["b"].waits = [FIRST]
@@ -89,7 +89,7 @@ async def test_what_is_lost_beside_it_goes_again_alone() -> None:
     await scene.close()
 
 
-async def test_an_idle_path_does_not_take_it() -> None:
+async def test_an_idle_path_does_not_take_an_excused_chunk() -> None:
     """The store would only be asked for the same once more."""
     source = FakeSource(delay_s=None)
     scene = Scene({"a": source}, *TWO_PATHS)
@@ -108,7 +108,7 @@ async def test_an_idle_path_does_not_take_it() -> None:
     await scene.close()
 
 
-async def test_one_question_answers_for_all_who_wait() -> None:
+async def test_one_answer_serves_every_waiting_chunk() -> None:
     source = FakeSource(delay_s=None)
     scene = Scene({"a": source}, *TWO_PATHS)
     scene.sinks["b"].waits = [(chunk, 1) for chunk in range(1, 41)]
@@ -122,7 +122,7 @@ async def test_one_question_answers_for_all_who_wait() -> None:
     await scene.close()
 
 
-async def test_a_store_whose_patience_ended_is_not_asked_for_more() -> None:
+async def test_a_throttled_range_is_not_retried_by_the_lead() -> None:
     source = FakeSource(lambda order, wanted: Throttled("slow down"))
     scene = Scene({"a": source}, *TWO_PATHS)
     (((outcome,), attempts),) = await scene.deliver(rows("x"))
