@@ -2,16 +2,14 @@
 
 For each of the seed's ordered pairs of regions:
 
-1. The model is fitted to the measured grid without any rate or round trip at either end. 2. The
-model makes a grid of the same regions, prices and instances (each cloud's default type). 3. On that
-grid the plan has the most throughput under a ceiling: 1.02 to 1.8 times (also drawn) the price of
-    the cheapest plan there. Ties go to the cheapest plan.
+1. The model is fitted to the measured grid without any rate or round trip at either end.
+2. The model makes a grid of the same regions, prices and instances (each cloud's default type).
+3. On that grid the plan has the most throughput under a ceiling: 1.02 to 1.8 times (also drawn) the
+   price of the cheapest plan there. Ties go to the cheapest plan.
 4. The measured grid gives the flow through the plan's edges and instances. Flow and connections may
-be
-    distributed differently; no edge and no instance is added.
+   be distributed differently; no edge and no instance is added.
 5. The share is that flow over the largest flow of any plan on the measured grid at the price per GB
-that the
-    plan really has there, with its instances paid whether used or not.
+   that the plan really has there, with its instances paid whether used or not.
 
 All steps use the relaxation, where every rate scales with the instance limit. So the share does not
 depend on an instance limit that is equal everywhere. It is at most 1, because the plan is one of

@@ -23,8 +23,7 @@ class Compared:
 
     Attributes:
         reason: why they differ, or that the reason is not known; printed only where they differ by
-            more than a
-        tenth.
+            more than a tenth.
     """
 
     name: str

@@ -71,8 +71,7 @@ def load_grid(
 
     Args:
         price_overrides: a file of agreed prices, or the result of `read_overrides`; they take
-            precedence
-        over those of the grid.
+            precedence over those of the grid.
 
     Raises GridInvalid for an unknown name, a missing directory, a bad row, or an override that
     matches no edge.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from skyplane_orchestration.grids.grid import (
     MODELLED,
     UNKNOWN,
     Grid,
-    InstanceType,
 )
 from skyplane_orchestration.grids.price_overrides import first_match
 from skyplane_orchestration.grids.price_rules import applied_rule
@@ -143,25 +143,14 @@ def _end_facts(grid: Grid, tag: str) -> dict[str, Any]:
     cloud = tag.partition(":")[0]
     read_gbps, write_gbps = grid.storage_limits(tag)
     return {
-        "instance_types": [_type_facts(kind) for kind in grid.types if kind.cloud == cloud],
+        "instance_types": [
+            {name: value for name, value in asdict(kind).items() if name != "cloud"}
+            for kind in grid.types
+            if kind.cloud == cloud
+        ],
         "request_usd_per_1000": dict(grid.request_prices(cloud)),
         "request_as_of": str(grid.price_document.get("requests_as_of", "")),
         "storage_read_gbps": read_gbps,
         "storage_write_gbps": write_gbps,
         "vcpu_quota": grid.vcpu_quota(tag),
-    }
-
-
-def _type_facts(kind: InstanceType) -> dict[str, Any]:
-    return {
-        "name": kind.name,
-        "vcpus": kind.vcpus,
-        "egress_gbps": kind.egress_gbps,
-        "ingress_gbps": kind.ingress_gbps,
-        "connection_limit": kind.connection_limit,
-        "usd_per_hour": kind.usd_per_hour,
-        "instance_limit": kind.instance_limit,
-        "provenance": kind.provenance,
-        "as_of": kind.as_of,
-        "source": kind.source,
     }

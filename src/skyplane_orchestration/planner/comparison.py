@@ -54,16 +54,14 @@ class Way:
 
     Attributes:
         name: `cheapest`, `fastest_at_ceiling`, `fastest`, `direct_1`, `direct_n`, `ron_1`, `ron_n`,
-            or the
-        name of a service.
+            or the name of a service.
         title: the same for people.
         throughput_gbps, transfer_s: None for a service: none publishes a rate.
         egress_usd, instance_usd, request_usd, service_usd, total_usd: for the volume; None where
-            unknown or
-        not applicable. Instances include provisioning time and minimum billing.
+            unknown or not applicable. Instances include provisioning time and minimum billing.
         usd_per_gb: per GB (1e9 bytes), without requests and without fees per run.
         relays: regions between the ends.
-        reason: words there is no such plan or service; empty if there is one.
+        reason: why there is no such plan or service; empty if there is one.
         notes: what the row was asked for, and what it does not count.
         plan: the plan; None for a service.
         quote: the quote of the service; None for a plan.
@@ -158,13 +156,12 @@ def compare(
     Plans: the cheapest at the goal, the fastest under a ceiling, and the fastest at any price.
     Baselines: the direct path and the best single relay (RON, which ignores prices), with one
     instance per region and with as many as the limits allow. Services: the prices of DataSync,
-    Storage Transfer Service and AzCopy, or words they do not serve the route.
+    Storage Transfer Service and AzCopy, or why they do not serve the route.
 
     Args:
         objective: the goal (a floor or a deadline) or the ceiling. The default goal is the rate of
-            the
-        direct path with one instance. The default ceiling is `MORE_MONEY` times the cost of the
-            cheapest
+            the direct path with one instance. The default ceiling is `MORE_MONEY` times the cost of
+            the cheapest
         plan: the total where the volume is known, else per GB.
         policy: regions that may relay, in the plans and in RON.
 

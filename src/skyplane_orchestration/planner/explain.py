@@ -32,7 +32,7 @@ _SAME: Final = 1 + 1e-6
 #: Smaller relative differences are not worth a sentence.
 _WORTH_SAYING: Final = 1e-3
 
-#: Plans replan for another objective, without some regions, or with other limits.
+#: Plans again for another objective, without some regions, or with other limits.
 Replan = Callable[[Objective, tuple[str, ...], Limits], TransferPlan | None]
 
 
@@ -44,13 +44,11 @@ class RelayValue:
         tag: region of the relay.
         flow_gbps: the plan's flow over it.
         egress_usd_per_gb: egress of a byte over it from source to destination, on average over the
-            plan's
-        paths through it.
+            plan's paths through it.
         gbps_without: the most throughput for the plan's money when this region may not relay; None
-            when
-        infeasible.
+            when infeasible.
         money_without: the least cost at the plan's rate when this region may not relay; None when
-        infeasible.
+            infeasible.
     """
 
     tag: str
@@ -119,7 +117,7 @@ def explain_plan(
     policy: Policy = ANY_REGION,
     proof_s: float = 0.0,
 ) -> Explanation:
-    """Explain a plan by planning replan: without each relay, with more money, with a larger quota.
+    """Explain a plan by planning again: without each relay, with more money, with a larger quota.
 
     The arguments are those that the plan was made with (see `plan`). The explanation ignores the
     policy's `max_job_usd`, and gives the second plans no time for proofs.
@@ -201,13 +199,14 @@ def _raised_quota(
 ) -> RaisedQuota | None:
     """The same objective with a quota of one more, if that quota binds and the plan improves."""
     for quota, larger in _larger_quotas(grid, explained, limits):
-        better = replan(objective_from_dict(explained.objective), (), larger)
+        objective = objective_from_dict(explained.objective)
+        better = replan(objective, (), larger)
         if better is None:
             continue
         saved = 1 - (price_of(better) + _requests_usd(explained)) / (price_of(explained) or 1.0)
         gained = better.throughput_gbps / explained.throughput_gbps - 1
-        is_rate = explained.objective.get("kind") == "maximize-throughput"
-        if (gained if is_rate else saved) > _WORTH_SAYING:
+        gain = gained if isinstance(objective, MaximizeThroughput) else saved
+        if gain > _WORTH_SAYING:
             return RaisedQuota(quota, larger, better)
     return None
 
@@ -292,7 +291,7 @@ def _more_sentence(why: Explanation, more: RaisedQuota) -> str:
     else:
         quotas = ", ".join(f"{cloud} {count}" for cloud, count in more.limits.vcpu_quota.items())
         what = f"vCPUs for one more instance per region ({quotas})"
-    if why.plan.objective.get("kind") == "maximize-throughput":
+    if isinstance(objective_from_dict(why.plan.objective), MaximizeThroughput):
         gain = _rate_change(more.plan.throughput_gbps, why.plan.throughput_gbps)
         return f"{what} would make it {gain}."
     money = price_of(more.plan) + _requests_usd(why.plan)

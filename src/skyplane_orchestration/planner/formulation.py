@@ -129,21 +129,17 @@ def _block(
     return RowBlock(name, (row, column, value), np.full(rows, lower), np.full(rows, upper), columns)
 
 
-def _edges(problem: PlanProblem) -> Ints:
-    return np.arange(problem.edge_count, dtype=np.int64)
-
-
-def _regions(problem: PlanProblem) -> Ints:
-    return np.arange(problem.region_count, dtype=np.int64)
-
-
-def _options(problem: PlanProblem) -> Ints:
-    return np.arange(problem.option_count, dtype=np.int64)
+def _numbers(count: int) -> Ints:
+    return np.arange(count, dtype=np.int64)
 
 
 def _instances(problem: PlanProblem, factor: Floats) -> Entries:
     """The entries sum_k factor_k * N_k, one row per region, over its options k."""
-    return problem.option_region, columns_of(problem).instances.start + _options(problem), factor
+    return (
+        problem.option_region,
+        columns_of(problem).instances.start + _numbers(problem.option_count),
+        factor,
+    )
 
 
 def _balance_at(problem: PlanProblem, region: int, sign: float) -> Entries:
@@ -166,8 +162,8 @@ def _throughput(problem: PlanProblem, factor: float) -> Entries:
 
 def edge_capacity(problem: PlanProblem, integer_edges: Mask) -> RowBlock:
     """F_uv - l_uv / L * M_uv <= 0   (4b), on edges with integer M"""
-    edge = _edges(problem)[integer_edges]
-    row = np.arange(len(edge), dtype=np.int64)
+    edge = _numbers(problem.edge_count)[integer_edges]
+    row = _numbers(len(edge))
     connections = columns_of(problem).connections.start + edge
     entries = [
         (row, edge, np.ones(len(edge))),
@@ -191,7 +187,7 @@ def sink_inflow(problem: PlanProblem) -> RowBlock:
 def flow_conservation(problem: PlanProblem) -> RowBlock:
     """sum_u F_uv - sum_u F_vu = 0 at every relay   (4e)"""
     number = np.cumsum(problem.relays) - 1
-    edge = _edges(problem)
+    edge = _numbers(problem.edge_count)
     inward, outward = problem.relays[problem.head], problem.relays[problem.tail]
     entries = [
         (number[problem.head[inward]], edge[inward], np.ones(int(inward.sum()))),
@@ -202,7 +198,7 @@ def flow_conservation(problem: PlanProblem) -> RowBlock:
 
 def ingress_limit(problem: PlanProblem) -> RowBlock:
     """sum_u F_uv - ingress_v * N_v <= 0   (4f)"""
-    edge = _edges(problem)
+    edge = _numbers(problem.edge_count)
     entries = [
         (problem.head, edge, np.ones(len(edge))),
         _instances(problem, -problem.ingress_gbps),
@@ -212,7 +208,7 @@ def ingress_limit(problem: PlanProblem) -> RowBlock:
 
 def egress_limit(problem: PlanProblem) -> RowBlock:
     """sum_v F_uv - egress_u * N_u <= 0   (4g)"""
-    edge = _edges(problem)
+    edge = _numbers(problem.edge_count)
     entries = [
         (problem.tail, edge, np.ones(len(edge))),
         _instances(problem, -problem.egress_gbps),
@@ -222,7 +218,7 @@ def egress_limit(problem: PlanProblem) -> RowBlock:
 
 def _connections_at(problem: PlanProblem, ends: Ints, integer_edges: Mask) -> list[Entries]:
     """The entries M_uv by region: a column on integer edges, else L * F_uv / l_uv."""
-    edge = _edges(problem)
+    edge = _numbers(problem.edge_count)
     column = np.where(integer_edges, columns_of(problem).connections.start + edge, edge)
     value = np.where(integer_edges, 1.0, 1.0 / problem.gbps_per_connection)
     return [(ends, column, value), _instances(problem, -problem.connection_limit)]
@@ -273,10 +269,10 @@ def inequality_row(name: str, coefficients: Floats, most: float) -> RowBlock:
 
 def relay_switch(problem: PlanProblem) -> RowBlock:
     """sum_k N_k / quota_k - Y_v <= 0: a region with instances relays"""
-    relaying = columns_of(problem).relaying.start + _regions(problem)
+    relaying = columns_of(problem).relaying.start + _numbers(problem.region_count)
     entries = [
         _instances(problem, 1.0 / np.maximum(problem.quota, 1.0)),
-        (_regions(problem), relaying, -np.ones(problem.region_count)),
+        (_numbers(problem.region_count), relaying, -np.ones(problem.region_count)),
     ]
     return _block("relay_switch", problem, problem.region_count, entries, -np.inf, 0.0)
 
@@ -292,7 +288,7 @@ def relay_limit(problem: PlanProblem, most: int) -> RowBlock:
 def type_switch(problem: PlanProblem) -> RowBlock:
     """N_k - quota_k * Z_k <= 0 where a region has several options"""
     option = np.flatnonzero(problem.is_choice)
-    row = np.arange(len(option), dtype=np.int64)
+    row = _numbers(len(option))
     columns = columns_of(problem)
     entries = [
         (row, columns.instances.start + option, np.ones(len(option))),

@@ -156,7 +156,7 @@ def goal_infeasible(problem: PlanProblem, limits: Limits, grid: Grid) -> PlanInf
     words = [_with_count(name, counts) for name in names]
     return PlanInfeasible(
         f"no plan moves {problem.goal_gbps:g} Gbit/s from {src} to {dst}; the most is"
-        f" {most:g} Gbit/s. What binds: {', '.join(words)}. Ask for"
+        f" {most:g} Gbit/s. Binding limits: {', '.join(words)}. Ask for"
         " less, raise the limits, choose larger instance types, or let more regions relay",
         binding=names,
         most_gbps=most,

@@ -74,8 +74,7 @@ class Frontier(Sequence[TransferPlan]):
 
     Attributes:
         relaxed: the lowest price at every rate with real instances and connections; without
-            breakpoints
-        within one region.
+            breakpoints within one region.
     """
 
     plans: tuple[TransferPlan, ...]

@@ -38,8 +38,7 @@ class PlanProblem:
         types: (K,) the instance type of each option.
         option_region: (K,) the region of each option, ascending.
         tail, head: (E,) region indices. No edge enters the source or leaves the sink: a flow that
-            returns
-        to either only adds cost.
+            returns to either only adds cost.
         capacity_gbps: (E,) l_uv, one instance pair over 64 connections, > 0, less the safety
             margin.
         usd_per_gbit: (E,) egress price.

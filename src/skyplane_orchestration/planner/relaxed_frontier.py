@@ -64,8 +64,7 @@ class RelaxedFrontier:
 
     Attributes:
         breakpoints: by ascending rate. The first is the fastest at the lowest price, the last is
-            the
-        largest rate. Empty when no path joins source and sink.
+            the largest rate. Empty when no path joins source and sink.
     """
 
     breakpoints: tuple[Breakpoint, ...]

@@ -198,8 +198,7 @@ def solve_integers(
     Args:
         extra: more rows (a cost ceiling, a limit on relays).
         integer_edges: edges whose connections are integer variables; None for all. The connections
-            of other
-        edges are real, so that the result is a bound and not a plan.
+            of other edges are real, so that the result is a bound and not a plan.
 
     Raises SolverFailed when the time limit passes without a solution.
     """

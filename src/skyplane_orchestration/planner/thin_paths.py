@@ -87,8 +87,7 @@ def _fill_thin_paths(problem: PlanProblem, overlay: Overlay, *, whole_connection
 
     Args:
         whole_connections: fill a path to the capacity of its connections. The largest path then
-            gives up
-        whole connections, which matters where an end uses all of its connections.
+            gives up whole connections, which matters where an end uses all of its connections.
     """
     rates = {
         (problem.tags[tail], problem.tags[head]): float(rate)

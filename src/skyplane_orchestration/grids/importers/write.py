@@ -45,7 +45,7 @@ def import_grid(
         out: the directory; it must be new or empty.
         name: of the grid; default: the name of the directory.
         as_of: date of the measurements, YYYY-MM-DD; default: that of the latest iperf3 result, else
-        `unknown`.
+            `unknown`.
         tier, latency, prices: for a Skyplane table, see `read_skyplane`.
 
     Raises GridInvalid when the source is unusable or `out` is not free; then nothing is left.

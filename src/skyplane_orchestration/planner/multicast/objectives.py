@@ -229,7 +229,7 @@ class MulticastSearch:
         words = f"no plan moves {goal}" if is_proven else f"no plan that moves {goal} was found"
         return PlanInfeasible(
             f"{words}; the most that was found is {most:g} Gbit/s, and"
-            f" {largest.bound_gbps:.5g} Gbit/s cannot be exceeded. What binds:"
+            f" {largest.bound_gbps:.5g} Gbit/s cannot be exceeded. Binding limits:"
             f" {', '.join(names)}. Ask for less, raise the limits, choose larger instance"
             " types, or let more regions relay",
             binding=names,

@@ -51,8 +51,7 @@ class MulticastProblem:
         tags, types: (V,) region tags and the instance type of each; `src` and `destinations` (k,)
             index them.
         connections_per_gbps: (V, V) connections per Gbit/s, 64 / l_uv; infinite where there is no
-            edge, into
-        the source, and on the diagonal.
+            edge, into the source, and on the diagonal.
         usd_per_gbit: (V, V) egress price.
         egress_gbps, ingress_gbps, connection_limit, usd_per_s, quota: (V,) per region.
         quota_names: (V,) whether that is the quota of instances or of vCPUs.

@@ -1,9 +1,9 @@
 """The search over distribution trees: from a problem to an integer solution with a proven gap.
 
-1. The relaxation over all trees gives a bound and useful trees. 2. The full model, N and M integer,
-is solved over these trees. 3. With the instances of that solution fixed, the relaxation generates
-trees that suit them. Step 2 is
-    repeated while that helps.
+1. The relaxation over all trees gives a bound and useful trees.
+2. The full model, N and M integer, is solved over these trees.
+3. With the instances of that solution fixed, the relaxation generates trees that suit them. Step 2
+   is repeated while that helps.
 
 With few regions the pool has every tree, and the solver's bound is the proof. Otherwise the bound
 is that of the relaxation, and the difference is the reported gap.
@@ -39,8 +39,6 @@ from skyplane_orchestration.planner.multicast.relaxation import (
 from skyplane_orchestration.planner.multicast.steiner_trees import Tree, all_trees, cheapest_trees
 from skyplane_orchestration.planner.solution import FLOW_TOLERANCE
 
-#: A plan whose price is proven within this of the bound counts as optimal.
-OPTIMAL_GAP = 1e-4
 #: Trees in the integer program: those of least reduced cost.
 MAX_TREES = 100
 #: Time limit of the integer program where an earlier attempt failed.

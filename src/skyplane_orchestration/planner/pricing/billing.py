@@ -23,7 +23,7 @@ class Billing:
 
     Attributes:
         provision_s: estimated seconds from the first API call until a gateway responds: boot, then
-        download and start of the gateway.
+            download and start of the gateway.
         minimum_s: minimum billed seconds of a running instance.
         source, as_of: where the minimum is stated, and the date of that source.
     """

@@ -76,8 +76,7 @@ class ServiceQuote:
     Attributes:
         service, title: its name, and a short name.
         usd_per_gb: fee and egress per GB (1e9 bytes), without the fee per task and without
-            requests; None if
-        the service does not serve the route.
+            requests; None if the service does not serve the route.
         service_usd: its fee for the volume and for one run.
         request_usd: requests at both ends; None when the number of objects is not known.
         reason: why it does not serve the route; empty if it does.
