@@ -16,7 +16,7 @@ def test_every_pair_of_clouds_with_measurements_has_its_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shipped = load_grid()
-    tags = [tag for tag in shipped.tags if not tag.startswith("azure:")][::4]
+    tags = [tag for tag in shipped.tags if not tag.startswith("azure:")][::6]
     rates, rtts = ["src,dst,gbps"], ["src,dst,rtt_ms"]
     for src, dst in itertools.permutations(tags, 2):
         edge = shipped.index_of(src), shipped.index_of(dst)

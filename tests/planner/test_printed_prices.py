@@ -83,8 +83,8 @@ def test_a_total_on_the_shipped_grid(
     goal_gbps: float,
 ) -> None:
     """A short job: the wait for gateways is most of its cost. A busy machine gets more time."""
-    monkeypatch.setattr(job_cost, "PATIENCE_S", 60.0)
-    monkeypatch.setattr(cost_ceiling, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(job_cost, "PATIENCE_S", 10.0)
+    monkeypatch.setattr(cost_ceiling, "PATIENCE_S", 10.0)
     limits = Limits(instance_limit=most)
     first = printed(plan(shipped, src, dst, MinimizeCost(goal_gbps), limits=limits, volume_gb=5.0))
     assert first.cost.total_usd is not None
