@@ -90,7 +90,7 @@ def test_a_journal_cut_short_is_refused(journal: Journal, data: Any) -> None:
 
 @given(journals, st.data())
 def test_a_journal_with_one_changed_byte_is_refused(journal: Journal, data: Any) -> None:
-    """It may be good JSON, and name other objects."""
+    """It may be valid JSON that names other objects."""
     body = bytearray(encode_journal(journal))
     body[data.draw(st.integers(0, len(body) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(ConfigurationInvalid):
@@ -151,7 +151,7 @@ def test_the_keys_of_journals() -> None:
     assert key == f"out/.skyplane/jobs/{KEY}/0000000007"
     assert epoch_of(key) == 7
     assert epoch_of(journals_prefix("", KEY) + "notes.txt") is None
-    # A listing, which is by bytes, is by epoch.
+    # A listing is in order of epochs.
     assert journal_key("", KEY, 9) < journal_key("", KEY, 10)
 
 
@@ -188,7 +188,7 @@ def test_the_digest_covers_the_rule_and_not_how_it_is_carried_out() -> None:
     ]
     other = [
         replace(spec, conflict="fail"),
-        # What was written without a look is not taken for verified.
+        # An unverified object does not count as verified.
         replace(spec, verify="none"),
         replace(spec, source_prefix="else/"),
         replace(spec, include=("*.csv",)),

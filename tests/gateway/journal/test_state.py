@@ -75,7 +75,7 @@ def test_an_upload_from_its_intent_to_its_end() -> None:
 
 
 def test_an_upload_that_could_not_be_aborted_stays_named() -> None:
-    """Its row was replaced by that of the second upload, and nobody knew of the first."""
+    """The row of the second upload does not replace it."""
     state = state_of("a")
     state.upload_intended(upload("a"))
     state.upload_created("a", "1")
@@ -90,7 +90,7 @@ def test_an_upload_that_could_not_be_aborted_stays_named() -> None:
     assert JournalState(journal).journal(2) == journal
     state.upload_aborted("a", "1")
     assert state.journal(3).uploads == (second,)
-    # In the other order, too, and when the key has come to its end meanwhile.
+    # Also in the other order, and when the key has ended meanwhile.
     state = JournalState(journal)
     state.upload_aborted("a", "2")
     assert state.journal(1).uploads == (first,)
@@ -107,7 +107,7 @@ def test_a_fresh_object_stays_named_when_through_has_passed_it() -> None:
     journal = state.journal(1)
     assert journal.through == "c"
     assert [row.key for row in journal.done] == ["a", "b"]
-    # And the next epoch knows it still, until it is written again or fails.
+    # The next epoch keeps it until the object is written again or fails.
     state = state_of("a", "b", start=journal)
     assert state.journal(1).done == journal.done
     state.committed(done("a"))
@@ -137,7 +137,7 @@ def test_through_does_not_count_keys_that_are_published_last() -> None:
     journal = state.journal(2)
     assert (journal.through, journal.begun) == ("c", ())
     assert [(row.key, row.is_last) for row in journal.done] == [("b", True)]
-    # And the next epoch knows it still.
+    # The next epoch keeps it.
     assert JournalState(journal).journal(1).done == journal.done
 
 
@@ -152,8 +152,7 @@ def test_a_new_epoch_repeats_the_journal_of_the_old_one() -> None:
 
 
 def test_a_complete_journal_stays_so_until_a_key_is_listed() -> None:
-    """The next epoch of a move that was done, but for the word of it, finds nothing: it used
-    to take the source for one that had always been empty."""
+    """The next epoch of a finished move finds an empty source, which is no error then."""
     state = state_of("a")
     state.committed(done("a"))
     assert not state.journal(1).is_complete
@@ -169,14 +168,14 @@ def test_a_complete_journal_stays_so_until_a_key_is_listed() -> None:
 
 @dataclass
 class Truth:
-    """What happened to each key; the events that may come next."""
+    """What happened to each key."""
 
     listed: list[str] = field(default_factory=list)
     ended: set[str] = field(default_factory=set)
     uploads: dict[str, str | None] = field(default_factory=dict)
     #: Uploads of keys that have begun again since.
     strays: set[tuple[str, str]] = field(default_factory=set)
-    #: Requests without an answer; they outlive what becomes of their keys.
+    #: Requests without an answer, also of keys that have ended.
     lost: dict[str, LostRow] = field(default_factory=dict)
     begun: int = 0
 
@@ -197,7 +196,7 @@ def check(journal: Journal, truth: Truth) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_through_never_passes_a_key_that_has_not_ended(data: Any) -> None:
-    """Any interleaving, any bounds, any number of epochs; one that failed passes by name."""
+    """For any order of events, any bounds and any number of epochs."""
     limits = st.sampled_from([0, 60, 200, 1 << 20])
     with pytest.MonkeyPatch.context() as patch:
         for name in (
@@ -220,11 +219,11 @@ def test_through_never_passes_a_key_that_has_not_ended(data: Any) -> None:
 
 
 def run_epoch(data: Any, start: Journal, truth: Truth, keys: list[str], last: set[str]) -> Journal:
-    """One lead's tenure: it looks at every key again, and dies after some event."""
+    """One epoch: its lead lists every key again, and dies after some event."""
     state, open_keys = JournalState(start), set[str]()
     waiting = [key for key in keys if key not in last] + sorted(last)
     check(state.journal(0), truth)
-    # Of a key that has strays alone, the last is the upload that goes on, or is aborted first.
+    # The last upload of a key is the one that is continued.
     rows = [(row.key, row.upload_id) for row in start.uploads]
     truth.uploads = dict(rows)
     truth.strays = {(key, id_) for key, id_ in rows if id_ and truth.uploads[key] != id_}
@@ -247,7 +246,7 @@ def run_epoch(data: Any, start: Journal, truth: Truth, keys: list[str], last: se
 
 
 def happens(data: Any, state: JournalState, truth: Truth, key: str) -> bool:
-    """Some event of the key; whether its work has ended."""
+    """A random event of the key; whether the key has ended by it."""
     choices = ["committed", "skipped", "failed", "intent", "lost", "settled"]
     if key in truth.uploads:
         choices += ["created", "aborted"] if truth.uploads[key] is None else ["aborted"]
@@ -344,7 +343,7 @@ def test_memory_is_bounded_however_keys_end(ends: str, slow: bool) -> None:
 
 @pytest.mark.usefixtures("small_bounds")
 def test_through_goes_back_where_names_have_no_room() -> None:
-    """All had ended, and now fail one after another: `through` speaks for none of them."""
+    """All keys had ended, and fail now one after another."""
     state = state_of(start=replace(START, through="1/999999"))
     for number in range(100):
         key = f"1/{number:06}"
@@ -383,8 +382,7 @@ def test_rows_know_their_size_exactly() -> None:
 
 
 def test_requests_without_an_answer_stay_named_in_later_epochs() -> None:
-    """Whatever became of the key: as an upload of that key the row made a finished object be
-    copied again."""
+    """Also when the key has ended."""
     state = state_of("a", "b")
     state.upload_intended(upload("a"))
     state.create_lost(LostRow("a", 10.0, 12.0))

@@ -136,7 +136,7 @@ class Scene:
         self._background = [asyncio.create_task(run) for run in self.delivery.background()]
 
     async def deliver(self, *deliveries: tuple[RangeOrder, ...]) -> list[Any]:
-        """Deliver side by side; a delivery's result, or the error that it raised."""
+        """Deliver side by side; the result of each, or its error."""
         try:
             return await asyncio.gather(
                 *(self.delivery.deliver("objects", delivery) for delivery in deliveries),
@@ -158,7 +158,7 @@ class Scene:
 async def delivering(
     source: FakeSource, *deliveries: tuple[RangeOrder, ...], capacity: int = 1000
 ) -> list[Any]:
-    """Deliver over the one path that there is."""
+    """Deliver over a single path."""
     scene = Scene({"a": source}, ("a", "r", "b"), capacity=capacity)
     try:
         return await scene.deliver(*deliveries)

@@ -63,7 +63,7 @@ class Names:
 
 
 class MadeUpStore:
-    """Objects that are listed and nothing more; what is written elsewhere is kept."""
+    """Lists objects that it does not have; keeps journals and uploads."""
 
     def __init__(self, prefix: str, names: Names, modified_s: float) -> None:
         self.spec = StoreSpec("memory", f"made up {prefix}")
@@ -94,15 +94,15 @@ class MadeUpStore:
         return getattr(self._kept, name)
 
 
-#: Chunks that are under way before the first of them ends: as many as a lead lets.
+#: Chunks in flight before the first one ends: as many as a lead allows.
 UNDER_WAY: Final = 64
 
-#: After so long without a new one there will be none.
+#: After this time without a new chunk there is no other.
 NO_MORE_AFTER_S: Final = 0.5
 
 
 class PatientSource:
-    """Says that chunks are durable, or why not, once as many as may be are under way.
+    """Ends chunks once as many as possible are in flight.
 
     Args:
         may_first_end: whether the very first chunk may end as well.
@@ -201,7 +201,7 @@ def outcomes_of(case: str) -> Callable[[int], RangeOutcome]:
 
 
 def full_journal(spec: TransferSpec, length: int, count: int) -> Journal:
-    """As full as a state makes one: every kind of row up to its bound."""
+    """A full journal: every kind of row up to its bound."""
     names = Names(count, length)
     numbers = iter(range(count - 1, -1, -1))
     keys = (f"{FOLDER}{names[number]}" for number in numbers)
@@ -236,7 +236,7 @@ def full_journal(spec: TransferSpec, length: int, count: int) -> Journal:
 async def lead(case: str, count: int) -> dict[str, Any]:
     length = 1000 if "long" in case else 30
     names = Names(count, length)
-    # Where the first is not to be skipped, it alone is not there.
+    # Where the first key must not be skipped, only that one is missing.
     there = Names(count if "skipped" in case else 0, length, first=int("behind" in case))
     with ThreadPoolExecutor(4) as threads:
         source = MadeUpStore("", names, SOURCE_TIME_S)

@@ -63,7 +63,7 @@ async def test_only_failed_ranges_are_retried() -> None:
 
 
 async def test_a_range_that_the_sink_removed_is_retried_without_a_predecessor() -> None:
-    """Its predecessor is gone with it: the version that was listed can never match."""
+    """The object that it replaced is gone too, so the listed version can never match."""
 
     def fate(order: ChunkOrder, wanted: RangeOrder) -> SkyplaneError | None:
         return ReadBackMismatch("other bytes") if wanted.precondition == fence else None
@@ -85,7 +85,7 @@ async def test_a_range_fails_after_its_last_attempt() -> None:
         lambda order, wanted: StoreUnavailable("503") if wanted.source_key == "y" else None
     )
     ((outcomes, attempts),) = await delivering(source, rows("x", "y"))
-    # The first sending brought x home, and so does not count against y.
+    # x arrived at the first attempt, so that one does not count against y.
     assert attempts == len(source.orders) == POLICY.attempts + 1
     assert outcomes[0].error is None
     assert isinstance(outcomes[1].error, StoreUnavailable)
@@ -103,7 +103,7 @@ async def test_a_silent_path_without_another_ends_the_transfer() -> None:
     (error,) = await delivering(source, rows("x"))
     assert isinstance(error, GatewayLost)
     assert "a -> r -> b: no receipt within 120 s" in error.message
-    # A second try, on trial, and no more: it costs no attempt, but the time is up.
+    # One trial chunk, then the stall deadline has passed.
     assert [order.attempt for order in source.orders] == [1, 2]
     assert asyncio.get_running_loop().time() == pytest.approx(3 * DEADLINE_S, abs=11.0)
 
@@ -123,7 +123,7 @@ async def test_chunks_that_are_lost_on_one_path_are_sent_at_once_by_another() ->
     assert sorted(attempts for _, attempts in results) == [1] * 5 + [2] * 5
     assert scene.dispatcher.delivered_bytes() == {0: 0, 1: 100}
     assert scene.delivery.resent == 5
-    # Late receipts of the lost ones would be known for what they are, but no more.
+    # Late receipts of given-up attempts are still matched, without their ranges.
     lost = scene.delivery._in_flight._given_up.values()
     assert [sending.order.ranges for sending in lost] == [()] * 5
     await scene.close()
@@ -142,7 +142,7 @@ async def test_a_route_is_used_again_once_its_source_says_that_it_is_up() -> Non
     ((outcomes, attempts),) = await delivery
     assert (outcomes[0].error, attempts) == (None, 1)
     assert asyncio.get_running_loop().time() < 100.0 + 11.0
-    # Once all is well, nobody asks.
+    # The source is no longer asked once its routes are up.
     asked = source.asked
     await asyncio.sleep(100.0)
     assert source.asked == asked
@@ -158,7 +158,7 @@ async def test_a_late_receipt_counts_and_brings_its_path_up() -> None:
     source.answer(source.orders[0])
     await asyncio.sleep(1.0)
     assert not scene.dispatcher.is_down(0)
-    # It had not gone again yet, and now it need not.
+    # The retry was not sent yet, and is no longer needed.
     ((outcomes, _),) = await delivery
     assert (outcomes[0].error, len(source.orders)) == (None, 1)
     assert scene.dispatcher.delivered_bytes() == {0: 10}
@@ -166,7 +166,7 @@ async def test_a_late_receipt_counts_and_brings_its_path_up() -> None:
 
 
 async def test_the_first_receipt_of_a_chunk_counts() -> None:
-    """The chunk is on its second way when the receipt of the first comes; nobody waits on."""
+    """The receipt of the first attempt comes while the second is in flight."""
     source = FakeSource(delay_s=None)
     scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"))
     delivery = asyncio.create_task(scene.deliver(rows("x")))
@@ -206,7 +206,7 @@ async def test_a_late_refusal_of_a_given_up_attempt_changes_nothing() -> None:
 
 
 async def test_a_delivery_on_another_path_extends_the_stall_deadline() -> None:
-    """One path swallows whatever it is given; a chunk that meets it again and again arrives."""
+    """One path loses every chunk; a chunk that takes it repeatedly still arrives."""
     source = FakeSource(delay_s=None)
     scene = Scene({"a": source}, ("a", "r", "b"), ("a", "q", "b"), capacity=40)
 
@@ -259,7 +259,7 @@ async def test_a_path_that_stops_to_deliver_is_down_one_deadline_later() -> None
 
 
 async def test_a_refusal_does_not_extend_the_deadline_of_its_path() -> None:
-    """A source that cannot read says so at once; that proves nothing about the path."""
+    """A source that cannot read answers at once; that proves nothing about its path."""
     source = FakeSource(lambda order, wanted: NotFound("gone"), delay_s=None)
     scene = Scene({"a": source}, ("a", "r", "b"))
     deliveries = asyncio.create_task(scene.deliver(rows("lost"), rows("gone")))
@@ -295,11 +295,11 @@ async def test_other_sources_send_the_chunks_of_a_lost_source() -> None:
     one.broken = GatewayUnreachable("127.0.0.1:1 does not answer")
     results = await delivery
     assert sorted(attempts for _, attempts in results) == [1, 1, 2, 2]
-    # Its long poll ends, and one more try.
+    # Two failed polls.
     assert asyncio.get_running_loop().time() < 12.0
     assert scene.delivery.routes.lost_sources == {"a": "127.0.0.1:1 does not answer"}
     assert "source gateway a is lost" in scene.dispatcher.reasons_down()[0]
-    # It comes back, and has its share again.
+    # It comes back, and gets its share again.
     one.broken, one.delay_s = None, 0.0
     await asyncio.sleep(30.0)
     assert scene.delivery.routes.lost_sources == {}
@@ -349,7 +349,7 @@ async def test_a_source_that_never_answers_ends_the_transfer() -> None:
 
 @pytest.mark.parametrize("kind", [StaleEpoch, UnknownTransfer])
 async def test_a_lead_that_has_a_successor_stops_at_once(kind: type[SkyplaneError]) -> None:
-    """Else it would enter object after object as failed, while another copies them."""
+    """Else it would record objects as failed while another lead copies them."""
     source = FakeSource(lambda order, wanted: kind("epoch 2 is in charge"))
     (error,) = await delivering(source, rows("x", "y"))
     assert isinstance(error, kind)
@@ -402,7 +402,7 @@ async def test_idle_paths_take_the_last_chunks_of_a_slow_one() -> None:
     healthy_s, source, _ = await run(1.0)
     assert len(source.orders) == 100
     took_s, source, scene = await run(100.0)
-    # Half of the rate is gone, and that is all.
+    # Half of the rate is lost.
     assert took_s <= 1.5 * 2 * healthy_s
     assert len(source.orders) <= 110
     assert sum(scene.dispatcher.delivered_bytes().values()) == 1000
@@ -430,7 +430,7 @@ def test_every_chunk_arrives_once_whatever_fails(
     chunks: int,
     capacity: int,
 ) -> None:
-    """Four paths from two sources; at the end one is sure to be up."""
+    """Four paths from two sources; one of them is up at the end."""
 
     async def scenario() -> None:
         sources = {"a": FakeSource(), "c": FakeSource()}
@@ -478,7 +478,7 @@ def test_every_chunk_arrives_once_whatever_fails(
         )
         quiet_s = 0.0
         for number, event, pause in happenings:
-            # Within the stall deadline something of it must work again.
+            # Some path must work again within the stall deadline.
             if quiet_s + pause < 100.0:
                 await asyncio.sleep(pause)
                 quiet_s += pause

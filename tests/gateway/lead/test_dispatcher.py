@@ -23,7 +23,7 @@ def route(number: int, *nodes: str, share_gbps: float = 1.0) -> Route:
 
 
 async def settle() -> None:
-    """Let everybody go on who can."""
+    """Let all tasks run that can."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -89,7 +89,7 @@ def test_a_sink_never_holds_more_than_it_can(lengths: list[int], capacity: int, 
             held.append((await dispatcher.acquire(length), length))
             for sink in ("b", "c"):
                 there = [size for granted, size in held if granted.nodes[-1] == sink and size]
-                # A chunk that is larger than everything goes, but alone.
+                # A chunk that is larger than the capacity is sent alone.
                 assert sum(there) <= capacity or len(there) == 1
 
         tasks = [asyncio.create_task(send(length)) for length in lengths]
@@ -114,7 +114,7 @@ async def test_a_stuck_route_does_not_stop_other_routes() -> None:
         granted[lane.number] += 1
         if lane.number == 1:
             dispatcher.release(lane, 50, delivered=True)
-    # The stuck one fills its window, nine tenths of the sink, and no more.
+    # The stuck route fills its window, nine tenths of the sink.
     assert granted == {0: 18, 1: 182}
 
 
@@ -212,7 +212,7 @@ async def test_a_cancelled_chunk_holds_no_room() -> None:
 
 
 async def test_empty_chunks_need_no_room() -> None:
-    """Any number of empty objects is under way at once: they take no room at the sink."""
+    """Any number of empty objects may be in flight at once."""
     dispatcher = Dispatcher([route(0, "a", "b")], {"b": 100}, STALL_S)
     await dispatcher.acquire(100)
     for _ in range(10):

@@ -76,7 +76,7 @@ def test_an_empty_report_has_one_empty_page() -> None:
 @given(st.lists(st.text(max_size=40), max_size=30), st.integers(0, 300))
 @settings(deadline=None)
 def test_any_key_fits_any_page(keys: list[str], room_bytes: int) -> None:
-    # A page holds the longest row at least: two keys, escaped, and what else is in it.
+    # A page holds at least the longest row: two escaped keys, and the other fields.
     longest = max((len(json.dumps(key)) for key in keys), default=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(object_report, "PAGE_BYTES", 2 * longest + 120 + room_bytes)

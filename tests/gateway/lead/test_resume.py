@@ -46,8 +46,8 @@ NEW = ObjectAttributes(content_type="text/csv", metadata=(("owner", "finance"),)
 
 
 class Mended:
-    """A source whose object was copied, and then given another content type. The lead that
-    copies it again died when the commit was about to begin."""
+    """A source object that got another content type after its copy. The lead that copied it
+    again died before the commit."""
 
     def __init__(self, action: str) -> None:
         self.source, self.there = bucket(), bucket()
@@ -79,7 +79,7 @@ class Mended:
 
 
 def test_an_object_with_the_same_bytes_and_older_attributes_is_copied_again() -> None:
-    """It was, and kept the content type that had been mended at the source."""
+    """Its content type has changed at the source since."""
     mended = Mended("copy")
     resumed = asyncio.run(mended.resumer.resume(mended.row))
     assert not resumed.is_finished

@@ -67,12 +67,12 @@ def test_a_key_up_to_through_is_finished_where_size_and_age_fit(row: Selection) 
 def test_a_source_that_was_written_around_the_time_of_its_copy_is_copied_again(
     source_s: float,
 ) -> None:
-    """Between its reading and the commit of its copy it may have been written again."""
+    """It may have been overwritten between the read and the commit of its copy."""
     source = replace(SOURCE, last_modified=source_s)
     assert source_s + IN_DOUBT_S > THERE.last_modified
     journal = past(through="k")
     assert journal.decide(replace(REPLACES, source=source)).verdict == "as-selected"
-    # It may be ours, so it is no reason to fail; what a rule keeps is left alone.
+    # It may be ours, so the rule does not refuse it; an object that the rule keeps stays.
     decision = journal.decide(replace(REFUSED, source=source))
     assert (decision.verdict, decision.crc32c) == ("compare", None)
     assert decision.otherwise is not None
@@ -99,7 +99,7 @@ def test_an_object_from_before_the_first_epoch_is_not_our_copy(
     journal = past(through="k", **fields)
     decision = journal.decide(SKIPPED)
     assert (decision.verdict, decision.row) == ("as-selected", SKIPPED)
-    # Under a rule that keeps nothing of others, what has ended was copied.
+    # Under a rule that keeps no objects, every ended key was copied.
     assert journal.decide(REPLACES).verdict == "finished"
 
 
@@ -145,7 +145,7 @@ DOUBTS: list[dict[str, object]] = [
 def test_a_possible_unverified_write_is_compared_before_the_rule_keeps_it(
     fields: dict[str, object],
 ) -> None:
-    """It may be our own write: kept unseen, a failure would become a success by a retry."""
+    """Kept unseen, a failure would become a success after a retry."""
     decision = past(**fields).decide(SKIPPED)
     assert (decision.verdict, decision.row) == ("compare", SKIPPED)
     assert decision.otherwise is not None
@@ -199,7 +199,7 @@ def test_a_transfer_without_verification_keeps_what_the_rule_keeps(
     decision = EarlierJournal(replace(START, **fields), doubt).decide(SKIPPED)  # type: ignore[arg-type]
     kept = decision.otherwise or decision
     assert (kept.verdict, kept.row) == ("as-selected", SKIPPED)
-    # Of a commit that had begun it is known what came of it, when it is that.
+    # A begun commit is compared: its checksum is known.
     assert (decision.verdict == "compare") == ("uploads" in fields)
 
 
@@ -224,7 +224,7 @@ def test_an_upload_is_aborted_where_another_writer_was_first() -> None:
 @pytest.mark.parametrize("code", ["store-unavailable", "precondition-failed", "checksum-mismatch"])
 @pytest.mark.parametrize("through", [None, "z"])
 def test_a_failed_key_is_compared_before_it_is_refused(code: str, through: str | None) -> None:
-    """It may have failed because what we had written could not be compared."""
+    """It may have failed because our own write could not be compared."""
     journal = past(through=through, failed=(FailedRow("k", code),), failed_count=1)
     decision = journal.decide(REFUSED)
     assert (decision.verdict, decision.crc32c) == ("compare", None)
@@ -267,7 +267,7 @@ def test_an_upload_whose_commit_had_begun_is_compared() -> None:
     assert (decision.verdict, decision.crc32c) == ("compare", 77)
     assert decision.otherwise is not None
     assert decision.otherwise.verdict == "continue"
-    # Nothing is there to compare with: the commit did not come through.
+    # There is no object to compare with: the commit did not happen.
     assert past(uploads=(upload,)).decide(ABSENT).verdict == "continue"
 
 

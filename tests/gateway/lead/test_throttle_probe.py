@@ -1,4 +1,4 @@
-"""A chunk that waits for a store that throttles is not lost, and does not go again."""
+"""A chunk that waits for a store that throttles is not lost, and is not sent again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST = (1, 1)
 async def test_a_chunk_is_in_flight_as_long_as_an_end_names_it(
     end: str, paths: tuple[tuple[str, ...], ...]
 ) -> None:
-    """Longer than the stall deadline: the patience of the store is what bounds it."""
+    """Longer than the stall deadline: the retries of the gateway limit it."""
     source = FakeSource(delay_s=None)
     scene = Scene({"a": source}, *paths)
     waiting = source if end == "source" else scene.sinks["b"]
@@ -39,7 +39,7 @@ async def test_a_chunk_is_in_flight_as_long_as_an_end_names_it(
 
 
 async def test_a_chunk_that_is_no_longer_named_is_lost_after_a_deadline() -> None:
-    """The sink has written it, and its receipt was lost: a deadline after it was found out."""
+    """The sink has written it, and its receipt was lost."""
     source = FakeSource(delay_s=None)
     scene = Scene({"a": source}, *TWO_PATHS)
     scene.sinks["b"].waits = [FIRST]
@@ -90,7 +90,7 @@ async def test_only_chunks_without_an_excuse_are_sent_again() -> None:
 
 
 async def test_an_idle_path_does_not_take_an_excused_chunk() -> None:
-    """The store would only be asked for the same once more."""
+    """The store would only get the same request again."""
     source = FakeSource(delay_s=None)
     scene = Scene({"a": source}, *TWO_PATHS)
     scene.sinks["b"].waits = [(chunk, 1) for chunk in range(1, 9)]
