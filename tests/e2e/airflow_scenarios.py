@@ -23,10 +23,10 @@ from unittest.mock import patch
 from airflow.utils.db import initdb
 from airflow.utils.session import create_session
 
-from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.hooks.settings import Settings
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+from skyplane_orchestration.transfer.run import TransferRun
 
 SCENARIOS = (
     "all_good", "transfer_fails", "provision_fails", "teardown_fails", "one_task", "killed",
@@ -65,7 +65,7 @@ def worker_is_told_to_end() -> Iterator[None]:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
 
-    with patch.object(Client, "wait", wait):
+    with patch.object(TransferRun, "wait", wait):
         yield
 
 

@@ -15,6 +15,10 @@ import pytest
 #: Contract -> one import that it forbids: module, statement.
 VIOLATIONS = {
     "layers": ("skyplane_orchestration.model.plan", "import skyplane_orchestration.grids"),
+    "planner-layers": (
+        "skyplane_orchestration.planner.formulation",
+        "import skyplane_orchestration.planner.search",
+    ),
     "gateway-layers": ("skyplane_gateway.stores.memory", "import skyplane_gateway.protocol"),
     "airflow-apart": ("skyplane_orchestration.operators.probe", "import dagster"),
     "dagster-apart": ("skyplane_orchestration.dagster.probe", "import airflow"),
