@@ -103,7 +103,7 @@ def test_a_gateway_killed_in_mid_transfer(
     gate: FaultProxy,
     servers: tuple[S3Server, S3Server],
 ) -> None:
-    """Nobody can stand in for it (or all are gone): the fleet is brought up again."""
+    """Without a replacement the fleet is brought up again."""
     client = impatient(kit)
     fleet = client.provision(kit.relayed())
     kill = Once(gate, in_full_swing, lambda: kit.kill(fleet, getattr(kit, part, "")))
@@ -113,7 +113,7 @@ def test_a_gateway_killed_in_mid_transfer(
             slow, fleet, on_status=kill, on_submitted=lambda _, where: told.append(where.epoch)
         )
         assert kill.done
-        # Of the fleet that is up again it is told before anybody leads there.
+        # The callback gets the restored fleet before there is a new lead.
         assert (result.failed, result.epoch, told) == (0, 2, [1, 1, 2])
         assert "the fleet was broken and was brought up again" in result.warnings
         assert len(kit.home.gateways()) == 3
@@ -255,7 +255,7 @@ def test_an_orchestrator_killed_after_it_has_submitted(
     servers: tuple[S3Server, S3Server],
     killed: Callable[..., None],
 ) -> None:
-    """The transfer needs nobody; once it is through, nobody renews the leases. The same run,
+    """The transfer ends without an orchestrator, and then the leases end. The same run,
     later and on a fleet of its own, finds by the journal that all is done."""
     killed(slow, submits=True, start_within_s=60.0)
     assert len(kit.home.gateways()) == 3

@@ -67,7 +67,7 @@ def test_a_gateway_killed_beside_another_path(
         assert killed
         assert epochs == [1]
         assert (result.copied, result.failed) == (24, 0)
-        # Nobody brought up another one.
+        # No gateway was started in its place.
         assert len(kit.home.gateways()) == len(fleet.gateways) - 1
     finally:
         client.teardown(fleet)

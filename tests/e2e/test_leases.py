@@ -1,4 +1,4 @@
-"""Real gateways that nobody renews end by themselves, and a sweep takes what they leave."""
+"""Real gateways end without renewal, and a sweep removes what they leave."""
 
 from __future__ import annotations
 

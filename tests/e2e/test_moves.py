@@ -21,7 +21,7 @@ pytestmark = pytest.mark.e2e
 def test_a_linked_folder_of_the_destination_that_leads_back_to_the_source(
     kit: ClientKit, tmp_path: Path
 ) -> None:
-    """As people leave behind who migrate by hand: the move used to delete the only copy."""
+    """The move would delete the only copy."""
     source, destination = tmp_path / "src", tmp_path / "dst"
     (source / "2023").mkdir(parents=True)
     destination.mkdir()
@@ -41,7 +41,7 @@ def test_a_linked_folder_of_the_destination_that_leads_back_to_the_source(
 def test_a_lead_that_ends_in_the_middle_of_the_deletes_is_not_needed(
     kit: ClientKit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lease did, in a move of many objects, and the rest of the sources stayed."""
+    """Its lease may end in a move of many objects."""
     source = tmp_path / "src"
     source.mkdir()
     for name in ("_SUCCESS", "a", "b"):
@@ -67,7 +67,7 @@ def test_a_lead_that_ends_in_the_middle_of_the_deletes_is_not_needed(
 def test_one_bucket_by_two_names_of_its_server(
     kit: ClientKit, servers: tuple[S3Server, S3Server]
 ) -> None:
-    """Refused before anything is built; the move used to delete source and copy in one."""
+    """Refused before a fleet is built: the move would delete the only copy."""
     server = servers[0]
     bucket = server.make_bucket("two-names")
     server.fill(bucket, "p/", {"a": b"precious"})

@@ -35,7 +35,7 @@ Execute = Callable[[], tuple[dict[str, Any] | Exception, dict[str, Any]]]
 def execute(
     kit: ClientKit, held_job: TransferJob, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> Execute:
-    """One try of the task, as a worker of its own: what it returns or raises, and its XComs."""
+    """One try of the task: what it returns or raises, and its XComs."""
     hook = SimpleNamespace(client=lambda context, fleet_name: kit.client())
     monkeypatch.setattr(SkyplaneTransferOperator, "hook", hook)
 
@@ -62,7 +62,7 @@ def fleet(kit: ClientKit) -> Fleet:
 def test_the_next_try_continues_by_the_journal(
     kit: ClientKit, held: HeldStore, fleet: Fleet, execute: Execute, beside: Beside
 ) -> None:
-    """All gateways die, and die again once they were brought up anew: the first try fails."""
+    """The first try fails: all gateways die twice."""
     first = beside.start(execute)
     held.wait_until_half_way()
     # Writes of the last half second before a gateway dies may be repeated.
@@ -116,7 +116,7 @@ def test_a_move_whose_orchestrator_died_before_its_deletes_is_finished_by_the_ne
 def test_a_move_whose_orchestrator_died_after_its_deletes_is_a_success_of_the_next(
     kit: ClientKit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recursive: bool
 ) -> None:
-    """Nothing is left at the source, and the journal says why; it used not to be read."""
+    """The source is empty; the journal has the copied objects."""
     source, destination = tmp_path / "source", tmp_path / "destination"
     source.mkdir()
     destination.mkdir()

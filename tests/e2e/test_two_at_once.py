@@ -61,7 +61,7 @@ def test_the_second_orchestrator_joins_the_first(
 def test_two_calls_of_one_run_both_have_the_result(
     kit: ClientKit, held: HeldStore, held_job: TransferJob, plan: TransferPlan, beside: Beside
 ) -> None:
-    """The first to end took the fleet down, and the other was told of that alone."""
+    """Once the first to end took the fleet down, and the other raised FleetLost."""
     polls = [0, 0]
 
     def run(number: int) -> TransferResult:

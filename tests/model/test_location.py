@@ -143,7 +143,7 @@ def test_a_path_may_have_a_colon_or_a_hyphen(path: str) -> None:
     ],
 )
 def test_credentials_in_an_address_are_refused_and_not_shown(url: str, endpoint: str) -> None:
-    """Locations stand in logs, results and what tasks hand on."""
+    """Locations appear in logs, results and XCom."""
     with pytest.raises(InvalidLocation, match="by a reference") as caught:
         Location(url, endpoint_url=endpoint)
     assert "hush" not in str(caught.value)

@@ -112,7 +112,7 @@ def test_any_text_is_a_location_or_refused(text: str) -> None:
 
 
 def test_no_secret_is_in_it() -> None:
-    """References to credentials alone."""
+    """Only references to credentials."""
     document = json.dumps(HANDLE.to_dict())
     assert "profile:reader" in document
     assert replace(HANDLE).to_dict().keys() == {

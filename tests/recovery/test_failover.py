@@ -59,7 +59,7 @@ def view(
 
 
 def silence(failover: Failover) -> Action:
-    """As many silent polls as make a lost lead."""
+    """Silent polls until the lead counts as lost."""
     for _ in range(SILENT_POLLS - 1):
         assert failover.on(Silent("no answer")) == Poll(failover.tenure)
     return failover.on(Silent("no answer"))
@@ -200,7 +200,7 @@ def test_after_a_failed_submit_the_fleet_is_restored_and_another_source_is_asked
 
 
 def test_the_lead_of_another_orchestrator_is_searched_before_a_failover() -> None:
-    """It had a new address, which this call did not know, so it was displaced."""
+    """It may have a new address, which this call does not know."""
     failover = Failover(FIRST)
     silence(failover)
     assert failover.on(view(newest_epoch=2)) == RestoreFleet()
@@ -222,7 +222,7 @@ def test_a_lead_that_is_not_found_is_replaced(answer: Event) -> None:
 
 @pytest.mark.parametrize("heard", [1, 2])
 def test_an_acknowledged_success_is_not_begun_again(heard: int) -> None:
-    """The ends were released, so they looked as if nothing had ever been done."""
+    """Released gateways report no transfer."""
     failover = Failover(FIRST)
     silence(failover)
     over = view(newest_epoch=heard, acknowledged_epoch=heard, epoch=heard + 1)

@@ -129,7 +129,7 @@ def test_a_young_transfer_is_kept(lot: Lot) -> None:
 
 
 def test_a_handle_is_good_to_its_last_second(lot: Lot) -> None:
-    """It counts from the failure, which may come a heartbeat after the last write."""
+    """Its life begins at the failure, which may be half an hour after the last write."""
     assert JOURNAL_KEPT_S >= RESUME_TTL_S + 2 * HEARTBEAT_S
     lot.left_by(ONE, "a")
     (place,) = swept(lot.place, rule=SweepRule(THEN + HEARTBEAT_S + RESUME_TTL_S))
@@ -195,7 +195,7 @@ def test_an_unfinished_journal_of_a_killed_sink_is_removed(lot: Lot) -> None:
 
 
 def test_an_old_upload_of_a_transfer_that_runs_is_no_orphan(lot: Lot) -> None:
-    """It began long ago, and its journal is fresh; also where only the folder below is swept."""
+    """Its journal is young; also when only a folder below is swept."""
     lot.left_by(ONE, "sub/a")
     newest = lot.folder / ".skyplane" / "jobs" / ONE / "0000000001"
     os.utime(newest, (RULE.now_unix_s, RULE.now_unix_s))
@@ -227,7 +227,7 @@ def test_a_journal_that_cannot_be_read_is_never_deleted(lot: Lot) -> None:
 
 
 def test_a_journal_that_cannot_be_read_stays_alone(lot: Lot) -> None:
-    """What the others name costs money; and once it is deleted none of them may speak for it."""
+    """The other journals of the transfer are removed, with their uploads."""
     lot.left_by(ONE, "a")
     lot.spoil(ONE, epoch=2)
     lot.orphan("b")
@@ -248,7 +248,7 @@ def test_a_journal_that_cannot_be_read_stays_alone(lot: Lot) -> None:
 
 
 def test_the_report_never_advises_to_delete_the_journal_of_a_running_transfer(lot: Lot) -> None:
-    """It may name the upload that the old one only intended."""
+    """It may name the upload of which the old journal has only the intent."""
     lot.orphan("a")
     with closing(lot.open()) as store:
         rows = (UploadRow(lot.key + "a", None, "a", "v", 1, 1, noted_unix_s=THEN),)
@@ -315,7 +315,7 @@ def test_one_destination_that_fails_does_not_stop_the_others(
 def test_a_transfer_that_begins_again_during_the_sweep_is_kept(
     lot: Lot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its task ran again, more than a day later: between the listing and the removal."""
+    """Its task runs again between the listing and the removal."""
     lot.left_by(ONE, "a")
     look = LeftTransfer.named
 

@@ -174,7 +174,7 @@ def test_an_object_that_changes_during_the_comparison_is_different(
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> tuple[MemoryStore, MemoryStore]:
-    """Two buckets that stand for the two ends of any job."""
+    """The buckets of both ends."""
     from skyplane_gateway.stores.memory import create_bucket
 
     stores = []
@@ -206,7 +206,7 @@ def test_objects_with_a_trusted_checksum_are_not_read(
 def test_few_objects_are_in_flight(
     memory: tuple[MemoryStore, MemoryStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The listing is not run through ahead of the comparison."""
+    """The listing does not run ahead of the comparison."""
     source, destination = memory
     for i in range(100):
         source.put(f"p/{i:03}", b"x")

@@ -229,7 +229,7 @@ def test_gateways_guess_the_types_of_files(folder: Path) -> None:
 
 
 def test_a_dry_run_refuses_what_a_strict_transfer_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As far as listings tell: tags show only when an object is read."""
+    """As far as listings show metadata: they have no tags."""
     for name in ("cold", "there"):
         create_bucket(name)
     cold = stores.open_store(StoreSpec("memory", "cold"))

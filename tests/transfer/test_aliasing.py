@@ -38,7 +38,7 @@ def bucket() -> MemoryStore:
 
 
 def job_of(source: str, destination: str, **more: Any) -> TransferJob:
-    """Of one bucket that has two servers, or one by two names."""
+    """A move within one bucket, under two endpoints."""
     one, other = (
         Location(f"s3://b/{key}", endpoint_url=f"http://{host}")
         for key, host in ((source, "one"), (destination, "two"))
@@ -89,7 +89,7 @@ def test_two_buckets_of_one_name(bucket: MemoryStore) -> None:
 
 
 def test_a_server_over_the_folder_that_is_moved(tmp_path: Path) -> None:
-    """Two kinds of store, and keys that have nothing in common."""
+    """Two kinds of store, and different keys for the same files."""
     (tmp_path / "served/data").mkdir(parents=True)
     files = LocalStore(StoreSpec("file", "/"))
     server = LocalStore(StoreSpec("file", str(tmp_path / "served")))
@@ -118,7 +118,7 @@ def test_a_destination_that_this_process_may_not_write_to(
 def test_a_source_with_permission_for_one_folder(
     closed: str, is_refused: bool, bucket: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The source's own folder must be open; what is beside it need not."""
+    """Permission for the source folder itself is enough."""
     seen: list[MemoryStore] = []
 
     class Half(MemoryStore):
@@ -161,7 +161,7 @@ def test_a_probe_is_written_again_if_its_folder_was_removed(
 def test_the_next_check_removes_the_probe_of_a_killed_one(
     bucket: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each left a journal of its own, until a sweep a day later."""
+    """The probe has the same key in every run of the job."""
 
     class Killed(BaseException): ...
 
@@ -183,7 +183,7 @@ def test_the_next_check_removes_the_probe_of_a_killed_one(
 def test_a_probe_that_a_concurrent_check_removes_does_not_count(
     bucket: MemoryStore, monkeypatch: pytest.MonkeyPatch, writes_again: bool
 ) -> None:
-    """Were it taken for unseen, the deletes of the move would follow."""
+    """Otherwise the move would delete the only copies."""
     honest, hurried, lost = MemoryStore.list, [True], []
 
     def look(self: MemoryStore, prefix: str, *more: Any, **options: Any) -> Any:
@@ -219,7 +219,7 @@ def test_a_missing_destination_folder_is_not_created(tmp_path: Path) -> None:
 def test_a_folder_that_is_mounted_twice(
     source: str, destination: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a link whose path nothing resolves: so a bind mount looks."""
+    """A link that `realpath` does not resolve looks like a bind mount."""
     (tmp_path / "in/sub").mkdir(parents=True)
     (tmp_path / "mounted").symlink_to(tmp_path / "in")
     monkeypatch.setattr(os.path, "realpath", lambda path: str(path))
@@ -238,7 +238,7 @@ def files(tmp_path: Path) -> TransferJob:
 
 
 def look(job: TransferJob, *names: str) -> None:
-    """As if these were copied."""
+    """Checks these pairs of source and copy."""
     rows = [
         {"source": f"{job.source.key}{name}", "destination": f"{job.destination.key}{name}"}
         for name in names

@@ -109,7 +109,7 @@ def test_the_totals_of_one_epoch_are_those_of_the_result() -> None:
     last = status(1, 50.0, {0: 2 * GB, 1: 3 * GB}, copied=4)
     result = result_of(JOB, FLEET, last)
     budget = Budget(None)
-    assert budget.with_totals(result) is result, "nothing was heard of it"
+    assert budget.with_totals(result) is result, "there was no status"
     budget.record(FLEET, last)
     assert budget.with_totals(result) == result
     assert result.cost.total_usd > 0
@@ -139,7 +139,7 @@ def test_a_second_try_has_its_own_figures_and_the_totals() -> None:
     }
     assert result.edges[0].achieved_gbps == pytest.approx(8 * 8 / 50)
     assert result.cost.egress_usd == pytest.approx(8 * 0.09 + 2 * (0.02 + 0.05))
-    # The fleet of this try came up in 100 s; how long the others' took, nobody knows.
+    # The fleet of this try came up in 100 s; the time of the others is not known.
     assert result.cost.instance_usd == pytest.approx(0.0003 * (100 + 10 + 40))
     assert result.cost.request_usd == 0.05
     own = result.this_try

@@ -104,7 +104,7 @@ class FakeControl:
 
 
 class FakeSessions:
-    """As `FleetSessions`, one call after the other."""
+    """As `FleetSessions`, with sequential calls."""
 
     def __init__(self, *paths: str) -> None:
         self.fleet = fleet_of(*paths)
@@ -212,7 +212,7 @@ def test_a_fleet_that_is_torn_down_during_the_join_is_lost() -> None:
 
 
 def test_followers_are_counted() -> None:
-    """Nobody, where its lead does not tell."""
+    """0 where the lead does not answer."""
     sessions = FakeSessions("ab")
     sessions.gateways["a"].followers = 2
     control = control_of(sessions)
@@ -229,7 +229,7 @@ def test_followers_are_counted() -> None:
 def test_a_fleet_drains_unless_a_transfer_runs_on_it(
     state: str, drains: bool, may_go: bool
 ) -> None:
-    """Also one that has begun since the look."""
+    """Also a transfer that has begun since the inspection."""
     sessions = FakeSessions("ab")
     sessions.gateways["b"].errors["status"] = GatewayUnreachable("gone")
     sessions.gateways["a"].leading[KEY] = {"epoch": 2, "state": state}
@@ -299,14 +299,14 @@ def test_a_running_transfer_is_joined_although_other_gateways_are_lost() -> None
 
 
 def test_a_released_epoch_is_not_used_again() -> None:
-    """Once released, the ends had forgotten it: another source led the same epoch again."""
+    """Released gateways remember the epoch."""
     sessions = FakeSessions("ab", "cb")
     sessions.gateways["b"].released[KEY] = {"epoch": 2, "heard": 2}
     assert submit(sessions) == SubmittedTransfer(KEY, 3, "a", joined=False)
 
 
 def test_the_newer_of_two_leads_is_joined() -> None:
-    """The older one was paused and does not know yet that it is over."""
+    """The older lead was paused and does not know yet that its epoch is over."""
     sessions = FakeSessions("ab", "cb")
     sessions.gateways["a"].leading[KEY] = {"epoch": 1, "state": "running"}
     sessions.gateways["c"].leading[KEY] = {"epoch": 2, "state": "running"}
@@ -378,7 +378,7 @@ def test_a_submit_uses_no_epoch_below_the_least() -> None:
 
 
 def test_an_epoch_with_a_journal_is_over(tmp_path: Path) -> None:
-    """Gateways that were built anew remember nothing; the destination does."""
+    """New gateways remember no epochs; the destination does."""
     job = TransferJob(Location("/data/in/"), Location(f"{tmp_path}/out/"))
     folder = tmp_path / "out/.skyplane/jobs"
     for key, epochs in ((KEY, (2, 3)), ("ef" * 16, (9,))):
@@ -391,9 +391,9 @@ def test_an_epoch_with_a_journal_is_over(tmp_path: Path) -> None:
 
 
 def test_a_transfer_that_is_submitted_during_the_submit_is_joined(tmp_path: Path) -> None:
-    """Another orchestrator submits between the look at the fleet and the look for journals.
+    """Another orchestrator submits between the inspection and the listing of journals.
 
-    Its epoch was over for the second, which began the next one over its head.
+    Its epoch has a journal then, and runs.
     """
     job = TransferJob(Location("/data/in/"), Location(f"{tmp_path}/out/"))
     (tmp_path / "out/.skyplane/jobs" / KEY).mkdir(parents=True)
@@ -443,13 +443,13 @@ def test_running_transfers_are_cancelled_before_a_teardown() -> None:
 
 
 def test_transfers_without_an_answering_lead_are_cancelled_at_their_ends() -> None:
-    """What its sinks knew of stayed: they were shut down, which keeps all for a resume."""
+    """Otherwise their uploads would stay open, as for a resume."""
     sessions = FakeSessions("ab", "cd")
     sessions.gateways["a"].errors["status"] = GatewayUnreachable("gone")
     sessions.gateways["b"].errors["status"] = GatewayUnreachable("asleep")
     sessions.gateways["d"].attached[KEY] = {"epoch": 2, "is_used": True}
     control_of(sessions).cancel_unended()
-    # Nobody waits for those that do not answer.
+    # No call waits for gateways that do not answer.
     assert {call[0] for call in sessions.calls if call[1] == "cancel"} == {"c", "d"}
 
 
@@ -463,7 +463,7 @@ def test_ended_transfers_are_not_cancelled_before_a_teardown(epoch: int, cancels
 
 
 def test_fresh_credentials_go_to_the_ends_that_need_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are resolved anew, and an end that is gone keeps nobody else from them."""
+    """They are resolved anew; a lost gateway does not stop the others from getting them."""
     sessions = FakeSessions("arb", "crd")
     for node, sides in (("a", ["source"]), ("b", ["sink"]), ("d", ["sink"])):
         sessions.gateways[node].needs_credentials = {KEY: sides}

@@ -55,7 +55,7 @@ def ended(status: TransferStatus, error: dict[str, Any] | None) -> TransferStatu
 
 @dataclass
 class FakeControl:
-    """Answers polls in turn; once the lead was told to stop, with its end."""
+    """Answers polls in turn; after a stop, with the end of the transfer."""
 
     answers: list[Any]
     view: FleetView = NONE_LEADS

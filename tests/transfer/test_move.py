@@ -83,7 +83,7 @@ def test_only_copied_sources_are_deleted(folder: Path) -> None:
 def test_a_source_that_an_earlier_epoch_copied_is_compared_before_its_delete(
     folder: Path,
 ) -> None:
-    """Of such an object the lead's journal says no more than that it ended well."""
+    """The journal has only the name of such an object."""
     rows = [row(folder, key, source_etag="") for key in ("a", "b", "sub/c")]
     for one in rows:
         del one["crc32c"]
@@ -97,7 +97,7 @@ def test_a_source_that_an_earlier_epoch_copied_is_compared_before_its_delete(
 
 @pytest.mark.parametrize("by_version", [True, False])
 def test_a_source_that_was_changed_since_stays(by_version: bool, folder: Path) -> None:
-    """Version where the lead says which it was, content where it does not."""
+    """By version if the row has one, else by content."""
     more = {} if by_version else {"source_etag": ""}
     rows = [row(folder, key, **more) for key in ("a", "b", "sub/c")]
     (folder / "b").write_bytes(b"z")
@@ -140,7 +140,7 @@ def test_a_source_that_changes_during_the_check_stays(
 def test_nothing_is_deleted_when_an_end_cannot_be_listed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A listing also tells a store's own region, which a `head` in the wrong one does not."""
+    """A listing in the wrong region names the right one; a `head` does not."""
     rows, opened = [row(folder, "a")], list[str]()
 
     def check(_: LocalStore, prefix: str = "") -> None:
@@ -157,7 +157,7 @@ def test_nothing_is_deleted_when_an_end_cannot_be_listed(
 
 @pytest.mark.parametrize("by_version", [True, False])
 def test_nothing_is_deleted_when_a_copy_is_its_own_source(by_version: bool, folder: Path) -> None:
-    """A folder of the destination that led back to the source took the only copy with it."""
+    """A linked folder of the destination may lead back to the source."""
     (folder.parent / "out/sub/c").unlink()
     (folder.parent / "out/sub").rmdir()
     (folder.parent / "out/sub").symlink_to(folder / "sub")
@@ -217,7 +217,7 @@ def test_objects_that_announce_others_are_deleted_first(
 def test_the_report_is_read_whole_before_the_first_delete(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lead is not kept alive for the deletes: what was asked later used to be refused."""
+    """The lead may end during the deletes."""
     wanted = [row(folder, key) for key in ("a", "b", "_SUCCESS")]
     before, seen = left(folder), list[list[str]]()
 

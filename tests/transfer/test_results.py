@@ -235,7 +235,7 @@ def test_a_status_that_does_not_add_up_makes_no_result(counts: dict[str, Any]) -
 
 
 def test_reserved_keys_are_counted_and_one_is_named() -> None:
-    """They were left out in silence."""
+    """A warning names one of them."""
     result = result_of(JOB, FLEET, status(reserved=3, first_reserved="p/.skyplane/jobs/k/1"))
     assert result.reserved == 3
     (warning,) = result.warnings

@@ -28,7 +28,7 @@ KEY, OTHER = "ab" * 16, "cd" * 16
 
 @pytest.fixture
 def ends(tmp_path: Path) -> Path:
-    """`in` and `out` hold the same; what is in `out` is not older."""
+    """`in` and `out` hold the same; no file in `out` is older."""
     for end in ("in", "out"):
         for name in ("a.csv", "b.csv", "sub/c.txt"):
             path = tmp_path / end / name

@@ -38,7 +38,7 @@ _FIRST_AT, _LAST_AT = 0.06, 0.66
 
 @dataclass(frozen=True, slots=True)
 class KillPoint:
-    """Who is killed once so many bytes were PUT, and how long after that."""
+    """The role to kill after this many PUT bytes, and the delay after that."""
 
     role: str
     put_bytes: int
@@ -58,7 +58,7 @@ def kill_points(seed: int, total_bytes: int) -> list[KillPoint]:
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """A kill that was done, as it is printed.
+    """A kill that has happened.
 
     Attributes:
         at_s: since the transfer was submitted.
@@ -125,7 +125,7 @@ class Proxy:
 
 @dataclass
 class _Seen:
-    """What the clients have told so far."""
+    """The clients' output so far."""
 
     epoch: int = 0
     lead: str = ""
@@ -139,7 +139,7 @@ class _Seen:
 
 
 class ClientProcess:
-    """The orchestrator's process; one that was killed is started again.
+    """The orchestrator's process, which is started again after a kill.
 
     Args:
         document: what `driver` reads.
@@ -223,11 +223,11 @@ class ClientProcess:
 
     @property
     def has_ended(self) -> bool:
-        """The process that was started last has said its last word."""
+        """The last process has printed its result."""
         return self._is_over
 
     def wait_for_progress(self, least_epoch: int) -> float:
-        """Seconds until the client that runs now tells of more than it told first from now on.
+        """Seconds until the current client reports progress.
 
         Args:
             least_epoch: what an older one delivers is none.
@@ -250,7 +250,7 @@ class ClientProcess:
                 self._news.wait(1.0)
 
     def wait_for_end(self) -> Mapping[str, Any]:
-        """The result that it told, as a document."""
+        """The result that it printed, as a document."""
         assert self._process is not None
         code = self._process.wait(PATIENCE_S)
         deadline_s = time.monotonic() + 10
@@ -268,7 +268,7 @@ def _is_further(now: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
 
 
 class Killer:
-    """Kills one of each role and sees that the transfer goes on.
+    """Kills one process of each role and checks that the transfer continues.
 
     Args:
         client: to be killed as well, and to be asked how far it is.
@@ -289,7 +289,7 @@ class Killer:
         self.done: list[Killed] = []
 
     def kill(self, point: KillPoint) -> None:
-        """Wait for the point, kill, wait until it goes on.
+        """Wait for the point, kill, wait until the transfer continues.
 
         Raises AssertionError when the transfer does not, or has ended before.
         """

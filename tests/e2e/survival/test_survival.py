@@ -52,7 +52,7 @@ GATEWAY_SETTINGS = {"ack_deadline_s": 15.0, "assembly_mib": 32, "store_threads":
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is moved, in chunks of which size, to how slow a store."""
+    """Volume, chunk size, and the delay of the store."""
 
     count: int
     total_bytes: int
@@ -107,7 +107,7 @@ class Store:
 
 @pytest.fixture(scope="session")
 def server_binary() -> str:
-    """Looked for in the user's own home, before the tests have another one."""
+    """Found in the user's own home, before the tests replace it."""
     try:
         return str(versitygw.binary())
     except versitygw.Unavailable as error:
@@ -157,7 +157,7 @@ def job_of(kit: ClientKit, store: Store, chunk_mib: int) -> TransferJob:
 
 
 def environment(kit: ClientKit, scratch: Path) -> dict[str, str]:
-    """Of the client; its temporary files go where they can be seen."""
+    """The client's environment, with temporary files in `scratch`."""
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
     keys = {name: os.environ[name] for name in names}
     return {**kit.home.environment, **keys, "TMPDIR": str(scratch)}
@@ -165,7 +165,7 @@ def environment(kit: ClientKit, scratch: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run that ended: what its client said last, and who was killed."""
+    """An ended run: its result and the killed processes."""
 
     result: Mapping[str, Any]
     killer: Killer
@@ -173,7 +173,7 @@ class Outcome:
 
 
 def run(kit: ClientKit, store: Store, scale: Scale, objects: ObjectSet, tmp_path: Path) -> Outcome:
-    """Transfer under fire; afterwards the fleet has been torn down."""
+    """Transfer with kills, then tear down."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     seed = objects.seed
