@@ -356,7 +356,7 @@ class Endpoints:
         """`store_verb` in its thread; a throttled store is retried for `timeout_s`."""
         state, store = self._sink_side(key, epoch), self._stores.get((key, "sink"))
         if store is None:
-            raise UnknownTransfer(f"{self._config.node} lets go of transfer {key}")
+            raise UnknownTransfer(f"{self._config.node} is releasing transfer {key}")
         # A new lead may have begun without attaching this sink, which did not respond then.
         state.is_used, state.epoch = True, max(state.epoch, epoch)
         with store.within(timeout_s):

@@ -119,10 +119,10 @@ class FaultProxy:
         self._is_released = self._is_dropped = False
 
     def release(self, *, drop: bool = False) -> None:
-        """Let go what `hold` rules hold; from now on they hold nothing.
+        """Release the requests that `hold` rules hold; the rules hold no more.
 
         Args:
-            drop: close the connections of what is held, so that the store never hears of it.
+            drop: close their connections, so that the store never gets them.
         """
         self._is_dropped = drop
         self._is_released = True

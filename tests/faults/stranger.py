@@ -1,4 +1,4 @@
-"""A TLS server that is none of the fleet's, where a gateway of the fleet was."""
+"""A TLS server of another owner at the address of a gateway."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class SimFleet:
         self.gateways[node].process.resume()
 
     def ask_to_end(self, gateway: Gateway, reason: str) -> None:
-        """What teardown asks of it; one that is stopped is woken for it."""
+        """Request the shutdown as teardown does; a stopped process is woken."""
         self.world.after(0.0, partial(gateway.service.request_shutdown, reason), gateway.process)
         if gateway.process.is_stopped:
             # It answers what was asked of it meanwhile while it ends; its exit ends the rest.
@@ -223,7 +223,7 @@ class SimAuthority:
 
 @dataclass
 class SimProvisioner:
-    """Starts what is missing, tells everybody the topology, waits until all are connected."""
+    """Starts missing gateways, sends the topology, and waits until all are connected."""
 
     fleet: SimFleet
     authority: SimAuthority

@@ -87,7 +87,7 @@ class Orchestrator:
     handle: str = ""
     result: TransferResult | None = None
     error: SkyplaneError | None = None
-    #: A fault of the library: an exception that is none of its own errors.
+    #: An exception that is no error of the library: a defect.
     crash: str = ""
     is_over: bool = False
     submitted: list[tuple[Fleet, SubmittedTransfer]] = field(default_factory=list)

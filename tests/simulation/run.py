@@ -258,7 +258,7 @@ def _fill(scene: Scene) -> None:
 
 
 def _fill_destination(scene: Scene, kind: int) -> None:
-    """What is there already: 0 different and older, 1 different and newer, 2 equal."""
+    """Objects from before the run: 0 different and older, 1 different and newer, 2 equal."""
     schedule = scene.schedule
     for index in range(0, len(schedule.sizes), schedule.there or len(schedule.sizes)):
         key = schedule.key_of(index)

@@ -1,4 +1,4 @@
-"""What is to go wrong in one run, as plain values that can be printed, shrunk and replayed."""
+"""The faults of one run, as plain values that can be printed and replayed."""
 
 from __future__ import annotations
 
@@ -235,11 +235,11 @@ class Schedule:
         shape: number of the fleet in `ALL_SHAPES`; random schedules take those of `SHAPES`.
         sizes: bytes of the source's objects.
         conflict: the rule for objects that are there already.
-        there: every so manieth object is at the destination already: one that is older,
-            one that is newer, an equal one, in turn; 0 for none.
+        there: every n-th object is at the destination already: an older one, a newer one and
+            an equal one in turn; 0 for none.
         trusts_checksum: whether the destination vouches for its checksums.
         verify: how the end is checked.
-        announcing: every so manieth object is to be published after all others; 0 for none.
+        announcing: every n-th object is published after all others; 0 for none.
         move: the sources go once the copies are verified.
         then: what comes after.
         source_vouches: whether the source gives checksums of its objects. Where it does not,

@@ -51,7 +51,7 @@ def test_a_journal_that_is_written_late_is_there_for_the_next_lead() -> None:
 
 
 def test_a_lead_ends_whose_sinks_are_lost_or_refuse_it() -> None:
-    """One that refused to work for it counted as an answer, so that it waited for ever."""
+    """A refusal counted as a response, so the lead waited without end."""
     sizes = (71680, 153600, 266240, 266240, 5120)
     faults = (Kill(0.877, 2, 20.0), Stop(0.355, 0, 400.0))
     more = {"conflict": "replace-if-newer", "there": 2, "verify": "reread", "then": "again"}
@@ -113,7 +113,7 @@ def test_an_object_of_which_a_kept_part_was_spoilt_is_sent_again_from_its_beginn
     assert outcome.inspection.then_state == "succeeded"
 
 
-def test_a_success_that_a_later_run_hears_of_is_that_of_its_time() -> None:
+def test_a_run_that_joins_a_success_copies_no_later_version() -> None:
     """The source changed while the lead slept; a retry joins, and does not begin anew."""
     sizes = (32767, 32768, 700, 0, 32769, 32767)
     faults = (

@@ -55,7 +55,7 @@ def test_38_both_get_the_success_after_the_lead_has_died(
 def _two_runs(
     schedule: Schedule, second_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Scene, Outcome]:
-    """What is left after two orchestrators, the second of which begins so much later."""
+    """Run two orchestrators, the second after `second_s`."""
     scenes: list[Scene] = []
 
     def plan(scene: Scene) -> None:

@@ -257,7 +257,7 @@ class World:
     # -- the end
 
     def close(self) -> None:
-        """Let go of everything without letting any of it run on."""
+        """Drop every process and thread without running it further."""
         self.is_over = True
         self._queue.clear()
         for process in self.processes:

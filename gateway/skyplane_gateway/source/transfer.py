@@ -150,7 +150,7 @@ class SourceTransfer:
             except TimeoutError:
                 return after, []
         if not self._outcomes:
-            raise UnknownTransfer("this source has let go of the transfer")
+            raise UnknownTransfer("this source has released the transfer")
         return self._last, [outcome for _, outcome in self._outcomes]
 
     def waiting(self) -> list[tuple[int, int]]:

@@ -21,7 +21,7 @@ MAY_GROW_MIB = 24.0
 
 
 class _MadeUp:
-    """As many small objects as it is told; of what is written only the number is kept."""
+    """A store with `count` small objects that only counts what is written."""
 
     count = 0
     written = 0

@@ -1,4 +1,4 @@
-"""What copies lack is told, or forbidden; what a file's name tells is added."""
+"""Metadata that a copy loses is reported or refused; a content type is guessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two orchestrators at once, cancels at bad moments, and faults of our own."""
+"""Releases while a transfer runs, unexpected errors, and what transfers leave behind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_nothing_is_written_once_a_release_has_returned(
 
 
 async def test_a_new_lead_may_count_its_chunks_from_one_again(fleet_of: Any, kit: Any) -> None:
-    """The old one and all it knew are gone; its sinks have been told to let go."""
+    """The sinks have released the transfer of the old lead."""
 
     source, destination = kit.memory_spec(), kit.memory_spec()
     kit.fill(source, {"a": b"1", "b": b"2"})

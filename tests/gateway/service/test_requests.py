@@ -1,4 +1,4 @@
-"""Requests that no client of ours would send: refused in our own words, never with a crash."""
+"""Invalid requests are refused with an error document."""
 
 from __future__ import annotations
 
@@ -86,7 +86,6 @@ async def test_a_bad_request_is_the_callers_fault(
         assert document["code"] in ("configuration-invalid", "unknown-transfer")
         assert document["is_permanent"]
         assert "secret" not in document["message"]
-        # The gateway itself is none the worse for it.
         after = await asyncio.to_thread(fleet.client("a").status)
         assert after["connected"]
         assert after["lease_remaining_s"] > 60
@@ -112,6 +111,6 @@ async def test_a_submit_before_its_attach_and_to_nobody(fleet_of: Any, kit: Any)
         ):
             with pytest.raises(SkyplaneError):
                 await asyncio.to_thread(wrong)
-        # What is not there can be cancelled and released all the same.
+        # A cancel and a release of an unknown transfer succeed.
         await asyncio.to_thread(client.cancel, "cd" * 16)
         await asyncio.to_thread(client.release, "cd" * 16, 1)

@@ -1,4 +1,4 @@
-"""A transfer that is told to stop keeps what a resume needs, and goes on from there."""
+"""A stopped transfer keeps what a resume needs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ async def test_the_next_epoch_resumes_a_stopped_transfer(
         assert status["error"]["code"] == "stopped"
         assert status["error"]["message"] == "it is too dear"
         assert not status["error"]["is_permanent"]
-        # Nobody is asked to abort what the journal names.
         assert status["open_uploads"] == []
         kept = kit.uploads(destination)
         assert kept != []
@@ -52,7 +51,7 @@ async def test_the_next_epoch_resumes_a_stopped_transfer(
         await fleet.attach(KEY, source, destination, epoch=2)
         await fleet.submit(KEY, spec, epoch=2)
         assert (await fleet.ended(KEY))["state"] == "succeeded"
-        # Should nobody have heard of it, the next run must know that all is done.
+        # Until the success is acknowledged, the next run must know of it.
         assert journals(destination) != []
         await fleet.heard(KEY, spec, epoch=2)
     assert kit.content(destination) == bodies

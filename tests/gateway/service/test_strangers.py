@@ -31,7 +31,7 @@ STRANGERS: dict[str, Callable[[str], Authority]] = {
 }
 
 
-#: With TLS 1.3 a client is told only when it reads: by an alert, or by the end alone.
+#: With TLS 1.3 a client sees the refusal when it reads: an alert, or the end.
 REFUSALS = {
     "",
     "TLSV1_ALERT_UNKNOWN_CA",

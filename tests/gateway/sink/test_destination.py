@@ -150,7 +150,7 @@ class Ending:
 
 
 def test_a_body_that_ends_early_is_not_taken_for_other_bytes(memory: ObjectStore) -> None:
-    """What is there was a stranger's then, to a lead and to a write that came again."""
+    """Else a retry would take the object for another writer's."""
     store = Wrapped(memory, trusted=False, read=lambda *_, **__: Ending())
     memory.put("k", BODY)
     with pytest.raises(StoreUnavailable):

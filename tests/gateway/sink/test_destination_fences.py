@@ -274,7 +274,7 @@ def test_beginning_an_upload_ends_no_other(memory: ObjectStore) -> None:
 
 
 def test_what_was_begun_since_it_was_asked_for_is_aborted(memory: ObjectStore) -> None:
-    """Save the one that is known by now, and those that a journal names."""
+    """Except the known upload and those that a journal names."""
     write(memory, KEY)
     written = JournalFolder(memory, "out/", KEY).rows()[-1].last_modified
     old, lost, ours, named = (memory.create_upload("out/k") for _ in range(4))
@@ -395,7 +395,7 @@ def test_an_old_intent_has_nothing_to_do_with_what_is_begun_today(memory: Object
     assert ids(memory) == {theirs}
 
 
-def test_a_journal_that_comes_late_is_kept_for_whoever_goes_on(memory: ObjectStore) -> None:
+def test_a_late_journal_is_kept_for_a_resume(memory: ObjectStore) -> None:
     """The transfer failed and was released meanwhile; its uploads are named nowhere else."""
 
     def late(original: Any, *arguments: Any, **more: Any) -> Any:

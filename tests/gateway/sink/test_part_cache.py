@@ -17,7 +17,7 @@ REFUSED = EntryResult(ReceiptStatus.REFUSED, code="unavailable")
 
 
 class Store:
-    """Answers when it is told to; counts what is written."""
+    """A store whose writes end when the test says so."""
 
     def __init__(self) -> None:
         self.parts = WrittenParts()

@@ -18,7 +18,7 @@ async def call(threads: VerbThreads, work: Any, **more: Any) -> Any:
     return await threads.run(work, **limits)
 
 
-async def test_a_call_hears_how_long_it_may_wait_for_its_store() -> None:
+async def test_a_call_gets_the_time_that_it_may_wait_for_its_store() -> None:
     threads = VerbThreads(1)
     assert 19.0 < await call(threads, lambda left_s: left_s) <= 20.0
     assert await call(threads, lambda left_s: left_s, store_timeout_s=math.inf) == math.inf
