@@ -8,38 +8,19 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.transfer import samples
+from tests.transfer.samples import GB, JOB, A, B, R, fleet_of
 
 from skyplane_gateway.journal.totals import SentRow, Totals
-from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
-from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.model.plan import (
-    GridReference,
-    InstanceGroup,
-    PlanCost,
-    PlanEdge,
-    PlanPath,
-    SolverReport,
-    TransferPlan,
-)
+from skyplane_orchestration.model.plan import InstanceGroup, PlanCost, PlanEdge
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus, empty_status
 from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.results import result_of
 
-A, R, B = "aws:us-east-1", "azure:eastus", "gcp:europe-west4"
-GB = 1_000_000_000
-JOB = TransferJob(Location("s3://src/p/", A), Location("s3://dst/q/", B))
-
 #: 0.36 USD per hour are 0.0001 USD per second, of which there are three.
-PLAN = TransferPlan(
-    src=A,
-    dst=B,
-    objective={},
-    throughput_gbps=2.0,
-    volume_gb=10.0,
-    transfer_s=40.0,
-    provision_s=0.0,
+PLAN = replace(
+    samples.PLAN,
     cost=PlanCost(1.0, 0.1, 0.05, 1.15, 0.11),
     instances={A: InstanceGroup("x", 1, 0.36), R: InstanceGroup("y", 2, 0.36)},
     edges=(
@@ -47,26 +28,8 @@ PLAN = TransferPlan(
         PlanEdge(A, R, 1.0, 32, 5.0, 0.02),
         PlanEdge(R, B, 1.0, 32, 5.0, 0.05),
     ),
-    paths=(PlanPath((A, B), 1.0), PlanPath((A, R, B), 1.0)),
-    binding=(),
-    solver=SolverReport("optimal", 0.0, 0.0, 0.0),
-    grid=GridReference("test", "2026-01-01", "measured"),
 )
-FLEET = Fleet(
-    key="ab" * 16,
-    generation=0,
-    deployment="test",
-    provisioner="local",
-    plan=PLAN,
-    gateways=tuple(
-        GatewayHandle(node, region, ("127.0.0.1", 1), ("127.0.0.1", 2), "")
-        for node, region in {"a": A, "r": R, "b": B}.items()
-    ),
-    routes=({"number": 0, "nodes": ["a", "b"]}, {"number": 1, "nodes": ["a", "r", "b"]}),
-    host="",
-    provision_s=100.0,
-    hard_end_unix_s=0.0,
-)
+FLEET = fleet_of("ab", "arb", plan=PLAN, regions={"a": A, "r": R, "b": B}, provision_s=100.0)
 
 
 def status(

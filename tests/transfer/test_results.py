@@ -7,35 +7,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.transfer import samples
+from tests.transfer.samples import GB, A, B, R, fleet_of
 
 from skyplane_orchestration.errors import ConfigurationInvalid, InternalError
-from skyplane_orchestration.model.fleet import Fleet, GatewayHandle, where_gateways_run
+from skyplane_orchestration.model.fleet import where_gateways_run
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.model.plan import (
-    GridReference,
-    InstanceGroup,
-    PlanCost,
-    PlanEdge,
-    PlanPath,
-    SolverReport,
-    TransferPlan,
-)
+from skyplane_orchestration.model.plan import InstanceGroup, PlanCost, PlanEdge
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.transfer.results import cut, result_of
 
-A, R, B = "aws:us-east-1", "azure:eastus", "gcp:europe-west4"
-GB = 1_000_000_000
-
-PLAN = TransferPlan(
-    src=A,
-    dst=B,
-    objective={},
+PLAN = replace(
+    samples.PLAN,
     throughput_gbps=6.0,
-    volume_gb=10.0,
-    transfer_s=13.3,
-    provision_s=60.0,
     cost=PlanCost(1.0, 0.1, 0.05, 1.15, 0.11),
     instances={A: InstanceGroup("x", 1, 3.6), B: InstanceGroup("y", 2, 1.8)},
     edges=(
@@ -43,31 +29,9 @@ PLAN = TransferPlan(
         PlanEdge(A, R, 2.0, 32, 5.0, 0.02),
         PlanEdge(R, B, 2.0, 32, 5.0, 0.05),
     ),
-    paths=(PlanPath((A, B), 4.0), PlanPath((A, R, B), 2.0)),
-    binding=(),
-    solver=SolverReport("optimal", 0.0, 0.0, 0.0),
-    grid=GridReference("test", "2024-01-01", "measured"),
 )
 NODES = {"a": A, "r": R, "b": B, "c": B}
-FLEET = Fleet(
-    key="ab" * 16,
-    generation=0,
-    deployment="test",
-    provisioner="local",
-    plan=PLAN,
-    gateways=tuple(
-        GatewayHandle(node, region, ("127.0.0.1", 1), ("127.0.0.1", 2), "")
-        for node, region in NODES.items()
-    ),
-    routes=(
-        {"number": 0, "nodes": ["a", "b"], "connections": [1], "share_gbps": 2.0},
-        {"number": 1, "nodes": ["a", "c"], "connections": [1], "share_gbps": 2.0},
-        {"number": 2, "nodes": ["a", "r", "b"], "connections": [1, 1], "share_gbps": 2.0},
-    ),
-    host="h/b",
-    provision_s=10.0,
-    hard_end_unix_s=0.0,
-)
+FLEET = fleet_of("ab", "ac", "arb", plan=PLAN, regions=NODES, provision_s=10.0)
 JOB = TransferJob(Location("s3://src/p/"), Location("gs://dst/q/"))
 
 
