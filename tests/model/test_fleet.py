@@ -1,64 +1,7 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-
-from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
-from skyplane_orchestration.model.plan import (
-    GridReference,
-    InstanceGroup,
-    PlanCost,
-    PlanPath,
-    SolverReport,
-    TransferPlan,
-)
-
-HERE = "local:here"
-PLAN = TransferPlan(
-    HERE,
-    HERE,
-    {},
-    1.0,
-    None,
-    None,
-    0.0,
-    PlanCost(None, None, None, None, 0.0),
-    {HERE: InstanceGroup("process", 1)},
-    (),
-    (PlanPath((HERE,), 1.0),),
-    (),
-    SolverReport("optimal", 0.0, 0.0, 0.0),
-    GridReference("test", "2024-01-01", "measured"),
-)
-
-
-def fleet_of(*paths: str) -> Fleet:
-    names = list(dict.fromkeys("".join(paths)))
-    routes: list[dict[str, Any]] = [
-        {
-            "number": number,
-            "nodes": list(path),
-            "connections": [1] * (len(path) - 1),
-            "share_gbps": 1.0,
-            "dialed_by_downstream": [],
-        }
-        for number, path in enumerate(paths)
-    ]
-    return Fleet(
-        key="ab" * 16,
-        generation=0,
-        deployment="test",
-        provisioner="local",
-        plan=PLAN,
-        gateways=tuple(
-            GatewayHandle(name, HERE, ("127.0.0.1", 1), ("127.0.0.1", 2), "") for name in names
-        ),
-        routes=tuple(routes),
-        host="h/b",
-        provision_s=0.0,
-        hard_end_unix_s=0.0,
-    )
+from tests.transfer.samples import fleet_of
 
 
 @pytest.mark.parametrize(

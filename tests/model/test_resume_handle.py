@@ -9,21 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.transfer.samples import PLAN, A, B
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import MaximizeThroughput, TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.model.plan import (
-    GridReference,
-    InstanceGroup,
-    PlanCost,
-    PlanPath,
-    SolverReport,
-    TransferPlan,
-)
 from skyplane_orchestration.model.resume_handle import PREFIX, RESUME_TTL_S, ResumeHandle
 
-A, B = "aws:us-east-1", "aws:eu-west-3"
 HANDLE = ResumeHandle(
     job=TransferJob(
         Location("s3://src/p/", A, credential_ref="profile:reader"),
@@ -31,22 +23,7 @@ HANDLE = ResumeHandle(
         MaximizeThroughput(max_usd_per_gb=0.1),
         include=("*.é",),
     ),
-    plan=TransferPlan(
-        A,
-        B,
-        {},
-        1.0,
-        None,
-        None,
-        0.0,
-        PlanCost(None, None, None, None, 0.0),
-        {A: InstanceGroup("process", 1), B: InstanceGroup("process", 1)},
-        (),
-        (PlanPath((A, B), 1.0),),
-        (),
-        SolverReport("optimal", 0.0, 0.0, 0.0),
-        GridReference("test", "2024-01-01", "measured"),
-    ),
+    plan=PLAN,
     fleet_key="cd" * 16,
     generation=2,
     deployment="prod",

@@ -64,7 +64,16 @@ def fleet_of(
             GatewayHandle(name, (regions or {}).get(name, "local:here"), *home, "")
             for name in names
         ),
-        routes=tuple({"number": n, "nodes": list(path)} for n, path in enumerate(paths)),
+        routes=tuple(
+            {
+                "number": number,
+                "nodes": list(path),
+                "connections": [1] * (len(path) - 1),
+                "share_gbps": 1.0,
+                "dialed_by_downstream": [],
+            }
+            for number, path in enumerate(paths)
+        ),
         host="h/b",
         provision_s=0.0,
         hard_end_unix_s=0.0,
