@@ -90,7 +90,7 @@ def test_the_defaults_are_those_of_the_code() -> None:
         "ack_deadline_s": config.ack_deadline_s,
         "stall_deadline_s": config.stalled_after_s,
         "write_timeout_s": config.write_timeout_s,
-        "store patience": RetryPolicy().throttle_s,
+        "store retry time": RetryPolicy().throttle_s,
         "lease_s": times.lease_s,
         "start_within_s": times.start_within_s,
         "hard_end_s": times.hard_end_s,
