@@ -51,9 +51,6 @@ class Endpoints:
     """Source and sink sides by transfer key. All methods run on the event loop.
 
     Args:
-        config: how the gateway runs.
-        sink: assembles the chunks that arrive here.
-        send_frame: sends a frame down its route.
         threads: where chunks are read and written.
         is_led: whether this gateway leads the transfer of that key now.
         loss_of: why the route of that number is down; None while it is up.
@@ -297,8 +294,7 @@ class Endpoints:
         """The source side of a transfer, for a lead of that epoch.
 
         Raises:
-            UnknownTransfer: it is not attached, or only for an older epoch: the sinks would
-                refuse its chunks.
+            UnknownTransfer: it is not attached, or only for an older epoch.
             StaleEpoch: a newer epoch is in charge here.
         """
         source = self.sources.get(key)
@@ -319,11 +315,10 @@ class Endpoints:
         `waiting` the chunks that are complete here but not written. The latter names all while
         a store throttles, else those that wait since `for_s` seconds.
 
-        Raises:
-            UnknownTransfer, StaleEpoch.
+        Raises (besides StoreError):
+            UnknownTransfer, StaleEpoch: this side does not serve that lead.
             Throttled: the store throttled all the time; ask again.
             StoreUnavailable: the store did not respond before the caller's timeout.
-            StoreError: as the store says.
         """
         destination = self._sink_side(key, epoch).destination
         if verb == "describe":

@@ -50,12 +50,7 @@ class MissingExtra(ConfigurationInvalid, ImportError):
 
     @classmethod
     def of(cls, what: str, extra: str) -> MissingExtra:
-        """The error that names the extra.
-
-        Args:
-            what: the feature that needs the package.
-            extra: name of the extra.
-        """
+        """The error that names the extra; `what` is the feature that needs it."""
         return cls(
             f"{what} needs the extra {extra!r}: pip install 'skyplane-orchestration[{extra}]'"
         )
@@ -279,7 +274,7 @@ class InternalError(GatewayError):
 
         Args:
             what: the operation, with the object's key if there is one.
-            where: the gateway and its role in the transfer; its log has the traceback.
+            where: the gateway and its role in the transfer.
         """
         return cls(
             f"{what}: {where} failed with an unexpected {type(error).__name__}; the traceback is "

@@ -27,20 +27,12 @@ def node_of_uri(fleet_key: str, uri: str) -> str:
 
 
 def wire_fleet_id(fleet_key: str) -> bytes:
-    """The fleet id on the wire, 8 bytes.
-
-    Raises:
-        ConfigurationInvalid: the key is not hex, or too short.
-    """
+    """The fleet id on the wire, 8 bytes. Raises ConfigurationInvalid for a broken key."""
     return _prefix("fleet key", fleet_key, 8)
 
 
 def wire_transfer_id(transfer_key: str) -> bytes:
-    """The transfer id on the wire: the first 16 bytes of the key.
-
-    Raises:
-        ConfigurationInvalid: the key is not hex, or too short.
-    """
+    """The transfer id on the wire, 16 bytes. Raises ConfigurationInvalid for a broken key."""
     return _prefix("transfer key", transfer_key, 16)
 
 

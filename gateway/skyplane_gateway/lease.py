@@ -23,7 +23,6 @@ class Lease:
     """The remaining life of one gateway.
 
     Args:
-        clock: measures the time.
         start_within_s: the first lease. It covers the wait in a scheduler's queue between
             provision and transfer.
         lease_s: every later lease.
@@ -48,9 +47,6 @@ class Lease:
 
         So the first renewal ends the long first lease. An expired lease stays expired: its
         gateway is ending.
-
-        Raises:
-            ConfigurationInvalid: the duration is not positive and finite.
         """
         # NaN passes every comparison with the hard end.
         if lease_s is not None and not 0 < lease_s < math.inf:
@@ -79,14 +75,11 @@ class LeaseRenewer:
     """Renews this gateway's lease and, as a lead, those of all others.
 
     Args:
-        lease: this gateway's own.
-        lease_s: lease of the others.
         stall_deadline_s: a transfer without progress for this long renews no lease.
         progress: a value that changes while the led transfers make progress; None when none
             is running.
         others: names of the fleet's other gateways.
         connect: a control client for one of them.
-        clock: measures the time.
     """
 
     def __init__(

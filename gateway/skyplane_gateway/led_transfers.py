@@ -52,14 +52,9 @@ class LedTransfers:
     """Transfers by key; one that has ended stays, with its report, until a newer epoch.
 
     Args:
-        config: how the gateway runs.
-        endpoints: the source and sink sides at this gateway.
-        router: the data path.
         threads: where blocking calls run.
         connect: opens a control client of another gateway.
         renew_fleet: renews the leases of all gateways.
-        clock: measures the time.
-        rng: source of random numbers.
     """
 
     def __init__(
@@ -90,11 +85,7 @@ class LedTransfers:
     # -- what runs
 
     def transfer(self, key: str) -> LeadTransfer:
-        """The transfer that this gateway leads or led.
-
-        Raises:
-            UnknownTransfer: it leads no such transfer.
-        """
+        """The transfer that this gateway leads or led. Raises UnknownTransfer."""
         run = self._runs.get(key)
         if run is None:
             raise UnknownTransfer(f"{self._config.node} does not lead transfer {key}")
@@ -196,9 +187,6 @@ class LedTransfers:
         """What the destination can do, and how many chunk bytes each sink can hold.
 
         One response is enough: the capacity of a silent sink counts as this gateway's own.
-
-        Raises:
-            GatewayLost: no sink responds.
         """
         calls = {sink.node: asyncio.create_task(sink.call("describe", {})) for sink in sinks}
         await asyncio.wait(calls.values(), timeout=_DESCRIBE_TIMEOUT_S)

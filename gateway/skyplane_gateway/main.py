@@ -58,8 +58,7 @@ def entry_point() -> None:
 def leave_busy_threads(code: int) -> None:
     """End the process although threads still wait for a store that does not respond.
 
-    The interpreter would wait for them, which can take minutes. Their results are not needed:
-    the cleanup has ended, or has had its time.
+    The interpreter would wait for them, which can take minutes.
     """
     deadline = time.monotonic() + _THREADS_TIMEOUT_S
     for thread in threading.enumerate():
@@ -105,11 +104,7 @@ def _set_limits() -> None:
 
 
 def read_config(path: Path, fleet_key: str) -> GatewayConfig:
-    """Read the configuration file.
-
-    Raises:
-        ConfigurationInvalid: it is missing, broken, or of another fleet.
-    """
+    """Raises ConfigurationInvalid when the file is missing, broken, or of another fleet."""
     try:
         config = GatewayConfig.from_dict(json.loads(path.read_text()))
     except (OSError, ValueError) as error:
@@ -212,8 +207,8 @@ def announce(config: GatewayConfig, control_port: int, data_port: int) -> None:
 def remove_traces(config: GatewayConfig) -> None:
     """Remove this gateway's private directory, and the fleet's when it was the last.
 
-    Does not wait for the fleet's lock. Another gateway that holds it removes the directory. A
-    provisioner that holds it waits for this process to end.
+    Does not wait for the fleet's lock: its holder removes the directory, or waits for the end of
+    this process.
     """
     directory = Path(config.directory)
     shutil.rmtree(directory, ignore_errors=True)

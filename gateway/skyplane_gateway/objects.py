@@ -196,12 +196,10 @@ class StoreCapabilities:
     max_object_bytes: int
 
     def part_bytes(self, object_bytes: int, wanted_bytes: int) -> int:
-        """The size of all parts but the last: the allowed one nearest to the wanted one.
+        """The allowed size of all parts but the last that is nearest to the wanted one.
 
-        Rounded up to whole MiB where the wanted size is too small.
-
-        Raises:
-            InvalidKey: the object is larger than this store can hold.
+        Rounded up to whole MiB where the wanted size is too small. Raises InvalidKey for an object
+        that this store cannot hold.
         """
         if object_bytes > self.max_object_bytes:
             raise InvalidKey(
@@ -246,11 +244,7 @@ class StoreSpec:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Rebuild a spec.
-
-        Raises:
-            ConfigurationInvalid: kind or bucket is missing.
-        """
+        """Raises ConfigurationInvalid when kind or bucket is missing."""
         kind, bucket = data.get("kind"), data.get("bucket")
         if not isinstance(kind, str) or not isinstance(bucket, str) or not bucket:
             raise ConfigurationInvalid("a store needs a kind and a bucket, both non-empty strings")

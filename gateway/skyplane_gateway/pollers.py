@@ -1,5 +1,4 @@
-"""Who follows thefrom skyplane_gateway.clock import Clock
-transfers that a gateway leads: the orchestrators that poll them."""
+"""The orchestrators that poll the transfers of a gateway."""
 
 from __future__ import annotations
 
@@ -13,11 +12,7 @@ POLLER_TIMEOUT_S: Final = 5.0
 
 
 class Pollers:
-    """Sessions of orchestrators by transfer, each with the time of its last poll.
-
-    Args:
-        clock: measures the time.
-    """
+    """Sessions of orchestrators by transfer, each with the time of its last poll."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -43,9 +43,6 @@ class RetryBudget:
     Other temporary failures have a limit of attempts.
 
     Args:
-        policy: the limits.
-        monotonic: the clock, such as `time.monotonic` or `loop.time`.
-        rng: jitter of the pauses.
         deadline_s: the call ends by this time of the clock.
         throttled_since_s: when the store began to throttle, as other calls see it.
     """

@@ -44,11 +44,7 @@ def decode(kind: type[T], data: object, what: str, *, version: int | None = None
 
 
 def as_mapping(data: object, what: str) -> Mapping[str, Any]:
-    """`data`, if it is a JSON object.
-
-    Raises:
-        ConfigurationInvalid: it is not.
-    """
+    """`data`, if it is a JSON object. Raises ConfigurationInvalid otherwise."""
     if not isinstance(data, Mapping) or not all(isinstance(name, str) for name in data):
         raise ConfigurationInvalid(f"{what} must be a JSON object, not {_shown(data)}")
     return data
@@ -56,11 +52,7 @@ def as_mapping(data: object, what: str) -> Mapping[str, Any]:
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Translate the errors of lookups and conversions.
-
-    Raises:
-        ConfigurationInvalid: in their place.
-    """
+    """Translate the errors of lookups and conversions to ConfigurationInvalid."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:

@@ -37,12 +37,6 @@ _FINISH_TIMEOUT_S: Final = 15.0
 class GatewayService:
     """The state of one gateway process. All methods run on its event loop.
 
-    Args:
-        config: how to run.
-        client_context: TLS for calls to other gateways.
-        clock: measures the time.
-        rng: source of random numbers; the system's by default.
-
     Attributes:
         is_leaving: the machine ends the process, not the orchestrator and not the lease.
     """
@@ -176,13 +170,10 @@ class GatewayService:
         self.request_shutdown("the lease has expired")
 
     def drain(self, *, unless_leading: bool = False) -> bool:
-        """Take no new transfer.
+        """Take no new transfer; returns whether the gateway is draining now.
 
         Args:
             unless_leading: change nothing while a transfer is led here.
-
-        Returns:
-            Whether the gateway is draining now.
         """
         if not (unless_leading and self.leads.running()):
             self.leads.is_draining = True
@@ -218,10 +209,8 @@ class GatewayService:
     async def leave(self, *, within_s: float = _FINISH_TIMEOUT_S) -> None:
         """End after `request_leave`: finish the writes under way, refuse everything else.
 
-        Journals and open uploads stay for the next lead, as after a kill.
-
-        Args:
-            within_s: writes that take longer are abandoned.
+        Journals and open uploads stay for the next lead, as after a kill. Writes that take longer
+        than `within_s` are abandoned.
         """
         self._is_ending = True
         self.sink.hand_back(self._draining())

@@ -67,12 +67,7 @@ class _Connection(http.client.HTTPSConnection):
 
 
 class ConnectionPool:
-    """Sends requests to one gateway.
-
-    Args:
-        expected_uri: URI name that the gateway's certificate must carry.
-        wrong_peer_error: raised when the certificate carries another name.
-    """
+    """Sends requests to one gateway, whose certificate must carry the name `expected_uri`."""
 
     def __init__(
         self,

@@ -30,15 +30,12 @@ _ACCEPT_RETRY_S: Final = 0.5
 
 
 class Listener:
-    """Listens on the control port.
+    """Listens on the control port. Raises OSError.
 
     Args:
         context: demands a certificate, so a finished handshake proves the caller.
         make_protocol: makes the protocol of a proven connection.
         limit: most connections without proof; see `PendingConnections`.
-
-    Raises:
-        OSError: the address cannot be listened on.
     """
 
     def __init__(

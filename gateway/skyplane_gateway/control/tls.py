@@ -44,11 +44,7 @@ class Caller:
 
 
 def caller_of(certificate: dict[str, Any] | None, fleet_key: str) -> Caller:
-    """The caller named by its verified certificate.
-
-    Raises:
-        NotAuthorised: no certificate, or one of another fleet.
-    """
+    """The caller named by its certificate of this fleet. Raises NotAuthorised otherwise."""
     names = [v for kind, v in (certificate or {}).get("subjectAltName", ()) if kind == "URI"]
     if orchestrator_uri(fleet_key) in names:
         return Caller()

@@ -75,9 +75,6 @@ class Identity:
         fleet: the fleet's id, 8 bytes.
         node: this gateway's name, unique in the fleet, at most 128 bytes.
         keys: neighbour -> the hello key shared with it, 32 bytes.
-
-    Raises:
-        LocalProtocolError: the fleet or a key has another length.
     """
 
     fleet: bytes
@@ -144,8 +141,7 @@ class Connection:
     def accept(cls, identity: Identity, *, nonce: bytes) -> Connection:
         """The side that was dialed; the peer's HELLO names the route and the sides.
 
-        After `Established` the caller may refuse the route with
-        `close(GoodbyeReason.UNKNOWN_ROUTE)`.
+        After `Established` the caller may refuse the route by `close(UNKNOWN_ROUTE)`.
         """
         return cls(identity, nonce)
 
@@ -162,9 +158,7 @@ class Connection:
 
     @property
     def hello(self) -> Hello:
-        """The dialer's HELLO. The acceptor has it from AWAIT_PROOF on, unproven until
-        `Established`.
-        """
+        """The dialer's HELLO; an acceptor has it before it is proven, from AWAIT_PROOF on."""
         return self._hello
 
     # -------------------------------------------------------------------- incoming
@@ -236,11 +230,7 @@ class Connection:
         self._send(Step.SEND_DATA, *_joined(outer, sealed))
 
     def send_receipt(self, header: ChunkId, *sealed: Buffer) -> None:
-        """Queue a receipt from `seal_receipt`, or a received one to forward.
-
-        Raises:
-            LocalProtocolError: as `send_frame`.
-        """
+        """Queue a receipt from `seal_receipt`, or a received one; errors as `send_frame`."""
         self._check_ids(header)
         outer = pack_receipt_header(header, total_bytes(sealed))
         self._send(Step.SEND_RECEIPT, *_joined(outer, sealed))

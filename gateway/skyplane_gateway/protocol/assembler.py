@@ -53,12 +53,10 @@ class ChunkAssembler:
         early_limit_bytes: int | None = None,
         allocate: Callable[[int], bytearray | memoryview] = bytearray,
     ) -> None:
-        """
-        Args:
-            limit_bytes: longest chunk to accept.
-            early_limit_bytes: payload to hold before frame 0; `limit_bytes` if None.
-            allocate: returns a writable buffer of at least the given length. A pool of
-                buffers saves the page faults of fresh memory.
+        """`early_limit_bytes` is payload to hold before frame 0; `limit_bytes` if None.
+
+        `allocate` returns a writable buffer of at least the given length. A pool of buffers saves
+        the page faults of fresh memory.
         """
         self._chunk = chunk
         self._limit_bytes = limit_bytes
@@ -91,21 +89,13 @@ class ChunkAssembler:
 
     @property
     def payload(self) -> memoryview:
-        """The whole chunk, contiguous, read-only.
-
-        Raises:
-            LocalProtocolError: it is not complete.
-        """
+        """The complete chunk, contiguous, read-only."""
         self._require_complete()
         return self._buffer.toreadonly()
 
     @property
     def crc32c(self) -> int:
-        """Checksum of the whole chunk, combined from those of its frames.
-
-        Raises:
-            LocalProtocolError: it is not complete.
-        """
+        """Checksum of the complete chunk, combined from those of its frames."""
         self._require_complete()
         value = 0
         for number in range(len(self._spans)):
@@ -114,11 +104,7 @@ class ChunkAssembler:
         return value
 
     def objects(self) -> Iterator[tuple[ObjectEntry, memoryview]]:
-        """Each object of a batch with its payload; empty if the chunk is a part.
-
-        Raises:
-            LocalProtocolError: it is not complete.
-        """
+        """Each object of a complete batch with its payload; empty if the chunk is a part."""
         payload = self.payload
         content = self._manifest.content if self._manifest is not None else ()
         start = 0
@@ -172,8 +158,7 @@ class ChunkAssembler:
     def _check_place(self, number: int, span: _Span) -> None:
         """Check that frames are adjacent in the order of their numbers, from 0 to the end.
 
-        A frame is compared with the neighbours that have arrived. So a complete chunk has had
-        every pair compared.
+        A frame is compared with the neighbours that have arrived.
         """
         if number >= MAX_FRAMES:
             raise self._contradiction(number, f"exceeds the limit of {MAX_FRAMES} frames")

@@ -95,11 +95,7 @@ class ChunkManifest:
 
 
 def encode_chunk_manifest(manifest: ChunkManifest) -> bytes:
-    """The encoded manifest, for frame 0.
-
-    Raises:
-        LocalProtocolError: a value or the manifest exceeds its limit, or lengths disagree.
-    """
+    """The encoded manifest, for frame 0. Raises LocalProtocolError beyond a limit."""
     problem = _problem(manifest)
     if problem:
         raise LocalProtocolError(f"chunk manifest: {problem}")
@@ -121,11 +117,7 @@ def encode_chunk_manifest(manifest: ChunkManifest) -> bytes:
 
 
 def decode_chunk_manifest(data: Buffer) -> ChunkManifest:
-    """Decode a manifest; it must fill `data`.
-
-    Raises:
-        RemoteProtocolError: it does not, or exceeds a limit.
-    """
+    """Decode a manifest, which must fill `data`. Raises RemoteProtocolError."""
     reader = Reader("chunk manifest", data)
     if len(data) > MAX_MANIFEST:
         raise reader.error(f"{len(data)} bytes, the limit is {MAX_MANIFEST}")
@@ -155,11 +147,7 @@ def decode_chunk_manifest(data: Buffer) -> ChunkManifest:
 
 
 def object_entry_bytes(entry: ObjectEntry) -> int:
-    """Size of one object's entry, to fill a batch up to its limit.
-
-    Raises:
-        LocalProtocolError: the entry fits no manifest.
-    """
+    """Size of one object's entry. Raises LocalProtocolError when it fits no manifest."""
     writer = Writer("chunk manifest", MAX_MANIFEST)
     _write_object(writer, entry)
     return writer.position

@@ -32,14 +32,7 @@ class ChunkFramer:
         sealer: Sealer = PLAIN,
         max_payload_bytes: int = MAX_PAYLOAD_BYTES,
     ) -> None:
-        """
-        Args:
-            max_payload_bytes: of one frame; the default fills a frame of 1 MiB.
-
-        Raises:
-            LocalProtocolError: the manifest cannot be encoded, the frame size is out of
-                range, or the chunk needs more than `MAX_FRAMES` frames.
-        """
+        """Raises LocalProtocolError for a bad frame size, manifest or number of frames."""
         if not 1 <= max_payload_bytes <= MAX_PAYLOAD_BYTES:
             raise LocalProtocolError(
                 f"frames of {max_payload_bytes} payload bytes; allowed are 1 to {MAX_PAYLOAD_BYTES}"
@@ -99,7 +92,7 @@ class ChunkFramer:
         return frames
 
     def abort(self) -> RawFrame | None:
-        """A frame that makes the sink drop the chunk: a last frame before the chunk's length.
+        """A last frame before the chunk's length: the sink drops the chunk.
 
         None if no frame was sent, or all were.
         """

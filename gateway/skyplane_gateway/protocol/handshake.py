@@ -8,6 +8,8 @@ No third gateway has the key, so a proof identifies its node. A proof is
 HMAC-SHA256(key, label || HELLO || CHALLENGE without its proof). The label differs by side, so
 a proof cannot be reflected. Both messages are covered, so nothing in them can be altered.
 Each side's nonce binds a proof to its connection. See docs/reference/wire-protocol.md.
+
+A value that does not fit raises LocalProtocolError, a malformed body RemoteProtocolError.
 """
 
 from __future__ import annotations
@@ -60,11 +62,7 @@ class Challenge:
 
 
 def pack_hello(hello: Hello) -> bytes:
-    """The encoded HELLO.
-
-    Raises:
-        LocalProtocolError: a value does not fit.
-    """
+    """The encoded HELLO."""
     writer = Writer("HELLO", MAX_HANDSHAKE)
     writer.raw(hello.fleet, FLEET_BYTES, "fleet")
     writer.raw(hello.nonce, NONCE_BYTES, "nonce")
@@ -76,11 +74,7 @@ def pack_hello(hello: Hello) -> bytes:
 
 
 def unpack_hello(body: Buffer) -> Hello:
-    """Decode the body of a HELLO.
-
-    Raises:
-        RemoteProtocolError: it is malformed.
-    """
+    """Decode the body of a HELLO."""
     reader = Reader("HELLO", body)
     fleet = reader.raw(FLEET_BYTES, "fleet")
     nonce = reader.raw(NONCE_BYTES, "nonce")
@@ -95,11 +89,7 @@ def unpack_hello(body: Buffer) -> Hello:
 
 
 def pack_challenge(challenge: Challenge, proof: bytes) -> bytes:
-    """The encoded CHALLENGE.
-
-    Raises:
-        LocalProtocolError: a value does not fit.
-    """
+    """The encoded CHALLENGE."""
     writer = Writer("CHALLENGE", MAX_HANDSHAKE)
     writer.raw(challenge.fleet, FLEET_BYTES, "fleet")
     writer.raw(challenge.nonce, NONCE_BYTES, "nonce")
@@ -110,11 +100,7 @@ def pack_challenge(challenge: Challenge, proof: bytes) -> bytes:
 
 
 def unpack_challenge(body: Buffer) -> tuple[Challenge, bytes]:
-    """Decode the body of a CHALLENGE: the challenge and its proof.
-
-    Raises:
-        RemoteProtocolError: it is malformed.
-    """
+    """Decode the body of a CHALLENGE: the challenge and its proof."""
     reader = Reader("CHALLENGE", body)
     fleet = reader.raw(FLEET_BYTES, "fleet")
     nonce = reader.raw(NONCE_BYTES, "nonce")
@@ -130,11 +116,7 @@ def pack_proof(proof: bytes) -> bytes:
 
 
 def unpack_proof(body: Buffer) -> bytes:
-    """Decode the body of a PROOF.
-
-    Raises:
-        RemoteProtocolError: it is malformed.
-    """
+    """Decode the body of a PROOF."""
     reader = Reader("PROOF", body)
     proof = reader.raw(PROOF_BYTES, "proof")
     reader.end()

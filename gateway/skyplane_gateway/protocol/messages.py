@@ -5,6 +5,9 @@
 `length` is the size after the prefix. These four fields, and the numbers of HELLO, CHALLENGE
 and GOODBYE, are the same in every version of the wire. So two versions can always recognise
 each other.
+
+Packing raises LocalProtocolError for a field that does not fit or a message beyond its limit;
+reading raises RemoteProtocolError.
 """
 
 from __future__ import annotations
@@ -164,11 +167,7 @@ def read_prefix(data: memoryview) -> Prefix:
 
 
 def pack_prefix(kind: MessageType, length: int, flags: int = 0) -> bytes:
-    """The prefix of a message with `length` bytes after it.
-
-    Raises:
-        LocalProtocolError: the message would exceed its type's limit.
-    """
+    """The prefix of a message with `length` bytes after it."""
     if PREFIX_BYTES + length > MAX_BYTES[kind]:
         raise LocalProtocolError(
             f"{kind.name} of {PREFIX_BYTES + length} bytes; the limit is {MAX_BYTES[kind]}"
@@ -177,11 +176,7 @@ def pack_prefix(kind: MessageType, length: int, flags: int = 0) -> bytes:
 
 
 def pack_frame_header(header: FrameHeader, sealed_bytes: int) -> bytes:
-    """The outer 52 bytes of a frame whose sealed part has `sealed_bytes`.
-
-    Raises:
-        LocalProtocolError: a field does not fit, or the frame is too large.
-    """
+    """The outer 52 bytes of a frame whose sealed part has `sealed_bytes`."""
     size = FRAME_HEADER_BYTES + sealed_bytes
     if size > MAX_MESSAGE:
         raise LocalProtocolError(f"frame of {size} bytes; the limit is {MAX_MESSAGE}")
@@ -212,11 +207,7 @@ def unpack_frame_header(data: Buffer) -> FrameHeader:
 
 
 def pack_receipt_header(header: ChunkId, sealed_bytes: int) -> bytes:
-    """The outer 48 bytes of a receipt whose sealed part has `sealed_bytes`.
-
-    Raises:
-        LocalProtocolError: a field does not fit, or the receipt is too large.
-    """
+    """The outer 48 bytes of a receipt whose sealed part has `sealed_bytes`."""
     size = RECEIPT_HEADER_BYTES + sealed_bytes
     if size > MAX_RECEIPT:
         raise LocalProtocolError(f"receipt of {size} bytes; the limit is {MAX_RECEIPT}")
@@ -257,11 +248,7 @@ def pack_goodbye(reason: GoodbyeReason, text: str) -> bytes:
 
 
 def unpack_goodbye(body: Buffer) -> tuple[GoodbyeReason, str]:
-    """Read what follows the prefix of a GOODBYE.
-
-    Raises:
-        RemoteProtocolError: an unknown reason, or the body is not exactly one.
-    """
+    """Read what follows the prefix of a GOODBYE."""
     reader = Reader("GOODBYE", body)
     number = reader.u16("reason")
     text = reader.text(MAX_GOODBYE_TEXT, "text")

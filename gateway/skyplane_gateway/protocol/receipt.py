@@ -107,7 +107,7 @@ def open_receipt(header: ChunkId, sealed: memoryview, sealer: Sealer = PLAIN) ->
 
     Raises:
         FrameCorrupt: the checksum does not match.
-        RemoteProtocolError: it cannot be opened or is malformed.
+        RemoteProtocolError: it is malformed.
     """
     outer = pack_receipt_header(header, len(sealed))
     body = sealer.open(outer, sealed)

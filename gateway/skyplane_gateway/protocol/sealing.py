@@ -37,11 +37,7 @@ class Sealer(Protocol):
         """
 
     def open(self, outer: bytes, sealed: memoryview) -> memoryview:
-        """The body.
-
-        Raises:
-            RemoteProtocolError: another suite, too short, or altered.
-        """
+        """The body. Raises RemoteProtocolError for another suite, or a short or altered body."""
 
 
 class PlainSealer:

@@ -17,16 +17,13 @@ def refuse_overlap(
     *,
     recursive: bool,
 ) -> None:
-    """Refuse a copy onto itself or into its own source.
+    """Raise ConfigurationInvalid for a copy onto itself or into its own source.
 
     In its own source the listing would find new copies. A copy from a folder into one above it
     is allowed: listings are ascending and reads name a version, so a key that is read and
     written fails and damages nothing.
 
     File stores are compared by their real paths on this machine, with links followed.
-
-    Raises:
-        ConfigurationInvalid: the destination is the source or lies in it.
     """
     if not _same_store(source, destination):
         return

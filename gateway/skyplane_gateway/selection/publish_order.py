@@ -17,10 +17,9 @@ PUBLISHED_LAST = (
 
 
 def is_published_last(key: str, patterns: Iterable[str] = ()) -> bool:
-    """Whether `key` is published after the others.
+    """Whether a destination key is published after the others.
 
     Args:
-        key: the key at the destination.
         patterns: globs in addition to `PUBLISHED_LAST`, matched against the whole key or its
             end after any slash; `*` also matches slashes.
     """

@@ -63,10 +63,7 @@ class SelectionRule:
             )
 
     def wants(self, key: str) -> bool:
-        """Whether the filters select a source key; for one that ends in a slash, any key below.
-
-        For `ObjectStore.list`.
-        """
+        """For `ObjectStore.list`: for a key that ends in a slash, whether a key below may pass."""
         if not self.recursive:
             return True
         name = key.removeprefix(folder_of(self.source_prefix))
@@ -124,12 +121,7 @@ def select(
 
 
 def candidates(rule: SelectionRule, list_source: Lister) -> Iterator[tuple[ObjectInfo, str]]:
-    """The selected objects with their keys at the destination, in key order.
-
-    Raises:
-        NotFound: without `recursive`, the object does not exist.
-        StoreError: the listing failed.
-    """
+    """The selected objects with their keys at the destination, in key order; errors as `select`."""
     if not rule.recursive:
         yield from _single(rule, list_source)
         return

@@ -12,12 +12,9 @@ MAX_KEY_BYTES = 1024
 
 
 def check_key(key: str) -> str:
-    """Return `key` when S3 can hold it.
+    """Return `key`; raise InvalidKey unless it is UTF-8 text of 1 to 1,024 bytes, as in S3.
 
     Some compatible servers refuse a long key, others cut it, so no server is asked.
-
-    Raises:
-        InvalidKey: empty, longer than 1,024 bytes, or not UTF-8 text.
     """
     if not key:
         raise InvalidKey("an object needs a name; the key is empty")
@@ -34,13 +31,7 @@ def check_key(key: str) -> str:
 
 
 def check_destination_key(kind: str, key: str, size_bytes: int) -> None:
-    """Check that a store of that kind can hold an object of that name and size.
-
-    Sends no request, so that a plan or a dry run can call it.
-
-    Raises:
-        InvalidKey: with the reason.
-    """
+    """Raise InvalidKey unless a store of that kind can hold such an object. Sends no request."""
     if kind != "file":
         check_key(key)
         return

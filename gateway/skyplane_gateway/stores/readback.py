@@ -18,7 +18,6 @@ def read_crc32c(store: ObjectStore, info: ObjectInfo, size_bytes: int) -> int | 
 
     Raises:
         PreconditionFailed: the object is no longer that version.
-        StoreError: of the store.
     """
     buffer = memoryview(bytearray(min(size_bytes, _STEP_BYTES) or 1))
     found, left = 0, size_bytes
@@ -41,10 +40,8 @@ def object_crc32c(
         trust_store: False to read it even if the store's checksum can be trusted.
 
     Raises:
-        NotFound: there is no such object.
         PreconditionFailed: it changed between the calls.
         StoreUnavailable: its body ended early.
-        StoreError: of the store.
     """
     info = store.head(key)
     if trust_store and store.capabilities.trusts_checksum and info.crc32c is not None:
@@ -67,12 +64,6 @@ def find_written(
     """The object of that key if it has the bytes and attributes of a write.
 
     Decides after a refused write whether an earlier attempt, of any process, wrote the object.
-
-    Args:
-        trust_store: see `object_crc32c`.
-
-    Raises:
-        StoreError: of the store.
     """
     try:
         info = store.head(key)

@@ -26,11 +26,7 @@ _PLANNED_ONLY = {"azure": "az://", "gcs": "gs://"}
 
 
 def require_kind(kind: str) -> None:
-    """Check that this release can open stores of this kind.
-
-    Raises:
-        ConfigurationInvalid: it cannot.
-    """
+    """Raise ConfigurationInvalid unless this release can open stores of this kind."""
     if kind in _PLANNED_ONLY:
         raise ConfigurationInvalid(
             f"{_PLANNED_ONLY[kind]} is not supported yet; this release moves s3:// and file: "
@@ -72,11 +68,7 @@ def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> st
 
 
 def open_without_retries(spec: StoreSpec, credentials: Credentials | None = None) -> ObjectStore:
-    """A store that sends each request once. `stores.open_store` wraps it.
-
-    Raises:
-        ConfigurationInvalid, MissingExtra: see `stores.open_store`.
-    """
+    """A store that sends each request once. `stores.open_store` wraps it, and names the errors."""
     store: ObjectStore = _module(spec.kind).open_from_spec(spec, credentials)
     return store
 

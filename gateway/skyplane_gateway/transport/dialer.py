@@ -36,11 +36,8 @@ class Dialer:
     """Opens the connections of the hops that this gateway dials.
 
     Args:
-        identity: proven in the handshake.
-        make_link: makes the asyncio protocol of a connection.
         on_failure: called after every attempt that fails; the next attempt follows.
         clock: its wall time orders incarnations; see `incarnation`.
-        rng: nonces, and jitter of the pauses.
 
     Attributes:
         pending: links that are not established yet. The owner of a link removes it.

@@ -53,11 +53,7 @@ class Incarnation:
 
 
 class Incarnations:
-    """Counts the incarnations of one process.
-
-    Args:
-        clock: its wall time makes a restarted process later than the one before.
-    """
+    """Counts the incarnations of one process. The wall clock puts a restarted process later."""
 
     def __init__(self, clock: Clock) -> None:
         self._started = int(clock.wall() * _TICKS_PER_S) % (1 << 8 * _STARTED_BYTES)

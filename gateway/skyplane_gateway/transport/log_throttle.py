@@ -9,10 +9,9 @@ _LONGEST_SILENCE_S: Final = 600.0
 
 
 class LogThrottle:
-    """Decides when to log a problem that repeats.
+    """Decides when to log a problem that repeats: the silence doubles after each line.
 
-    The silence after each line doubles, so hours of a problem cost a dozen lines. After
-    ten minutes without the problem, its next line is logged at once.
+    After ten minutes without the problem, its next line is logged at once.
     """
 
     def __init__(self) -> None:

@@ -44,12 +44,8 @@ class RouteManager:
     """The routes through one gateway; owner of all links.
 
     Args:
-        identity: this gateway; proven in the handshake.
         owner: learns which routes are up.
         traffic: takes what arrives on links.
-        write_timeout_s: of every link.
-        clock: its wall time orders incarnations; see `incarnation`.
-        rng: nonces, and jitter of the pauses.
         pending_limit: most connections without proof; never fewer than the topology has.
 
     Attributes:

@@ -53,11 +53,8 @@ class Router:
     """All routes of one gateway.
 
     Args:
-        identity: this gateway; proven in the handshake.
         owner: has the receivers of frames and receipts, and learns which routes are up.
         write_timeout_s: a neighbour that takes nothing for this long breaks its route.
-        clock: its wall time orders incarnations; see `incarnation`.
-        rng: nonces, and jitter of the pauses between two dials.
         pending_limit: most connections without proof; see `RouteManager`.
     """
 
@@ -113,8 +110,7 @@ class Router:
     async def send_frame(self, frame: RawFrame) -> None:
         """Send down the frame's route, on the first connection that is ready.
 
-        Raises:
-            GatewayLost: the route is down, or went down while the frame waited.
+        Raises GatewayLost when the route is down, or goes down while the frame waits.
         """
         header = frame.header
         route = self._routes.get(header.route)

@@ -17,11 +17,7 @@ _KEEPALIVE_TRIES: Final = 4
 
 
 def set_options(handle: socket.socket, write_timeout_s: float) -> None:
-    """Set the options of a data connection.
-
-    Args:
-        write_timeout_s: longest time that sent bytes may go unacknowledged (RFC 5482).
-    """
+    """Sent bytes may go unacknowledged for at most `write_timeout_s` (RFC 5482)."""
     tcp = socket.IPPROTO_TCP
     handle.setsockopt(tcp, socket.TCP_NODELAY, 1)
     handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -42,8 +42,8 @@ def _walk(
 ) -> Iterator[ObjectInfo]:
     """The files of one directory and those below, in the order of keys.
 
-    A directory's name is sorted with its slash. Entries before `start_after` are dropped before
-    the sort and not read, so that listing page by page costs little more than one listing.
+    A directory's name is sorted with its slash. Entries before `start_after` are not read, so
+    listing page by page costs little more than one listing.
     """
 
     def is_in_range(key: str) -> bool:

@@ -19,21 +19,13 @@ _TOKEN = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True, order=True)
 class OrphanFile:
-    """An unfinished file without an open upload, left by a killed process.
-
-    Attributes:
-        written_unix_s: the time of the last write.
-    """
+    """An unfinished file without an open upload, left by a killed process."""
 
     path: Path
     written_unix_s: float
 
     def remove(self) -> None:
-        """Remove it, and folders of journals that are empty then. Idempotent.
-
-        Raises:
-            StoreError: of the file system.
-        """
+        """Remove it, and folders of journals that are empty then. Idempotent."""
         with mapped(f"removing {self.path}"):
             self.path.unlink(missing_ok=True)
         for folder in self.path.parents:
@@ -47,9 +39,6 @@ def find_orphan_files(bucket: str, folder: str) -> Iterator[OrphanFile]:
     """Unfinished files below a folder that belong to no open upload.
 
     Some may belong to writers at work: compare the time of the last write.
-
-    Raises:
-        StoreError: a directory cannot be read.
     """
     root = root_of(bucket)
     with mapped(f"looking for unfinished files below {root / folder}"):

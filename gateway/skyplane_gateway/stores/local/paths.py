@@ -20,11 +20,7 @@ _MAX_SEGMENT_BYTES = 255
 
 
 def root_of(bucket: str) -> Path:
-    """The root directory that a spec's bucket names.
-
-    Raises:
-        ConfigurationInvalid: it is not an absolute path.
-    """
+    """The root directory of a spec's bucket. Raises ConfigurationInvalid for a relative path."""
     root = Path(bucket)
     if not root.is_absolute() or "\0" in bucket:
         raise ConfigurationInvalid(f"the root of a file store must be absolute, not {bucket!r}")
@@ -32,11 +28,7 @@ def root_of(bucket: str) -> Path:
 
 
 def path_of(root: Path, key: str) -> Path:
-    """The file (or, for `x/`, the directory) of a key.
-
-    Raises:
-        InvalidKey: no file can have exactly this key.
-    """
+    """The file (or, for `x/`, the directory) of a key. Raises InvalidKey when there is none."""
     segments = key.removesuffix("/").split("/")
     for segment in segments:
         why = _fault(segment)
@@ -74,11 +66,7 @@ def info_of(key: str, status: os.stat_result) -> ObjectInfo:
 
 
 def links_to_parent(folder: Path) -> bool:
-    """Whether a folder is a link to a folder above it, so that a walk would never end.
-
-    Raises:
-        OSError: as the file system says.
-    """
+    """Whether a folder is a link to a folder above it, so that a walk would never end."""
     if not folder.is_symlink():
         return False
     return any(folder.samefile(above) for above in folder.parents)

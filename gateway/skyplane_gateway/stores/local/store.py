@@ -210,11 +210,7 @@ class LocalStore:
 
 
 def _status(path: Path, key: str) -> os.stat_result:
-    """The status of a directory for `x/`, else of a regular file.
-
-    Raises:
-        NotFound: there is nothing of that name, or something else.
-    """
+    """The status of a directory for `x/`, else of a regular file. Raises NotFound otherwise."""
     try:
         status = path.stat()
     except NotADirectoryError as error:

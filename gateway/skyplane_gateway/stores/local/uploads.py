@@ -72,11 +72,7 @@ class OpenUpload:
 
     @classmethod
     def named(cls, key: str, upload_id: str, target: Path) -> OpenUpload:
-        """The upload of that id; does not check that it exists.
-
-        Raises:
-            NotFound: it is not an id of `create`.
-        """
+        """The upload of that id, which may be over. NotFound for an id that `create` never makes."""
         upload = cls(key, upload_id, target)
         if _UPLOAD_ID.fullmatch(upload_id) is None:
             raise upload.gone()
@@ -91,11 +87,7 @@ class OpenUpload:
         return self.draft.with_name(self.draft.name + LOG_SUFFIX)
 
     def write(self, number: int, data: Body, offset: int, crc32c: int) -> PartInfo:
-        """Write one part to the disk, then append it to the log.
-
-        Raises:
-            NotFound: the upload is over. OSError: as the file system says.
-        """
+        """Write one part to the disk, then append it to the log. NotFound: the upload is over."""
         part = PartInfo(number, f"{offset}-{len(data)}-{crc32c:08x}", len(data), crc32c)
         file = self._open()
         try:
@@ -141,11 +133,7 @@ class OpenUpload:
 
     @contextmanager
     def finished(self, rng: random.Random) -> Iterator[Path]:
-        """The file to publish. No process writes to it, now or later.
-
-        Raises:
-            NotFound: the upload is over. OSError: as the file system says.
-        """
+        """The file to publish; no process writes to it any more. NotFound: the upload is over."""
         file = self._open()
         try:
             if _lock_exclusively(file):

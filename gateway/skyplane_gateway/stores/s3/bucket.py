@@ -71,9 +71,6 @@ class Bucket:
         """The precondition in a form that S3 knows. 1 call for a `time_pin`, else none.
 
         S3 has no write that is conditional on time and size, so HEAD checks a `time_pin`.
-
-        Raises:
-            PreconditionFailed: the object is another version.
         """
         if not is_time_pin(precondition.if_match):
             return precondition
@@ -88,8 +85,7 @@ class Bucket:
     def find_written(self, key: str, sent: Fingerprint) -> ObjectInfo | None:
         """The object at `key` if it is the one that was sent; else None, also if it is hidden.
 
-        Raises:
-            Throttled, StoreUnavailable: unknown at the moment; ask again.
+        Raises Throttled or StoreUnavailable while that is unknown.
         """
         try:
             head = self.head(key, with_checksum=self.sends_checksum)

@@ -42,11 +42,7 @@ _BUILDING = threading.Lock()
 
 
 def check_options(spec: StoreSpec) -> None:
-    """Check the names and values of a store's options.
-
-    Raises:
-        ConfigurationInvalid: names the known options, or the values of this one.
-    """
+    """Raise ConfigurationInvalid for an unknown option or a wrong value."""
     for name, value in spec.options:
         if name in _NUMBERS:
             if not value.isdecimal() or int(value) < 1:
@@ -60,11 +56,7 @@ def check_options(spec: StoreSpec) -> None:
 
 
 def open_client(spec: StoreSpec, credentials: Credentials | None) -> S3Client:
-    """A thread-safe client; makes no request.
-
-    Raises:
-        ConfigurationInvalid: the endpoint or an option is not valid.
-    """
+    """A thread-safe client; makes no request."""
     check_options(spec)
     if spec.endpoint_url is not None and not spec.endpoint_url.startswith(("http://", "https://")):
         raise ConfigurationInvalid(

@@ -153,11 +153,7 @@ def status_of(error: ClientError) -> int:
 
 @contextmanager
 def mapped(what: str) -> Iterator[None]:
-    """Raise this project's error for what boto3 raises inside.
-
-    Args:
-        what: the request, its object and its endpoint: the beginning of the message.
-    """
+    """Raise this project's error for what boto3 raises inside; `what` begins the message."""
     try:
         yield
     except (ClientError, BotoCoreError) as error:

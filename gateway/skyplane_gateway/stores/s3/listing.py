@@ -21,9 +21,7 @@ def objects(
 ) -> Iterator[ObjectInfo]:
     """Every object under `prefix`, ascending.
 
-    Raises:
-        StoreError: a token is missing or repeated, a page is shorter than its count, or keys
-            are out of order, so the listing may be incomplete.
+    Raises StoreError when the listing may be incomplete; see `ObjectStore.list`.
     """
     arguments: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": _PAGE_KEYS}
     if start_after is not None:

@@ -59,10 +59,7 @@ def part_arguments(parts: Sequence[PartInfo], *, with_checksums: bool) -> list[d
 
 
 def sendable(data: Body) -> Any:
-    """The body in a form that botocore can send, and send again. Copies parts of a buffer only.
-
-    Any: botocore accepts a bytearray, which its stubs do not know.
-    """
+    """The body in a form that botocore can send, and send again. Copies parts of a buffer only."""
     if not isinstance(data, memoryview):
         return data
     whole = data.obj
@@ -80,8 +77,7 @@ def attributes_of(answer: Mapping[str, Any]) -> ObjectAttributes:
 def etag_of(answer: Mapping[str, Any], size_bytes: int) -> str:
     """The ETag in a listing's row or in an answer about one object.
 
-    Some servers give none, for files that another program put into their folder: then a
-    `time_pin`.
+    Some servers give none for files that another program made: then a `time_pin`.
     """
     return answer.get("ETag") or time_pin(answer["LastModified"].timestamp(), size_bytes)
 

@@ -270,8 +270,7 @@ class S3Store:
     def _is_over(self, key: str, upload_id: str, failure: SkyplaneError) -> bool:
         """Whether the upload is gone although its completion failed: it may be the object now.
 
-        Raises:
-            Throttled, StoreUnavailable: unknown at the moment; complete again.
+        Raises Throttled or StoreUnavailable while that is unknown.
         """
         if not isinstance(failure, StoreUnavailable | PreconditionFailed):
             return False

@@ -40,12 +40,6 @@ Opener = Callable[[Credentials | None], ObjectStore]
 class CredentialRenewal:
     """Holds the store that is open. Thread-safe.
 
-    Args:
-        open_with: opens the store.
-        credentials: the first; None for the platform's own identity.
-        clock: its wall time is compared with `expires_at`.
-        pause: waits.
-
     Attributes:
         store: opened with the newest credentials.
         generation: how often credentials were renewed.
@@ -96,11 +90,7 @@ class CredentialRenewal:
         self._timeout_s = timeout_s
 
     def replace(self, credentials: Credentials) -> None:
-        """Use these from now on. The same credentials as before are tried once more.
-
-        Raises:
-            ConfigurationInvalid: the store cannot be opened with them.
-        """
+        """Use these from now on. The same credentials as before are tried once more."""
         with self._lock:
             if dict(credentials) != dict(self._credentials or {}):
                 self._reopen(credentials)
@@ -122,10 +112,7 @@ class CredentialRenewal:
             self._refused_since_s = math.inf
 
     def wait(self, generation: int, error: CredentialsExpired, call: StoreCall) -> None:
-        """Wait until there are fresh credentials.
-
-        Args:
-            generation: of the credentials that were refused.
+        """Wait until there are credentials newer than `generation`.
 
         Raises:
             CredentialsExpired: the error again; none have come in time.

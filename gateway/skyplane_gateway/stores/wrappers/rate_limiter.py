@@ -151,10 +151,7 @@ class RateLimiter:
             self._condition.notify_all()
 
     def succeeded(self) -> None:
-        """The store answered: the rate grows by the time since its last change, at most 1 s.
-
-        A long silence proves nothing about the store.
-        """
+        """The store answered: the rate grows by the time since its last change, at most 1 s."""
         with self._condition:
             self._throttled_since_s = math.inf
             now_s = self._clock.monotonic()

@@ -64,12 +64,7 @@ class RetryingStore:
     could stay open unnoticed.
 
     Args:
-        store: sends each request once.
-        limiter: of the bucket.
-        renewal: holds the store and opens it again with fresh credentials; by default the
-            credentials never expire.
-        pause: waits.
-        rng: jitter of the pauses.
+        renewal: opens the store with fresh credentials; None when they never expire.
     """
 
     def __init__(
@@ -118,11 +113,7 @@ class RetryingStore:
         self._renewal.enable_waiting()
 
     def renew_credentials(self, credentials: Credentials) -> None:
-        """Use these from now on, also for requests that wait.
-
-        Raises:
-            ConfigurationInvalid: the store cannot be opened with them.
-        """
+        """Use these from now on, also for requests that wait."""
         self._renewal.replace(credentials)
 
     # -- limits of waiting
@@ -140,10 +131,7 @@ class RetryingStore:
             _DEADLINE_S.reset(token)
 
     def cancel(self) -> None:
-        """Raise `Cancelled` in calls that wait, and in later calls.
-
-        A request that was sent already is not interrupted.
-        """
+        """Raise `Cancelled` in calls that wait, and in later calls. Requests in flight go on."""
         self._cancelled.set()
         self._limiter.wake()
 

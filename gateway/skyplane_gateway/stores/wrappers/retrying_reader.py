@@ -17,7 +17,6 @@ class RetryingReader:
     Args:
         open_rest: opens the range after so many bytes; retries by itself.
         can_resume: every attempt reads the same version.
-        call: the budget of the whole read.
     """
 
     def __init__(

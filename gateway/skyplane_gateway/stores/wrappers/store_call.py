@@ -10,13 +10,7 @@ from skyplane_gateway.stores.wrappers.rate_limiter import Pause
 
 
 class StoreCall:
-    """Blocks its thread between attempts.
-
-    Args:
-        budget: limits of the retries.
-        cancelled: ends the call when it is set.
-        pause: waits.
-    """
+    """Blocks its thread between attempts, until `cancelled` is set."""
 
     def __init__(self, budget: RetryBudget, cancelled: threading.Event, pause: Pause) -> None:
         self.budget = budget
@@ -24,9 +18,7 @@ class StoreCall:
         self._pause = pause
 
     def wait_after(self, error: StoreError) -> None:
-        """Wait before the next attempt.
-
-        The limiter waits for `Retry-After`, since that holds for all calls.
+        """Wait before the next attempt. The limiter waits for `Retry-After`, for all calls.
 
         Raises:
             StoreError: the error again, when it is permanent or its budget is spent.
