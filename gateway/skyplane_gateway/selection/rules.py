@@ -63,7 +63,7 @@ class SelectionRule:
             )
 
     def wants(self, key: str) -> bool:
-        """For `ObjectStore.list`: for a key that ends in a slash, whether a key below may pass."""
+        """Whether a key may pass the filters; for one that ends in a slash, any key below it."""
         if not self.recursive:
             return True
         name = key.removeprefix(folder_of(self.source_prefix))

@@ -72,7 +72,7 @@ class OpenUpload:
 
     @classmethod
     def named(cls, key: str, upload_id: str, target: Path) -> OpenUpload:
-        """The upload of that id, which may be over. NotFound for an id that `create` never makes."""
+        """The upload of that id, which may be over. Raises NotFound for a malformed id."""
         upload = cls(key, upload_id, target)
         if _UPLOAD_ID.fullmatch(upload_id) is None:
             raise upload.gone()

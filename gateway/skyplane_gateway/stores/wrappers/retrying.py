@@ -131,7 +131,7 @@ class RetryingStore:
             _DEADLINE_S.reset(token)
 
     def cancel(self) -> None:
-        """Raise `Cancelled` in calls that wait, and in later calls. Requests in flight go on."""
+        """Raise `Cancelled` in calls that wait and in later calls; requests in flight continue."""
         self._cancelled.set()
         self._limiter.wake()
 
