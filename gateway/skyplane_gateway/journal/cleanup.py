@@ -87,11 +87,7 @@ def clear_journals(journals: JournalFolder, epoch: int) -> None:
 
 
 def remove_journals(journals: JournalFolder, through_epoch: int) -> CleanupResult:
-    """Abort every upload that a journal names or intends, then remove the journals.
-
-    Args:
-        through_epoch: leave the journals of newer epochs alone.
-    """
+    """Abort every upload that a journal up to that epoch names or intends; then remove these."""
     own = {row.key for row in journals.rows(through_epoch)}
     read: list[str] = []
     unreadable: list[str] = []
@@ -161,8 +157,7 @@ def abort_intended(
 def _named_ids(store: ObjectStore, key: str, own: Collection[str]) -> frozenset[str]:
     """Ids of uploads of that key that journals name; such journals lie in folders above it.
 
-    Raises:
-        JournalUnreadable: a journal that is not in `own` cannot be read.
+    Raises JournalUnreadable when a journal that is not in `own` cannot be read.
     """
     found: set[str] = set()
     for folder in folders_above(key):

@@ -237,11 +237,7 @@ class Journal:
 
 
 def encode_journal(journal: Journal) -> bytes:
-    """The journal's object: a JSON document whose last field is the checksum of the others.
-
-    Raises:
-        ConfigurationInvalid: it is longer than `MAX_JOURNAL_BYTES`.
-    """
+    """The journal's object: a JSON document whose last field is the checksum of the others."""
     others = _ENCODER.encode(journal.to_dict()).encode().removesuffix(b"}")
     body = others + _last_field(others)
     if len(body) > MAX_JOURNAL_BYTES:
@@ -307,11 +303,7 @@ def folder_of_destination(destination_prefix: str, *, recursive: bool) -> str:
 
 
 def journals_prefix(folder: str, transfer_key: str) -> str:
-    """The prefix of the keys of a transfer's journals.
-
-    Raises:
-        ConfigurationInvalid: it is no transfer key.
-    """
+    """The prefix of the keys of a transfer's journals."""
     _ensure_transfer_key(transfer_key)
     return f"{folder}{JOURNAL_FOLDER}{transfer_key}/"
 

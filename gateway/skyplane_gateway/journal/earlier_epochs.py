@@ -51,12 +51,7 @@ async def seal_earlier_epochs(
 def combine(
     journals: Sequence[Journal], rule: str, unreadable: Mapping[int, str] | None = None
 ) -> EarlierEpochs:
-    """What these journals leave to a lead of that rule.
-
-    Args:
-        journals: the readable ones, oldest epoch first.
-        unreadable: epoch -> what is wrong with its journal.
-    """
+    """What these journals, oldest epoch first, leave to a lead of that rule."""
     newest = next((row for row in reversed(journals) if row.rule == rule), None)
     # The writer of the newest journal had read the older ones, or its rule keeps nothing unseen.
     known = newest.epoch if newest is not None else -1

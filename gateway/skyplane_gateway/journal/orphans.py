@@ -135,8 +135,7 @@ def is_unfinished_journal(file: OrphanFile) -> bool:
 class JournalIndex:
     """Tells whether a journal names an upload.
 
-    The journal of a transfer lies in the folder that it writes to. So only journals in the
-    folders above an upload's key can name it. Each folder is read once.
+    Only journals in the folders above an upload's key can name it. Each folder is read once.
     """
 
     def __init__(self, store: ObjectStore) -> None:

@@ -64,11 +64,7 @@ class BoundedRows(Generic[Row]):
     def add(self, key: str, row: Row, *, limit_bytes: int | None = None) -> bool:
         """Add a row in place of an older one of that key.
 
-        Args:
-            limit_bytes: another limit, for this call only.
-
-        Returns:
-            False where there is no room; then the older row is gone as well.
+        False where there is no room; then the older row is gone as well.
         """
         self.discard(key)
         size = encoded_bytes(row if isinstance(row, str) else row.to_dict()) + _COMMA

@@ -84,12 +84,7 @@ class FoundJournals:
 
 
 class JournalFolder:
-    """All journals of one transfer.
-
-    Args:
-        store: the destination.
-        folder: the folder that the transfer writes to, empty or ending in a slash.
-    """
+    """All journals of one transfer in that folder: empty, or ending in a slash."""
 
     def __init__(self, store: ObjectStore, folder: str, transfer_key: str) -> None:
         self.store = store
@@ -98,11 +93,7 @@ class JournalFolder:
         self._prefix = journals_prefix(folder, transfer_key)
 
     def rows(self, through_epoch: float = math.inf) -> list[ObjectInfo]:
-        """The journals as the store lists them, oldest epoch first.
-
-        Args:
-            through_epoch: leave out newer epochs.
-        """
+        """The journals as the store lists them, oldest epoch first, up to `through_epoch`."""
         place = self._folder, self._transfer_key
         found = (row for row in self.store.list(self._prefix) if place_of(row.key) == place)
         epochs = ((epoch_of(row.key) or 0, row) for row in found)
@@ -181,11 +172,7 @@ class JournalFolder:
         return FoundJournals(tuple(found), unreadable)
 
     def uploads(self, through_epoch: float = math.inf) -> Iterator[JournalUploads]:
-        """The uploads of each journal, oldest epoch first; one journal is in memory at a time.
-
-        Args:
-            through_epoch: leave out newer epochs.
-        """
+        """The uploads of each journal, oldest epoch first; one journal is in memory at a time."""
         for row in self.rows(through_epoch):
             named = self._uploads_of(row.key)
             if named is not None:
@@ -224,11 +211,7 @@ class JournalFolder:
         return [epoch_of(row.key) or 0 for row in self.rows()]
 
     def _fetch(self, key: str) -> StoredJournal | None:
-        """The journal of that key, its intents dated; None where there is none.
-
-        Raises:
-            JournalUnreadable: this release cannot read it.
-        """
+        """The journal of that key, its intents dated; None where there is none."""
         misread: str | None = None
         for _ in range(_ATTEMPTS):
             try:

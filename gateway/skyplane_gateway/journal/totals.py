@@ -61,11 +61,7 @@ class Totals:
 
 
 def sent_over(routes: Iterable[Route], delivered_bytes: Mapping[int, int]) -> tuple[SentRow, ...]:
-    """Payload by hop.
-
-    Args:
-        delivered_bytes: route number -> payload with a receipt.
-    """
+    """Payload by hop, from the payload with a receipt by route number."""
     return _joined(
         SentRow(_region_of(src), _region_of(dst), delivered_bytes.get(route.number, 0))
         for route in routes

@@ -36,14 +36,10 @@ class JournalWriter:
     """Writes one epoch's journal.
 
     Args:
-        call: runs a verb at a sink, with retries.
-        folder: see `folder_of_destination`.
         identity: transfer key, epoch, rule and chunk bytes; `writer` must be a random text of
             this lead alone.
         inherited: the newest journal of the same rule; ours repeats its rows.
         totals: of all epochs until now.
-        interval_s: see `INTERVAL_S`.
-        heartbeat_s: see `HEARTBEAT_S`.
 
     Attributes:
         state: record events here; every event schedules a write.
@@ -94,13 +90,10 @@ class JournalWriter:
         self._wanted.set()
 
     async def flush(self) -> None:
-        """Wait until every event so far is durable at the destination.
+        """Wait until every event so far is durable at the destination; `run` must be running.
 
-        The lead does so before it creates an upload and before it completes one. `run` must
-        be running.
-
-        Raises:
-            SkyplaneError: the journal cannot be written; the transfer must stop.
+        The lead does so before it creates an upload and before it completes one. When the journal
+        cannot be written, this raises and the transfer must stop.
         """
         wanted = self.state.revision
         self._wanted.set()
@@ -123,11 +116,7 @@ class JournalWriter:
         await self.flush()
 
     async def run(self) -> None:
-        """Write when needed, until cancelled.
-
-        Raises:
-            SkyplaneError: the journal cannot be written, perhaps because of a newer lead.
-        """
+        """Write when needed, until cancelled. Raises when the journal cannot be written."""
         try:
             while True:
                 is_quiet = not await self._is_wanted_in_time()

@@ -24,12 +24,7 @@ class OpenUpload:
 
 @dataclass(frozen=True, slots=True)
 class TransferContext:
-    """The job, both ends, and the means of one transfer.
-
-    Attributes:
-        capabilities: of the destination.
-        open_uploads: of this transfer.
-    """
+    """The job, both ends, and the means of one transfer."""
 
     spec: TransferSpec
     source: SourceStore

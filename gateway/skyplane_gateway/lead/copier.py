@@ -29,8 +29,7 @@ class Copier:
     Each object is pinned to its listed version. When it is overwritten meanwhile, the copy
     starts again with the new version; when it is overwritten again, it has failed.
 
-    Args:
-        recorder: records each object.
+    Both methods raise GatewayLost when the transfer must stop.
     """
 
     def __init__(
@@ -47,20 +46,12 @@ class Copier:
         self._recorder = recorder
 
     async def copy_whole(self, batch: Sequence[Selection]) -> None:
-        """Copy objects in one chunk, each whole.
-
-        Raises:
-            GatewayLost: the transfer must stop.
-        """
+        """Copy objects in one chunk, each whole."""
         for row in await self._copy_whole(batch):
             await self._copy_again(row, CopyAgain())
 
     async def copy_in_parts(self, row: Selection) -> None:
-        """Copy one large object as a multipart upload.
-
-        Raises:
-            GatewayLost: the transfer must stop.
-        """
+        """Copy one large object as a multipart upload."""
         try:
             await self._copy_in_parts(row)
         except CopyAgain as again:

@@ -56,12 +56,9 @@ class Delivery:
     """Sends chunks through the sources and matches receipts to them.
 
     Args:
-        dispatcher: grants routes.
-        sources, sinks: node -> peer.
         ack_deadline_s: longest silence of a route with chunks in flight; then it is down, and
             gets a trial chunk one deadline later.
         stall_deadline_s: longest time without any receipt while chunks are lost.
-        retries: of the lead.
 
     Attributes:
         routes: takes routes down and up.
@@ -105,11 +102,7 @@ class Delivery:
         return self._in_flight.progress_s
 
     def background(self) -> list[Coroutine[Any, Any, None]]:
-        """What must run beside `deliver`, until cancelled.
-
-        Raises (each):
-            StaleEpoch: another lead is in charge.
-        """
+        """What must run beside `deliver`, until cancelled; each raises StaleEpoch."""
         per_source = (self._collect, self.routes.watch)
         return [
             *(run(node) for node in self._sources for run in per_source),
@@ -259,9 +252,6 @@ class Delivery:
         """Poll one source for outcomes, until cancelled.
 
         A source that does not answer is lost, and polled on: it may come back.
-
-        Raises:
-            StaleEpoch: another lead is in charge.
         """
         source = self._sources[node]
         after = failed = 0

@@ -55,7 +55,6 @@ class Dispatcher:
     """Grants routes to chunks.
 
     Args:
-        routes: the fleet's routes; shares above zero.
         sink_capacity_bytes: sink node -> most bytes of chunks that it holds.
         stall_deadline_s: how long a chunk waits while no route is up.
     """
@@ -89,10 +88,7 @@ class Dispatcher:
     # -- chunks
 
     async def acquire(self, length: int, avoid: int | None = None) -> Route:
-        """Wait for a route with room for `length` bytes.
-
-        Args:
-            avoid: a route to take only while no other is up.
+        """Wait for a route with room for `length` bytes; `avoid` only while no other is up.
 
         Raises:
             GatewayLost: no route has been up for the stall deadline.

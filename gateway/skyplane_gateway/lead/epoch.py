@@ -22,11 +22,7 @@ from skyplane_gateway.lead.resume_rules import DoubtRule, EarlierJournal, keeps_
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The parts of one epoch that write the journal or copy objects.
-
-    Attributes:
-        earlier: totals of the epochs before.
-    """
+    """The parts of one epoch that write the journal or copy objects."""
 
     journal: JournalWriter
     multipart: MultipartCopier
@@ -37,9 +33,6 @@ class Epoch:
 
 async def take_over(context: TransferContext, identity: Journal) -> EarlierEpochs:
     """Seal the journals of earlier epochs; what they left.
-
-    Args:
-        identity: of this epoch's journal.
 
     Raises:
         StaleEpoch: a newer epoch has begun.
@@ -66,12 +59,7 @@ def build_epoch(
     left: EarlierEpochs,
     totals: Callable[[Totals], Totals],
 ) -> Epoch:
-    """Build the parts of an epoch.
-
-    Args:
-        left: by earlier epochs.
-        totals: adds this epoch's totals to those of earlier epochs.
-    """
+    """Build the parts of an epoch; `totals` adds its totals to those of earlier epochs."""
     spec, call = context.spec, context.sinks.call
     earlier = left.journal.totals if left.journal is not None else Totals()
     journal = JournalWriter(

@@ -34,10 +34,8 @@ class ListingDiff:
     """Selects what to do with every object of the source.
 
     Args:
-        rule: which objects, their destination keys, and the conflict rule.
         source: listed in threads.
         fetch_page: a page of the destination.
-        check_key: see `selection.select`.
         counters: counts listed and reserved keys; reserved ones are left out.
     """
 
@@ -57,12 +55,7 @@ class ListingDiff:
         self._counters = counters
 
     async def selections(self) -> AsyncGenerator[Selection, None]:
-        """One row for every source object that passes the filters, in key order.
-
-        Raises:
-            NotFound: a single object that does not exist.
-            StoreError: a listing failed; rows so far are right.
-        """
+        """One row for every source object that passes the filters; see `selection.select`."""
         found = candidates(self._rule, self._counted)
         # Opened late: an empty source needs no listing of the destination.
         there: _Pages | None = None

@@ -86,11 +86,7 @@ class CopiedObject:
 
 
 class MultipartCopier:
-    """Copies large objects; the journal records each of their uploads.
-
-    Attributes:
-        open: uploads that have begun and have not ended.
-    """
+    """Copies large objects; the journal records each of their uploads."""
 
     def __init__(self, context: TransferContext, journal: JournalWriter) -> None:
         self._context = context
@@ -232,10 +228,7 @@ class MultipartCopier:
         """The answer to a completion.
 
         The store may still run an earlier request, which a lost sink made: then the upload is
-        gone, and the object is not there yet.
-
-        Raises:
-            CopyAgain: the object does not appear.
+        gone, and the object is not there yet. Raises CopyAgain if it does not appear.
         """
         attempt = 0
         while True:
@@ -337,11 +330,7 @@ def source_changed(outcome: RangeOutcome) -> bool:
 
 
 def _checksum_of(copy: _Copy) -> int:
-    """The checksum of the whole.
-
-    Raises:
-        CopyAgain: it differs from the checksum that the source's store gives.
-    """
+    """The checksum of the whole; CopyAgain if it differs from that of the source's store."""
     crc32c = _combined(copy.parts)
     info = copy.info
     if info.crc32c not in (None, crc32c):

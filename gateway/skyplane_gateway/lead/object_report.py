@@ -88,7 +88,6 @@ class Report:
         Args:
             done: None where an earlier epoch copied it and its journal has no details.
             attempts: 0 for an object that an earlier epoch copied.
-            not_carried: see `ObjectInfo.not_carried`.
         """
         self.counters.copied += 1
         self.counters.copied_bytes += row.source.size_bytes
@@ -142,11 +141,7 @@ class Report:
         return row
 
     def page(self, offset: int) -> dict[str, Any]:
-        """Rows from byte `offset` on: `rows`, `next_offset`, `complete` (nothing after).
-
-        Args:
-            offset: 0, or the `next_offset` of the page before.
-        """
+        """Rows from byte `offset` on: `rows`, `next_offset`, `complete` (nothing after)."""
         offset = min(max(offset, 0), self._end)
         self._rows.seek(offset)
         data = self._rows.read(PAGE_BYTES)

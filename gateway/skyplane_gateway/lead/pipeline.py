@@ -76,11 +76,7 @@ class Pipeline:
         )
 
     async def run(self) -> None:
-        """Copy everything: ordinary objects first, then the objects that announce them.
-
-        Raises:
-            SkyplaneError: the transfer must stop.
-        """
+        """Copy everything: ordinary objects first, then the objects that announce them."""
         with closing(DeferredObjects()) as deferred:
             await self._copy_all(self._ordinary(deferred))
             if self._counters.failed:

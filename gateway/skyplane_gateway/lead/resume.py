@@ -51,12 +51,9 @@ class Resumed:
 
 
 class Resumer:
-    """Resumes the objects of one transfer.
+    """Resumes the objects of one transfer, from the journal of an earlier epoch.
 
     Args:
-        earlier: journal of an earlier epoch.
-        call: runs a verb at a sink.
-        source: details of source objects.
         place: of the transfer's journals, see `JournalWriter.place`.
     """
 
@@ -78,11 +75,7 @@ class Resumer:
         return await self._carry_out(self._earlier.decide(row, is_last=is_last))
 
     async def abort(self, upload: UploadRow) -> None:
-        """Abort an upload; without an id, uploads of its key from the time of the intent.
-
-        Raises:
-            StoreError, GatewayError: as the sink says.
-        """
+        """Abort an upload; without an id, uploads of its key from the time of the intent."""
         if upload.upload_id is not None:
             await self._call("abort", {"key": upload.key, "upload_id": upload.upload_id})
         elif upload.noted_unix_s is not None:
@@ -90,11 +83,7 @@ class Resumer:
             await self._call("abort_intended", {**arguments, **self._place})
 
     async def abort_abandoned(self, left: EarlierEpochs, journal: JournalState) -> None:
-        """Abort uploads that this transfer does not continue, and those of unanswered requests.
-
-        Raises:
-            GatewayError: as the sink says.
-        """
+        """Abort uploads that this transfer does not continue, and those of unanswered requests."""
         for upload in left.abandoned:
             try:
                 await self.abort(upload)

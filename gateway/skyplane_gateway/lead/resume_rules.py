@@ -86,7 +86,6 @@ class EarlierJournal:
 
     Args:
         journal: of the newest epoch of the same rule; None where there is none.
-        doubt: about objects that the conflict rule keeps.
     """
 
     def __init__(self, journal: Journal | None, doubt: DoubtRule = DoubtRule()) -> None:
@@ -105,12 +104,7 @@ class EarlierJournal:
         return None if upload is None else upload.upload_id
 
     def decide(self, row: Selection, *, is_last: bool = False) -> Decision:
-        """What to do with one object.
-
-        Args:
-            row: the rule's decision on today's listings.
-            is_last: the object is published after all others.
-        """
+        """What to do with one object; `is_last` if it is published after all others."""
         key = row.destination_key
         upload = self._uploads.get(key)
         done = self._done.get(key)
@@ -212,11 +206,7 @@ class EarlierJournal:
 
 
 def keep_parts(upload: UploadRow, parts: Iterable[PartInfo]) -> dict[int, PartInfo]:
-    """Number -> part, for the parts of an upload that need not be sent again.
-
-    Such a part has the right length and a known checksum, which the checksum of the whole
-    needs.
-    """
+    """Number -> part, for the parts of an upload that have the right length and a checksum."""
     return {
         part.number: part
         for part in parts

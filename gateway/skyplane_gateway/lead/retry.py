@@ -19,11 +19,7 @@ POLICY = RetryPolicy(attempts=5, first_pause_s=1.0, longest_pause_s=10.0)
 
 
 class Retries:
-    """The policy of one transfer, for the event loop.
-
-    Args:
-        rng: jitter of the pauses.
-    """
+    """The policy of one transfer, for the event loop."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -39,11 +35,7 @@ class Retries:
         await asyncio.sleep(self._policy.pause_s(attempt, self._rng))
 
     async def run(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The result of the call; repeats it while the store's error may pass.
-
-        Raises:
-            StoreError: it is permanent, or the budget is spent.
-        """
+        """The result of the call; repeats it while the store's error may pass."""
         clock = asyncio.get_running_loop().time
         budget = RetryBudget(self._policy, monotonic=clock, rng=self._rng)
 

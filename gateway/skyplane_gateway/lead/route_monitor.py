@@ -26,7 +26,6 @@ class RouteMonitor:
     """Takes routes down and brings them up again, for one transfer.
 
     Args:
-        sources: source node -> peer.
         ack_deadline_s: a route that was silent gets a trial chunk after this time.
 
     Attributes:

@@ -60,9 +60,7 @@ class SinkPool:
     """The sinks of a transfer; they take turns.
 
     Args:
-        peers: at least one.
         stall_deadline_s: how long a verb is tried while no sink answers.
-        retries: of the lead.
 
     Attributes:
         lost: sinks that did not answer their last call -> why.

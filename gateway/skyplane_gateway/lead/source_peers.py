@@ -70,11 +70,7 @@ class RemoteSource:
 
 
 class LocalSource:
-    """The lead's own source.
-
-    Args:
-        statistics: the gateway's statistics of its routes.
-    """
+    """The lead's own source; `statistics` are those of the gateway's routes."""
 
     def __init__(
         self,

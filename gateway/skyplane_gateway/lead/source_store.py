@@ -28,11 +28,9 @@ class SourceStore:
     """The source as the lead calls it.
 
     Args:
-        store: the source.
         threads: where calls block; others use them as well.
         deadline_s: longest time of a call to a file store without any progress.
         progress: a value that changes while the transfer makes progress.
-        retries: of the lead.
     """
 
     def __init__(
@@ -52,11 +50,7 @@ class SourceStore:
         self._stalled = asyncio.Event()
 
     async def run(self, call: Callable[..., T], *arguments: Any, size_bytes: int = 0) -> T:
-        """The result of a blocking call.
-
-        Args:
-            size_bytes: how much it reads.
-        """
+        """The result of a blocking call that reads `size_bytes`."""
         has_begun = threading.Event()
 
         def begin() -> T:
@@ -81,11 +75,7 @@ class SourceStore:
         return await self._retries.run(lambda: self.run(self.store.head, key))
 
     async def crc32c(self, info: ObjectInfo) -> int | None:
-        """CRC32C of that version; None where it is gone.
-
-        Raises:
-            StoreError: it could not be read, after retries.
-        """
+        """CRC32C of that version; None where it is gone. Retries."""
         size = info.size_bytes
 
         async def read() -> int:
@@ -100,10 +90,9 @@ class SourceStore:
             return None
 
     async def watch(self) -> None:
-        """Wait for a call to miss its deadline; until cancelled.
+        """Wait for a call to miss its deadline; until cancelled. Raises StoreUnavailable.
 
-        Raises:
-            StoreUnavailable: it did. The next calls would do so too, so the transfer ends.
+        The next calls would miss it too, so the transfer ends.
         """
         await self._stalled.wait()
         raise StoreUnavailable(

@@ -20,11 +20,7 @@ _COUNTERS: Final = (
 
 
 class TransferStatus:
-    """Measures one transfer from its beginning to its end.
-
-    Attributes:
-        earlier: totals of the epochs before.
-    """
+    """Measures one transfer from its beginning to its end."""
 
     def __init__(
         self,
@@ -54,11 +50,7 @@ class TransferStatus:
         return end_s - self._began_s
 
     def totals(self, earlier: Totals) -> Totals:
-        """Of all epochs until now.
-
-        Args:
-            earlier: totals of the epochs before.
-        """
+        """Of all epochs until now; `earlier` are the totals of the epochs before."""
         counters = self._context.report.counters
         return earlier.plus(
             Totals(
@@ -76,12 +68,7 @@ class TransferStatus:
         *,
         is_resumable: bool,
     ) -> dict[str, Any]:
-        """The status document.
-
-        Args:
-            state: how the transfer has ended, or will end.
-            is_resumable: a resume continues open uploads, so they are not shown.
-        """
+        """The status document; open uploads are not shown where a resume continues them."""
         counters = self._context.report.counters
         totals = self.totals(self.earlier)
         has_ended = self._ended_s is not None

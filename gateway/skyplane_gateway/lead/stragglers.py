@@ -20,9 +20,6 @@ class Stragglers:
     """Finds slow chunks once no chunk waits for a route.
 
     The slow route keeps the chunk as well: its first receipt counts, by either route.
-
-    Attributes:
-        times: of recent deliveries.
     """
 
     def __init__(self, dispatcher: Dispatcher, in_flight: InFlight, probe: ThrottleProbe) -> None:

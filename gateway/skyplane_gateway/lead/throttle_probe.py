@@ -28,12 +28,7 @@ _ANSWER_WITHIN_S: Final = 5.0
 
 
 class ThrottleProbe:
-    """Asks the ends of routes; one answer serves every caller that waits for it.
-
-    Args:
-        sources, sinks: node -> peer.
-        ack_deadline_s: see `Delivery`; no answer is waited for any longer.
-    """
+    """Asks the ends of routes; one answer serves every caller that waits for it."""
 
     def __init__(
         self,
@@ -104,12 +99,8 @@ async def explain_loss(
 ) -> SkyplaneError:
     """The error of a transfer that found its gateways lost.
 
-    Args:
-        silent_s: a destination that takes so long for a chunk does not answer.
-
-    Returns:
-        `StoreUnavailable` where a sink answers and waits for its destination: other gateways
-        would not help. Else the loss itself.
+    `StoreUnavailable` where a sink answers and has waited for its destination longer than
+    `silent_s`: other gateways would not help. Else the loss itself.
     """
     held = sum(await asyncio.gather(*(_count_held(sink, silent_s) for sink in sinks)))
     if not held:

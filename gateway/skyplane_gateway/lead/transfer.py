@@ -56,9 +56,7 @@ class Peers:
     """The gateways of a transfer as its lead calls them, and the lead's own means.
 
     Attributes:
-        store: the source, opened by the lead.
         sources, sinks: the gateways at both ends, the lead's own included.
-        capabilities: of the destination.
         sink_capacity_bytes: sink node -> chunk bytes that it can hold.
         threads: where blocking calls run.
     """
@@ -75,13 +73,7 @@ class LeadTransfer:
     """Runs one transfer.
 
     Args:
-        transfer_key, epoch: its identity.
-        spec: what to copy.
-        topology: the fleet's routes.
-        peers: the gateways of the transfer.
         ack_deadline_s: longest silence of a route that has chunks in flight.
-        clock: measures the time.
-        rng: jitter of the pauses between attempts.
         stall_deadline_s: longest time without any delivery before the transfer fails; twice
             `ack_deadline_s` by default.
     """
@@ -266,9 +258,8 @@ class LeadTransfer:
     async def _clean_up(self) -> None:
         """Abort open uploads that no resume can use; after a cancellation remove the journals.
 
-        Otherwise the journals stay: the next run of a failed transfer continues by them. The
-        journal of a success stays until the orchestrator knows of it (`Endpoints.release`), so that
-        a new run does not copy all again.
+        Otherwise the journals stay for a resume. The journal of a success stays until the
+        orchestrator knows of it (`Endpoints.release`), so that a new run does not copy all again.
         """
         epoch = self._epoch
         if self._is_resumable or epoch is None:
@@ -283,12 +274,7 @@ class LeadTransfer:
     # -- the epoch
 
     async def _open_epoch(self) -> Epoch:
-        """Take over from earlier epochs.
-
-        Raises:
-            StaleEpoch: a newer epoch has begun.
-            SkyplaneError: see `take_over`.
-        """
+        """Take over from earlier epochs; errors as `take_over`."""
         identity = Journal(
             self.transfer_key,
             self.epoch,
@@ -304,11 +290,7 @@ class LeadTransfer:
         return epoch
 
     async def _copy_all(self, epoch: Epoch) -> None:
-        """Copy all objects, and confirm that this lead was in charge until the end.
-
-        Raises:
-            StaleEpoch: it was not; its report may contradict another lead's.
-        """
+        """Copy all objects, and confirm that this lead was in charge until the end."""
         journal, counters = epoch.journal, self.report.counters
         try:
             await epoch.pipeline.run()

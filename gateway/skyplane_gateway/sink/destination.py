@@ -90,7 +90,6 @@ class Destination:
         Raises:
             ReadBackMismatch: the store holds other bytes, and the object was removed. The next
                 attempt may use `IF_ABSENT` or the same precondition.
-            StoreError: as the store says.
         """
         fence = self._verifier.fence(key, precondition)
         try:
@@ -127,7 +126,6 @@ class Destination:
         Raises:
             ConfigurationInvalid: no such verb.
             InternalError: wrong arguments, or an unexpected error.
-            StoreError: as the store says.
         """
         call = self._verbs.get(verb)
         if call is None:
@@ -311,13 +309,9 @@ class Destination:
     def close(self, *, abandoned_epoch: int | None = None) -> bool:
         """Abort the open uploads that no journal names, and close the store.
 
-        Args:
-            abandoned_epoch: no resume will follow this epoch: the transfer was cancelled, or its
-                success was acknowledged. Also remove its journals and abort the uploads that
-                they name, unless a newer epoch has a journal. The sweep removes the rest.
-
-        Returns:
-            Whether it knew of journals, and removed all.
+        No resume follows an `abandoned_epoch` (cancelled, or its success is acknowledged): also
+        remove its journals and abort the uploads that they name, unless a newer epoch has a
+        journal. Returns whether it knew of journals, and removed all.
         """
         with self._lock:
             uploads, self._uploads = self._uploads, {}

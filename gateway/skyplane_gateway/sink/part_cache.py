@@ -53,14 +53,7 @@ class WrittenParts:
         crc32c: int,
         write: Callable[[], Awaitable[EntryResult]],
     ) -> EntryResult:
-        """The result of `write`, or of an earlier write of the same part.
-
-        Args:
-            size_bytes, crc32c: of the part; it is written again where they differ.
-
-        Raises:
-            Exception: what `write` raises.
-        """
+        """The result of `write`, or of an earlier write of the same part with the same bytes."""
         known = self._parts.get((transfer, place))
         if known is not None and (known.size_bytes, known.crc32c) == (size_bytes, crc32c):
             entry = await known.durable()

@@ -53,10 +53,9 @@ _REMEMBERED: Final = 4096
 
 @dataclass(slots=True)
 class SinkTransfer:
-    """A transfer as one sink knows it; epochs only rise.
+    """A transfer as one sink knows it; epochs only rise, and older ones are refused.
 
     Attributes:
-        epoch: the newest that has attached or used it; older ones are refused.
         is_used: a lead has sent a verb or a chunk in this epoch.
     """
 
@@ -72,7 +71,6 @@ class Sink:
         capacity_bytes: most payload in memory.
         send_receipt: sends a receipt up its route.
         threads: where the store's blocking calls run.
-        node: the gateway's name.
     """
 
     def __init__(
@@ -167,10 +165,7 @@ class Sink:
                 task.add_done_callback(self._writes.pop)
 
     def hand_back(self, refusal: GatewayDraining) -> None:
-        """Refuse new and incomplete chunks, so that sources send them elsewhere at once.
-
-        Complete chunks are still written.
-        """
+        """Refuse new and incomplete chunks, so that sources send them elsewhere at once."""
         self._refusal = refusal
         for chunk in [c for c, assembler in self._assemblers.items() if not assembler.is_complete]:
             transfer = self._transfers.get(chunk.transfer)

@@ -20,12 +20,8 @@ class WriteVerifier:
     """Compares written objects with what was sent. Thread-safe.
 
     Args:
-        store: the destination.
         verify: `stored` trusts the checksum of a store that computes one, and reads back from
             any other; `reread` always reads back; `none` never compares.
-
-    Attributes:
-        trusts_store: whether the checksum of such a store is enough.
     """
 
     def __init__(self, store: ObjectStore, verify: Verification) -> None:
@@ -74,13 +70,10 @@ class WriteVerifier:
         raise ReadBackMismatch(f"{info.key!r} was written but {what}; it was removed{hole}")
 
     def _remove(self, bad: ObjectInfo, precondition: Precondition) -> None:
-        """Remove our object, but no object that has replaced it.
+        """Remove our object, but no object that has replaced it (PreconditionFailed).
 
         Not every store deletes on a condition. There an object is lost that is written between
         the HEAD and the DELETE, which take a moment; reading back may take minutes.
-
-        Raises:
-            PreconditionFailed: another object is there; a retry may replace it.
         """
         try:
             with suppress(NotFound):

@@ -38,7 +38,6 @@ class Batch:
 
     Attributes:
         indexes: positions of the objects in the order.
-        entries, bodies, crc32cs, not_carried: one each, in that order.
         failed: position in the order -> why the object is not in the batch.
     """
 

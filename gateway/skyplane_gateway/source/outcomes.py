@@ -15,8 +15,7 @@ class Sending:
 
     Attributes:
         indexes: the ranges of the order that are in the chunk.
-        not_carried: per index, the metadata that the copy lacks.
-        crc32cs: per index, once all are read.
+        not_carried, crc32cs: per index.
         failed: range of the order -> why it is not in the chunk.
     """
 

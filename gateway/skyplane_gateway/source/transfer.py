@@ -56,15 +56,11 @@ class SourceTransfer:
     """One transfer at one source.
 
     Args:
-        fleet, transfer: ids on the wire.
-        epoch: the lead's tenure.
-        store: the source, opened with its credentials.
         send_frame: sends a frame down its route; raises GatewayLost.
         threads: where the store's blocking calls run.
         readers: chunks to read at the same time.
         loss_of: why the route of that number is down; None while it is not.
         is_throttled: whether a store of this gateway asks for fewer requests.
-        node: the gateway's name.
     """
 
     def __init__(
@@ -132,11 +128,7 @@ class SourceTransfer:
                 task.cancel()
 
     async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
-        """Outcomes after sequence number `after`; waits up to `wait_s` seconds for one.
-
-        Raises:
-            UnknownTransfer: this side of the transfer was closed.
-        """
+        """Outcomes after sequence number `after`; waits up to `wait_s` seconds for one."""
         self.is_used = True
         while self._outcomes and self._outcomes[0][0] <= after:
             self._outcomes.popleft()
@@ -380,11 +372,7 @@ class SourceTransfer:
 
 
 def _read_piece(reader: Reader, length: int) -> bytearray:
-    """Exactly `length` bytes.
-
-    Raises:
-        StoreUnavailable: the body ended before.
-    """
+    """Exactly `length` bytes. Raises StoreUnavailable if the body ends before."""
     piece = bytearray(length)
     view = memoryview(piece)
     while view:
