@@ -22,7 +22,6 @@ atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 #: other processes stand beside those that compute.
 LONG_FILES: Final = (
     "simulation/test_soak.py",
-    "e2e/test_client_faults.py",
     "docs/test_readme.py",
     "docs/test_tested_blocks.py",
     "e2e/test_airflow_sigkill.py",
@@ -30,7 +29,6 @@ LONG_FILES: Final = (
     "gateway/lead/test_memory.py",
     "e2e/test_airflow_runs.py",
     "packaging/test_extras.py",
-    "e2e/test_client_lost_gateways.py",
     "e2e/test_two_at_once.py",
     "e2e/test_cli_cp.py",
     "e2e/test_dagster_runs.py",
@@ -49,12 +47,12 @@ LONG_FILES: Final = (
     "bench/test_planner_bench.py",
     "planner/test_infeasibility.py",
     "planner/multicast/test_random_grids.py",
+    "e2e/test_client_faults.py",
     "e2e/test_long_line.py",
     "planner/test_random_grids.py",
     "planner/test_explain.py",
     "provision/local/test_gateways_e2e.py",
     "gateway/stores/test_conformance_objects.py",
-    "e2e/test_client_budget.py",
     "gateway/stores/test_faults_real_servers.py",
     "planner/search/test_variable_fixing.py",
 )

@@ -480,7 +480,9 @@ def test_another_run_resumes_a_transfer_by_its_handle(client: Client, script: Sc
     identity = RunIdentity("test", "somebody", "else")
     other = client_of(script, wall_s=1000.0, identity=identity)
     script.statuses = [status("succeeded", epoch=2)]
-    assert other.resume(handle).resume_handle == ""
+    assert other.resume(handle, max_job_usd=7.0).resume_handle == ""
+    jobs = [row[1] for row in script.done if row[0] == "submit"]
+    assert [job.policy.max_job_usd for job in jobs] == [None, 7.0]
     assert script.keys == [(client.transfer_key(JOB), 1), (client.transfer_key(JOB), 2)]
     assert len({(spec.key, spec.generation) for spec in script.specs}) == 1
     assert script.names[-2:] == ["cancel", "destroy"]

@@ -9,8 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -238,55 +236,6 @@ def home(tmp_path: Path) -> Iterator[Home]:
             os.kill(pid, signal.SIGKILL)
 
 
-class SlowLink:
-    """A TCP proxy that lets little through: a store far away, behind a thin line.
-
-    Args:
-        target: (host, port) to forward to.
-        bytes_per_s: of each connection, in each direction.
-    """
-
-    _STEP_S = 0.05
-
-    def __init__(self, target: tuple[str, int], bytes_per_s: int) -> None:
-        self._target = target
-        self._step_bytes = max(1, int(bytes_per_s * self._STEP_S))
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                here, _ = self._listener.accept()
-                there = socket.create_connection(self._target)
-                for one, other in ((here, there), (there, here)):
-                    threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
-
-    def _pump(self, one: socket.socket, other: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := one.recv(self._step_bytes):
-                other.sendall(data)
-                time.sleep(self._STEP_S)
-        for end in (one, other):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-
-@pytest.fixture
-def brisk_link(servers: tuple[S3Server, S3Server]) -> Iterator[SlowLink]:
-    """The destination server, through 16 MiB/s a connection."""
-    host, _, port = servers[1].endpoint.removeprefix("http://").partition(":")
-    link = SlowLink((host, int(port)), 16 << 20)
-    yield link
-    link.close()
-
-
 @pytest.fixture
 def gate(servers: tuple[S3Server, S3Server]) -> Iterator[http_proxy.FaultProxy]:
     """The destination server; of an upload the first part comes through, the others wait.
@@ -374,11 +323,6 @@ class ClientKit:
     def kill(self, fleet: Fleet, which: str = "") -> None:
         """End its gateways (of one region, or of one node) without warning."""
         self.home.kill(self._pids(fleet, which))
-
-    def terminate(self, fleet: Fleet, which: str = "") -> None:
-        """Tell its gateways (of one region, or of one node) to end, as a spot notice does."""
-        for pid in self._pids(fleet, which):
-            os.kill(pid, signal.SIGTERM)
 
     @staticmethod
     def _pids(fleet: Fleet, which: str) -> set[int]:

@@ -21,7 +21,6 @@ from tests.e2e.airflow_site import AirflowSite, airflow_site
 from tests.e2e.held_store import (
     LAST,
     OBJECTS,
-    SMALL,
     HeldStore,
     held_store,
     wait_for,
@@ -41,13 +40,7 @@ pytestmark = [
 
 HERE: Final = Path(__file__).parent
 
-DAGS: Final = (
-    "killed_transfer",
-    "killed_around",
-    "failed_once",
-    "frozen_transfer",
-    "killed_one_task",
-)
+DAGS: Final = ("killed_transfer", "killed_around", "frozen_transfer")
 
 
 @dataclass(frozen=True)
@@ -79,12 +72,6 @@ def gateways(lab: Lab) -> set[int]:
     """Process ids of the gateways that are up; one that starts has another for a while."""
     ready = lab.site.home.run_root.glob("*/*/ready.json")
     return {json.loads(path.read_text())["pid"] for path in ready} & set(lab.site.home.gateways())
-
-
-def kill_all(lab: Lab) -> set[int]:
-    doomed = gateways(lab)
-    lab.site.home.kill(doomed)
-    return doomed
 
 
 def require_nothing_left(lab: Lab, place: HeldStore, keys: set[str]) -> None:
@@ -155,33 +142,6 @@ def test_tasks_killed_while_they_provision_and_while_they_tear_down(lab: Lab) ->
 
 
 @pytest.mark.soak
-def test_a_retry_of_a_failed_transfer_goes_on_by_the_journal(lab: Lab) -> None:
-    """Its gateways die, and die again once they were brought up anew: the task fails."""
-    place = lab.places["failed_once"]
-    run = lab.site.start("failed_once")
-    place.wait_until_half_way()
-    # Writes of the last half second before a gateway dies may be repeated.
-    wait_for(lambda: place.journalled() >= set(SMALL), "the journal")
-    first = kill_all(lab)
-    second = wait_for(lambda: gateways(lab) - first, "gateways in their place")
-    held = place.held()
-    wait_for(lambda: place.held() > held, "parts from the new gateways")
-    assert kill_all(lab) >= second
-    run.wait_for_log("transfer", 1, "the next try of this task resumes transfer")
-    place.proxy.release(drop=True)
-
-    assert run.wait_for_end() == "success"
-    assert run.task_states()["transfer"] == ("success", 2)
-    assert place.sent_again() == {}
-    result = TransferResult.from_dict(run.returned("transfer"))
-    assert (result.state, result.failed) == ("succeeded", 0)
-    assert f"resumes transfer {result.transfer_key}" in run.log("transfer", 1)
-    assert result.epoch >= 2
-    assert place.is_whole()
-    require_nothing_left(lab, place, set(OBJECTS))
-
-
-@pytest.mark.soak
 def test_a_task_that_was_only_frozen_cancels_when_it_wakes_and_is_run_again(lab: Lab) -> None:
     """Two tries at once: Airflow took the first for dead, and started the second."""
     place = lab.places["frozen_transfer"]
@@ -201,25 +161,5 @@ def test_a_task_that_was_only_frozen_cancels_when_it_wakes_and_is_run_again(lab:
     assert run.task_states()["transfer"] == ("success", 3)
     document = Fleet.from_dict(run.returned("provision"))
     assert {int(handle.details["pid"]) for handle in document.gateways} == fleet
-    assert place.is_whole()
-    require_nothing_left(lab, place, set(OBJECTS))
-
-
-@pytest.mark.soak
-def test_a_killed_task_that_does_all_finds_its_gateways_and_its_transfer(lab: Lab) -> None:
-    place = lab.places["killed_one_task"]
-    run = lab.site.start("killed_one_task")
-    place.wait_until_half_way()
-    fleet = gateways(lab)
-    run.kill_worker("transfer", 1)
-    run.wait_for_log("transfer", 2, "2 gateways adopted, 0 to start")
-    assert gateways(lab) == fleet
-    place.take()
-
-    assert run.wait_for_end() == "success"
-    assert run.task_states()["transfer"] == ("success", 2)
-    result = TransferResult.from_dict(run.returned("transfer"))
-    assert (result.epoch, result.copied, result.failed) == (1, len(OBJECTS), 0)
-    place.require_sent_once()
     assert place.is_whole()
     require_nothing_left(lab, place, set(OBJECTS))

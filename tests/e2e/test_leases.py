@@ -10,7 +10,6 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,13 +17,9 @@ from tests.faults import http_proxy
 from tests.faults.http_rules import Rule
 
 from skyplane_gateway.clock import Clock
-from skyplane_orchestration.cli.main import main
-from skyplane_orchestration.client import FleetTimes
-from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
-from skyplane_orchestration.transfer.sessions import FleetSessions
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server
@@ -78,32 +73,20 @@ ORCHESTRATOR = textwrap.dedent(
 
 
 @pytest.fixture
-def filled(servers: tuple[S3Server, S3Server], request: pytest.FixtureRequest) -> TransferJob:
-    """Two objects of three parts, and a small one."""
-    bucket = f"l-{request.node.name.lower().replace('_', '-')[-50:].strip('-')}"
-    for server in servers:
-        server.make_bucket(bucket)
+def stuck(servers: tuple[S3Server, S3Server]) -> Iterator[TransferJob]:
+    """Of two large objects a part arrives each, then the destination answers no more."""
     source, destination = servers
-    source.fill(bucket, "p/", {f"sub/large{i}": os.urandom(11 * MIB) for i in range(2)})
-    source.fill(bucket, "p/", {"a": b"x"})
-    return TransferJob(
-        Location(f"s3://{bucket}/p/", source.region, source.endpoint),
-        Location(f"s3://{bucket}/q/", destination.region, destination.endpoint),
-        limits=Limits(chunk_mib=5),
-    )
-
-
-def through(proxy: http_proxy.FaultProxy, place: Location) -> Location:
-    return Location(place.url, place.region, proxy.url)
-
-
-@pytest.fixture
-def stuck(filled: TransferJob) -> Iterator[TransferJob]:
-    """A part of each large object arrives, then the destination answers no more."""
-    place = filled.destination
+    for server in servers:
+        server.make_bucket("leases")
+    source.fill("leases", "p/", {f"sub/large{i}": os.urandom(11 * MIB) for i in range(2)})
+    source.fill("leases", "p/", {"a": b"x"})
     rule = Rule("delay", "PUT", "partNumber=[23]", times=0, delay_s=FOREVER_S)
-    with http_proxy.running(place.endpoint_url, [rule]) as proxy:
-        yield replace(filled, destination=through(proxy, place))
+    with http_proxy.running(destination.endpoint, [rule]) as proxy:
+        yield TransferJob(
+            Location("s3://leases/p/", source.region, source.endpoint),
+            Location("s3://leases/q/", destination.region, proxy.url),
+            limits=Limits(chunk_mib=5),
+        )
 
 
 def orchestrate(kit: ClientKit, job: TransferJob, until: Callable[[Any], bool]) -> None:
@@ -167,91 +150,3 @@ def test_gateways_without_an_orchestrator_end_and_a_sweep_removes_their_uploads(
     assert [row.outcome for row in wet.places[0].transfers] == ["removed"]
     assert destination.open_uploads(bucket) == []
     assert set(destination.digests(bucket)) == {"q/a"}
-
-
-# -- one gateway and its clock
-
-
-@pytest.fixture
-def provisioned(kit: ClientKit) -> Iterator[Callable[..., Fleet]]:
-    """`provisioned(start_within_s=..., ...)`: a fleet of one gateway."""
-    made: list[Fleet] = []
-
-    def provision(**times: float) -> Fleet:
-        client = kit.client("lone", times=FleetTimes(**times))
-        made.append(client.provision(kit.plan((kit.SOURCE,))))
-        return made[-1]
-
-    yield provision
-    for fleet in made:
-        kit.client("lone").teardown(fleet)
-
-
-def pid_of(fleet: Fleet) -> int:
-    return int(fleet.gateways[0].details["pid"])
-
-
-def test_the_first_lease_covers_the_queue_and_the_first_renewal_ends_it(
-    kit: ClientKit, provisioned: Callable[..., Fleet]
-) -> None:
-    fleet = provisioned(start_within_s=900.0, lease_s=60.0, hard_end_s=3600.0)
-    (gateway,) = fleet.gateways
-    with FleetSessions(fleet, kit.client().authority(fleet.key)) as sessions:
-
-        def left_s() -> float:
-            answers, _ = sessions.each_that_answers([gateway], lambda _, client: client.status())
-            remaining: float = answers[gateway.node]["lease_remaining_s"]
-            return remaining
-
-        assert 60 < left_s() <= 900
-        sessions.each_that_answers([gateway], lambda _, client: client.renew())
-        assert left_s() <= 60
-        # No renewal goes beyond the hard end, which stands in the fleet's record too.
-        sessions.each_that_answers([gateway], lambda _, client: client.renew(1e9))
-        assert left_s() <= 3600
-    record = json.loads((kit.home.run_root / fleet.key / "fleet-meta.json").read_text())
-    assert record["hard_end_unix_s"] == fleet.hard_end_unix_s
-    assert fleet.hard_end_unix_s <= time.time() + 3600
-
-
-def test_a_gateway_that_slept_through_the_end_of_its_lease_ends_when_it_wakes(
-    kit: ClientKit, provisioned: Callable[..., Fleet]
-) -> None:
-    """Time goes on while it is stopped, and a renewal that waited for it comes too late."""
-    fleet = provisioned(start_within_s=3.0, lease_s=600.0, hard_end_s=3600.0)
-    ends_at = time.monotonic() + 3.0
-    pid = pid_of(fleet)
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        kit.home.wait_until(lambda: time.monotonic() > ends_at, "the end of the lease")
-        assert kit.home.gateways() == [pid]
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    with FleetSessions(fleet, kit.client().authority(fleet.key)) as sessions:
-        sessions.each_that_answers(fleet.gateways, lambda _, client: client.renew())
-    kit.home.wait_until(lambda: not kit.home.gateways(), "the end of the gateway")
-    assert kit.home.traces() == []
-
-
-# -- the command, on a server
-
-
-def test_a_bucket_that_is_missing_does_not_keep_the_next_from_being_swept(
-    kit: ClientKit, servers: tuple[S3Server, S3Server], capsys: pytest.CaptureFixture[str]
-) -> None:
-    server = servers[1]
-    server.make_bucket("swept")
-    key = f"out/.skyplane/jobs/{'ab' * 16}/0000000001"
-    server.client().put_object(Bucket="swept", Key=key, Body=b'{"schema_version": 99}')
-    places = ["s3://no-such-bucket/", "s3://swept/out"]
-    arguments = [word for place in places for word in ("--destination", place)]
-    code = main(["sweep", "--dst-endpoint", server.endpoint, *arguments, "--json"])
-    report = json.loads(capsys.readouterr().out)
-    assert code == 1
-    missing, there = report["destinations"]
-    assert "no-such-bucket" in missing["error"]
-    assert there["error"] == ""
-    (row,) = there["transfers"]
-    assert row["outcome"] == "kept"
-    assert row["reason"].startswith("within its time; ")
-    assert report["left"] == [f"s3://no-such-bucket/: {missing['error']}"]

@@ -92,6 +92,9 @@ class FakeControl:
             raise self.restore_error
         return fleet
 
+    def renew_credentials(self, request: TransferRequest, epoch: int) -> None:
+        self.done.append(f"renew in epoch {epoch}")
+
     @contextmanager
     def open(self, fleet: Fleet) -> Iterator[FleetControl]:
         yield cast(FleetControl, self)
@@ -202,6 +205,13 @@ def test_a_lone_sink_that_was_restarted_is_attached_again() -> None:
     control.view = BOTH_ANSWER
     _, status = followed(control)
     assert (status.state, control.steps) == ("succeeded", ["inspect", "submit"])
+
+
+def test_credentials_are_renewed_when_the_lead_asks_for_them() -> None:
+    asking = replace(running(1.0), needs_credentials=("source",))
+    control = FakeControl([asking, ended(running(2.0), None)])
+    _, status = followed(control)
+    assert (status.state, control.done) == ("succeeded", ["renew in epoch 1"])
 
 
 # -- budget

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from airflow.providers.common.compat.sdk import DAG
 
-from skyplane_orchestration.operators import SkyplaneTransferOperator, skyplane_transfer_group
+from skyplane_orchestration.operators import skyplane_transfer_group
 from skyplane_orchestration.operators.job import JobArguments
 
 
@@ -48,13 +48,4 @@ def group_dag(dag_id: str, retries: dict[str, int]) -> DAG:
 
 killed_transfer = group_dag("killed_transfer", {"transfer": 2})
 killed_around = group_dag("killed_around", {"provision": 1, "teardown": 1})
-failed_once = group_dag("failed_once", {"transfer": 1})
 frozen_transfer = group_dag("frozen_transfer", {"transfer": 2})
-
-with DAG(dag_id="killed_one_task", schedule=None, catchup=False) as killed_one_task:
-    SkyplaneTransferOperator(
-        task_id="move.transfer",  # Named as in a group.
-        retries=1,
-        retry_delay=timedelta(seconds=0),
-        **job_of("killed_one_task"),
-    )
