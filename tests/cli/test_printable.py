@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.transfer import samples
 
 from skyplane_orchestration.cli.console import Console, configure_logging, print_error, printable
 from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.cli.render import result_parts
-from skyplane_orchestration.model.result import CostOutcome, FailedObject, TransferResult
+from skyplane_orchestration.model.result import FailedObject
 
 #: Ends the line, moves the cursor, sets the window's title, turns the text round.
 EVIL = "a\x1b[2Kb\rc\x1b]0;title\x07\n\u202ed\x9b1m"
@@ -59,10 +60,9 @@ def test_results_complaints_and_logs_show_keys_escaped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failure = FailedObject(f"s3://a/{EVIL}", f"s3://b/{EVIL}", "not-found", EVIL, 1)
-    result = TransferResult(
-        "ab", 1, "failed", "s3://a/", "s3://b/", 1, 0, 0, 1, 0, 1.0, 0.0, 1.0, (),
-        CostOutcome(0.0, 0.0, 0.0), (failure,), warnings=(EVIL,), manifest_uri=f"s3://m/{EVIL}",
-    )  # fmt: skip
+    result = samples.result(
+        failed=1, failures=(failure,), warnings=(EVIL,), manifest_uri=f"s3://m/{EVIL}"
+    )
     console = Console(is_json=False, is_quiet=False)
     console.print(*result_parts(result))
     console.info(EVIL)

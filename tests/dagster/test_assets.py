@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
-from tests.dagster.conftest import result_of
+from tests.transfer import samples
 
 from skyplane_orchestration.dagster import build_skyplane_transfer_asset
 from skyplane_orchestration.errors import (
@@ -19,8 +18,7 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
     TransferFailed,
 )
-from skyplane_orchestration.model.job import MinimizeCost, TransferJob
-from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.job import MinimizeCost
 
 if TYPE_CHECKING:
     from tests.dagster.conftest import Lab
@@ -58,84 +56,85 @@ def test_all_ops_succeed(lab: Lab) -> None:
     result = lab.materialize(asset(manifest="/m.parquet"))
     assert result.success
     assert states(result) == dict.fromkeys(STEPS, "SUCCESS")
-    verbs = [verb for verb in lab.world.verbs if verb != "identity"]
+    verbs = [verb for verb in lab.client.verbs if verb != "identity"]
     assert verbs == ["check_destination", "plan", "provision", "transfer", "teardown"]
-    keys = {what for verb, what in lab.world.calls if verb in ("provision", "teardown")}
+    keys = {*lab.client.keys("provision"), *lab.client.keys("teardown")}
     (fleet_key,) = keys
-    assert ("transfer", (fleet_key, "s3://b/y/", "/m.parquet")) in lab.world.calls
+    ((where, job, manifest),) = lab.client.of("transfer")
+    assert (where, job.destination.url, manifest) == (fleet_key, "s3://b/y/", "/m.parquet")
 
 
 def test_a_move_is_checked_before_provisioning(lab: Lab) -> None:
     assert lab.materialize(asset(move=True)).success
-    verbs = [verb for verb in lab.world.verbs if verb != "identity"]
+    verbs = [verb for verb in lab.client.verbs if verb != "identity"]
     assert verbs[:3] == ["check_destination", "check_move", "plan"]
 
 
 def test_every_op_has_the_same_run_identity(lab: Lab) -> None:
     result = lab.materialize(asset(key_prefix=["lake"]))
-    (identity,) = {what for verb, what in lab.world.calls if verb == "identity"}
+    (identity,) = set(lab.client.of("identity"))
     assert (identity.deployment, identity.owner) == ("test", "lake/paris")
     assert (identity.run, identity.group) == (result.run_id, "")
 
 
 def test_the_materialization_has_volume_rate_and_cost(lab: Lab) -> None:
+    lab.client.result = samples.result(copied_earlier=1, manifest_uri="file:///manifest")
     (event,) = lab.materialize(asset()).get_asset_materialization_events()
     told: dict[str, Any] = {
         name: value.value for name, value in event.materialization.metadata.items()
     }
     assert told["dagster/uri"] == "s3://b/y/"
     assert told["skyplane/source"] == "s3://a/x/"
-    assert (told["skyplane/objects"], told["skyplane/bytes"]) == (2, 1000)
+    assert (told["skyplane/objects"], told["skyplane/bytes"]) == (30, 1000)
     assert told["skyplane/copied_earlier"] == 1
     assert (told["skyplane/seconds"], told["skyplane/throughput_gbps"]) == (2.0, 0.5)
-    assert told["skyplane/planned_egress_cost_usd"] == 0.5
-    assert told["skyplane/planned_vm_cost_usd"] == 0.25
-    assert told["skyplane/planned_cost_usd"] == 0.875
+    assert told["skyplane/planned_egress_cost_usd"] == 1.0
+    assert told["skyplane/planned_vm_cost_usd"] == 2.0
+    assert told["skyplane/planned_cost_usd"] == 6.0
     assert not [name for name in told if "cost" in name and "planned" not in name]
     assert told["skyplane/gateways"].startswith("gateways are processes of this machine")
     assert told["skyplane/manifest"] == "file:///manifest"
-    assert told["skyplane/plan"]["paths"] == [{"regions": ["local:here"], "flow_gbps": 1.0}]
+    assert told["skyplane/plan"]["dst"] == "aws:eu-west-3"
     assert told["skyplane/facts"]["outputs"][0]["namespace"] == "s3://b"
 
 
 def test_a_failed_transfer_fails_the_run_and_the_hook_tears_down(lab: Lab) -> None:
-    lab.fail("transfer", TransferFailed("2 of 3 objects failed", is_permanent=False))
+    lab.client.fail("transfer", TransferFailed("2 of 3 objects failed", is_permanent=False))
     result = lab.materialize(asset())
     assert not result.success
     assert states(result) == {"plan": "SUCCESS", "provision": "SUCCESS", "transfer": "FAILURE"}
     assert failure(result, "transfer").description == "transfer-failed: 2 of 3 objects failed"
-    (fleet_key,) = [what for verb, what in lab.world.calls if verb == "provision"]
-    assert lab.world.calls[-1] == ("teardown", fleet_key)
+    (fleet_key,) = lab.client.keys("provision")
+    assert lab.client.keys("teardown") == [fleet_key]
     assert result.get_asset_materialization_events() == []
 
 
 def test_a_failed_transfer_has_the_resume_handle_in_its_metadata(lab: Lab) -> None:
-    job = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))
-    left = replace(result_of(job, "failed"), resume_handle="skyplane-resume:abc")
-    lab.fail("transfer", TransferFailed("2 of 3 objects failed", result=left))
+    left = samples.result(failed=25, resume_handle="skyplane-resume:abc")
+    lab.client.fail("transfer", TransferFailed("2 of 3 objects failed", result=left))
     said = failure(lab.materialize(asset()), "transfer").metadata
     assert said["skyplane/error"].value["code"] == "transfer-failed"
     assert said["skyplane/result"].value["resume_handle"] == "skyplane-resume:abc"
 
 
 def test_an_unexpected_error_in_an_op_leaves_no_fleet(lab: Lab) -> None:
-    lab.fail("transfer", RuntimeError("a bug"))
+    lab.client.fail("transfer", RuntimeError("a bug"))
     assert not lab.materialize(asset()).success
-    assert lab.world.verbs.count("teardown") == 1
+    assert lab.client.verbs.count("teardown") == 1
 
 
 def test_the_hook_tears_down_the_fleet_of_the_partition(lab: Lab) -> None:
     days = dg.StaticPartitionsDefinition(["2026-01-01"])
-    lab.fail("transfer", StoreUnavailable("later"))
+    lab.client.fail("transfer", StoreUnavailable("later"))
     lab.materialize(asset(partitions_def=days), partition_key="2026-01-01")
-    keys = {what for verb, what in lab.world.calls if verb in ("provision", "teardown")}
+    keys = {*lab.client.keys("provision"), *lab.client.keys("teardown")}
     assert len(keys) == 1
 
 
 def test_the_hook_uses_the_resource_key_of_the_asset(lab: Lab) -> None:
-    lab.fail("transfer", StoreUnavailable("later"))
+    lab.client.fail("transfer", StoreUnavailable("later"))
     lab.materialize(asset(resource_key="other"), other=lab.resource)
-    assert lab.world.verbs[-1] == "teardown"
+    assert lab.client.verbs[-1] == "teardown"
 
 
 @pytest.mark.parametrize(
@@ -149,62 +148,62 @@ def test_the_hook_uses_the_resource_key_of_the_asset(lab: Lab) -> None:
 def test_a_failure_before_the_transfer_ends_the_run(
     lab: Lab, verb: str, error: Exception, step: str
 ) -> None:
-    lab.fail(verb, error)
+    lab.client.fail(verb, error)
     result = lab.materialize(asset())
     assert states(result)[step] == "FAILURE"
     assert failure(result, step).description.startswith(f"{getattr(error, 'code', '')}: ")
-    assert "transfer" not in lab.world.verbs
+    assert "transfer" not in lab.client.verbs
     # What provision could not undo itself is looked for once more.
-    assert lab.world.verbs.count("teardown") == (step == "provision")
+    assert lab.client.verbs.count("teardown") == (step == "provision")
 
 
 def test_a_teardown_that_leaves_something_fails_the_run(lab: Lab) -> None:
-    lab.fail("teardown", *[TeardownIncomplete("gateway 7 is still there")] * 2)
+    lab.client.fail("teardown", *[TeardownIncomplete("gateway 7 is still there")] * 2)
     result = lab.materialize(asset())
     assert not result.success
     assert states(result)["teardown"] == "FAILURE"
     # The hook tries once more, and its failure changes nothing.
-    assert lab.world.verbs.count("teardown") == 2
+    assert lab.client.verbs.count("teardown") == 2
 
 
 def test_the_teardown_knows_a_fleet_that_was_brought_up_again(lab: Lab) -> None:
-    lab.world.moved_to = "ffee"
+    lab.client.moved_to = "ffee"
     assert lab.materialize(asset()).success
-    assert lab.world.calls[-1] == ("teardown", "ffee")
+    assert lab.client.keys("teardown") == ["ffee"]
 
 
 def test_a_retry_joins_the_transfer_on_the_same_fleet(lab: Lab) -> None:
-    lab.fail("transfer", StoreUnavailable("try again"))
+    lab.client.fail("transfer", StoreUnavailable("try again"))
     result = lab.materialize(asset(retry_policy=dg.RetryPolicy(max_retries=1)))
     assert result.success
-    tries = [what for verb, what in lab.world.calls if verb == "transfer"]
+    tries = lab.client.of("transfer")
     assert len(tries) == 2
     assert tries[0] == tries[1]
-    assert lab.world.verbs.count("provision") == lab.world.verbs.count("teardown") == 1
+    assert lab.client.verbs.count("provision") == lab.client.verbs.count("teardown") == 1
 
 
 def test_the_last_retry_is_followed_by_the_teardown(lab: Lab) -> None:
-    lab.fail("transfer", StoreUnavailable("once"), StoreUnavailable("twice"))
+    lab.client.fail("transfer", StoreUnavailable("once"), StoreUnavailable("twice"))
     result = lab.materialize(asset(retry_policy=dg.RetryPolicy(max_retries=1)))
     assert not result.success
-    assert lab.world.verbs[-2:] == ["identity", "teardown"]
-    assert lab.world.verbs.count("teardown") == 1
+    assert lab.client.verbs[-2:] == ["identity", "teardown"]
+    assert lab.client.verbs.count("teardown") == 1
     assert failure(result, "transfer").description == "store-unavailable: twice"
 
 
 def test_a_permanent_error_is_not_retried(lab: Lab) -> None:
-    lab.fail("plan", PlanInfeasible("too fast"))
+    lab.client.fail("plan", PlanInfeasible("too fast"))
     lab.materialize(asset(retry_policy=dg.RetryPolicy(max_retries=3)))
-    assert lab.world.verbs.count("plan") == 1
-    lab.fail("transfer", TransferFailed("no", is_permanent=True))
+    assert lab.client.verbs.count("plan") == 1
+    lab.client.fail("transfer", TransferFailed("no", is_permanent=True))
     lab.materialize(asset(retry_policy=dg.RetryPolicy(max_retries=3)))
-    assert lab.world.verbs.count("transfer") == lab.world.verbs.count("teardown") == 1
+    assert lab.client.verbs.count("transfer") == lab.client.verbs.count("teardown") == 1
 
 
 def test_an_interrupted_transfer_tears_down_its_fleet(lab: Lab) -> None:
-    lab.fail("transfer", dg.DagsterExecutionInterruptedError())
+    lab.client.fail("transfer", dg.DagsterExecutionInterruptedError())
     assert not lab.materialize(asset()).success
-    assert lab.world.verbs.count("teardown") == 1
+    assert lab.client.verbs.count("teardown") == 1
 
 
 def test_a_partition_has_its_own_place_and_fleet(lab: Lab) -> None:
@@ -218,13 +217,16 @@ def test_a_partition_has_its_own_place_and_fleet(lab: Lab) -> None:
     )
     for day in days.get_partition_keys():
         assert lab.materialize(made, partition_key=day).success
-    assert [what for verb, what in lab.world.calls if verb == "plan"] == [
+    assert [job.source.url for job in lab.client.of("plan")] == [
         "s3://a/2026-01-01/",
         "s3://a/2026-01-02/",
     ]
-    _, place, manifest = [what for verb, what in lab.world.calls if verb == "transfer"][1]
-    assert (place, manifest) == ("s3://b/day=2026-01-02/", "s3://b/manifests/2026-01-02.parquet")
-    groups = {what.group for verb, what in lab.world.calls if verb == "identity"}
+    _, job, manifest = lab.client.of("transfer")[1]
+    assert (job.destination.url, manifest) == (
+        "s3://b/day=2026-01-02/",
+        "s3://b/manifests/2026-01-02.parquet",
+    )
+    groups = {what.group for verb, what in lab.client.calls if verb == "identity"}
     assert groups == set(days.get_partition_keys())
 
 

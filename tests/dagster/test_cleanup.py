@@ -18,18 +18,18 @@ from skyplane_orchestration.dagster import (
 from skyplane_orchestration.errors import StoreUnavailable, TeardownIncomplete
 
 if TYPE_CHECKING:
-    from tests.dagster.conftest import Lab, World
+    from tests.dagster.conftest import Lab
 
 JOB = "copy"
 
 
-def copy_job(world: str) -> dg.JobDefinition:
+def copy_job(name: str) -> dg.JobDefinition:
     """Built anew for every execution, as by a process of its own."""
     asset = build_skyplane_transfer_asset("paris", source="s3://a/x/", destination="s3://b/y/")
     definitions = dg.Definitions(
         assets=[asset],
         jobs=[dg.define_asset_job(JOB, executor_def=dg.in_process_executor)],
-        resources={"skyplane": FakeResource(deployment="test", world=world)},
+        resources={"skyplane": FakeResource(deployment="test", name=name)},
     )
     return definitions.resolve_job_def(JOB)
 
@@ -44,15 +44,9 @@ def execute(
     lab: Lab, instance: dg.DagsterInstance, again: dg.ReexecutionOptions | None = None
 ) -> dg.JobExecutionResult:
     job = dg.build_reconstructable_job(
-        "tests.dagster.test_cleanup", "copy_job", (lab.resource.world,)
+        "tests.dagster.test_cleanup", "copy_job", (lab.resource.name,)
     )
     return dg.execute_job(job, instance, raise_on_error=False, reexecution_options=again)
-
-
-def keys(world: World, verb: str) -> list[str]:
-    """The fleet of each call."""
-    found = [what for each, what in world.calls if each == verb]
-    return [what if isinstance(what, str) else what[0] for what in found]
 
 
 class InterruptedBefore(dg.InMemoryIOManager):
@@ -71,7 +65,7 @@ def terminate(lab: Lab, instance: dg.DagsterInstance) -> str:
     """A run that ends between provision and transfer; its id."""
     asset = build_skyplane_transfer_asset("paris", source="s3://a/x/", destination="s3://b/y/")
     result = lab.materialize(asset, instance=instance, io_manager=InterruptedBefore())
-    assert lab.world.verbs[-1] == "provision"
+    assert lab.client.verbs[-1] == "provision"
     assert not result.success
     return result.run_id
 
@@ -91,9 +85,9 @@ def test_a_run_terminated_between_provision_and_transfer_leaves_nothing_after_a_
 ) -> None:
     terminate(lab, instance)
     cursor = tick(lab, instance)
-    assert keys(lab.world, "teardown") == keys(lab.world, "provision")
+    assert lab.client.keys("teardown") == lab.client.keys("provision")
     tick(lab, instance, cursor)
-    assert len(keys(lab.world, "teardown")) == 1
+    assert len(lab.client.keys("teardown")) == 1
 
 
 def test_a_run_whose_process_was_killed_is_found_by_its_tags(
@@ -106,28 +100,28 @@ def test_a_run_whose_process_was_killed_is_found_by_its_tags(
     instance.delete_run(run_id)
     instance.add_run(run.with_status(dg.DagsterRunStatus.STARTED))
     tick(lab, instance)
-    assert keys(lab.world, "teardown") == []
+    assert lab.client.keys("teardown") == []
     instance.report_run_canceled(run.with_status(dg.DagsterRunStatus.CANCELING))
     tick(lab, instance)
-    assert keys(lab.world, "teardown") == keys(lab.world, "provision")
+    assert lab.client.keys("teardown") == lab.client.keys("provision")
 
 
 def test_runs_of_another_deployment_are_left_alone(lab: Lab, instance: dg.DagsterInstance) -> None:
     terminate(lab, instance)
-    lab.resource = FakeResource(deployment="other", world=lab.resource.world)
+    lab.resource = FakeResource(deployment="other", name=lab.resource.name)
     assert tick(lab, instance) is None
-    assert keys(lab.world, "teardown") == []
+    assert lab.client.keys("teardown") == []
 
 
 def test_a_failed_teardown_is_retried_at_the_next_tick(
     lab: Lab, instance: dg.DagsterInstance
 ) -> None:
     terminate(lab, instance)
-    lab.fail("teardown", TeardownIncomplete("gateway 7 is still there"))
+    lab.client.fail("teardown", TeardownIncomplete("gateway 7 is still there"))
     with pytest.raises(dg.Failure, match=r"paris of run .*: teardown-incomplete: gateway 7"):
         tick(lab, instance)
     assert tick(lab, instance) is not None
-    assert len(keys(lab.world, "teardown")) == 2
+    assert len(lab.client.keys("teardown")) == 2
 
 
 def test_a_fleet_that_a_re_execution_uses_is_left_alone(
@@ -135,33 +129,33 @@ def test_a_fleet_that_a_re_execution_uses_is_left_alone(
 ) -> None:
     first = terminate(lab, instance)
     instance.create_run_for_job(
-        copy_job(lab.resource.world),
+        copy_job(lab.resource.name),
         root_run_id=first,
         parent_run_id=first,
         tags={"dagster/root_run_id": first, "dagster/parent_run_id": first},
     )
     assert tick(lab, instance) is None
-    assert keys(lab.world, "teardown") == []
+    assert lab.client.keys("teardown") == []
 
 
 def test_a_re_execution_from_failure_resumes_the_transfer(
     lab: Lab, instance: dg.DagsterInstance
 ) -> None:
-    lab.fail("transfer", StoreUnavailable("later"))
+    lab.client.fail("transfer", StoreUnavailable("later"))
     first = execute(lab, instance)
     assert not first.success
     again = execute(lab, instance, dg.ReexecutionOptions.from_failure(first.run_id, instance))
     assert again.success
     assert again.run_id != first.run_id
-    assert keys(lab.world, "provision") == keys(lab.world, "transfer")[:1]
-    tries = [what for verb, what in lab.world.calls if verb == "transfer"]
+    assert lab.client.keys("provision") == lab.client.keys("transfer")[:1]
+    tries = lab.client.of("transfer")
     assert len(tries) == 2
     assert tries[0] == tries[1]
-    identities = {what for verb, what in lab.world.calls if verb == "identity"}
+    identities = set(lab.client.of("identity"))
     assert {identity.run for identity in identities} == {first.run_id}
     third = execute(lab, instance, dg.ReexecutionOptions(again.run_id))
     assert third.success
-    assert len(set(keys(lab.world, "provision"))) == 1
+    assert len(set(lab.client.keys("provision"))) == 1
 
 
 def test_the_sensors_run_by_default() -> None:

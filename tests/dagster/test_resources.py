@@ -15,7 +15,12 @@ from skyplane_orchestration.dagster import SkyplaneResource, build_skyplane_swee
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.model.sweep_report import SweepReport, SweptPlace, SweptTransfer
+from skyplane_orchestration.model.sweep_report import (
+    SweepReport,
+    SweptFleet,
+    SweptPlace,
+    SweptTransfer,
+)
 
 if TYPE_CHECKING:
     from tests.dagster.conftest import Lab
@@ -100,26 +105,26 @@ def test_the_example_loads() -> None:
 
 
 def test_the_sweep_sensor_sweeps_its_deployment(lab: Lab) -> None:
-    lab.orphan()
+    lab.client.swept = SweepReport((SweptFleet("ab", "gone", (), ""),), (), dry_run=False)
     with dg.build_sensor_context(resources={"skyplane": lab.resource}) as context:
         tick = build_skyplane_sweep_sensor().evaluate_tick(context)
     assert (tick.skip_message, tick.run_requests) == ("1 fleets removed, 0 kept", [])
-    ((identity, given),) = [what for verb, what in lab.world.calls if verb == "sweep"]
-    assert identity.deployment == "test"
+    (given,) = lab.client.of("sweep")
+    assert lab.client.identity.deployment == "test"
     assert given["destinations"] == ()
 
 
 def test_the_sweep_sensor_sweeps_destinations_less_often(lab: Lab) -> None:
     place = Location("s3://paris/images/")
     gone = SweptTransfer("s3://paris/images/", "ab", 1, 1.0, "removed")
-    lab.world.sweep = SweepReport((), (), dry_run=False, places=(SweptPlace(place.url, (gone,)),))
+    lab.client.swept = SweepReport((), (), dry_run=False, places=(SweptPlace(place.url, (gone,)),))
     sensor = build_skyplane_sweep_sensor(
         destinations=[place], orphaned_uploads=True, recursive=False
     )
     with dg.build_sensor_context(resources={"skyplane": lab.resource}) as context:
         tick = sensor.evaluate_tick(context)
     assert "journals of 1 transfers removed" in str(tick.skip_message)
-    ((_, given),) = [what for verb, what in lab.world.calls if verb == "sweep"]
+    (given,) = lab.client.of("sweep")
     assert given == {"destinations": [place], "orphaned_uploads": True, "recursive": False}
     assert sensor.minimum_interval_seconds == 21_600
     assert build_skyplane_sweep_sensor().minimum_interval_seconds == 900
@@ -127,7 +132,8 @@ def test_the_sweep_sensor_sweeps_destinations_less_often(lab: Lab) -> None:
 
 
 def test_the_sweep_sensor_fails_when_something_is_left(lab: Lab) -> None:
-    lab.orphan(error="pid 7 does not end")
+    stays = SweptFleet("ab", "gone", (), "pid 7 does not end")
+    lab.client.swept = SweepReport((stays,), (), dry_run=False)
     with (
         dg.build_sensor_context(resources={"skyplane": lab.resource}) as context,
         pytest.raises(dg.Failure, match="fleet ab: pid 7"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -16,6 +15,7 @@ from airflow.providers.common.compat.sdk import (
     BaseOperator,
     TaskGroup,
 )
+from tests.transfer import samples
 
 from skyplane_orchestration import operators
 from skyplane_orchestration.errors import (
@@ -30,6 +30,7 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.sweep_report import (
+    SweepReport,
     SweptFleet,
     SweptPlace,
     SweptTransfer,
@@ -81,13 +82,13 @@ def test_arguments_are_by_keyword_only(cls: type[SkyplaneOperator]) -> None:
 def test_plan_checks_the_destination_first(hook: Any, context: Any) -> None:
     document = plan_document(hook, context)
     assert TransferPlan.from_dict(document).dst == "aws:eu-west-3"
-    assert [verb for verb, _ in hook.clients["default"].calls] == ["check_destination", "plan"]
+    assert hook.clients["default"].verbs == ["check_destination", "plan"]
 
 
 def test_a_move_is_checked_before_provisioning(hook: Any, context: Any) -> None:
     SkyplanePlanOperator(task_id="plan", move=True, **ENDS).execute(context)
     SkyplaneTransferOperator(task_id="copy", move=True, **ENDS).execute(context)
-    looks = [[verb for verb, _ in client.calls] for client in hook.clients.values()]
+    looks = [client.verbs for client in hook.clients.values()]
     assert looks == [["check_destination", "check_move", "plan"], ["check_move", "run"]]
 
 
@@ -102,16 +103,17 @@ def test_transfer_on_a_fleet(hook: Any, context: Any) -> None:
     )
     result = TransferResult.from_dict(operator.execute(context))
     assert result.copied == 30
-    verb, (job, fleet, manifest) = hook.clients["default"].calls[-1]
-    assert (verb, job.source.url, manifest) == ("transfer", "s3://src/", "s3://dst/m")
-    assert fleet.key == hook.clients["default"].identity.fleet_key()
+    client = hook.clients["default"]
+    ((fleet_key, job, manifest),) = client.of("transfer")
+    assert (fleet_key, manifest) == (client.identity.fleet_key(), "s3://dst/m")
+    assert job.source.url == "s3://src/"
 
 
 def test_transfer_without_a_fleet_is_one_task(hook: Any, context: Any) -> None:
     operator = SkyplaneTransferOperator(task_id="copy", **ENDS)
     assert operator.execute(context)["copied"] == 30
     # A fleet of its own: two such tasks of one run must not share gateways.
-    assert [verb for verb, _ in hook.clients["copy"].calls] == ["run"]
+    assert hook.clients["copy"].verbs == ["run"]
 
 
 def test_transfer_whose_fleet_is_missing_does_not_build_one(hook: Any, context: Any) -> None:
@@ -144,29 +146,30 @@ def test_the_log_names_the_machine_and_the_planned_cost(
 
 
 def test_failed_objects_fail_the_task_and_are_named(
-    hook: Any, context: Any, failed_result: TransferResult, task_log: Callable[[], str]
+    hook: Any, context: Any, task_log: Callable[[], str]
 ) -> None:
     operator = SkyplaneTransferOperator(task_id="copy", **ENDS)
-    hook.client(context, "copy").error = TransferFailed(
-        "25 of 30 objects failed", result=failed_result, is_permanent=False
-    )
-    with pytest.raises(AirflowException, match="25 of 30") as error:
+    failed = samples.result(failed=25)
+    error = TransferFailed("25 of 30 objects failed", result=failed, is_permanent=False)
+    hook.client(context, "copy").fail("run", error)
+    with pytest.raises(AirflowException, match="25 of 30") as caught:
         operator.execute(context)
-    assert not isinstance(error.value, AirflowFailException)
+    assert not isinstance(caught.value, AirflowFailException)
     said = task_log()
-    assert "s3://src/0: it is gone (not-found)" in said
-    assert "s3://src/19:" in said
-    assert "s3://src/20:" not in said
+    assert "s3://src/p/0: it is gone (not-found)" in said
+    assert "s3://src/p/19:" in said
+    assert "s3://src/p/20:" not in said
     assert "and 5 more" in said
-    assert context["pushed"]["failed_transfer"] == failed_result.to_dict()
+    assert context["pushed"]["failed_transfer"] == failed.to_dict()
 
 
 def test_a_failed_transfer_logs_how_to_resume(
-    hook: Any, context: Any, failed_result: TransferResult, task_log: Callable[[], str]
+    hook: Any, context: Any, task_log: Callable[[], str]
 ) -> None:
-    left = replace(failed_result, resume_handle="skyplane-resume:abc")
+    left = samples.result(failed=25, resume_handle="skyplane-resume:abc")
     operator = SkyplaneTransferOperator(task_id="copy", **ENDS)
-    hook.client(context, "copy").error = TransferFailed("25 of 30 objects failed", result=left)
+    error = TransferFailed("25 of 30 objects failed", result=left)
+    hook.client(context, "copy").fail("run", error)
     with pytest.raises(AirflowException):
         operator.execute(context)
     assert f"resumes transfer {left.transfer_key}; if no try is left, clear the task" in task_log()
@@ -184,7 +187,7 @@ def test_a_failed_transfer_logs_how_to_resume(
 def test_only_temporary_errors_are_retried(
     hook: Any, context: Any, error: SkyplaneError, kind: type[Exception]
 ) -> None:
-    hook.client(context, "default").error = error
+    hook.client(context, "default").fail("plan", error)
     with pytest.raises(AirflowException, match=f"{error.code}: {error}") as raised:
         SkyplanePlanOperator(task_id="plan", **ENDS).execute(context)
     assert type(raised.value) is kind
@@ -192,11 +195,11 @@ def test_only_temporary_errors_are_retried(
 
 @pytest.mark.parametrize(("state", "is_final"), [("cancelled", False), ("failed", True)])
 def test_a_transfer_cancelled_by_another_try_is_retried(
-    hook: Any, context: Any, failed_result: TransferResult, state: Any, is_final: bool
+    hook: Any, context: Any, state: Any, is_final: bool
 ) -> None:
-    hook.client(context, "copy").error = TransferFailed(
-        "the transfer was cancelled", result=replace(failed_result, state=state), is_permanent=True
-    )
+    left = samples.result(failed=25, state=state)
+    error = TransferFailed("the transfer was cancelled", result=left, is_permanent=True)
+    hook.client(context, "copy").fail("run", error)
     with pytest.raises(AirflowException) as raised:
         SkyplaneTransferOperator(task_id="copy", **ENDS).execute(context)
     assert isinstance(raised.value, AirflowFailException) == is_final
@@ -228,20 +231,29 @@ def test_teardown_without_a_document_goes_by_the_key(
 
 
 def test_teardown_that_is_not_complete_fails(hook: Any, context: Any) -> None:
-    hook.client(context, "default").error = TeardownIncomplete("aws:eu-west-3/0 is still there")
+    error = TeardownIncomplete("aws:eu-west-3/0 is still there")
+    hook.client(context, "default").fail("teardown", error)
     with pytest.raises(AirflowException, match="still there"):
         SkyplaneTeardownOperator(task_id="down").execute(context)
 
 
 def test_sweep(hook: Any, context: Any) -> None:
     client = hook.client(context, "default")
-    client.orphans = (SweptFleet("f1", "past its hard end", ("n",)),)
+    client.swept = SweepReport((SweptFleet("f1", "past its hard end", ("n",)),), (), dry_run=True)
     operator = SkyplaneSweepOperator(task_id="sweep", report_only=True, older_than_s=60)
     returned = operator.execute(context)
-    nowhere = {"destinations": [], "orphaned_uploads": False, "recursive": True}
-    assert client.calls == [("sweep", (True, 60, nowhere))]
+    assert client.of("sweep") == [
+        {
+            "dry_run": True,
+            "older_than_s": 60,
+            "destinations": [],
+            "orphaned_uploads": False,
+            "recursive": True,
+        }
+    ]
     assert returned["orphans"][0]["key"] == "f1"
-    client.orphans = (SweptFleet("f2", "past its hard end", ("n",), error="would not end"),)
+    left = SweptFleet("f2", "past its hard end", ("n",), error="would not end")
+    client.swept = SweepReport((left,), (), dry_run=False)
     with pytest.raises(AirflowException, match="fleet f2: would not end"):
         SkyplaneSweepOperator(task_id="sweep").execute(context)
 
@@ -250,7 +262,8 @@ def test_sweep_of_destinations(hook: Any, context: Any) -> None:
     client = hook.client(context, "default")
     upload = SweptUpload("s3://a/x", "id", 1.0, "kept")
     gone = SweptTransfer("s3://a/", "ab", 1, 1.0, "removed")
-    client.places = (SweptPlace("s3://a/", (gone,), (upload,) * 200),)
+    place = SweptPlace("s3://a/", (gone,), (upload,) * 200)
+    client.swept = SweepReport((), (), dry_run=False, places=(place,))
     operator = SkyplaneSweepOperator(
         task_id="sweep",
         destinations=["s3://a/", {"url": "s3://b/"}, Location("s3://c/", credential_ref="env:C")],
@@ -262,8 +275,10 @@ def test_sweep_of_destinations(hook: Any, context: Any) -> None:
     (document,) = operator.execute(context)["destinations"]
     assert (len(document["transfers"]), len(document["uploads"]), document["more"]) == (1, 100, 100)
     paris = "airflow:aws_paris"
-    ((_, (_, _, given)),) = client.calls
+    (given,) = client.of("sweep")
     assert given == {
+        "dry_run": False,
+        "older_than_s": None,
         "destinations": [
             Location("s3://a/", endpoint_url="http://minio:9000", credential_ref=paris),
             Location("s3://b/", credential_ref=paris),
@@ -272,7 +287,8 @@ def test_sweep_of_destinations(hook: Any, context: Any) -> None:
         "orphaned_uploads": True,
         "recursive": False,
     }
-    client.places = (SweptPlace("s3://a/", error="no such bucket"),)
+    place = SweptPlace("s3://a/", error="no such bucket")
+    client.swept = SweepReport((), (), dry_run=False, places=(place,))
     with pytest.raises(AirflowException, match="s3://a/: no such bucket"):
         operator.execute(context)
 
@@ -280,7 +296,7 @@ def test_sweep_of_destinations(hook: Any, context: Any) -> None:
 def test_a_sweeps_destinations_may_come_from_a_template(hook: Any, context: Any) -> None:
     client = hook.client(context, "default")
     SkyplaneSweepOperator(task_id="one", destinations="s3://a/").execute(context)
-    ((_, (_, _, given)),) = client.calls
+    (given,) = client.of("sweep")
     assert given["destinations"] == [Location("s3://a/")]
     with pytest.raises(AirflowException, match="a destination is"):
         SkyplaneSweepOperator(task_id="two", destinations=[cast(Any, 7)]).execute(context)
@@ -310,7 +326,7 @@ def test_on_kill_cancels_the_transfer_and_ends_the_task(hook: Any, context: Any)
     client.meanwhile = operator.on_kill
     with pytest.raises(AirflowException, match="was killed"):
         operator.execute(context)
-    assert client.calls[-1] == ("cancel", (client.identity.fleet_key(), "k" * 32))
+    assert client.calls[-1] == ("cancel", (client.identity.fleet_key(), samples.KEY))
 
 
 def test_on_kill_without_cancel_leaves_the_transfer_running(hook: Any, context: Any) -> None:
@@ -345,7 +361,7 @@ def test_on_kill_of_tasks_that_undo_themselves_only_ends_the_task(
     client.meanwhile = operator.on_kill
     with pytest.raises(AirflowException, match="was killed"):
         operator.execute(context)
-    assert "cancel" not in [verb for verb, _ in client.calls]
+    assert "cancel" not in client.verbs
 
 
 def test_on_kill_after_the_end_does_nothing(hook: Any, context: Any) -> None:
@@ -355,7 +371,7 @@ def test_on_kill_after_the_end_does_nothing(hook: Any, context: Any) -> None:
     operator.on_kill()
     operator.execute(context)
     operator.on_kill()
-    assert "cancel" not in [verb for verb, _ in hook.clients["default"].calls]
+    assert "cancel" not in hook.clients["default"].verbs
 
 
 def test_the_log_says_if_a_transfer_was_joined(
@@ -371,14 +387,11 @@ def test_one_task_with_nothing_to_do_needs_no_fleet(
     hook: Any,
     context: Any,
     task_log: Callable[[], str],
-    failed_result: TransferResult,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asset = Asset("s3://dst/")
     operator = SkyplaneTransferOperator(task_id="t", fleet_name="f", outlets=[asset], **ENDS)
     client = hook.client(context, "f")
-    idle = replace(failed_result, state="succeeded", epoch=0, copied=0, failed=0, skipped=30)
-    monkeypatch.setattr(client, "run", lambda *_, **__: idle)
+    client.result = samples.result(epoch=0, copied=0, skipped=30)
     assert operator.execute(context)["skipped"] == 30
     facts = context["outlet_events"][asset].extra
     assert (facts["copied"], facts["grid"], facts["instances"]) == (0, None, {})

@@ -89,7 +89,7 @@ def test_a_sweep_renders_its_destinations(hook: Any, context: Any) -> None:
         task_id="t", destinations=[Location("s3://b/dt={{ ds }}/"), "s3://c/dt={{ ds }}/"]
     )
     rendered(operator).execute(context)
-    ((_, (_, _, given)),) = hook.clients["default"].calls
+    (given,) = hook.clients["default"].of("sweep")
     assert [place.url for place in given["destinations"]] == [
         "s3://b/dt=2026-01-02/",
         "s3://c/dt=2026-01-02/",

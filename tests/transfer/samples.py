@@ -18,6 +18,7 @@ from skyplane_orchestration.model.plan import (
     SolverReport,
     TransferPlan,
 )
+from skyplane_orchestration.model.result import CostOutcome, FailedObject, TransferResult
 from skyplane_orchestration.model.status import TransferStatus
 
 A, R, B = "aws:us-east-1", "azure:eastus", "gcp:europe-west4"
@@ -102,3 +103,31 @@ def status(state: str = "running", **changes: Any) -> TransferStatus:
     document |= changes
     ended = document["copied"] + document["skipped"] + document["failed"]
     return TransferStatus.from_document({"objects": ended, **document})
+
+
+def result(failed: int = 0, **changes: Any) -> TransferResult:
+    """The result of a transfer of 30 objects, so many of which failed."""
+    whole = TransferResult(
+        transfer_key=KEY,
+        epoch=1,
+        state="failed" if failed else "succeeded",
+        source=JOB.source.url,
+        destination=JOB.destination.url,
+        objects=30,
+        copied=30 - failed,
+        skipped=0,
+        failed=failed,
+        copied_bytes=1000,
+        seconds=2.0,
+        goodput_gbps=0.5,
+        planned_gbps=3.0,
+        edges=(),
+        cost=CostOutcome(1.0, 2.0, 3.0),
+        failures=tuple(
+            FailedObject(f"{JOB.source.url}{number}", "d", "not-found", "it is gone", 1)
+            for number in range(failed)
+        ),
+        warnings=("an upload stays open",),
+        gateways="local",
+    )
+    return replace(whole, **changes)

@@ -1,0 +1,134 @@
+"""A client that answers without gateways, for the tasks of Airflow and the steps of Dagster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.transfer import samples
+
+from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.plan import PlanCost, TransferPlan
+from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.sweep_report import SweepReport
+from skyplane_orchestration.provision.base import TeardownReport
+from skyplane_orchestration.transfer.control import SubmittedTransfer
+
+SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
+NODE = f"{DST}/0"
+LOG = "\n".join(f"line {number}" for number in range(100))
+
+PLAN = replace(
+    samples.PLAN,
+    src=SRC,
+    dst=DST,
+    throughput_gbps=3.0,
+    cost=PlanCost(0.02, 0.01, None, 0.03, 0.03),
+    notes=("a price was never verified",),
+)
+
+
+@dataclass
+class FakeClient:
+    """Records the calls and raises the errors of the test.
+
+    Attributes:
+        calls: verbs and their arguments.
+        errors: verb -> errors of its next calls, one each.
+        meanwhile: is called while the client works on a fleet or a transfer.
+        joined: whether the transfer runs already.
+        moved_to: key of the fleet on which a transfer ends, if it is another.
+        result: of every transfer, but for its ends.
+    """
+
+    identity: RunIdentity = field(default_factory=lambda: RunIdentity("local", "dag", "run"))
+    calls: list[tuple[str, Any]] = field(default_factory=list)
+    errors: dict[str, list[BaseException]] = field(default_factory=dict)
+    meanwhile: Callable[[], None] = lambda: None
+    joined: bool = False
+    moved_to: str = ""
+    result: TransferResult = field(default_factory=samples.result)
+    swept: SweepReport = field(default_factory=lambda: SweepReport((), (), dry_run=False))
+
+    @property
+    def verbs(self) -> list[str]:
+        return [verb for verb, _ in self.calls]
+
+    def of(self, verb: str) -> list[Any]:
+        """The arguments of its calls."""
+        return [what for each, what in self.calls if each == verb]
+
+    def keys(self, verb: str) -> list[str]:
+        """The fleet of each of its calls."""
+        fleets = [what[0] if isinstance(what, tuple) else what for what in self.of(verb)]
+        return [fleet.key if isinstance(fleet, Fleet) else fleet for fleet in fleets]
+
+    def fail(self, verb: str, *errors: BaseException) -> None:
+        self.errors[verb] = list(errors)
+
+    def check_destination(self, job: TransferJob) -> None:
+        self._note("check_destination", job)
+
+    def check_move(self, job: TransferJob) -> None:
+        if job.move:
+            self._note("check_move", job)
+
+    def plan(self, job: TransferJob) -> TransferPlan:
+        self._note("plan", job)
+        return PLAN
+
+    def provision(self, plan: TransferPlan) -> Fleet:
+        assert plan == PLAN
+        self._note("provision", self.identity.fleet_key())
+        self.meanwhile()
+        return self._fleet()
+
+    def transfer(
+        self, job: TransferJob, fleet: Fleet, *, on_submitted: Any, on_status: Any, manifest: Any
+    ) -> TransferResult:
+        where = replace(fleet, key=self.moved_to or fleet.key)
+        on_submitted(where, SubmittedTransfer(samples.KEY, 1, NODE, self.joined))
+        self._note("transfer", (fleet.key, job, manifest))
+        return self._result(job)
+
+    def run(
+        self, job: TransferJob, *, on_fleet: Any, on_status: Any, manifest: Any
+    ) -> TransferResult:
+        if self.result.used_gateways:
+            on_fleet(self._fleet())
+        self._note("run", (job, manifest))
+        return self._result(job)
+
+    def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
+        self._note("cancel", (fleet.key, submitted.transfer_key))
+
+    def teardown(self, fleet: Fleet | str) -> TeardownReport:
+        self._note("teardown", fleet)
+        self.meanwhile()
+        return TeardownReport((NODE,), {NODE: LOG})
+
+    def teardown_after_error(self, fleet: Fleet) -> None:
+        self.teardown(fleet)
+
+    def sweep(self, **arguments: Any) -> SweepReport:
+        self._note("sweep", arguments)
+        return self.swept
+
+    def _note(self, verb: str, what: Any) -> None:
+        self.calls.append((verb, what))
+        if self.errors.get(verb):
+            raise self.errors[verb].pop(0)
+
+    def _result(self, job: TransferJob) -> TransferResult:
+        self.meanwhile()
+        return replace(self.result, source=job.source.url, destination=job.destination.url)
+
+    def _fleet(self) -> Fleet:
+        gateway = GatewayHandle(NODE, DST, ("127.0.0.1", 1), ("127.0.0.1", 2), "ff")
+        return Fleet(
+            self.identity.fleet_key(), 0, self.identity.deployment, "local", PLAN, (gateway,), (),
+            "here/1", 1.5, 2e9,
+        )  # fmt: skip
