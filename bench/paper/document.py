@@ -52,9 +52,9 @@ def _head(evaluation: Evaluation) -> str:
     percent_of_most = f"{100 * NEARLY_MOST[0]:g} %"
     return f"""# The paper's evaluation, predicted by this planner
 
-Section 7 of the Skyplane paper (NSDI 2023) has figures that its planner predicted. This page
-predicts them with our planner: Fig. 1, 7, 8, 9c, 10 and Table 2. `python -m bench.paper GRID_DIR`
-writes the page and its plots; change the script, not the page. The grid is `{grid.name}` of
+Section 7 of the Skyplane paper (NSDI 2023) has figures that the paper's planner predicted. On this
+page our planner predicts them: Fig. 1, 7, 8, 9c, 10 and Table 2. `python -m bench.paper GRID_DIR`
+writes the page and its plots. Change the script, not the page. The grid is `{grid.name}` of
 {grid.as_of}: {len(grid.regions)} regions ({each}) and all {evaluation.pairs} ordered pairs. Figures
 over all pairs were computed at commit `{evaluation.commit}`.
 
@@ -65,15 +65,15 @@ Before you compare:
   called received. A measurement takes 5 s, and the sender also counts the bytes in its buffers: in
   the median of this grid {evaluation.sent_over_received:.2f} times the received bytes. The rest of
   this project plans on received Gbit/s of 1e9 bit.
-- **Limits** are compared with these rates without a factor, as in the paper: {limits}. There is one
+- **Limits** apply to these rates without conversion, as in the paper: {limits}. There is one
   instance per region unless the text says otherwise. Prices come from the grid.
 - **Plans.** A "fastest plan" is an integer plan (N and M integer, checked against 4b to 4j) at
-  {percent_of_most} of the most that the relaxation allows, because the last fraction of a percent
-  costs too much. All are within {gap:.2f} % of that most. The search has no time for a proof: in
-  the median the price is within {price_gap:.1f} % of the proven least. Three kinds of rates come
+  {percent_of_most} of the highest rate of the relaxation, because the last fraction of a percent
+  costs too much. All are within {gap:.2f} % of that rate. The search takes no time for a proof: in
+  the median the price is within {price_gap:.1f} % of the proven lowest. Three kinds of rates come
   from the relaxation, which integers never exceed: under a price ceiling, on received rates, and
-  at equal total instances. If the ceiling pays for the fastest plan, or that plan has no
-  relay, the rate is that plan's.
+  at equal total instances. If the fastest plan is below the ceiling, or has no relay, its rate
+  is used.
 - **Regions.** Section 7.3 of the paper has 22 AWS, 23 Azure and 27 GCP regions and counts 72 x 72 =
   5,184 routes, with routes from a region to itself. The public measurement has fewer.
 - **Source.** We had the paper's text, not its pictures. "In the picture only" marks a number that

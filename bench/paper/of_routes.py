@@ -36,7 +36,7 @@ def figure_1(found: Motivation) -> str:
     )
     return f"""## Fig. 1: the motivating example
 
-{motivation.ENDS[0]} to {motivation.ENDS[1]}, one instance in each region, prices of egress alone.
+{motivation.ENDS[0]} to {motivation.ENDS[1]}, one instance in each region, prices of egress only.
 
 {compared(rows)}
 
@@ -102,7 +102,7 @@ def figure_9c(found: tuple[Route, ...], every: CloudPair) -> str:
     within = ", ".join(f"{every.within[f'{budget:g}']:.2f} at {budget:g} x" for budget in BUDGETS)
     return f"""## Fig. 9c: what a larger budget buys
 
-The most throughput under a ceiling for egress and instances, with one instance per region. The
+The highest throughput under a ceiling for egress and instances, with one instance per region. The
 ceiling is a multiple of the direct path's price. Each point is an integer plan.
 
 {table(header, rows)}
@@ -140,7 +140,7 @@ Measured in the paper:
 
 {table(("", "Gbps", "USD"), measured)}
 
-The paper's price of the direct path contains egress alone: 16 GB cost {direct_usd:.2f} USD in the
+The paper's price of the direct path contains only egress: 16 GB cost {direct_usd:.2f} USD in the
 grid, and transfers of 73 s and 133 s cost the same. We do not know whether its other rows count
 VMs, so we compare egress. Ratios to the direct path with one VM:
 
@@ -151,8 +151,8 @@ of the rate of this pair in the public grid, {found.row(ron.DIRECT).gbps:.2f}; {
 abstract says that Skyplane outperforms RON "by 34% while reducing cost by 62%". In its table the
 plan is {percent(paper_fast[0] / paper_ron[0] - 1)} faster than RON's and costs
 {percent(1 - paper_fast[1] / paper_ron[1])} less. RON's route costs 62 % more than the direct path.
-We predict for a plan at that price {fast.gbps / named.gbps:.2f} of the rate of RON's route with
-four VMs in every region, at {fast.egress_usd / named.egress_usd:.2f} of its price."""
+Our plan at the price of the paper's plan has {fast.gbps / named.gbps:.2f} of the rate of RON's
+route with four VMs in every region, at {fast.egress_usd / named.egress_usd:.2f} of its price."""
 
 
 def _ron_row(row: Row) -> tuple[str, ...]:
@@ -190,8 +190,8 @@ _RON_REASONS = {
         " The text does not name the relay, so its price cannot be checked."
     ),
     "cost optimised, 4 VMs: speedup": (
-        "ours has the paper's rate as its goal and is the direct path with whole VMs. In the model"
-        " N VMs at each end give N times the rate at the same price per GB, so the next whole"
+        "our plan has the paper's rate as its goal, and is the direct path with whole VMs. In the"
+        " model N VMs at each end give N times the rate at the same price per GB, so the next whole"
         " number is the cheapest."
     ),
     "cost optimised, 4 VMs: price": (

@@ -38,7 +38,7 @@ def figure_7(found: Ablation) -> str:
     best = max(found.cloud_pairs, key=lambda pair: pair.speedup)
     least = min(found.cloud_pairs, key=lambda pair: pair.speedup)
     every = found.every
-    return f"""## Fig. 7: what relays are good for
+    return f"""## Fig. 7: the gain from relays
 
 Predicted throughput of all pairs by source and destination cloud, on the direct path and with
 relays. There is one instance per region, because the paper says that nothing out of AWS exceeds 5
@@ -52,7 +52,7 @@ improve throughput, and names two caps:
 
 {compared(most)}
 
-The caps are limits of the model, so they hold by construction. Relays gain most from
+The caps are limits of the model, so no plan can exceed them. Relays gain most from
 {best.src_cloud} to {best.dst_cloud} ({best.speedup:.2f} times) and least from
 {least.src_cloud} to {least.dst_cloud} ({least.speedup:.2f} times). Over all pairs the gain is
 {every.received_speedup:.2f} times in received rates and {every.speedup:.2f} times in sent rates. In
@@ -89,34 +89,34 @@ def figure_8(found: Bottlenecks) -> str:
         for budget, share in found.unmoved.items()
     )
     reduction = Compared(
-        "transfers held by the source's link, in points of all transfers",
+        "decrease of transfers limited by the source link, in percentage points",
         100 * found.source_link_points,
         100 * PAPER_SOURCE_LINK_REDUCTION,
         "the paper does not say whether its 32 % are points of all transfers or a share of the"
-        f" transfers that the link held (ours: {percent(found.source_link_reduction)}). Nor does it"
-        f" name the price ceiling of its plans. Ours have none; {held} of all transfers are held by"
-        " that link and at most 1 % faster than directly. Whether a ceiling explains all of the"
-        " difference is not known.",
+        f" transfers that the link limited (ours: {percent(found.source_link_reduction)}). Nor does"
+        f" it name the price ceiling of its plans. Ours have none; {held} of all transfers are"
+        " limited by that link and at most 1 % faster than directly. Whether a ceiling explains all"
+        " of the difference is not known.",
         0,
     )
     leading = max(LOCATIONS, key=lambda name: found.direct[name])
     agrees = "as in the paper" if leading == SOURCE_LINK else "unlike in the paper"
     return f"""## Fig. 8: where the bottleneck is
 
-The plans are those of Fig. 7. A location counts from 99 % of its use, and several may count at
-once. A VM is full when the instances of its region send or receive as much as they can. A link is
-full when its flow is the measured rate of one pair of instances, times the pairs. "Connections" is
-not among the paper's five: nothing else is full, but all 64 connections of an instance run at full
-rate, spread over several links.
+The plans are those of Fig. 7. A location is full from 99 % of its limit, and several may be full at
+once. A VM is full when the instances of its region send or receive at their limit. A link is full
+when its flow is the measured rate of one pair of instances, times the number of pairs.
+"Connections" is not one of the paper's five locations: nothing else is full, but all 64 connections
+of an instance run at full rate, spread over several links.
 
 {table(("location", "direct path", "with relays"), rows)}
 
-Without relays the most common bottleneck is the {leading}, {agrees}; the source VM holds
+Without relays the most common bottleneck is the {leading}, {agrees}; the source VM limits
 {percent(found.direct[SOURCE_VM])} ("a small set of cases" in the paper). With relays the source
-VM holds {percent(found.overlay[SOURCE_VM])} and a link that leaves a relay
-{percent(found.overlay[RELAY_LINK])}. {_shift(found)} Its shares by location are in the picture
-only. Equally fast plans at nearly the same price may fill one link or several. So the split between
-links and connections can vary, and the number of transfers without a full VM cannot.
+VM limits {percent(found.overlay[SOURCE_VM])} and a link that leaves a relay
+{percent(found.overlay[RELAY_LINK])}. {_shift(found)} The paper's shares by location are in
+the picture only. Equally fast plans at nearly the same price may fill one link or several. So the
+split between links and connections can vary, but not the number of transfers without a full VM.
 
 {compared([reduction])}
 
@@ -160,18 +160,18 @@ def figure_10(found: Instances) -> str:
     return f"""## Fig. 10: relays, or more instances on the direct path
 
 The text names neither route. "A limited number of VMs (4.3)" can mean as many instances in each
-region as the direct path has at each end, or as many in all. The table has both, over all pairs,
-with continents by country, at any price. We compare the first, because section 4.3 limits instances
-per region. In the model rates grow with instances without a loss, so one instance per region stands
-for any number.
+region as the direct path has at each end, or as many in all. The table has both, over all pairs and
+at any price; a region's country gives its continent. We compare the first, because section 4.3
+limits instances per region. In the model rates are proportional to instances, so one instance per
+region gives the speedup of any number.
 
 {table(header, rows)}
 
 {compared(beside)}
 
 With as many instances in all as the direct path, relays are worth {found.between.equal_total:.2f}
-times between continents and {found.within.equal_total:.2f} times within one: an instance in a relay
-is missing at an end. The plots show the pair with the median speedup of its group.
+times between continents and {found.within.equal_total:.2f} times within one: each instance at a
+relay leaves one fewer for the ends. The plots show the pair with the median speedup of its group.
 
 ![Fig. 10](../{IMAGES}/figure-10.svg)"""
 
@@ -184,6 +184,6 @@ def _distance_row(name: str, distance: Distance, paper: float) -> Compared:
         f"ours is the mean over {distance.pairs} pairs, the paper's the mean over several numbers"
         " of VMs on one route. Its text does not name the route, nor say whether it was measured or"
         f" predicted. A tenth of our pairs have {distance.low:.2f} times or less and a tenth"
-        f" {distance.high:.2f} or more, so the mean of a route can differ. Whether this explains"
-        " all of the difference is not known.",
+        f" {distance.high:.2f} or more, so one route can differ from this mean. Whether this"
+        " explains all of the difference is not known.",
     )
