@@ -229,13 +229,7 @@ class Topology:
         return tuple(dict.fromkeys(route.nodes[-1] for route in self.routes))
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "routes": [asdict(route) for route in self.routes],
-            "data_addresses": {node: list(pair) for node, pair in self.data_addresses.items()},
-            "control_addresses": {
-                node: list(pair) for node, pair in self.control_addresses.items()
-            },
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Topology:

@@ -37,7 +37,6 @@ from skyplane_gateway.protocol.events import (
     Event,
     FrameReceived,
     GoodbyeReceived,
-    NeedData,
     ReceiptReceived,
 )
 from skyplane_gateway.protocol.framer import ChunkFramer
@@ -60,13 +59,11 @@ from skyplane_gateway.protocol.receipt import (
     open_receipt,
     seal_receipt,
 )
-from skyplane_gateway.protocol.sealing import PLAIN, PlainSealer, Sealer
 
 __all__ = [
     "MAX_PAYLOAD_BYTES",
     "NEED_DATA",
     "OBJECTS_BASE_BYTES",
-    "PLAIN",
     "WIRE_VERSION",
     "Buffer",
     "ChunkAssembler",
@@ -86,11 +83,9 @@ __all__ = [
     "HelloRefused",
     "Identity",
     "LocalProtocolError",
-    "NeedData",
     "ObjectEntry",
     "OpenedFrame",
     "PartEntry",
-    "PlainSealer",
     "ProtocolError",
     "RawFrame",
     "RawReceipt",
@@ -98,7 +93,6 @@ __all__ = [
     "ReceiptReceived",
     "ReceiptStatus",
     "RemoteProtocolError",
-    "Sealer",
     "Side",
     "State",
     "WireVersionMismatch",

@@ -69,12 +69,8 @@ HEAD_BYTES: Final = {
 
 #: Largest message of each type, prefix included.
 MAX_BYTES: Final = {
-    MessageType.HELLO: MAX_HANDSHAKE,
-    MessageType.CHALLENGE: MAX_HANDSHAKE,
-    MessageType.PROOF: MAX_HANDSHAKE,
-    MessageType.DATA: MAX_MESSAGE,
-    MessageType.RECEIPT: MAX_RECEIPT,
-    MessageType.GOODBYE: MAX_HANDSHAKE,
+    kind: {MessageType.DATA: MAX_MESSAGE, MessageType.RECEIPT: MAX_RECEIPT}.get(kind, MAX_HANDSHAKE)
+    for kind in MessageType
 }
 
 _FLAGS: Final = {kind: FLAG_LAST if kind is MessageType.DATA else 0 for kind in MessageType}
@@ -166,37 +162,16 @@ def read_prefix(data: memoryview) -> Prefix:
     return Prefix(kind, flags, size)
 
 
-def pack_prefix(kind: MessageType, length: int, flags: int = 0) -> bytes:
+def pack_prefix(kind: MessageType, length: int) -> bytes:
     """The prefix of a message with `length` bytes after it."""
-    if PREFIX_BYTES + length > MAX_BYTES[kind]:
-        raise LocalProtocolError(
-            f"{kind.name} of {PREFIX_BYTES + length} bytes; the limit is {MAX_BYTES[kind]}"
-        )
-    return _PREFIX.pack(kind, flags, WIRE_VERSION, length)
+    _check_length(kind, length)
+    return _PREFIX.pack(kind, 0, WIRE_VERSION, length)
 
 
 def pack_frame_header(header: FrameHeader, sealed_bytes: int) -> bytes:
     """The outer 52 bytes of a frame whose sealed part has `sealed_bytes`."""
-    size = FRAME_HEADER_BYTES + sealed_bytes
-    if size > MAX_MESSAGE:
-        raise LocalProtocolError(f"frame of {size} bytes; the limit is {MAX_MESSAGE}")
-    _check_ids(header.fleet, header.transfer)
-    try:
-        return _FRAME.pack(
-            MessageType.DATA,
-            FLAG_LAST if header.is_last else 0,
-            WIRE_VERSION,
-            size - PREFIX_BYTES,
-            header.fleet,
-            header.transfer,
-            header.epoch,
-            header.route,
-            header.attempt,
-            header.chunk,
-            header.frame,
-        )
-    except struct.error as error:
-        raise LocalProtocolError(f"{header} has a number that does not fit") from error
+    flags = FLAG_LAST if header.is_last else 0
+    return _pack_header(_FRAME, MessageType.DATA, flags, header, sealed_bytes, header.frame)
 
 
 def unpack_frame_header(data: Buffer) -> FrameHeader:
@@ -208,25 +183,7 @@ def unpack_frame_header(data: Buffer) -> FrameHeader:
 
 def pack_receipt_header(header: ChunkId, sealed_bytes: int) -> bytes:
     """The outer 48 bytes of a receipt whose sealed part has `sealed_bytes`."""
-    size = RECEIPT_HEADER_BYTES + sealed_bytes
-    if size > MAX_RECEIPT:
-        raise LocalProtocolError(f"receipt of {size} bytes; the limit is {MAX_RECEIPT}")
-    _check_ids(header.fleet, header.transfer)
-    try:
-        return _RECEIPT.pack(
-            MessageType.RECEIPT,
-            0,
-            WIRE_VERSION,
-            size - PREFIX_BYTES,
-            header.fleet,
-            header.transfer,
-            header.epoch,
-            header.route,
-            header.attempt,
-            header.chunk,
-        )
-    except struct.error as error:
-        raise LocalProtocolError(f"{header} has a number that does not fit") from error
+    return _pack_header(_RECEIPT, MessageType.RECEIPT, 0, header, sealed_bytes)
 
 
 def unpack_receipt_header(data: Buffer) -> ChunkId:
@@ -257,6 +214,31 @@ def unpack_goodbye(body: Buffer) -> tuple[GoodbyeReason, str]:
         return GoodbyeReason(number), text
     except ValueError as error:
         raise reader.error(f"reason {number} is unknown") from error
+
+
+def _pack_header(
+    layout: struct.Struct,
+    kind: MessageType,
+    flags: int,
+    header: FrameHeader | ChunkId,
+    sealed_bytes: int,
+    *frame: int,
+) -> bytes:
+    length = layout.size + sealed_bytes - PREFIX_BYTES
+    _check_length(kind, length)
+    _check_ids(header.fleet, header.transfer)
+    identity = (header.fleet, header.transfer, header.epoch, header.route, header.attempt)
+    try:
+        return layout.pack(kind, flags, WIRE_VERSION, length, *identity, header.chunk, *frame)
+    except struct.error as error:
+        raise LocalProtocolError(f"{header} has a number that does not fit") from error
+
+
+def _check_length(kind: MessageType, length: int) -> None:
+    if PREFIX_BYTES + length > MAX_BYTES[kind]:
+        raise LocalProtocolError(
+            f"{kind.name} of {PREFIX_BYTES + length} bytes; the limit is {MAX_BYTES[kind]}"
+        )
 
 
 def _check_ids(fleet: bytes, transfer: bytes) -> None:

@@ -6,8 +6,12 @@ from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.content_types import GUESSED_TYPE
 from skyplane_gateway.stores.key_rules import check_destination_key
-from skyplane_gateway.stores.open import open_store
-from skyplane_gateway.stores.registry import ambient_credentials, bucket_region, require_kind
+from skyplane_gateway.stores.registry import (
+    ambient_credentials,
+    bucket_region,
+    open_store,
+    require_kind,
+)
 
 __all__ = [
     "GUESSED_TYPE",

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Self
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.errors import (
@@ -32,7 +31,7 @@ from skyplane_gateway.objects import (
     StoreSpec,
     UploadInfo,
 )
-from skyplane_gateway.stores.base import ObjectStore, Wants
+from skyplane_gateway.stores.base import ClosingReader, ObjectStore, Wants
 from skyplane_gateway.stores.checksums import crc32c_of, verify
 from skyplane_gateway.stores.key_rules import check_key
 
@@ -261,7 +260,7 @@ class MemoryStore:
             return info
 
 
-class MemoryReader:
+class MemoryReader(ClosingReader):
     """See `Reader`."""
 
     def __init__(
@@ -282,12 +281,6 @@ class MemoryReader:
 
     def close(self) -> None:
         self._rest = self._rest[:0]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _assemble(upload: _Upload, parts: Sequence[PartInfo]) -> bytes:

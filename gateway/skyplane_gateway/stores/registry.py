@@ -1,16 +1,21 @@
-"""The kinds of stores, and what needs to know a store's kind.
+"""The kinds of stores: opens a store with credentials, retries and limits.
 
 Imports the SDK of the kind it is asked for, and no other.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 from skyplane_gateway.errors import ConfigurationInvalid, MissingExtra
 from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
+from skyplane_gateway.stores.wrappers.rate_limiter import limiter_of
+from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
 _MODULES = {
     "file": "skyplane_gateway.stores.local.store",
@@ -67,8 +72,31 @@ def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> st
     return region
 
 
+def open_store(
+    spec: StoreSpec,
+    credentials: Credentials | None = None,
+    policy: RetryPolicy | None = None,
+) -> RetryingStore:
+    """Open the store of `spec`. Makes no request: `ObjectStore.check` does.
+
+    Args:
+        credentials: None for the platform's own identity.
+        policy: retries of each call; the store's option `attempts` has priority.
+
+    Raises:
+        ConfigurationInvalid: there is no such kind of store, or an option is not valid.
+        MissingExtra: the store's SDK is not installed.
+    """
+    renewal = CredentialRenewal(lambda fresh: open_without_retries(spec, fresh), credentials)
+    policy = policy or RetryPolicy()
+    attempts = spec.option("attempts")
+    if attempts:
+        policy = replace(policy, attempts=int(attempts))
+    return RetryingStore(renewal.store, limiter_of(spec), renewal=renewal, policy=policy)
+
+
 def open_without_retries(spec: StoreSpec, credentials: Credentials | None = None) -> ObjectStore:
-    """A store that sends each request once. `stores.open_store` wraps it, and names the errors."""
+    """A store that sends each request once; `open_store` wraps it."""
     store: ObjectStore = _module(spec.kind).open_from_spec(spec, credentials)
     return store
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Self
 
 from skyplane_gateway.errors import PreconditionFailed, StoreError, StoreUnavailable
 from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.stores.base import ClosingReader
 from skyplane_gateway.stores.local.errors import mapped
 from skyplane_gateway.stores.local.paths import etag_of, info_of
 
 
-class LocalReader:
+class LocalReader(ClosingReader):
     """See `Reader`. Checks at the end that the file did not change during the read."""
 
     def __init__(
@@ -59,12 +59,6 @@ class LocalReader:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _changed(self) -> PreconditionFailed:
         return PreconditionFailed(f"{self._what}: the file was changed; list it again")

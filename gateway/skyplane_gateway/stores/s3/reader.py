@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import IncompleteReadError
 
 from skyplane_gateway.errors import StoreUnavailable
 from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.stores.base import ClosingReader
 from skyplane_gateway.stores.s3.errors import mapped
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
 
 
-class S3Reader:
+class S3Reader(ClosingReader):
     """See `Reader`. Holds one connection of the pool until its end or `close`."""
 
     def __init__(
@@ -49,12 +50,6 @@ class S3Reader:
 
     def close(self) -> None:
         self._body.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _ended_early(self) -> StoreUnavailable:
         return StoreUnavailable(

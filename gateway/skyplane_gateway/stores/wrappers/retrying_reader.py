@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
 
 from skyplane_gateway.errors import StoreUnavailable, Throttled
 from skyplane_gateway.objects import ObjectAttributes
-from skyplane_gateway.stores.base import Reader
+from skyplane_gateway.stores.base import ClosingReader, Reader
 from skyplane_gateway.stores.wrappers.store_call import StoreCall
 
 
-class RetryingReader:
+class RetryingReader(ClosingReader):
     """See `Reader`.
 
     Args:
@@ -53,14 +52,8 @@ class RetryingReader:
     def close(self) -> None:
         self._reader.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class PermitReader:
+class PermitReader(ClosingReader):
     """A reader that releases its permit when it is closed."""
 
     def __init__(self, reader: Reader, release: Callable[[], None]) -> None:
@@ -85,9 +78,3 @@ class PermitReader:
         finally:
             if release is not None:
                 release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
