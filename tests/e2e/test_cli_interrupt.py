@@ -111,25 +111,6 @@ def test_an_interrupted_copy_takes_its_fleet_down(copy: Copy) -> None:
     assert copy.destination.open_uploads(copy.bucket) == []
 
 
-def test_a_second_interrupt_does_not_skip_the_teardown(copy: Copy) -> None:
-    with copy.started() as process:
-        read_until(process, "running:")
-        # The gateways cannot answer while they are stopped, so the teardown takes a while.
-        for pid in copy.home.gateways():
-            os.kill(pid, signal.SIGSTOP)
-        # Two of the same kind may be delivered as one.
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGTERM)
-        said = read_until(process, "still cleaning up")
-        refuse(copy.gate)
-        for pid in copy.home.gateways():
-            os.kill(pid, signal.SIGCONT)
-        _, errors = process.communicate(timeout=100)
-    assert process.returncode == 130, said + errors
-    assert errors.splitlines()[-1] == "skyplane-orch: interrupted"
-    assert copy.home.traces() == []
-
-
 def test_a_transfer_goes_on_without_its_client_and_then_ends_its_fleet(
     copy: Copy, objects: dict[str, bytes]
 ) -> None:

@@ -161,7 +161,7 @@ def test_many_transfers_on_one_fleet_hold_nothing_open(
         for number in range(3):
             transfer(number)
         before = descriptors()
-        for number in range(3, 23):
+        for number in range(3, 12):
             transfer(number)
         # A long poll or two may still be on its way out.
         after = descriptors()

@@ -75,16 +75,6 @@ def test_a_fleet_of_real_gateways_lives_is_repaired_and_ends(
         session.status()
 
 
-def test_a_single_gateway_is_connected_with_itself(
-    local: LocalHarness, real: LocalProvisioner, plan_of: PlanMaker
-) -> None:
-    spec = local.spec(KEY, plan=plan_of([(("local:here",), 4.0)], {"local:here": 1}))
-    fleet = real.ensure(spec, local.authority(spec))
-    assert fleet.sources == fleet.sinks == fleet.gateways
-    assert real.destroy(KEY) == ("local:here/0",)
-    assert local.traces() == []
-
-
 def test_a_gateway_that_ends_after_sigterm_can_be_replaced(
     local: LocalHarness, real: LocalProvisioner, plan_of: PlanMaker
 ) -> None:
