@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import boto3
 from tests.faults import versitygw
 from tests.faults.http_proxy import Exchange, FaultProxy, running
-from tests.faults.http_rules import SLOW_DOWN, Rule
+from tests.faults.http_rules import INTERNAL_ERROR, Rule
 
 from skyplane_gateway.journal.document import decode_journal
 
@@ -57,9 +57,10 @@ def wait_for(look: Callable[[], Found], what: str) -> Found:
 
 
 def refuse(proxy: FaultProxy) -> None:
-    """What is held is lost, and further parts are asked to come later."""
+    """What is held is lost, and further parts fail for now."""
     proxy.schedule.clear()
-    proxy.schedule.add(Rule("answer", method="PUT", target="partNumber", times=0, body=SLOW_DOWN))
+    rule = Rule("answer", "PUT", "partNumber", times=0, status=500, body=INTERNAL_ERROR)
+    proxy.schedule.add(rule)
     proxy.release(drop=True)
 
 
