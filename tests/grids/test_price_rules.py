@@ -38,6 +38,7 @@ from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
         ("gcp:asia-northeast1", "aws:us-east-1", 0.12, "any other country", "2026-10-10"),
         ("azure:eastus", "azure:westus", 0.02, "class NA inside its continent", "2025-12-01"),
         ("azure:eastus", "azure:uksouth", 0.05, "class NA to another continent", "2025-12-01"),
+        ("azure:brazilsouth", "azure:chilecentral", 0.16, "class SA", "2025-12-01"),
         ("azure:uksouth", "aws:eu-west-2", 0.087, "class EU to the internet", "2025-12-01"),
     ],
 )

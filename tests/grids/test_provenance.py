@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skyplane_orchestration.errors import UnknownRegion
 from skyplane_orchestration.grids import load_grid
 from skyplane_orchestration.grids.provenance import edge_facts, provenance_counts
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
@@ -118,8 +117,3 @@ def test_a_place_that_nobody_knows_has_no_round_trip_and_no_rate(tmp_path: Path)
     assert facts["round_trip"] == {"ms": None, "provenance": "unknown", "as_of": ""}
     assert facts["rate"]["gbps"] == 0
     assert facts["price"]["rule"] == "out of a place without a cloud"
-
-
-def test_an_unknown_region_is_refused_with_the_nearest_names() -> None:
-    with pytest.raises(UnknownRegion, match="did you mean aws:us-east-1"):
-        edge_facts(load_grid(), "aws:us-east1", "aws:us-east-2")

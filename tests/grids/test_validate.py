@@ -75,22 +75,6 @@ def test_a_row_that_two_readers_meet_is_told_once(write_grid: WriteGrid) -> None
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({"throughput.csv": "src,dst,gbps\n"}, "the grid has no region"),
-        ({"throughput.csv": ""}, "row 1: the header lacks src, dst"),
-        ({"grid.json": "{"}, "grid.json is not JSON"),
-        ({"price_rules.yaml": "a: 1"}, "price_rules.yaml must be a mapping"),
-    ],
-)
-def test_what_leaves_nothing_to_read_is_one_error(
-    write_grid: WriteGrid, files: dict[str, str], says: str
-) -> None:
-    audit = audit_grid(write_grid(files))
-    assert says in audit.errors[0].message
-
-
-@pytest.mark.parametrize(
-    ("files", "says"),
-    [
         (
             {"limits.csv": LIMITS, "throughput.csv": "src,dst,gbps\naws:us-east-1,gcp:us-east1,6\n"
              "gcp:us-east1,aws:us-east-1,5\n"},

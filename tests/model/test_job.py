@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -64,6 +64,7 @@ jobs = st.builds(
 )
 
 
+@settings(max_examples=30)
 @given(jobs)
 def test_a_job_survives_json(job: TransferJob) -> None:
     again = TransferJob.from_dict(json.loads(json.dumps(job.to_dict())))
@@ -117,7 +118,6 @@ def test_invalid_limits_are_refused(bad: dict[str, Any]) -> None:
         {"volume_gb": "1"},
         {"objects": -1},
         {"objects": "many"},
-        {"include": "*.csv"},
         {"exclude": [1]},
         {"publish_last": "_SUCCESS"},
     ],

@@ -92,23 +92,9 @@ def test_a_plan_inside_one_region_has_no_edge() -> None:
     assert TransferPlan.from_dict(json.loads(plan.to_json())) == plan
 
 
-@pytest.mark.parametrize("version", [0, 2, None, "1"])
-def test_another_schema_version_is_refused(version: object) -> None:
-    document = {**make_plan().to_dict(), "schema_version": version}
-    with pytest.raises(ConfigurationInvalid, match="schema_version"):
-        TransferPlan.from_dict(document)
-
-
 @pytest.mark.parametrize("missing", ["cost", "edges", "solver", "grid", "paths", "instances"])
 def test_an_incomplete_document_is_refused(missing: str) -> None:
     document = make_plan().to_dict()
     del document[missing]
     with pytest.raises(ConfigurationInvalid, match="make the plan again"):
-        TransferPlan.from_dict(document)
-
-
-def test_an_unknown_field_is_refused() -> None:
-    document = make_plan().to_dict()
-    document["cost"]["tax_usd"] = 1.0
-    with pytest.raises(ConfigurationInvalid, match="tax_usd"):
         TransferPlan.from_dict(document)

@@ -30,7 +30,7 @@ def total_usd(instances: int, volume_gb: float) -> float:
     return USD_PER_GB * volume_gb + 2 * instances * USD_PER_S * (WAIT_S + transfer_s)
 
 
-@pytest.mark.parametrize("instances", [1, 2, 3, 12, 60, 99])
+@pytest.mark.parametrize("instances", [1, 3, 60, 99])
 @pytest.mark.parametrize("volume_gb", [0.01, 1.0, 20.0])
 def test_a_short_job_gets_as_many_instances_as_its_money_brings_up(
     small_grid: Any, instances: int, volume_gb: float

@@ -71,7 +71,7 @@ def test_a_price_on_the_shipped_grid(shipped: Grid, src: str, dst: str) -> None:
     ("src", "dst", "most", "goal_gbps"),
     [
         ("gcp:europe-west1", "aws:ca-central-1", 3, 10.7),
-        ("aws:eu-north-1", "azure:italynorth", 8, 13.69),
+        pytest.param("aws:eu-north-1", "azure:italynorth", 8, 13.69, marks=pytest.mark.soak),
     ],
 )
 def test_a_total_on_the_shipped_grid(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from skyplane_gateway.objects import ObjectInfo, StoreSpec
 from skyplane_gateway.selection import SelectionRule, select
-from skyplane_gateway.stores.memory import MemoryStore
+from skyplane_gateway.stores.local.store import LocalStore
+from skyplane_gateway.stores.memory import MemoryStore, create_bucket
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -134,19 +135,25 @@ def test_differences_beyond_the_list_are_counted(
     assert (report.missing, len(report.differences)) == (4, 2)
 
 
-def test_an_unreadable_body_does_not_stop_the_comparison(
-    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from skyplane_gateway.stores.local.store import LocalStore
-
+def before_reads_of(monkeypatch: pytest.MonkeyPatch, ending: str, act: Callable[[], None]) -> None:
+    """Call `act` before each read of a file whose key has that ending."""
     honest = LocalStore.read
 
     def read(self: LocalStore, key: str, **more: Any) -> Any:
-        if key.endswith("in/b"):
-            raise StoreUnavailable("a disk is failing")
+        if key.endswith(ending):
+            act()
         return honest(self, key, **more)
 
     monkeypatch.setattr(LocalStore, "read", read)
+
+
+def test_an_unreadable_body_does_not_stop_the_comparison(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise StoreUnavailable("a disk is failing")
+
+    before_reads_of(monkeypatch, "in/b", fail)
     report = verify(places)
     assert (report.equal, report.unreadable, report.is_equal) == (3, 1, False)
     assert kinds(report) == [("unreadable", "b")]
@@ -155,17 +162,11 @@ def test_an_unreadable_body_does_not_stop_the_comparison(
 def test_an_object_that_changes_during_the_comparison_is_different(
     places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from skyplane_gateway.stores.local.store import LocalStore
+    def change() -> None:
+        (places[0] / "a").write_bytes(b"9")
+        os.utime(places[0] / "a", (1, 1))
 
-    honest = LocalStore.read
-
-    def read(self: LocalStore, key: str, **more: Any) -> Any:
-        if key.endswith("in/a"):
-            (places[0] / "a").write_bytes(b"9")
-            os.utime(places[0] / "a", (1, 1))
-        return honest(self, key, **more)
-
-    monkeypatch.setattr(LocalStore, "read", read)
+    before_reads_of(monkeypatch, "in/a", change)
     assert kinds(verify(places)) == [("different", "a")]
 
 
@@ -175,8 +176,6 @@ def test_an_object_that_changes_during_the_comparison_is_different(
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> tuple[MemoryStore, MemoryStore]:
     """The buckets of both ends."""
-    from skyplane_gateway.stores.memory import create_bucket
-
     stores = []
     for name in ("verify-in", "verify-out"):
         create_bucket(name)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.protocol.lab import OBJECTS, PART, ConnectionPair, make_frames, make_receipt
 
@@ -171,7 +171,6 @@ prefixes = st.builds(
 
 
 @given(st.lists(st.one_of(prefixes, st.binary(max_size=120)), max_size=8))
-@settings(max_examples=300)
 def test_arbitrary_bytes(pieces: list[bytes]) -> None:
     identity = Identity(b"fleet-01", "b", {"a": bytes(32)})
     dialer = Connection.dial(identity, route=7, side=Side.UPSTREAM, nonce=bytes(16))
@@ -183,7 +182,6 @@ def test_arbitrary_bytes(pieces: list[bytes]) -> None:
 
 
 @given(st.lists(st.one_of(prefixes, st.binary(max_size=120)), max_size=8))
-@settings(max_examples=300)
 def test_arbitrary_bytes_after_the_handshake(pieces: list[bytes]) -> None:
     for side in Side:
         driver = Driver(ConnectionPair(side).established().acceptor)

@@ -26,49 +26,17 @@ from skyplane_gateway.protocol._state import (
 )
 from skyplane_gateway.protocol.messages import MessageType
 
+OPEN = {Step.SEND_GOODBYE, Step.RECV_GOODBYE, Step.RECV_EOF, Step.FAIL}
 #: Everything that is allowed, written down a second time: what each state can do.
 ALLOWED = {
-    State.START: {
-        Step.SEND_HELLO,
-        Step.RECV_HELLO,
-        Step.SEND_GOODBYE,
-        Step.RECV_GOODBYE,
-        Step.RECV_EOF,
-        Step.FAIL,
-    },
-    State.AWAIT_CHALLENGE: {
-        Step.RECV_CHALLENGE,
-        Step.SEND_GOODBYE,
-        Step.RECV_GOODBYE,
-        Step.RECV_EOF,
-        Step.FAIL,
-    },
-    State.AWAIT_PROOF: {
-        Step.RECV_PROOF,
-        Step.SEND_GOODBYE,
-        Step.RECV_GOODBYE,
-        Step.RECV_EOF,
-        Step.FAIL,
-    },
+    State.START: {Step.SEND_HELLO, Step.RECV_HELLO, *OPEN},
+    State.AWAIT_CHALLENGE: {Step.RECV_CHALLENGE, *OPEN},
+    State.AWAIT_PROOF: {Step.RECV_PROOF, *OPEN},
     State.HANDSHAKEN: {Step.BE_UPSTREAM, Step.BE_DOWNSTREAM},
-    State.UPSTREAM: {
-        Step.SEND_DATA,
-        Step.RECV_RECEIPT,
-        Step.SEND_GOODBYE,
-        Step.RECV_GOODBYE,
-        Step.RECV_EOF,
-        Step.FAIL,
-    },
+    State.UPSTREAM: {Step.SEND_DATA, Step.RECV_RECEIPT, *OPEN},
     State.UPSTREAM_LEAVING: {Step.RECV_RECEIPT, Step.RECV_GOODBYE, Step.RECV_EOF, Step.FAIL},
     State.UPSTREAM_LEFT: {Step.SEND_GOODBYE, Step.RECV_EOF, Step.FAIL},
-    State.DOWNSTREAM: {
-        Step.RECV_DATA,
-        Step.SEND_RECEIPT,
-        Step.SEND_GOODBYE,
-        Step.RECV_GOODBYE,
-        Step.RECV_EOF,
-        Step.FAIL,
-    },
+    State.DOWNSTREAM: {Step.RECV_DATA, Step.SEND_RECEIPT, *OPEN},
     State.DOWNSTREAM_LEAVING: {Step.RECV_DATA, Step.RECV_GOODBYE, Step.RECV_EOF, Step.FAIL},
     State.DOWNSTREAM_LEFT: {Step.SEND_RECEIPT, Step.SEND_GOODBYE, Step.RECV_EOF, Step.FAIL},
     State.CLOSED: {Step.RECV_EOF},

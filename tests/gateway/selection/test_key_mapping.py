@@ -47,22 +47,12 @@ MANY = [
 ]
 
 
-@pytest.mark.parametrize(("case", "prefix", "key", "destination", "expected"), ONE)
-def test_one_object(
-    case: object, prefix: str, key: str, destination: str, expected: str | None
-) -> None:
-    check(prefix, key, destination, expected, recursive=False)
-
-
-@pytest.mark.parametrize(("case", "prefix", "key", "destination", "expected"), MANY)
-def test_a_folder(
-    case: object, prefix: str, key: str, destination: str, expected: str | None
-) -> None:
-    check(prefix, key, destination, expected, recursive=True)
-
-
-def check(
-    prefix: str, key: str, destination: str, expected: str | None, *, recursive: bool
+@pytest.mark.parametrize(
+    ("case", "prefix", "key", "destination", "expected", "recursive"),
+    [*((*row, False) for row in ONE), *((*row, True) for row in MANY)],
+)
+def test_the_key_rule(
+    case: object, prefix: str, key: str, destination: str, expected: str | None, recursive: bool
 ) -> None:
     if expected is None:
         with pytest.raises(NotFound):

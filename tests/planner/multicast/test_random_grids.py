@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -309,10 +309,3 @@ def test_a_few_trees_are_enough_to_be_near_the_optimum_over_all() -> None:
             excess.append(price[-1] / price[0] - 1)
     assert statistics.median(excess) <= 1e-4
     assert max(excess) <= 0.01
-
-
-def test_every_tree_of_the_model_here_is_counted_once(small_grid: Callable[..., Grid]) -> None:
-    tags = TAGS[:3]
-    grid = small_grid({(u, v): (1.0, 0.0) for u in tags for v in tags if u != v})
-    ends = [grid.index[tag] for tag in TAGS[1:3]]
-    assert len(list(every_tree(grid, ends))) == 3

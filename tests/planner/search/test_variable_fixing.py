@@ -16,10 +16,18 @@ from skyplane_orchestration.planner.search.variable_fixing import (
     least_instances,
     restricted_regions,
 )
+from skyplane_orchestration.planner.solution import Relaxation
 from skyplane_orchestration.planner.solve import relax, solve_integers
 
 RandomProblem = Callable[[int], PlanProblem]
 SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 40))]
+
+
+def relaxed_at_goal(problem: PlanProblem) -> tuple[PlanProblem, Relaxation]:
+    at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
+    relaxed = relax(at_goal, cost_per_second(at_goal))
+    assert relaxed is not None
+    return at_goal, relaxed
 
 
 @pytest.mark.parametrize("with_cut", [True, False])
@@ -48,11 +56,7 @@ def test_the_optimum_needs_nothing_that_is_left_out(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_looser_worst_leaves_more(random_problem: RandomProblem, seed: int) -> None:
-    problem = random_problem(seed)
-    at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
-    relaxed = relax(at_goal, cost_per_second(at_goal))
-    if relaxed is None:
-        return
+    at_goal, relaxed = relaxed_at_goal(random_problem(seed))
     few, many = (fix_variables(at_goal, relaxed, relaxed.objective * by) for by in (1.001, 1.5))
     assert (few.regions <= many.regions).all()
     assert few.problem.edge_count <= many.problem.edge_count
@@ -65,9 +69,7 @@ def test_some_regions_are_useless_where_the_direct_path_is_cheap(
     for relay in ("azure:a", "azure:b"):
         edges |= {("aws:s", relay): (5.0, 0.1), (relay, "gcp:t"): (5.0, 0.1)}
     problem = build_problem(small_grid(edges), "aws:s", "gcp:t", goal_gbps=5.0)
-    at_goal = problem.with_goal(5.0, 5.0)
-    relaxed = relax(at_goal, cost_per_second(at_goal))
-    assert relaxed is not None
+    at_goal, relaxed = relaxed_at_goal(problem)
     one, all_of_them = (
         fix_variables(at_goal, relaxed, relaxed.objective + by) for by in (0.0005, 0.5)
     )
@@ -83,9 +85,7 @@ def test_two_idle_relays_are_not_joined_when_only_one_can_be_paid(
     for relay in ("azure:a", "azure:b"):
         edges |= {("aws:s", relay): (5.0, 0.1), (relay, "gcp:t"): (5.0, 0.1)}
     problem = build_problem(small_grid(edges), "aws:s", "gcp:t", goal_gbps=5.0)
-    at_goal = problem.with_goal(5.0, 5.0)
-    relaxed = relax(at_goal, cost_per_second(at_goal))
-    assert relaxed is not None
+    at_goal, relaxed = relaxed_at_goal(problem)
     one = fix_variables(at_goal, relaxed, relaxed.objective + 0.0015)
     two = fix_variables(at_goal, relaxed, relaxed.objective + 0.0025)
     assert one.regions.all()
@@ -111,18 +111,13 @@ def test_promising_regions_are_the_ends_the_used_and_the_nearest(
     for relay, price in (("azure:dear", 0.2), ("azure:near", 0.06)):
         edges |= {("aws:s", relay): (5.0, price), (relay, "gcp:t"): (5.0, 0.0)}
     problem = build_problem(small_grid(edges), "aws:s", "gcp:t", goal_gbps=1.0)
-    at_goal = problem.with_goal(1.0, 1.0)
-    relaxed = relax(at_goal, cost_per_second(at_goal))
-    assert relaxed is not None
+    _, relaxed = relaxed_at_goal(problem)
     chosen = np.array(problem.tags)[restricted_regions(problem, relaxed)]
     assert chosen.tolist() == ["aws:s", "azure:near", "gcp:t"]
 
 
 def test_what_is_left_keeps_the_limits_that_were_asked_for(random_problem: RandomProblem) -> None:
-    problem = random_problem(1)
-    at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
-    relaxed = relax(at_goal, cost_per_second(at_goal))
-    assert relaxed is not None
+    at_goal, relaxed = relaxed_at_goal(random_problem(1))
     left = fix_variables(at_goal, relaxed, relaxed.objective * 1.01)
     assert left.original.tags == left.problem.tags
     assert (left.problem.egress_gbps <= left.original.egress_gbps).all()

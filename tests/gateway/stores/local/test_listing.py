@@ -159,14 +159,6 @@ def test_unfinished_files_and_empty_directories_are_not_objects(
     assert keys(store) == [".skyplane/journal"]
 
 
-def test_a_name_that_is_not_utf8_stops_the_listing(store: ObjectStore, root: Path) -> None:
-    (root / os.fsdecode(b"bad-\xff")).write_bytes(b"")
-    (root / "good").write_bytes(b"")
-    with pytest.raises(errors.StoreError, match="not UTF-8"):
-        keys(store)
-    assert keys(store, "good") == ["good"], "it is outside of the prefix"
-
-
 @pytest.mark.parametrize(
     ("rule", "is_listed"),
     [
@@ -191,6 +183,7 @@ def test_a_name_that_is_not_utf8_can_be_excluded(
     if not is_listed:
         with pytest.raises(errors.StoreError, match="not UTF-8"):
             list(store.list("in/", wants=wants))
+        assert keys(store, "in/good") == ["in/good"], "the name is outside of the prefix"
         return
     assert [info.key for info in store.list("in/", wants=wants)] == ["in/good"]
     assert "left out by the filters" in caplog.text

@@ -280,19 +280,6 @@ def test_ambient_credentials_are_frozen(bare_environment: pytest.MonkeyPatch) ->
     }
 
 
-def test_a_profile_is_read_and_a_missing_one_is_named(
-    bare_environment: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "credentials").write_text(
-        "[team]\naws_access_key_id = AK\naws_secret_access_key = SK\n"
-    )
-    found = ambient_credentials("team")
-    assert found is not None
-    assert found["access_key_id"] == "AK"
-    with pytest.raises(errors.ConfigurationInvalid, match="nobody"):
-        ambient_credentials("nobody")
-
-
 def test_anonymous_requests_are_not_signed(
     bare_environment: pytest.MonkeyPatch, scripted: Any, reply: Any
 ) -> None:

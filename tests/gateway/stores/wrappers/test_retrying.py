@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -151,14 +152,6 @@ def test_retry_after_holds_for_all_callers(world: World) -> None:
     assert first == 0
     assert all(at_s >= 12.0 for at_s in rest)
     assert world.now_s < 30
-
-
-def test_throttling_is_waited_out_for_a_limited_time(world: World) -> None:
-    store = world.limited(policy=RetryPolicy(throttle_s=60))
-    world.storm_until_s = float("inf")
-    with pytest.raises(errors.Throttled):
-        store.head("k")
-    assert 30 <= world.now_s <= 80
 
 
 def test_all_calls_share_the_time_limit_of_throttling(world: World) -> None:
@@ -428,26 +421,29 @@ def test_a_reader_holds_its_permit_until_it_is_closed(
     assert limiter.in_flight == 0
 
 
+def break_listing(
+    world: World, monkeypatch: pytest.MonkeyPatch, name: str, lengths: list[int]
+) -> None:
+    found = getattr(world.inner, name)
+
+    def breaking(prefix: str, **named: Any) -> Iterator[Any]:
+        rows = found(prefix, **named)
+        if not lengths:
+            yield from rows
+            return
+        yield from islice(rows, lengths.pop(0))
+        raise unavailable()
+
+    monkeypatch.setattr(world.inner, name, breaking)
+
+
 def test_a_listing_continues_after_the_last_key(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"{number:04d}" for number in range(2500)]
     for name in names:
         world.inner.put(name, b"")
-    found = world.inner.list
-    breaks = [1200, 0, 700]
-
-    def breaking(
-        prefix: str, *, start_after: str | None = None, wants: Any = None
-    ) -> Iterator[Any]:
-        left = breaks.pop(0) if breaks else 10_000
-        for row in found(prefix, start_after=start_after):
-            if left == 0:
-                raise unavailable()
-            left -= 1
-            yield row
-
-    monkeypatch.setattr(world.inner, "list", breaking)
+    break_listing(world, monkeypatch, "list", [1200, 0, 700])
     assert [info.key for info in world.limited().list("")] == names
 
 
@@ -465,18 +461,7 @@ def test_an_incomplete_listing_is_not_retried(
 
 def test_open_uploads_are_listed_once_each(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = {world.inner.create_upload(f"{number:04d}") for number in range(1100)}
-    found = world.inner.list_uploads
-    breaks = [1050]
-
-    def breaking(prefix: str) -> Iterator[Any]:
-        left = breaks.pop(0) if breaks else 10_000
-        for row in found(prefix):
-            if left == 0:
-                raise unavailable()
-            left -= 1
-            yield row
-
-    monkeypatch.setattr(world.inner, "list_uploads", breaking)
+    break_listing(world, monkeypatch, "list_uploads", [1050])
     listed = [info.upload_id for info in world.limited().list_uploads("")]
     assert len(listed) == 1100
     assert set(listed) == ids
