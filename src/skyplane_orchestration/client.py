@@ -1,7 +1,7 @@
 """The client: plan, provision, transfer, tear down, sweep.
 
-Operators, assets and the command call it and nothing below it. Every error is of the tree in
-`errors`; a transfer that leaves objects uncopied always raises.
+The operators, the assets and the command use only this module. Every error is one of `errors`;
+a transfer that leaves objects uncopied always raises.
 """
 
 from __future__ import annotations
@@ -53,16 +53,14 @@ class Client:
     Args:
         identity: the run; a fresh one of this machine when None.
         provisioner: brings gateways up; processes on this machine when None.
-        secret: what all workers of the deployment share; the file
-            `~/.config/skyplane-orch/secret`, made on first use, when None.
+        secret: shared by all workers of the deployment; None: `~/.config/skyplane-orch/secret`,
+            made on first use.
         grid: name or directory of the grid to plan on.
         price_overrides: file of agreed egress prices, which replace those of the grid.
         credentials: resolves `credential_ref`s.
         times: leases of the fleets that it provisions.
-        poll_s: longest pause between two polls of a running transfer; the first pauses are
-            shorter.
-        clock: measures and waits.
-        rng: makes the ids of this client.
+        poll_s: longest pause between two polls of a running transfer.
+        clock, rng: measure and wait, and make the ids of this client.
     """
 
     def __init__(
@@ -100,11 +98,7 @@ class Client:
 
     @property
     def grid(self) -> Grid:
-        """The grid, loaded on first use.
-
-        Raises:
-            GridInvalid: its files are broken, or the file of agreed prices is.
-        """
+        """The grid, loaded on first use. Raises GridInvalid for a bad grid or price file."""
         if self._grid is None:
             from skyplane_orchestration.grids import load_grid
 
@@ -114,12 +108,10 @@ class Client:
     def plan(self, job: TransferJob, *, proof_s: float | None = None) -> TransferPlan:
         """The best plan for a job.
 
-        Needs no cloud when the regions and `volume_gb` are given; otherwise it asks the stores
-        for the buckets' regions and lists the source (up to a cap).
+        Asks the stores for missing regions, and lists the source if `volume_gb` is missing.
 
         Args:
-            proof_s: seconds for each attempt to prove that no plan is better; see
-                `planner.plan`.
+            proof_s: seconds for each attempt to prove that no plan is better; see `planner.plan`.
 
         Raises:
             UnknownRegion, PlanInfeasible: no plan, and why.
@@ -131,27 +123,14 @@ class Client:
     def plan_to_all(
         self, job: TransferJob, further: Sequence[Location], *, proof_s: float | None = None
     ) -> MulticastPlan:
-        """One plan that brings the job's source to its destination and to further ones.
+        """One plan for the job's destination and further ones; only for comparison.
 
-        For comparison only: gateways of this release bring data to one destination.
-
-        Raises:
-            ConfigurationInvalid: two destinations lie in one region, or one in the source's.
-            UnknownRegion, PlanInfeasible: no plan, and why.
-            EmptySource: there is nothing to copy.
-            StoreError: an end is missing, closed to us, or does not answer.
+        Raises ConfigurationInvalid when two ends lie in one region; else as `plan`.
         """
         return planning.plan_job_to_all(self.grid, job, further, self._credentials, proof_s)
 
     def measured(self, job: TransferJob) -> tuple[TransferJob, tuple[str, ...]]:
-        """The job with regions, volume and number of objects, and notes on these figures.
-
-        Lists the source (up to a cap) where no volume is given.
-
-        Raises:
-            EmptySource: there is nothing to copy.
-            StoreError: an end is missing, closed to us, or does not answer.
-        """
+        """The job with regions, volume and number of objects, and notes. Raises as `plan`."""
         return planning.measured(job, self._credentials)
 
     def default_objective(
@@ -159,8 +138,7 @@ class Client:
     ) -> Objective:
         """At least the rate of the direct path with one instance at each end (region tags).
 
-        Raises:
-            UnknownRegion, PlanInfeasible: there is no such path.
+        Raises UnknownRegion or PlanInfeasible if there is no such path.
         """
         from skyplane_orchestration import planner
 
@@ -169,38 +147,24 @@ class Client:
     # -- checks, which change nothing
 
     def preview(self, job: TransferJob) -> list[Selection]:
-        """What a transfer would do with each object now.
-
-        Raises:
-            StoreError: an end cannot be listed. EmptySource: there is nothing to copy.
-        """
+        """What a transfer would do with each object now. Raises EmptySource or StoreError."""
         return preflight.preview(preflight.locate(job, self._credentials), self._credentials)
 
     def check_destination(self, job: TransferJob) -> None:
-        """Check that the destination exists, before a fleet is built for it.
-
-        Raises:
-            StoreError: it is missing, closed to us, or does not answer.
-        """
+        """Check that the destination exists, before a fleet is built for it. Raises StoreError."""
         with timed("check of the destination"):
             preflight.check_destination(job, self._credentials)
 
     def check_move(self, job: TransferJob) -> None:
         """Check that a move may delete at its source; does nothing for a copy.
 
-        Raises:
-            ConfigurationInvalid: one end lies in the other.
-            StoreError: the source may not be deleted from, or does not answer.
+        Raises ConfigurationInvalid if one end lies in the other, or StoreError.
         """
         if job.move:
             check_move(job, self._credentials, self._rng)
 
     def check_place(self, location: Location) -> None:
-        """Check that a bucket exists and may be listed.
-
-        Raises:
-            StoreError: it is missing, closed to us, or does not answer.
-        """
+        """Check that a bucket exists and may be listed. Raises StoreError."""
         preflight.check_place(preflight.located(location, self._credentials), self._credentials)
 
     def verify(
@@ -218,8 +182,8 @@ class Client:
     ) -> VerifyReport:
         """Compare two places object by object, under the key rule of a copy.
 
-        Compares the stores' own CRC32C where these can be trusted; otherwise it reads the
-        object, in this process, without gateways. Needs permission to list and read both.
+        Compares the stores' own CRC32C where it is trusted; otherwise this process reads the
+        object. See docs/how-to/verify.md.
 
         Raises:
             EmptySource, NotFound: there is nothing to compare with.
@@ -247,8 +211,8 @@ class Client:
     def unchanged(self, job: TransferJob) -> TransferResult | None:
         """The success of a job that has nothing to do, which needs no gateways; else None.
 
-        Lists both ends in this process, up to a number of keys. None as well where they cannot
-        be listed, and where an earlier try of the transfer has left a journal or a fleet.
+        None as well if the ends cannot be listed or have too many keys, and if an earlier try of
+        the transfer has left a journal or a fleet.
         """
         if self.provisioner.find(self.identity.fleet_key()):
             return None
@@ -272,24 +236,15 @@ class Client:
         return Authority(self._secret, fleet_key)
 
     def provision(self, plan: TransferPlan, *, generation: int = 0) -> Fleet:
-        """Find or create the fleet of this run for a plan.
-
-        Raises:
-            ProvisionFailed: it did not come up; what had come up was taken down.
-        """
+        """Find or create the fleet of this run for a plan. Raises ProvisionFailed."""
         key = self.identity.fleet_key(generation)
         return self._fleets.ensure(key, plan, generation, self.identity.deployment)
 
     def teardown(self, fleet: Fleet | str) -> TeardownReport:
-        """Take a fleet down, by its document or, when that is lost, by its key.
+        """Take a fleet down, by its document or, when that is lost, by its key. Idempotent.
 
-        Cancels transfers that have not ended on it (which aborts their open uploads and deletes
-        their journals), fetches the ends of the gateways' logs, deletes by tag. It keeps what a
-        failed transfer left for its resume handle; `sweep` of the destination removes that
-        later. Idempotent; a fleet that is gone is no error.
-
-        Raises:
-            TeardownIncomplete: something is left; the message names it.
+        Cancels its unfinished transfers and fetches the ends of the gateways' logs. It keeps what a
+        resume handle needs; see docs/explanation/recovery.md. Raises TeardownIncomplete.
         """
         return self._fleets.teardown(fleet)
 
@@ -306,26 +261,19 @@ class Client:
         dry_run: bool = False,
         older_than_s: float | None = None,
     ) -> SweepReport:
-        """Remove this deployment's orphaned fleets, and what old transfers left behind.
+        """Remove this deployment's orphaned fleets, and what expired transfers left behind.
 
-        At destinations it removes transfers whose journal was last written more than
-        `JOURNAL_KEPT_S` ago (the life of a resume handle and an hour): it aborts the uploads
-        that they name, then deletes the journals. This includes transfers of other
-        deployments: journals do not name theirs. One failure does not stop the rest: see
-        `SweepReport.left`.
+        Journals do not name a deployment, so the sweep of a destination includes all transfers
+        there. Errors do not stop it: see `SweepReport.left` and docs/how-to/sweep.md.
 
         Args:
             destinations: where transfers have written to, or folders above.
-            orphaned_uploads: also abort uploads there that no journal names and that are as
-                old; by default they are only listed, since another tool may own them.
-            recursive: look for journals at any depth, which lists every object there;
-                False: only in the destinations themselves.
+            orphaned_uploads: also abort old uploads there that no journal names.
+            recursive: look for journals at any depth, which lists every object there.
             dry_run: change nothing.
             older_than_s: also living fleets made longer ago than this.
 
-        Raises:
-            ConfigurationInvalid: a destination cannot be opened as it was given, or the run
-                root cannot be used; nothing was changed.
+        Raises ConfigurationInvalid, before any change, for an unusable destination or run root.
         """
         from skyplane_orchestration.recovery.sweep import Destinations, SweepRule
 
@@ -370,11 +318,7 @@ class Client:
         return self._run(job, fleet, transfer_key).submit(least_epoch=least_epoch)
 
     def status(self, fleet: Fleet, submitted: SubmittedTransfer) -> TransferStatus:
-        """The progress of a submitted transfer; also renews its lead's lease.
-
-        Raises:
-            GatewayUnreachable: the lead does not answer.
-        """
+        """The progress of a transfer; renews its lead's lease. Raises GatewayUnreachable."""
         with self._fleets.control(fleet) as control:
             return control.status(submitted)
 
@@ -388,12 +332,9 @@ class Client:
         on_submitted: OnSubmitted | None = None,
         manifest: str | None = None,
     ) -> TransferResult:
-        """Poll a submitted transfer to its end.
+        """Poll a submitted transfer to its end; docs/explanation/recovery.md describes failover.
 
-        When the lead stops answering, the next source gateway takes over in a new epoch. When
-        no source or no sink answers, the fleet is brought up again, once, unless it was torn
-        down meanwhile. See docs/explanation/recovery.md. A transfer
-        that has cost the policy's `max_job_usd` is stopped, and can be resumed.
+        A transfer that has cost the policy's `max_job_usd` is stopped, and can be resumed.
 
         Args:
             on_submitted: called with fleet and transfer whenever the lead changes.
@@ -426,10 +367,7 @@ class Client:
     ) -> TransferResult:
         """Run a job on a fleet to its end; a fleet that is gone is built once more.
 
-        Args:
-            transfer_key, least_epoch: see `submit`.
-            on_submitted: called with fleet and transfer, as `cancel` takes them, after the
-                submit and whenever they change.
+        Args as `submit` and `wait`; `on_submitted` is also called after the submit.
 
         Raises:
             TransferFailed: an object is not at the destination; carries the result.
@@ -461,12 +399,8 @@ class Client:
     ) -> TransferResult:
         """Plan, provision, transfer and tear down in one call.
 
-        Without a plan or a manifest to write, a job that has nothing to do needs no fleet: see
-        `unchanged`. The fleet is taken down whatever happens, an interruption included.
-
-        Raises:
-            TransferFailed: as `transfer`. TeardownIncomplete: as `teardown`, unless the
-                transfer's own error is raised.
+        Starts no fleet if there is nothing to do, no plan is given and no manifest is wanted. Takes
+        the fleet down after any error or interruption. Raises as `transfer` and `teardown`.
         """
         preflight.require_usable(job, manifest)
         if plan is None:
@@ -492,9 +426,8 @@ class Client:
     ) -> TransferResult:
         """Continue a failed transfer, by the resume handle of its result.
 
-        It runs under its own keys, in a newer epoch, on its own fleet. A fleet that is still up
-        stays up; a fleet that this call brings up is taken down. A task that runs again under
-        the identity of its run does the same.
+        It continues in a newer epoch, on its own fleet. A fleet that is still up stays up; a fleet
+        that this call brings up is taken down.
 
         Args:
             max_job_usd: what it may cost from now on; as much as at first when None.

@@ -12,11 +12,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def timed(stage: str) -> Iterator[None]:
-    """Log the duration of the block, also if it raises.
-
-    Args:
-        stage: name of the block, such as "teardown: ending the processes".
-    """
+    """Log the duration of the block, also if it raises."""
     began_s = time.monotonic()
     try:
         yield

@@ -17,13 +17,7 @@ OWNER: Final = "skyplane-orch"
 
 
 def open_client(options: argparse.Namespace, *, run: str = "", grid: str = "shipped") -> Client:
-    """Create a client.
-
-    Args:
-        run: name of the run; empty for a new one.
-
-    Raises ConfigurationInvalid for an option that cannot be used.
-    """
+    """Create a client; an empty `run` is a new one. Raises ConfigurationInvalid."""
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 

@@ -35,12 +35,7 @@ class OutputFailed(Exception):
 
 
 class Console:
-    """The output streams of one run of the command.
-
-    Args:
-        is_json: print one JSON object instead of text.
-        is_quiet: print no progress.
-    """
+    """The output streams of one run: text or one JSON object, with progress or without."""
 
     def __init__(self, *, is_json: bool, is_quiet: bool) -> None:
         self.is_json = is_json
@@ -80,10 +75,7 @@ class Console:
 
 @contextmanager
 def _writing() -> Iterator[None]:
-    """Raise OutputFailed where stdout is closed or full.
-
-    A pipe whose reader has ended raises BrokenPipeError.
-    """
+    """Raise OutputFailed where stdout is closed or full; BrokenPipeError passes."""
     if sys.stdout is None:
         raise OutputFailed(_STDOUT_CLOSED)
     try:

@@ -15,11 +15,7 @@ INTERRUPTED: Final = 130
 
 
 class BadInput(Exception):
-    """The input cannot be used; the command has changed nothing.
-
-    Args:
-        error: what is wrong with the input.
-    """
+    """The input cannot be used; the command has changed nothing."""
 
     def __init__(self, error: SkyplaneError) -> None:
         super().__init__(str(error))

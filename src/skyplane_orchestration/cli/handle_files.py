@@ -23,14 +23,7 @@ def handle_directory() -> Path:
 
 
 def save_handle(handle: str, now_unix_s: float) -> str:
-    """Write a handle to a file (mode 0600) and delete expired ones.
-
-    Returns:
-        Its id, an argument of `resume`.
-
-    Raises:
-        OSError: the directory or the file cannot be written.
-    """
+    """Write a handle to a file (mode 0600) and delete expired ones; its id. Raises OSError."""
     directory = handle_directory()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in directory.iterdir():

@@ -222,8 +222,7 @@ def proof_s_from(options: argparse.Namespace) -> float:
 def policy_from(options: argparse.Namespace, regions: Sequence[str]) -> Policy:
     """The allowed regions and the highest cost of a job.
 
-    Raises ConfigurationInvalid for a name or glob that matches no region of the grid, since
-    a mistyped policy would have no effect.
+    Raises ConfigurationInvalid for a region or glob without a match: it would have no effect.
     """
     from skyplane_orchestration.model.location import nearest_names
 

@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_destination(client: Client, job: TransferJob) -> None:
-    """Check that the destination can be written.
-
-    Raises:
-        InvalidLocation: a directory on this machine is not writable.
-        StoreError: the bucket is missing, denies access, or does not respond.
-    """
+    """Check that the destination can be written. Raises InvalidLocation or StoreError."""
     client.check_destination(job)
     if job.destination.kind == "file":
         # The command's gateways run on this machine as this user.

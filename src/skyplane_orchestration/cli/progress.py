@@ -64,11 +64,7 @@ class TransferProgress:
             self._bar.stop()
 
     def interruption(self, *, is_left_running: bool = False) -> TransferInterrupted:
-        """The error to raise after a signal, with the last known result.
-
-        Args:
-            is_left_running: the transfer was not cancelled.
-        """
+        """The error to raise after a signal, with the last known result."""
         if self._fleet is None or self._status is None:
             return TransferInterrupted(None)
         from skyplane_orchestration.transfer.results import result_of

@@ -76,10 +76,7 @@ def provenance_counts(grid: Grid) -> list[dict[str, Any]]:
 
 
 def edge_facts(grid: Grid, src_tag: str, dst_tag: str) -> dict[str, Any]:
-    """All values of one edge, with provenance and date, as plain data.
-
-    Raises UnknownRegion.
-    """
+    """All values of one edge, with provenance and date, as plain data. Raises UnknownRegion."""
     place = grid.index_of(src_tag), grid.index_of(dst_tag)
     distance_km = float(pairwise_distance_km([grid.regions[end] for end in place])[0, 1])
     return {

@@ -43,8 +43,7 @@ def credentials_from_connection(
     `aws_secret_access_key` and `aws_session_token` in its extra, or `profile_name`. Without
     these the worker's own credentials are used, as in the amazon provider.
 
-    Raises:
-        ConfigurationInvalid: wrong type, half an access key, or a role.
+    Raises ConfigurationInvalid: wrong type, half an access key, or a role.
     """
     wanted = _CONNECTION_TYPES.get(location.kind)
     if wanted is None:

@@ -61,8 +61,7 @@ class Location:
     A text that holds a Jinja template (`{{` or `{%`) is checked once it is rendered; a
     relative path whose first folder holds one is written with `./`.
 
-    Raises:
-        InvalidLocation: the URL, region tag or endpoint is not valid.
+    Raises InvalidLocation: the URL, region tag or endpoint is not valid.
     """
 
     url: str
@@ -153,8 +152,7 @@ def is_url_or_path(text: str) -> bool:
 def _require_path(text: str) -> None:
     """Refuse a text without `://` that is more likely a mistyped URL than a path.
 
-    Raises:
-        InvalidLocation: it is; the message has the corrected form.
+    Raises InvalidLocation: it is; the message has the corrected form.
     """
     if text == "":
         raise InvalidLocation("the name is empty; write . for the current folder")
@@ -233,8 +231,7 @@ def _urlsplit(url: str) -> SplitResult:
 def _require_no_secret(what: str, authority: str, query: str = "") -> None:
     """Refuse secrets in a location, which logs and XCom show.
 
-    Raises:
-        InvalidLocation: it has a user name, a password or a query; the message hides them.
+    Raises InvalidLocation: it has a user name, a password or a query; the message hides them.
     """
     _, at, host = authority.rpartition("@")
     if at or query:

@@ -69,8 +69,7 @@ class TransferStatus:
     def require_counted(self) -> None:
         """Check that every object is in exactly one of the counts.
 
-        Raises:
-            InternalError: it is not.
+        Raises InternalError: it is not.
         """
         ended = self.copied + self.skipped + self.failed
         if self.unfinished < 0 or self.objects != ended + self.unfinished:

@@ -16,8 +16,7 @@ def refuse_unrendered(name: str, value: Any) -> None:
     Args:
         name: of the argument, for the message.
 
-    Raises:
-        ConfigurationInvalid: a text still holds a template. It would be used as a URL or key.
+    Raises ConfigurationInvalid: a text still holds a template. It would be used as a URL or key.
     """
     if isinstance(value, TransferJob | Location):
         value = value.to_dict()

@@ -69,9 +69,7 @@ class FleetSpec:
 class FoundGateway:
     """A gateway that exists, with or without a record.
 
-    Args:
-        node: `region tag/index`.
-        details: the provisioner's own facts (`pid`, `instance_id`), as text.
+    `node` is `region tag/index`; `details` are the provisioner's own facts (`pid`, ...).
     """
 
     node: str
@@ -80,12 +78,7 @@ class FoundGateway:
 
 @dataclass(frozen=True, slots=True)
 class TeardownReport:
-    """The result of a teardown.
-
-    Args:
-        stopped: the gateways that still ran.
-        log_tails: node -> the end of its log, if it could be read.
-    """
+    """The nodes that still ran at a teardown, and node -> the readable end of its log."""
 
     stopped: tuple[str, ...]
     log_tails: Mapping[str, str] = field(default_factory=dict)
@@ -101,12 +94,9 @@ class Provisioner(Protocol):
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         """Bring up the fleet of `spec.key`; repeated and concurrent calls give one fleet.
 
-        Gateways that run and respond are adopted, and their lease starts again. Missing
-        gateways are started. Gateways that do not respond are replaced, and superfluous ones
-        are ended.
-
-        After a failure or an interruption, the gateways that this call has started are
-        gone. Gateways that ran before stay, since a transfer may use them.
+        Adopts gateways that run and respond, and restarts their lease. Starts missing gateways,
+        replaces those that do not respond, and ends superfluous ones. After a failure, the
+        gateways that this call started are gone; others stay, since a transfer may use them.
 
         Raises:
             ProvisionFailed: a gateway did not come up; the message has the end of its log.
@@ -144,9 +134,7 @@ class Provisioner(Protocol):
     def sweep(
         self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
     ) -> SweepReport:
-        """Remove the deployment's abandoned fleets.
+        """Remove the deployment's fleets that are expired, without gateways, or too old.
 
-        These are past their hard end, have no running gateway, or are older than
-        `older_than_s`. A locked fleet is kept. After a failure the sweep continues:
-        `SweepReport.left` names the rest.
+        Keeps a locked fleet. Continues after a failure: `SweepReport.left` names the rest.
         """

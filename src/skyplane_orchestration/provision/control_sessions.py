@@ -21,11 +21,7 @@ class ControlSession(Protocol):
 
 
 class ControlSessions:
-    """One session per gateway, opened on first use.
-
-    Args:
-        connect: (host, port, node) -> a session with that gateway.
-    """
+    """One session per gateway, opened on first use with (host, port, node)."""
 
     def __init__(self, connect: Callable[[str, int, str], ControlSession]) -> None:
         self._connect = connect

@@ -1,10 +1,8 @@
 """Routes of gateways from a plan of regions.
 
-A plan says: 12 Gbit/s from A over B to C, three instances in A, two in B and C. A route on the
-wire is a sequence of gateways. The flow of a path is a line of length 1. Each region cuts the
-line into equal pieces, one per instance. The pieces between the cuts of all regions are the
-routes. So each instance of a region carries the same share of the path. The number of routes is
-at least the largest instance count, and less than the sum of the counts.
+A plan has paths over regions with several instances; a route is a sequence of gateways. A
+path's flow is a line of length 1. Each region cuts it into equal pieces, one per instance. The
+pieces between the cuts of all regions are the routes, so instances of a region share equally.
 """
 
 from __future__ import annotations
@@ -28,9 +26,6 @@ def node_names(
 ) -> dict[str, tuple[str, ...]]:
     """Region tag -> names of its gateways, `region tag/index`, for all regions on a path.
 
-    Args:
-        max_gateways_per_region: limit; None for as many as planned.
-
     Raises ConfigurationInvalid if a path has a region without instances.
     """
     nodes: dict[str, tuple[str, ...]] = {}
@@ -48,12 +43,8 @@ def build_routes(
 ) -> tuple[Route, ...]:
     """The routes of a fleet, numbered from 0; their shares add up to the plan's throughput.
 
-    The connections of a hop are the route's share of the edge's planned connections, from 1
-    to 64. They are fewer if fewer gateways run than planned.
-
-    Args:
-        plan: has at least one path; a path of one region gives routes of one node.
-        nodes_by_region: region tag -> gateways there, at most as many as planned.
+    A hop has the route's share of the edge's planned connections, from 1 to 64, and fewer if
+    `nodes_by_region` has fewer gateways than planned.
 
     Raises ConfigurationInvalid if regions, paths and edges do not fit together.
     """

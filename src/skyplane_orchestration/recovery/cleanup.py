@@ -30,10 +30,7 @@ def remove_journals(
 ) -> tuple[str, ...]:
     """Abort the uploads that the transfer's journals name, then delete the journals.
 
-    Leaves everything as it is once a newer epoch has a journal.
-
-    Returns:
-        A warning if something could not be removed.
+    Leaves everything as it is once a newer epoch has a journal. Returns a warning for a failure.
     """
     try:
         with open_location(job.destination, credentials, RetryPolicy()) as store:
@@ -48,11 +45,7 @@ def remove_journals(
 def abort_uploads(
     job: TransferJob, uploads: Sequence[Mapping[str, str]], credentials: CredentialSources
 ) -> tuple[str, ...]:
-    """Abort uploads that no sink could abort.
-
-    Returns:
-        A warning for each upload that stays open.
-    """
+    """Abort uploads that no sink could abort; a warning for each upload that stays open."""
     if not uploads:
         return ()
     warnings = []

@@ -61,9 +61,8 @@ class FleetView:
 class Answered:
     """The lead answered a poll.
 
-    Attributes:
-        epoch: the epoch that it reports; newer when another orchestrator submitted there.
-        has_progress: an object has ended or bytes were delivered in that epoch.
+    `epoch` is newer when another orchestrator submitted there; `has_progress`: an object has
+    ended or bytes were delivered in it.
     """
 
     epoch: int
@@ -194,9 +193,6 @@ class Failover:
 
     The fleet is brought up again once; and once before that, to find a lead that another
     orchestrator has submitted to. Between two failovers there must be progress.
-
-    Args:
-        tenure: the current lead.
     """
 
     def __init__(self, tenure: Tenure) -> None:

@@ -47,14 +47,7 @@ _NO_FLAG: Final = "no journal names it, and it may be another tool's"
 
 @dataclass(frozen=True, slots=True)
 class SweepRule:
-    """What a sweep of destinations removes.
-
-    Args:
-        now_unix_s: wall time, to compare with the stores' times.
-        dry_run: change nothing.
-        orphaned_uploads: also abort old uploads that no journal names.
-        recursive: look for journals at any depth, not only in the destinations themselves.
-    """
+    """What a sweep of destinations removes; the fields are the arguments of `Client.sweep`."""
 
     now_unix_s: float
     dry_run: bool = False
@@ -74,10 +67,8 @@ class SweepRule:
 class Destinations:
     """The destinations of a sweep, with open stores; a context manager.
 
-    Opening makes no request. An error at one destination does not stop the others.
-
-    Raises:
-        ConfigurationInvalid: one of them cannot be opened as it was given.
+    Opening makes no request; raises ConfigurationInvalid. An error at one destination does not
+    stop the others.
     """
 
     def __init__(self, places: Sequence[Location], credentials: CredentialSources) -> None:

@@ -82,9 +82,6 @@ class FleetSecret:
     def from_file(cls, path: Path | None = None) -> FleetSecret:
         """The secret in a file of this user; the file is created on first use.
 
-        Args:
-            path: default `default_secret_path()`.
-
         Raises ConfigurationInvalid if others can read the file, if it belongs to another
         user, or if it cannot be read or created.
         """
@@ -166,13 +163,7 @@ def fingerprint_of(certificate_pem: str) -> str:
 
 
 class Authority:
-    """The certificate authority and the keys of one fleet.
-
-    Args:
-        secret: the deployment's fleet secret.
-        fleet_key: another key gives an unrelated authority.
-        wall_clock: seconds since the epoch.
-    """
+    """The certificate authority and the keys of one fleet; another key gives an unrelated one."""
 
     def __init__(
         self,
@@ -225,13 +216,7 @@ class Authority:
         return _certificate_pem(builder.sign(self._ca_key, algorithm=None))
 
     def issue(self, name_uri: str, validity_s: float) -> IssuedCertificate:
-        """A certificate with a new key for `name_uri`, for servers and clients.
-
-        Args:
-            name_uri: `expected_uri(node)` or `orchestrator_uri`; the only subject
-                alternative name.
-            validity_s: seconds from now until it expires.
-        """
+        """A certificate with a new key for `name_uri`, its only name; for servers and clients."""
         key = Ed25519PrivateKey.generate()
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "skyplane")])
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -258,11 +243,8 @@ class Authority:
     def client_context(self, validity_s: float = CLIENT_VALIDITY_S) -> ssl.SSLContext:
         """The orchestrator's TLS context: TLS 1.3 with a new certificate.
 
-        Gateways are reached by address, so the context checks no host name. The caller
-        compares the peer's URI name with `expected_uri(node)`.
-
-        Args:
-            validity_s: seconds until the certificate expires.
+        Gateways are reached by address, so the context checks no host name. The caller compares
+        the peer's URI name with `expected_uri(node)`.
         """
         own = self.issue(self.orchestrator_uri, validity_s)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -312,10 +294,7 @@ def _load_from_memory(context: ssl.SSLContext, own: IssuedCertificate) -> None:
 
 
 def _anonymous_file() -> IO[str]:
-    """An empty file without a name, in memory if possible, else on the disk.
-
-    A Python built for a glibc before 2.27, such as conda's, has no `memfd_create`.
-    """
+    """An empty file without a name; on the disk where Python lacks `memfd_create` (old glibc)."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("skyplane-client", os.MFD_CLOEXEC), "w", encoding="ascii")
     return tempfile.TemporaryFile("w", encoding="ascii")

@@ -45,8 +45,7 @@ class CredentialSources:
 
     Args:
         more: scheme -> resolver, in addition to `profile` and `env`.
-        is_ambient_allowed: an empty reference means the credentials of this process. False
-            if gateways have their own identity.
+        is_ambient_allowed: an empty reference means this process's own credentials.
     """
 
     def __init__(
@@ -56,11 +55,7 @@ class CredentialSources:
         self._is_ambient_allowed = is_ambient_allowed
 
     def resolve(self, location: Location) -> Credentials | None:
-        """The credentials for a location; None if there are none.
-
-        Raises:
-            ConfigurationInvalid: unknown scheme, or nothing with that name.
-        """
+        """The credentials for a location; None if there are none. Raises ConfigurationInvalid."""
         reference = location.credential_ref
         if not reference:
             return ambient_credentials(location.kind) if self._is_ambient_allowed else None

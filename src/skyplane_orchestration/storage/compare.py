@@ -105,11 +105,8 @@ class _Outcome:
 def pairs(rule: SelectionRule, list_source: Lister, list_destination: Lister) -> Iterator[Pair]:
     """The merge join of both listings, in key order, in constant memory.
 
-    Leaves out objects that the filters exclude, and journals of transfers.
-
-    Raises:
-        NotFound: without `recursive`, the object does not exist at the source.
-        StoreError: a listing failed.
+    Leaves out objects that the filters exclude, and journals. Raises NotFound where the one object
+    of a job without `recursive` is missing, or StoreError.
     """
     destination_rows: Iterator[tuple[ObjectInfo, str]] = iter(())
     if rule.recursive:
@@ -150,8 +147,7 @@ def verify_job(
 ) -> VerifyReport:
     """Compare what a job would copy with what is at its destination.
 
-    Memory does not grow with the number of objects: at most `2 * parallel` are compared at a
-    time, and each is read by the mebibyte.
+    At most `2 * parallel` objects are compared at a time, each read by the mebibyte.
 
     Args:
         with_extra: also look for objects that the source does not have.
@@ -216,11 +212,9 @@ class _Comparison:
 
 
 def crc32c_of(store: ObjectStore, listed: ObjectInfo) -> tuple[int, int]:
-    """Checksum of the listed version, and how many bytes were read for it.
+    """Checksum of the listed version, and the bytes read for it.
 
-    Raises:
-        PreconditionFailed: there is another version now.
-        StoreError: it cannot be read.
+    Raises PreconditionFailed if there is another version now, or another StoreError.
     """
     if store.capabilities.trusts_checksum:
         known = listed if listed.crc32c is not None else store.head(listed.key)

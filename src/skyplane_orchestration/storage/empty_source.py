@@ -26,12 +26,7 @@ def named_in_errors(end: str) -> Iterator[None]:
 
 
 class CountingLister:
-    """A lister that counts its rows and names its end in errors.
-
-    Args:
-        lister: lists the keys that start with a prefix.
-        end: `source` or `destination`.
-    """
+    """A lister that counts its rows and names its end, `source` or `destination`, in errors."""
 
     def __init__(self, lister: Lister, end: str) -> None:
         self._lister = lister
@@ -46,11 +41,7 @@ class CountingLister:
 
 
 def require_file(job: TransferJob) -> None:
-    """Check that the one file of a job without `recursive` exists.
-
-    Raises:
-        NotFound: it is missing, or a folder.
-    """
+    """Raise NotFound unless the one file of a job without `recursive` exists."""
     if job.source.kind != "file" or job.recursive:
         return
     path = f"/{job.source.key}"
@@ -61,15 +52,7 @@ def require_file(job: TransferJob) -> None:
 
 
 def require_some(job: TransferJob, store: ObjectStore, *, selected: int, listed: int) -> None:
-    """Check that there is something to copy, unless the job allows an empty source.
-
-    Args:
-        store: of the source.
-        selected, listed: objects that the filters select, and all.
-
-    Raises:
-        EmptySource: there is nothing to copy; says why.
-    """
+    """Raise EmptySource, with the reason, if nothing is to be copied and the job refuses that."""
     if selected == 0 and not job.allow_empty:
         raise EmptySource(_why(job, store, listed))
 

@@ -38,12 +38,10 @@ def write_manifest(
     rows: Iterable[Mapping[str, Any]],
     credentials: CredentialSources,
 ) -> str:
-    """Write the report's rows to `target` and return its URL.
+    """Write the lead's report to `target`, a path or URL, and return its URL.
 
-    Args:
-        target: a path or URL. The destination's bucket is opened with the destination's
-            credentials, any other with the ambient ones.
-        rows: the lead's report; keys become URLs.
+    The destination's bucket is opened with the destination's credentials, any other bucket with
+    the ambient ones.
 
     Raises:
         InvalidLocation: `target` is neither a path nor a URL.

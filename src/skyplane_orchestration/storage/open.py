@@ -32,9 +32,7 @@ def open_location(
 ) -> Iterator[ObjectStore]:
     """The store of a location; closed at the end of the block. Makes no request.
 
-    Args:
-        policy: retries of each request, by default for seconds only. `RetryPolicy()` is that of
-            gateways, which wait minutes for a store that throttles.
+    The default `policy` retries for seconds; `RetryPolicy()` waits minutes, as gateways do.
 
     Raises:
         ConfigurationInvalid: there is no such kind of store, or an option is not valid.

@@ -40,11 +40,7 @@ class Volume:
 
 
 def require_ends_apart(job: TransferJob) -> None:
-    """Refuse a copy onto itself or into its own source.
-
-    Raises:
-        ConfigurationInvalid: the destination is the source or lies in it.
-    """
+    """Raise ConfigurationInvalid for a copy onto itself or into its own source."""
     refuse_overlap(
         spec_of(job.source),
         job.source.key,
@@ -57,9 +53,6 @@ def require_ends_apart(job: TransferJob) -> None:
 def require_usable(job: TransferJob, manifest: str | None = None) -> None:
     """Refuse what no transfer can do, before a fleet is built.
 
-    Args:
-        manifest: path or URL where the list of all objects is to be written.
-
     Raises:
         InvalidLocation: the manifest is neither a path nor a URL.
         ConfigurationInvalid: this release does not support a store of that kind.
@@ -69,14 +62,10 @@ def require_usable(job: TransferJob, manifest: str | None = None) -> None:
 
 
 def locate(job: TransferJob, credentials: CredentialSources) -> TransferJob:
-    """The job with the regions of both ends.
-
-    A store is asked for the region of a bucket. Files have no region: they count as in the
-    region of the other end.
+    """The job with the regions of both ends; a file counts as in the region of the other end.
 
     Raises:
-        InvalidLocation: a store does not name the region and the job neither, or the ends
-            overlap.
+        InvalidLocation: neither a store nor the job names the region, or the ends overlap.
         StoreError: a bucket is missing, closed to us, or does not answer.
     """
     require_ends_apart(job)
@@ -100,11 +89,7 @@ def located_ends(
 
 
 def located(location: Location, credentials: CredentialSources) -> Location:
-    """A location with its region, if the store names it.
-
-    Raises:
-        StoreError: the bucket is missing, closed to us, or does not answer.
-    """
+    """A location with its region, if the store names it. Raises StoreError."""
     if location.region or location.kind == "file":
         return location
     region = bucket_region(spec_of(location), credentials.resolve(location))
@@ -127,9 +112,7 @@ def _region_of(location: Location, credentials: CredentialSources) -> str:
 def measure(job: TransferJob, credentials: CredentialSources) -> Volume:
     """Count what is to be copied, by listing the source up to `LISTING_CAP` objects.
 
-    Raises:
-        EmptySource: there is nothing, and the job does not allow that.
-        StoreError: the source cannot be listed.
+    Raises EmptySource if the job does not allow that, or StoreError.
     """
     objects = size = 0
     require_file(job)
@@ -146,12 +129,7 @@ def measure(job: TransferJob, credentials: CredentialSources) -> Volume:
 
 
 def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]:
-    """What a transfer would do with each object now.
-
-    Raises:
-        EmptySource: there is nothing, and the job does not allow that.
-        StoreError: an end cannot be listed.
-    """
+    """What a transfer would do with each object now. Raises EmptySource or StoreError."""
     require_file(job)
     with open_ends(job, credentials) as (source, destination):
         listing = CountingLister(partial(source.list, wants=rule_of(job).wants), "source")
@@ -189,10 +167,7 @@ def preview_row(job: TransferJob, row: Selection) -> dict[str, Any]:
 def check_destination(job: TransferJob, credentials: CredentialSources) -> None:
     """Check that the destination exists, before a fleet is built for it.
 
-    Raises:
-        ConfigurationInvalid: this release does not support the store of an end.
-        NotFound: the bucket is missing.
-        StoreError: it is closed to us or does not answer.
+    Raises ConfigurationInvalid for an unsupported store, NotFound or another StoreError.
     """
     require_usable(job)
     with named_in_errors("destination"):
@@ -200,11 +175,6 @@ def check_destination(job: TransferJob, credentials: CredentialSources) -> None:
 
 
 def check_place(location: Location, credentials: CredentialSources) -> None:
-    """Check that a bucket exists and may be listed.
-
-    Raises:
-        NotFound: the bucket is missing.
-        StoreError: it is closed to us or does not answer.
-    """
+    """Check that a bucket exists and may be listed. Raises NotFound or another StoreError."""
     with open_location(location, credentials) as store:
         store.check()

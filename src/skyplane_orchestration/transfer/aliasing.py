@@ -53,11 +53,7 @@ def source_folder(job: TransferJob) -> str:
 
 
 def require_no_overlap(job: TransferJob) -> None:
-    """Refuse ends of which one lies in the other, judged by their names.
-
-    Raises:
-        ConfigurationInvalid: they overlap.
-    """
+    """Raise ConfigurationInvalid if one end lies in the other, judged by their names."""
     _require_no_overlap(job, spec_of(job.source), spec_of(job.destination))
     if job.recursive and job.source.kind == job.destination.kind == "file":
         _require_other_folders(job)
@@ -92,11 +88,8 @@ def require_distinct_ends(
 ) -> None:
     """Refuse ends that are one place, or overlap, under different names.
 
-    Writes a journal of no transfer at the destination and looks for it at the source. If this
-    process dies before it deletes that, the next run of the job does, or a sweep.
-
-    Args:
-        rng: makes each probe unique.
+    Writes a probe, a journal of no transfer, at the destination and looks for it at the source.
+    If this process dies before it deletes the probe, the job's next run or a sweep does.
 
     Raises:
         ConfigurationInvalid: they are one place, or overlap.
@@ -179,16 +172,10 @@ def _has(store: ObjectStore, key: str, etag: str | None = None) -> bool:
 
 
 def require_distinct_files(job: TransferJob, copied: Callable[[], Iterable[Row]]) -> None:
-    """Refuse a move that would delete a copy, as its own source or as another's.
+    """Raise ConfigurationInvalid for a move that would delete a copy, because of links or mounts.
 
-    Links and mounts below the ends can make that happen. Memory grows by one pair of numbers
-    with each source folder.
-
-    Args:
-        copied: the rows of copied objects, from the first one at every call.
-
-    Raises:
-        ConfigurationInvalid: it would.
+    Memory grows by one pair of numbers with each source folder. Every call of `copied` yields all
+    rows of copied objects.
     """
     if not job.source.kind == job.destination.kind == "file":
         return

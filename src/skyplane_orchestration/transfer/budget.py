@@ -28,11 +28,7 @@ class _Epoch:
 
 
 class Budget:
-    """The cost of one transfer over its epochs, against its limit.
-
-    Args:
-        max_usd: what the transfer may cost; None for no limit.
-    """
+    """The cost of one transfer over its epochs, against its limit (None: no limit)."""
 
     def __init__(self, max_usd: float | None) -> None:
         self._max_usd = max_usd

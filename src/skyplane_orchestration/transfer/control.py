@@ -57,13 +57,7 @@ class SubmittedTransfer:
 
 @dataclass(frozen=True, slots=True)
 class TransferRequest:
-    """A transfer as a fleet gets it.
-
-    Args:
-        transfer_key: the same for every retry of the transfer.
-        job: what to copy.
-        credentials: resolves the credentials of both ends, anew for each use.
-    """
+    """A transfer as a fleet gets it; every retry has the same `transfer_key`."""
 
     transfer_key: str
     job: TransferJob
@@ -93,11 +87,8 @@ class FleetControl:
     def submit(self, request: TransferRequest, *, least_epoch: int = 1) -> SubmittedTransfer:
         """Attach the stores to all ends, then submit the job to the first source.
 
-        Joins the transfer if it runs already, or if it has succeeded and no orchestrator has
-        fetched that yet.
-
-        Args:
-            least_epoch: the lowest epoch to use, whatever the gateways remember.
+        Joins a transfer that runs already, or whose success no orchestrator has fetched yet.
+        `least_epoch` is the lowest epoch to use, whatever the gateways remember.
 
         Raises:
             FleetLost: gateways of the fleet do not answer, or have lost each other.
@@ -123,11 +114,7 @@ class FleetControl:
         return self.take_over(request, Submit(first, view.sources, view.sinks))
 
     def _join(self, transfer_key: str, tenure: Tenure) -> SubmittedTransfer:
-        """Poll the lead once, so that no other orchestrator tears the fleet down meanwhile.
-
-        Raises:
-            FleetLost: another orchestrator has just done so.
-        """
+        """Poll the lead, so that nobody tears the fleet down meanwhile. Raises FleetLost."""
         joined = SubmittedTransfer(transfer_key, tenure.epoch, tenure.lead, joined=True)
         try:
             self._lead(joined).transfer_status(transfer_key)
@@ -188,8 +175,7 @@ class FleetControl:
     def inspect(self, transfer_key: str) -> FleetView:
         """What the sources and sinks that answer know of a transfer.
 
-        Raises:
-            NotAuthorised: a gateway refuses the caller, or none ever proved to be of the fleet.
+        Raises NotAuthorised: a gateway refuses the caller, or none ever proved to be of the fleet.
         """
         return self._inspect(transfer_key)[0]
 
@@ -293,13 +279,10 @@ class FleetControl:
             self._sessions.each_that_answers(handles, lambda _, client: client.cancel(key))
 
     def cancel_unended(self) -> dict[str, str]:
-        """Cancel every transfer that has not ended, before a teardown.
+        """Cancel every transfer that has not ended, before a teardown; node -> end of its log.
 
         Where the lead does not answer, the other sources and sinks abort the uploads that they
         know. The gateways keep running: only the provisioner ends them, under its lock.
-
-        Returns:
-            Node -> the end of its log.
         """
         answers, _ = self._sessions.each_that_answers(
             self._fleet.gateways, lambda _, client: client.status()
@@ -313,11 +296,7 @@ class FleetControl:
     def release(self, submitted: SubmittedTransfer, *, journals_in: str | None = None) -> bool:
         """Have sources and sinks forget an ended transfer's stores and credentials; best effort.
 
-        Args:
-            journals_in: the folder of the transfer's journals, which a sink deletes as well.
-
-        Returns:
-            Whether a sink has deleted the journals.
+        A sink also deletes the journals in the folder `journals_in`; whether one has.
         """
         answers, errors = self._sessions.each_that_answers(
             self._ends,

@@ -42,13 +42,10 @@ def rate_gbps(size_bytes: int, seconds: float) -> float:
 
 
 def earlier_cost(fleet: Fleet, totals: Totals) -> tuple[CostOutcome, int]:
-    """What earlier tries have cost, at the prices and with the instances of this try's plan.
+    """What earlier tries cost at this plan's prices, and the bytes on hops that it lacks.
 
     Journals contain neither prices nor fleets. The cost leaves out the time in which earlier
     fleets came up, and requests: the plan has one sum of requests for the whole job.
-
-    Returns:
-        The cost, and the bytes on hops that this plan does not have, which it leaves out.
     """
     prices = {(edge.src, edge.dst): edge.usd_per_gb for edge in fleet.plan.edges}
     known = [row for row in totals.sent if (row.src, row.dst) in prices]
@@ -68,11 +65,7 @@ def _usd_per_s(fleet: Fleet) -> float:
 
 
 def cost_of(fleet: Fleet, status: TransferStatus, up_s: float) -> CostOutcome:
-    """What one epoch has cost so far, at the plan's prices.
-
-    Args:
-        up_s: seconds of the fleet before the epoch, to be counted with it.
-    """
+    """What one epoch has cost at the plan's prices, with `up_s` seconds of the fleet before it."""
     plan = fleet.plan
     edges = edge_outcomes(fleet, status.delivered_bytes, status.seconds)
     prices = {(edge.src, edge.dst): edge.usd_per_gb for edge in plan.edges}

@@ -17,11 +17,7 @@ _CHECK_INTERVAL_S: Final = 30.0
 
 
 class CredentialRenewal:
-    """Renews credentials in the course of polling.
-
-    Args:
-        renew: sends fresh credentials to the gateways that need them; raises SkyplaneError.
-    """
+    """Renews credentials in the course of polling."""
 
     def __init__(self, renew: Callable[[], None], clock: Clock) -> None:
         self._renew = renew

@@ -52,12 +52,9 @@ def finalize(
     clock: Clock,
     rng: random.Random,
 ) -> TransferResult:
-    """The result of a transfer that has ended, with its resume handle if it has one.
+    """The result of an ended transfer, with its resume handle if it has one; its gateways released.
 
-    Its gateways have released it then; the journals of a success are deleted.
-
-    Raises:
-        StoreError: the transfer succeeded, but the manifest cannot be written.
+    Deletes the journals of a success. Raises StoreError if only the manifest cannot be written.
     """
     try:
         result = _result(request, monitor, status, manifest, rng)

@@ -13,10 +13,7 @@ from skyplane_orchestration.recovery.failover import FleetView, Tenure
 
 @dataclass(frozen=True, slots=True)
 class _Led:
-    """A tenure in the status of the gateway that leads, or led.
-
-    `is_unacknowledged`: it succeeded, and the gateways have not been released since.
-    """
+    """A gateway's tenure as lead; `is_unacknowledged`: its success was not released since."""
 
     tenure: Tenure
     is_running: bool
@@ -26,17 +23,11 @@ class _Led:
 def view_of(
     fleet: Fleet, documents: Mapping[str, Mapping[str, Any]], transfer_key: str
 ) -> FleetView:
-    """The view of the gateways that have answered.
+    """The view of the gateways that have answered, from node -> status.
 
     An epoch that was used is never used again: gateways that outlived its lead still know its
     chunks, or that it is over. An epoch that was only attached may be used: then the second
-    of two concurrent orchestrators joins the first.
-
-    Args:
-        documents: node -> its status.
-
-    Raises:
-        ConfigurationInvalid: a document is not valid.
+    of two concurrent orchestrators joins the first. Raises ConfigurationInvalid.
     """
     led: list[_Led] = []
     next_epoch, newest_epoch, acknowledged_epoch = 1, 0, 0
@@ -80,16 +71,9 @@ def _led(node: str, row: Mapping[str, Any], attached: Mapping[str, Any] | None) 
 
 
 def unended_transfers(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Transfers that run, or are attached and have not ended in any known epoch.
+    """Transfer key -> lead (empty where it does not answer) of all transfers without an end.
 
-    Args:
-        documents: node -> its status.
-
-    Returns:
-        Transfer key -> lead; empty where the lead does not answer.
-
-    Raises:
-        ConfigurationInvalid: a document is not valid.
+    Includes attached transfers. Raises ConfigurationInvalid for a document that is not valid.
     """
     found: dict[str, str] = {}
     ended_epochs: dict[str, int] = {}

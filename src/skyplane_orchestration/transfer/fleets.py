@@ -45,11 +45,8 @@ class FleetTimes:
 class Fleets:
     """The fleets that one client works with.
 
-    Args:
-        provisioner: brings gateways up; processes on this machine when None.
-        authority: fleet key -> what proves to the fleet that this process may control it.
-        session: identifies this client among others that follow the same transfer.
-        times: leases of new fleets.
+    `authority` maps a fleet key to the caller's proof; `session` identifies this client among
+    others that follow the same transfer.
     """
 
     def __init__(
@@ -103,11 +100,7 @@ class Fleets:
         return self.ensure(fleet.key, fleet.plan, fleet.generation, fleet.deployment)
 
     def restore(self, fleet: Fleet) -> Fleet:
-        """The same fleet, up again.
-
-        Raises:
-            FleetLost: it was torn down.
-        """
+        """The same fleet, up again. Raises FleetLost: it was torn down."""
         return self.ensure(
             fleet.key, fleet.plan, fleet.generation, fleet.deployment, must_exist=True
         )

@@ -70,12 +70,9 @@ OnSubmitted = Callable[[Fleet, SubmittedTransfer], None]
 
 @dataclass(frozen=True, slots=True)
 class FleetAccess:
-    """How a monitor reaches a fleet.
+    """How a monitor reaches a fleet; `poll_s` is the longest pause between two polls.
 
-    Args:
-        control: opens a session with the fleet.
-        restore: brings the fleet up again unless it was torn down; raises SkyplaneError.
-        poll_s: longest pause between two polls.
+    `restore` brings the fleet up again unless it was torn down; raises SkyplaneError.
     """
 
     control: Callable[[Fleet], AbstractContextManager[FleetControl]]
@@ -106,10 +103,6 @@ class PollPauses:
 
 class Monitor:
     """Follows one submitted transfer. A context manager.
-
-    Args:
-        request: what was submitted; a failover submits it again.
-        fleet, submitted: where the transfer runs at first.
 
     Attributes:
         fleet, submitted, control: where the transfer runs now.
@@ -153,11 +146,7 @@ class Monitor:
         self._session.close()
 
     def run(self) -> TransferStatus:
-        """Poll until the transfer has ended; its last status.
-
-        Raises:
-            SkyplaneError: a gateway answers with an error that no failover can help.
-        """
+        """Poll until the end; the last status. Raises SkyplaneError where no failover can help."""
         action: Action = Poll(self._failover.tenure)
         while True:
             event = self._do(action)

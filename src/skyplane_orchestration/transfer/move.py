@@ -42,13 +42,10 @@ _PROBE: Final = ".skyplane/jobs/may-delete"
 
 @dataclass(slots=True)
 class Removal:
-    """The outcome of deleting the sources of copied objects.
+    """What became of the copied objects' sources.
 
-    Attributes:
-        removed: sources that no longer exist.
-        kept: sources whose version is not the copied one.
-        failed: sources that could not be checked or deleted.
-        reasons: why the first few sources still exist.
+    `kept` counts sources whose version is not the copied one, `failed` those that could not be
+    checked or deleted; `reasons` says why the first few still exist.
     """
 
     removed: int = 0
@@ -107,14 +104,13 @@ def remove_sources(
 ) -> None:
     """Delete the source of every object that was copied, and no other.
 
-    Deletes objects that announce others (`_SUCCESS`, ...) first, so that no reader of the
-    source expects objects that are gone. Checks copy and source right before each delete: a
-    source is kept unless its copy exists and it is the copied version. The delete is
-    conditional on that version where the store supports it.
+    Deletes objects that announce others (`_SUCCESS`, ...) first. Right before each delete it
+    checks that the copy exists and the source is the copied version; the delete is conditional
+    on that version where the store supports it.
 
     Args:
-        rows: the lead's report of an ended transfer. Read to its end before the first delete,
-            since the lead's lease may end while deletes run.
+        rows: the lead's report, read to its end before the first delete, since the lead's lease
+            may end while deletes run.
         removal: takes the counts, which remain after an error.
 
     Raises:

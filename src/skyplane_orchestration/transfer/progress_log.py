@@ -78,21 +78,13 @@ class ProgressMeter:
 
 
 def _own_bytes(status: TransferStatus) -> int:
-    """Bytes delivered in the status's epoch.
-
-    `delivered_bytes` includes parts of unfinished objects. It lacks parts that an earlier epoch
-    has uploaded; these count once their object is copied.
-    """
+    """Bytes of the status's epoch, without parts that an earlier epoch has uploaded."""
     delivered = sum(status.delivered_bytes.values())
     return max(delivered, status.copied_bytes - status.copied_earlier_bytes)
 
 
 class ProgressLog:
-    """Logs the first status, some at growing intervals, and the last; called with each.
-
-    Args:
-        log: takes one line.
-    """
+    """Logs the first status, some at growing intervals, and the last; called with each."""
 
     def __init__(self, log: Callable[[str], object], clock: Clock = _SYSTEM_CLOCK) -> None:
         self._log = log

@@ -28,11 +28,6 @@ log = logging.getLogger(__name__)
 class TransferRun:
     """Runs one job on a fleet.
 
-    Args:
-        manifest: path or URL where the list of all objects is written.
-        poll_s: longest pause between two polls.
-        on_submitted, on_status: see `Client.transfer`.
-
     Attributes:
         fleet: the fleet that was used last.
         submitted: the transfer on it; None before the submit.
@@ -72,12 +67,7 @@ class TransferRun:
         self._on_status = on_status
 
     def run(self, *, least_epoch: int = 1) -> TransferResult:
-        """Submit the job and follow it to its end; a lost fleet is built once more.
-
-        Raises:
-            TransferFailed: an object is not at the destination; carries the result.
-            SkyplaneError: the transfer could not start.
-        """
+        """Submit the job and follow it to its end; see `Client.transfer`."""
         require_usable(self._request.job, self._manifest)
         try:
             submitted = self.submit(least_epoch=least_epoch)
@@ -137,10 +127,9 @@ class TransferRun:
 
     @contextmanager
     def teardown_afterwards(self) -> Iterator[None]:
-        """Tear the fleet down at the end of the block, whatever happens inside.
+        """Tear the fleet down at the end of the block, also after an error.
 
-        After an interruption nothing resumes the transfer, so what its gateways have left at
-        the destination is removed as well.
+        An interrupted transfer is never resumed, so its journals and uploads are removed as well.
         """
         try:
             yield

@@ -25,13 +25,8 @@ class FleetSessions:
     """One session per gateway, opened on first use.
 
     A peer that cannot prove to be of the fleet raises `AddressTaken`. A wrong fleet secret of
-    the caller looks the same here; `FleetControl` tells the two apart.
-
-    Args:
-        fleet: the gateways to call.
-        authority: proves to them that the caller may control the fleet.
-        timeout_s: longest wait for an ordinary answer.
-        name: identifies the caller among others that follow the same transfer.
+    the caller looks the same here; `FleetControl` tells the two apart. `name` identifies the
+    caller among others that follow the same transfer.
     """
 
     def __init__(

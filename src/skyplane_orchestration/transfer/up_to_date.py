@@ -44,11 +44,7 @@ class _TooManyKeys(Exception):
 
 
 class _LimitedListings:
-    """Listings that raise `_TooManyKeys` after a number of keys in all.
-
-    Attributes:
-        reserved, first_reserved: as of `skyplane_gateway.lead.listing_diff.ListingDiff`.
-    """
+    """Listings that raise `_TooManyKeys` after a number of keys in all."""
 
     def __init__(self, most: int) -> None:
         self._left = most

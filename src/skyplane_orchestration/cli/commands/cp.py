@@ -94,10 +94,7 @@ def _job(options: argparse.Namespace, client: Client) -> TransferJob:
 
 
 def _regions(options: argparse.Namespace, client: Client) -> Sequence[str]:
-    """The grid's regions if an option names regions or a grid: such options are always checked.
-
-    Otherwise the grid is not read, since there may be nothing to copy.
-    """
+    """The grid's regions if an option names regions or a grid; else the grid is not read."""
     names = (options.exclude, options.allow, options.price_overrides, options.grid != "shipped")
     return client.grid.tags if any(names) else ()
 

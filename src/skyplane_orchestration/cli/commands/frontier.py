@@ -99,12 +99,7 @@ def _regions(options: argparse.Namespace, client: Client) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Plans:
-    """The plans to print.
-
-    Attributes:
-        chosen: the plan of the objective; None without an objective.
-        baselines: by name; None for a baseline that is not possible.
-    """
+    """The plans to print; None for the objective that was not given or an impossible baseline."""
 
     frontier: Frontier
     chosen: TransferPlan | None

@@ -108,10 +108,7 @@ def _print(report: SweepReport, console: Console) -> None:
 
 
 def _lines(place: SweptPlace) -> Iterator[str]:
-    """A line per transfer and its uploads, then the uploads of no transfer.
-
-    A table would cut names short.
-    """
+    """A line per transfer and upload. A table would cut names short."""
     from skyplane_orchestration.formatting import duration
 
     for row in place.transfers:

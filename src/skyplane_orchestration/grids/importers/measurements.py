@@ -18,10 +18,7 @@ _ZONE = re.compile(r"(gcp:[a-z]+-[a-z]+\d+)-[a-z]\Z")
 
 
 def region_of(text: str) -> str:
-    """The tag of a region, also for a zone of it (`gcp:us-east4-a`).
-
-    Raises InvalidLocation.
-    """
+    """The tag of a region, also for a zone of it (`gcp:us-east4-a`). Raises InvalidLocation."""
     tag = parse_region_tag(text).tag
     zone = _ZONE.match(tag)
     return zone.group(1) if zone else tag

@@ -53,10 +53,8 @@ def bring_up(
 ) -> tuple[tuple[GatewayHandle, ...], tuple[Route, ...]]:
     """Bring up a fleet whose lock the caller holds; its gateways and routes.
 
-    An error or an interruption ends the gateways that this call has started.
-
-    Args:
-        nodes: region tag -> wanted gateways.
+    An error or an interruption ends the gateways that this call has started. `nodes` maps a
+    region tag to the wanted gateways.
     """
     attempt = _BringUp(spec, meta, nodes, directory, authority, machine)
     try:
@@ -113,10 +111,7 @@ class _BringUp:
         return tuple(handles.values()), routes
 
     def undo(self) -> None:
-        """End the gateways that `run` has started; delete the directory if none is left.
-
-        Raises TeardownIncomplete.
-        """
+        """End what `run` has started; delete an empty directory. Raises TeardownIncomplete."""
         left = self.machine.stop(
             lambda: [process for process in self._running() if process.directory in self._started]
         )

@@ -23,10 +23,7 @@ def connect_gateways(
     sessions: ControlSessions,
     deadline: StartupDeadline,
 ) -> None:
-    """Connect the gateways along their routes.
-
-    Args:
-        is_changed: a gateway was started; the topology is sent again.
+    """Connect the gateways along their routes; `is_changed`: a gateway was started.
 
     Raises:
         ProvisionFailed: a gateway refuses the topology, ends, or does not connect in time.

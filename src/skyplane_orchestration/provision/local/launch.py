@@ -53,14 +53,10 @@ _PASSED_TO_ENDS: Final = frozenset(
 def gateway_environment(
     environment: Mapping[str, str], directory: Path, *, is_end: bool
 ) -> dict[str, str]:
-    """The environment of a gateway.
+    """The environment of a gateway, which gets its credentials over the control API alone.
 
-    The home directory is the gateway's own, since SDKs look for profiles and tokens there. A
-    gateway uses only the credentials that it gets over the control API.
-
-    Args:
-        environment: of the starting process.
-        is_end: the gateway is a source or a sink and talks to object stores.
+    The home directory is the gateway's own, since SDKs look for profiles and tokens there.
+    `is_end`: the gateway talks to object stores.
     """
     allowed = _PASSED_TO_ALL | _PASSED_TO_ENDS if is_end else _PASSED_TO_ALL
     scrubbed = {
@@ -79,14 +75,7 @@ def gateway_environment(
 
 
 def require_open_files(connections: int, store_threads: int) -> None:
-    """Check the hard limit of open files; a gateway raises its own soft limit.
-
-    Args:
-        connections: data connections of the gateway that has most.
-        store_threads: concurrent requests to stores.
-
-    Raises ConfigurationInvalid if the limit is too low.
-    """
+    """Raise ConfigurationInvalid if the hard limit of open files is too low for one gateway."""
     needed = files_needed(connections, store_threads)
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < needed:
@@ -138,9 +127,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start the gateway whose files are written; returns at once.
 
-    With `--detach` the returned process only forks and exits with 0. The gateway is not its
-    parent's child, so nothing has to wait for it.
-
+    With `--detach` the process only forks and exits, so nothing has to wait for the gateway.
     Raises OSError if the program cannot be run.
     """
     argv = [

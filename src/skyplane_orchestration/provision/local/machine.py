@@ -25,12 +25,7 @@ SessionFactory = Callable[[str, int, ssl.SSLContext, str], ControlSession]
 
 @dataclass(frozen=True, slots=True)
 class LocalMachine:
-    """Gateway processes below one run directory.
-
-    Args:
-        run_root: directory of all fleets, as it stands in command lines.
-        connect: opens control sessions.
-    """
+    """Gateway processes below one run directory; `run_root` as it stands in command lines."""
 
     options: LocalOptions
     run_root: Path

@@ -45,22 +45,18 @@ class LocalOptions:
 
     Args:
         run_root: directory of all local fleets, private to this user; None for
-            `$XDG_RUNTIME_DIR/skyplane-orch` or `/tmp/skyplane-orch-<uid>`. All workers
-            that share fleets must use the same directory.
-        address_map: region tag -> address to listen on; by default each region has its own
-            loopback address.
+            `$XDG_RUNTIME_DIR/skyplane-orch` or `/tmp/skyplane-orch-<uid>`. Workers that share
+            fleets share it.
+        address_map: region tag -> address to listen on; default: one loopback address each.
         launch_prefix: region tag -> words in front of the command line, for example
             `("ip", "netns", "exec", "a")`. The prefix must end by executing the rest.
-        max_gateways_per_region: limit per region, since one machine gains nothing from as
-            many processes as a plan has instances.
+        max_gateways_per_region: limit per region; one machine gains little from more processes.
         python: interpreter that has `skyplane_gateway`.
         command: program and first arguments, in place of `python -m skyplane_gateway`.
         ready_timeout_s: timeout until all gateways are up and connected.
-        term_grace_s: time from SIGTERM to SIGKILL; a gateway needs up to 30 s to abort its
-            uploads.
+        term_grace_s: time from SIGTERM to SIGKILL; aborting uploads takes up to 30 s.
         kill_grace_s: time to wait after SIGKILL.
-        gateway_settings: more fields of every gateway's configuration
-            (`ack_deadline_s`, `stall_deadline_s`, `write_timeout_s`, `readers`, ...).
+        gateway_settings: more fields of every gateway's configuration.
 
     Raises ConfigurationInvalid for an unknown setting or an invalid value.
     """

@@ -25,12 +25,7 @@ _MAX_LISTINGS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class GatewayProcess:
-    """A process that runs or starts one gateway.
-
-    Args:
-        directory: the gateway's private directory.
-        owner: user id of the process.
-    """
+    """A process that runs or starts one gateway; `owner` is its user id."""
 
     pid: int
     fleet_key: str
@@ -81,11 +76,9 @@ def stop(
     kill_grace_s: float,
     clock: Clock,
 ) -> tuple[GatewayProcess, ...]:
-    """End the processes that `find` returns, with SIGTERM, then SIGKILL.
+    """End the processes that `find` returns, with SIGTERM, then SIGKILL; those that still run.
 
-    `find` is called in each poll, so that forked processes are ended too.
-
-    Returns the processes that still run.
+    Each poll calls `find`, so that forked processes are ended too.
     """
     signalled: set[int] = set()
     deadline = clock.monotonic() + term_grace_s

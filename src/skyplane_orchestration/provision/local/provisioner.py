@@ -56,11 +56,7 @@ _PASSED_ON: Final = (
 
 
 class LocalProvisioner:
-    """Gateways as processes; `base.Provisioner` documents the verbs.
-
-    Args:
-        connect: opens control sessions; replaced in tests.
-    """
+    """Gateways as processes; `base.Provisioner` documents the verbs."""
 
     def __init__(
         self,

@@ -45,11 +45,7 @@ class DirectoryBusy(SkyplaneError):
 
 @dataclass(frozen=True, slots=True)
 class FleetMeta:
-    """The record of a fleet; it stands for a cloud's tags.
-
-    Args:
-        host: see `hosts.host_identity`.
-    """
+    """The record of a fleet; it stands for a cloud's tags."""
 
     deployment: str
     generation: int
@@ -140,14 +136,9 @@ class FleetDirectory:
 
     @contextlib.contextmanager
     def locked(self, *, create: bool, timeout_s: float, clock: Clock) -> Iterator[None]:
-        """Hold the fleet's lock.
+        """Hold the fleet's lock; `create` makes a missing directory.
 
-        Args:
-            create: make a missing directory.
-            timeout_s: longest wait for another process.
-
-        Raises DirectoryBusy after the timeout, FileNotFoundError for a missing directory
-        without `create`.
+        Raises DirectoryBusy after the timeout, FileNotFoundError for a missing directory.
         """
         deadline = clock.monotonic() + timeout_s
         while True:
