@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -25,7 +26,6 @@ from skyplane_orchestration.cli.exit_codes import (
     BadInput,
     as_bad_input,
 )
-from skyplane_orchestration.cli.option_names import with_option_names
 from skyplane_orchestration.cli.progress import INTERRUPTED_CODE, TransferInterrupted
 from skyplane_orchestration.cli.signals import SignalHandler
 from skyplane_orchestration.errors import SkyplaneError
@@ -38,6 +38,34 @@ log = logging.getLogger(__name__)
 
 #: Failed objects printed below the error of a transfer.
 _SHOWN_FAILURES: Final = 10
+
+#: Fields whose option has another name.
+_RENAMED: Final = {
+    "max_relays": "--relays",
+    "publish_last": "--last",
+    "policy max_job_usd": "--max-job-usd",
+}
+_SAME_NAME: Final = (
+    "allow_empty",
+    "allow_failed",
+    "chunk_mib",
+    "deadline_s",
+    "instance_limit",
+    "max_cost_usd",
+    "max_job_usd",
+    "max_usd_per_gb",
+    "min_throughput_gbps",
+    "run_root",
+    "safety_margin",
+    "source_read_gbps",
+    "destination_write_gbps",
+    "volume_gb",
+)
+_OPTIONS: Final = {**_RENAMED, **{name: "--" + name.replace("_", "-") for name in _SAME_NAME}}
+#: A field's name, but not as a part of a path or of a longer name.
+_FIELD: Final = re.compile(
+    rf"(?<![\w/.'\"-])({'|'.join(sorted(_OPTIONS, key=len, reverse=True))})(?![\w/.'\"=-])"
+)
 
 _COMMANDS: Final = (
     "plan",
@@ -186,3 +214,8 @@ def _print_resume_command(handle: str) -> None:
             f"the resume handle is not saved: {handle_directory()} cannot be written"
             f" ({error.strerror}); make it writable, or use --json, which prints the handle"
         )
+
+
+def with_option_names(message: str) -> str:
+    """A message of the library with the names of options."""
+    return _FIELD.sub(lambda found: _OPTIONS[found[1]], message)

@@ -44,11 +44,10 @@ def build_skyplane_cleanup_sensor(
     minimum_interval_seconds: int = 30,
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING,
 ) -> dg.SensorDefinition:
-    """Make a sensor that ends the gateways of failed and terminated runs.
+    """Make a sensor that ends the gateways of failed and terminated runs; it launches no run.
 
-    The sensor launches no run. It does not touch a fleet that a re-execution uses. Journals and
-    uploads stay for a resume; `build_skyplane_sweep_sensor` removes them when they expire. A
-    tick that cannot end a gateway fails, and the next tick tries again.
+    It does not touch a fleet that a re-execution uses, nor journals and uploads; see
+    `build_skyplane_sweep_sensor`. A tick that cannot end a gateway fails; the next one tries again.
     """
 
     @dg.sensor(

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Settings that all processes of one Dagster deployment share.
-
-    The ops of a run may execute in different processes. They find the same gateways only with
-    the same settings.
-    """
+    """Settings that all processes of one Dagster deployment share, since ops may run in several."""
 
     deployment: str = Field(
         default="local",

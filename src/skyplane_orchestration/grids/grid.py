@@ -26,8 +26,7 @@ MEASURED, MODELLED, MIXED, UNKNOWN = "measured", "modelled", "mixed", "unknown"
 class InstanceType:
     """One row of limits.csv. Rates are per instance, for traffic that leaves or enters the region.
 
-    `provenance` is `table` for a row of the grid's own file, `shipped` for a row of the shipped
-    grid; `as_of` and `source` are those of the row.
+    `provenance` is `table` for the grid's own file, else `shipped`.
     """
 
     cloud: str
@@ -70,12 +69,7 @@ class VcpuQuota:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueDates:
-    """ValueDates and sample counts of single values, arrays (V, V); "" and 0 where unknown.
-
-    Attributes:
-        rate, rtt, price: the `as_of` columns of throughput.csv, latency.csv, price.csv.
-        samples: measurements behind a rate.
-    """
+    """Dates and sample counts of single values, arrays (V, V); "" and 0 where unknown."""
 
     rate: Names
     rtt: Names

@@ -30,14 +30,9 @@ _KEYS = frozenset({"edge", "reason", "as_of", *_PRICE_KEYS})
 
 @dataclass(frozen=True, slots=True)
 class PriceOverride:
-    """One agreed price.
+    """One agreed price of an edge `SRC>DST`, in USD per GB (1e9 bytes).
 
-    Attributes:
-        edge: `SRC>DST`, globs of region tags.
-        usd_per_gb: USD per GB (1e9 bytes).
-        billed_usd, unit: the price as written, per GB or per GiB.
-        reason, as_of: as the user wrote them.
-        origin: the file and row or entry.
+    `billed_usd` and `unit` are the price as written; `origin` names the file and row.
     """
 
     edge: str

@@ -21,11 +21,7 @@ Rules = Mapping[str, Any]
 
 
 class Billed(NamedTuple):
-    """USD per billed unit, and the entry behind it.
-
-    `is_verified` is False where the price class or the price of a relevant end is an assumption;
-    `is_internet` is True for a price to any place outside of the cloud.
-    """
+    """USD per billed unit, and the entry behind it; `is_verified` is False for an assumption."""
 
     usd: float
     rule: str
@@ -127,10 +123,9 @@ _INTERNET: Mapping[str, PricingRule] = {
 
 
 def billed_by(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
-    """What one cloud bills for bytes from `src` to `dst`, and by which entry.
+    """What one cloud bills for bytes from `src` to `dst` (perhaps in no cloud), and by which entry.
 
-    Order: same region (0), pairs, the cloud's inter-region rule, internet (first tier). `dst` may
-    be in another cloud or outside of every cloud.
+    Order: same region (0), pairs, the cloud's inter-region rule, internet (first tier).
     """
     if src.tag == dst.tag:
         return Billed(0.0, "same region")
@@ -143,10 +138,9 @@ def billed_by(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
 
 
 def applied_rule(document: Rules, src: GridRegion, dst: GridRegion) -> AppliedRule:
-    """The rule of one edge.
+    """The rule of one edge; traffic out of a `local:` place is free.
 
-    Traffic out of a `local:` place is free. Raises GridInvalid when the document has no rule for
-    the source's cloud or class.
+    Raises GridInvalid when the document has no rule for the source's cloud or class.
     """
     rules = document["clouds"].get(src.cloud)
     if rules is None:

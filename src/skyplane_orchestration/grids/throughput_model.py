@@ -75,11 +75,7 @@ def modelled_rtt_ms(model: Mapping[str, Any], regions: Sequence[GridRegion]) -> 
 def modelled_throughput_gbps(
     model: Mapping[str, Any], clouds: Sequence[str], rtt_ms: Floats
 ) -> Floats:
-    """Rate of one instance pair over 64 connections, shape (V, V).
-
-    0 (no edge) where the model has no curve for the clouds, where the round trip is unknown, and on
-    the diagonal.
-    """
+    """Rate of one instance pair over 64 connections, shape (V, V); 0 (no edge) where unknown."""
     rate = np.zeros_like(rtt_ms)
     names = np.array(clouds)
     for pair, curve in model["curves"].items():

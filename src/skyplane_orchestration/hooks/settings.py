@@ -62,10 +62,9 @@ class Settings:
 
     @classmethod
     def from_connection(cls, connection: ConnectionLike) -> Settings:
-        """Raises ConfigurationInvalid for an unknown field or an invalid value.
+        """Settings without a gateway program: editing a connection must not allow running commands.
 
-        The program of gateways is not a field: permission to edit a connection must not be
-        permission to run commands on workers.
+        Raises ConfigurationInvalid for an unknown field or an invalid value.
         """
         extra = {name: value for name, value in connection.extra_dejson.items() if value}
         unknown = sorted(set(extra) - _KNOWN)

@@ -37,13 +37,10 @@ class StoreConnection(Protocol):
 def credentials_from_connection(
     connection: StoreConnection, connection_id: str, location: Location
 ) -> Credentials | None:
-    """The credentials of a connection for a location.
+    """The credentials of an `aws` connection for a location, as in the amazon provider.
 
-    An `aws` connection has login and password, or `aws_access_key_id`,
-    `aws_secret_access_key` and `aws_session_token` in its extra, or `profile_name`. Without
-    these the worker's own credentials are used, as in the amazon provider.
-
-    Raises ConfigurationInvalid: wrong type, half an access key, or a role.
+    Login and password, or their names in the extra, or `profile_name`; else the worker's own.
+    Raises ConfigurationInvalid for a wrong type, half an access key, or a role.
     """
     wanted = _CONNECTION_TYPES.get(location.kind)
     if wanted is None:

@@ -22,14 +22,7 @@ _WHOLE_BUCKET: Final = "/"
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """One end of a transfer.
-
-    Args:
-        namespace: the bucket, such as `s3://bucket`.
-        name: the key or prefix, without slashes at its ends; `/` for all of it.
-        uri: URL from the job.
-        region: region tag.
-    """
+    """One end of a transfer: a bucket (`s3://bucket`) and the key or prefix, `/` for all of it."""
 
     namespace: str
     name: str
@@ -59,12 +52,9 @@ def _namespace(location: Location) -> str:
 def transfer_facts(
     job: TransferJob, plan: TransferPlan | None, result: TransferResult
 ) -> dict[str, Any]:
-    """Inputs, outputs, volumes, planned cost, and rates planned and achieved.
+    """Inputs, outputs, volumes, planned cost, and rates planned and achieved; plan None: no work.
 
     The facts are JSON data of a few kilobytes for any number of objects.
-
-    Args:
-        plan: None if there was nothing to do.
     """
     src, dst = (plan.src, plan.dst) if plan else ("", "")
     return {

@@ -8,12 +8,9 @@ from typing import Any
 
 
 def document_of(value: Any, schema_version: int | None = None) -> dict[str, Any]:
-    """The fields of a dataclass, in their order, as dicts and lists.
+    """The fields of a dataclass, in their order, as dicts and lists; the schema version first.
 
     Tuples become lists: XCom would wrap them.
-
-    Args:
-        schema_version: becomes the first field.
     """
     head = {} if schema_version is None else {"schema_version": schema_version}
     return {**head, **{row.name: _plain(getattr(value, row.name)) for row in fields(value)}}

@@ -150,10 +150,7 @@ def is_url_or_path(text: str) -> bool:
 
 
 def _require_path(text: str) -> None:
-    """Refuse a text without `://` that is more likely a mistyped URL than a path.
-
-    Raises InvalidLocation: it is; the message has the corrected form.
-    """
+    """Refuse a text without `://` that is more likely a mistyped URL than a path."""
     if text == "":
         raise InvalidLocation("the name is empty; write . for the current folder")
     if text == "-":
@@ -229,10 +226,7 @@ def _urlsplit(url: str) -> SplitResult:
 
 
 def _require_no_secret(what: str, authority: str, query: str = "") -> None:
-    """Refuse secrets in a location, which logs and XCom show.
-
-    Raises InvalidLocation: it has a user name, a password or a query; the message hides them.
-    """
+    """Refuse secrets in a location, which logs and XCom show; the message hides them."""
     _, at, host = authority.rpartition("@")
     if at or query:
         kind = "a user name or a password" if at else "a query, perhaps a signature"

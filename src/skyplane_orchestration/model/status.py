@@ -67,10 +67,7 @@ class TransferStatus:
         return self.state == "running"
 
     def require_counted(self) -> None:
-        """Check that every object is in exactly one of the counts.
-
-        Raises InternalError: it is not.
-        """
+        """Raise InternalError unless every object is in exactly one of the counts."""
         ended = self.copied + self.skipped + self.failed
         if self.unfinished < 0 or self.objects != ended + self.unfinished:
             raise InternalError(

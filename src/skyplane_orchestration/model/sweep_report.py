@@ -163,11 +163,7 @@ class SweepReport:
         return "; ".join(parts)
 
     def to_dict(self, most_rows: int | None = None) -> dict[str, Any]:
-        """The report as a document.
-
-        Args:
-            most_rows: longest lists; `more` counts the other rows.
-        """
+        """The report as a document; lists have `most_rows` at most, and `more` counts the rest."""
         return {
             "schema_version": SCHEMA_VERSION,
             "dry_run": self.dry_run,

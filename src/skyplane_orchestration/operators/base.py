@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,11 +12,10 @@ from airflow.providers.common.compat.sdk import (
     BaseOperator,
 )
 
-from skyplane_orchestration.errors import SkyplaneError, TransferFailed
+from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError, TransferFailed
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.location import Location, holds_template
 from skyplane_orchestration.model.result import TransferResult
-from skyplane_orchestration.operators.templates import refuse_unrendered
 from skyplane_orchestration.transfer.task_log import log_failures
 
 if TYPE_CHECKING:
@@ -86,12 +85,7 @@ class SkyplaneOperator(BaseOperator):
         return super().render_template(content, context, jinja_env, seen_oids)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run the task.
-
-        Raises:
-            AirflowFailException: a retry cannot help.
-            AirflowException: a retry can help.
-        """
+        """Run the task. Raises AirflowFailException if a retry cannot help, else AirflowException."""
         self._is_executing = True
         try:
             for name in self.template_fields:
@@ -127,11 +121,9 @@ class SkyplaneOperator(BaseOperator):
         context["ti"].xcom_push(key="failed_transfer", value=result.to_dict())
 
     def on_kill(self) -> None:
-        """Cancel remote work, then leave `execute`.
+        """Cancel remote work, then leave `execute` by an exception, so that the client tears down.
 
-        Airflow 3 calls this from its SIGTERM handler and continues `execute`; Airflow 2 raises
-        afterwards. The exception ends `execute` in both, and the client then tears down the
-        gateways that it has started.
+        Airflow 3 calls this from its SIGTERM handler and continues `execute`; Airflow 2 raises.
         """
         if not self._is_executing:
             return
@@ -146,3 +138,20 @@ class SkyplaneOperator(BaseOperator):
 def _result_of(error: SkyplaneError) -> TransferResult | None:
     result = error.result if isinstance(error, TransferFailed) else None
     return result if isinstance(result, TransferResult) else None
+
+
+def refuse_unrendered(name: str, value: Any) -> None:
+    """Raise ConfigurationInvalid if a text of an argument still holds a template."""
+    if isinstance(value, TransferJob | Location):
+        value = value.to_dict()
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            refuse_unrendered(f"{name}.{key}", inner)
+    elif isinstance(value, list | tuple | set):
+        for index, inner in enumerate(value):
+            refuse_unrendered(f"{name}[{index}]", inner)
+    elif isinstance(value, str) and holds_template(value):
+        raise ConfigurationInvalid(
+            f"{name} is {value!r}, and its template was not rendered; Airflow renders the"
+            " arguments of a task, but not the return value of another task: render it there"
+        )

@@ -47,10 +47,7 @@ def direct(
     objects: int | None = None,
     limits: Limits = NO_LIMITS,
 ) -> TransferPlan:
-    """The direct path with `instances` at each end, all connections in use.
-
-    Args:
-        instances: per region; fewer if the limits allow no more.
+    """The direct path with `instances` at each end, or fewer by the limits, all connections in use.
 
     Raises UnknownRegion, and PlanInfeasible when the grid has no such edge.
     """
@@ -72,10 +69,7 @@ def best_relay(
     """The fastest path over at most one relay, at any price; ties go to the direct path.
 
     This is RON's path selection as in section 7.6 of the paper: one relay for all of the flow,
-    chosen by throughput. The relay is a region that the policy allows.
-
-    Args:
-        instances: per region; fewer if the limits allow no more.
+    chosen by throughput among the regions that the policy allows. Instances as in `direct`.
 
     Raises UnknownRegion, and PlanInfeasible when the grid has no such path.
     """

@@ -23,13 +23,9 @@ from skyplane_orchestration.units import gb_to_gbit
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """The job of a plan, with its objective as plain data.
+    """The job of a plan: region tags, its objective as plain data, and None for what is not known.
 
-    Args:
-        src, dst: region tags.
-        objective: the objective's `to_dict`, which the plan keeps.
-        volume_gb, objects: None where not known.
-        chunk_mib: size of the written parts, for the price of requests.
+    `chunk_mib` is the size of the written parts, for the price of requests.
     """
 
     src: str

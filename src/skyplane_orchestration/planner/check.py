@@ -26,11 +26,7 @@ AnyPlan = TransferPlan | MulticastPlan
 
 
 def violations(plan: TransferPlan, grid: Grid, limits: Limits = NO_LIMITS) -> list[str]:
-    """A description of every constraint that the plan breaks; empty when it breaks none.
-
-    Args:
-        limits: those that the plan was made with.
-    """
+    """Every constraint that the plan breaks, in words; `limits` as the plan was made with."""
     return [
         *edges_beyond_capacity(plan, grid, limits),
         *_balance(plan),

@@ -103,12 +103,9 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All rows for one job.
+    """All rows for one job, and the objectives of its cheapest plan and of its plan at a price.
 
-    Attributes:
-        goal: the objective of the cheapest plan.
-        ceiling: the objective of the fastest plan at a price; None within one region.
-        notes: notes on the whole comparison.
+    `ceiling` is None within one region.
     """
 
     src: str

@@ -160,8 +160,7 @@ def fastest_under_total(
 class _TotalCeilingSearch:
     """Branch and bound over intervals of rates, from the top down.
 
-    The rates that a total allows need not be an interval: a rate that needs one more instance
-    may cost too much although a higher rate does not.
+    A rate that needs one more instance may cost too much although a higher rate does not.
     """
 
     def __init__(
@@ -196,10 +195,9 @@ class _TotalCeilingSearch:
                 self._open = [(self._best_gbps, cut), (cut, most)]
 
     def bisect(self) -> None:
-        """Bisect the open range by the least total from the middle up.
+        """Bisect the open range by the least total, which never falls as the rate rises.
 
-        That total never falls as the rate rises. Unlike `run`, this finds a plan whose total
-        equals the ceiling.
+        Unlike `run`, this finds a plan whose total equals the ceiling.
         """
         until_s = time.monotonic() + PATIENCE_S / 2
         high = self.most_gbps
@@ -217,10 +215,9 @@ class _TotalCeilingSearch:
         return self.best is not None and gbps <= self.best.gbps * (1 + OPTIMAL_GAP)
 
     def _find_start(self, high_gbps: float) -> float:
-        """An estimate of the highest rate under the ceiling, by bisection.
+        """An estimate of the highest rate under the ceiling, where the intervals start.
 
-        The overhead of a short job grows with the rate, so a bound from a low rate closes no
-        interval. The intervals start at the rate that this finds.
+        The overhead of a short job grows with the rate, so a bound from a low rate closes none.
         """
         until_s = time.monotonic() + max(PATIENCE_S, self._proof_s)
         for _ in range(_STEPS):

@@ -97,8 +97,7 @@ def _connections(
 ) -> dict[tuple[str, str], int]:
     """The fewest connections that carry these flows, and at most those of the solution.
 
-    A flow may exceed the capacity of its connections by the solver's tolerance. On a slow edge that
-    is a noticeable share of one connection.
+    The solver's tolerance is a noticeable share of a connection on a slow edge.
     """
     problem = solution.problem
     found: dict[tuple[str, str], int] = {}

@@ -60,13 +60,7 @@ class RelayValue:
 
 @dataclass(frozen=True, slots=True)
 class RaisedQuota:
-    """The plan for the same objective when one quota allows one more instance per region.
-
-    Attributes:
-        quota: `instance_quota` or `vcpu_quota`.
-        limits: those with the larger quota.
-        plan: the plan within them.
-    """
+    """The plan for the same objective when one quota allows one more instance per region."""
 
     quota: str
     limits: Limits

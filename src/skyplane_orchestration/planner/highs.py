@@ -206,10 +206,7 @@ def solve_integer_rows(
 
 
 def _milp_quietly(cost: Floats, **arguments: Any) -> OptimizeResult:
-    """`scipy.optimize.milp` without the output of HiGHS, and without a warning.
-
-    SciPy passes unknown options to HiGHS and warns about them.
-    """
+    """`scipy.optimize.milp` without HiGHS's output and without SciPy's warning about options."""
     with _one_at_a_time, warnings.catch_warnings(), _debug_lines_suppressed():
         warnings.filterwarnings("ignore", "Unrecognized options detected")
         return milp(cost, **arguments)
@@ -226,8 +223,8 @@ class _Stream(NamedTuple):
 def _replacement() -> _Stream | None:
     """The stream that replaces C's `stdout`; None where it cannot be replaced.
 
-    It stays open, because another thread may still print to it. Python's own `memfd_create` is
-    missing where Python was built for an older glibc, as the builds of uv and conda are.
+    It stays open for other threads. Python's own `memfd_create` is missing in builds for an older
+    glibc, such as those of uv and conda.
     """
     # Only glibc lets one assign its `stdout`.
     if not all(hasattr(_C_LIBRARY, name) for name in ("gnu_get_libc_version", "memfd_create")):
@@ -242,11 +239,10 @@ _original_stdout: list[int | None] = []
 
 @contextmanager
 def _debug_lines_suppressed() -> Iterator[None]:
-    """Keeps a debug line of HiGHS, which no option disables, off the standard output.
+    """Keeps a debug line of HiGHS, which no option disables, out of `plan --json`.
 
-    It would break `plan --json`. HiGHS prints it with C's `printf`, so C's variable `stdout` names
-    another stream meanwhile. File descriptor 1 does not change. Output of C code in other threads
-    follows afterwards. Where `stdout` cannot be replaced, the line is printed.
+    HiGHS uses C's `printf`, so C's `stdout` names another stream meanwhile; file descriptor 1 does
+    not change, and the output of other threads follows afterwards.
     """
     replacement = _replacement()
     if replacement is None:

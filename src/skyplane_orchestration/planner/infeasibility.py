@@ -95,8 +95,7 @@ def binding_limits(
 ) -> tuple[str, ...]:
     """Names of the limits that the overlay has used up: `limit region`.
 
-    The rate and connection limits of a region grow with its instances. So they bind only where the
-    quota allows no more instances.
+    The rate and connection limits of a region bind only where its quota allows no more instances.
     """
     names = binding_stores(limits, ends, overlay.throughput_gbps, grid)
     for tag, count in overlay.instances.items():
@@ -187,10 +186,7 @@ def _limits_reached(
     limits: Limits,
     grid: Grid,
 ) -> Names:
-    """Names of the limits that prevent more throughput: those that the largest plan has used up.
-
-    If whole instances leave a rest of each limit, the limits that bind the relaxation.
-    """
+    """Names of the limits that the largest plan has used up, or that bind the relaxation."""
     overlay = decode(largest[0])
     ends = problem.tags[problem.src], problem.tags[problem.dst]
     names = binding_limits(overlay, limits, ends, grid)
@@ -205,12 +201,7 @@ def _limits_reached(
 def deadline_infeasible(
     ends: tuple[str, str], asked_s: float, least_s: float, names: Names
 ) -> PlanInfeasible:
-    """The error for a deadline that no plan meets.
-
-    Args:
-        least_s: the earliest deadline that a plan meets.
-        names: the binding limits in addition to the deadline.
-    """
+    """The error for a deadline that no plan meets; `least_s` is the earliest that one meets."""
     least = rounded_up(least_s)
     return PlanInfeasible(
         f"no plan from {ends[0]} to {ends[1]} is done in {asked_s:g} s, including the time that"

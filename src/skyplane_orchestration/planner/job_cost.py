@@ -54,12 +54,7 @@ _ROUNDING: Final = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class JobPricing:
-    """The volume and the request costs of one job.
-
-    Attributes:
-        volume_gb: GB (1e9 bytes) to move, above zero.
-        requests_usd: price of all requests.
-    """
+    """The volume (GB of 1e9 bytes, above zero) and the price of all requests of one job."""
 
     grid: Grid
     volume_gb: float
@@ -131,11 +126,7 @@ def is_within(usd: float, ceiling_usd: float) -> bool:
 def candidate_from(
     grid: Grid, found: Incumbent, pricing: JobPricing | None, wait_s: float | None = None
 ) -> Candidate:
-    """The decoded solution with its price.
-
-    Args:
-        wait_s: the wait to bill; None for the wait of the overlay's own clouds.
-    """
+    """The decoded solution with its price; `wait_s` None: the wait of the overlay's own clouds."""
     return priced(grid, decode(found.solution), pricing, wait_s)
 
 
@@ -261,8 +252,7 @@ def _bound_by_ends(
 ) -> float:
     """Another bound in USD: the least (4a) plus the wait of the fewest instances at the ends.
 
-    The wait is most of the instance cost of a job of a minute or two. This bound counts it in
-    full, for the ends only.
+    The wait is most of the instance cost of a job of a minute or two.
     """
     found = cheapest(problem, exactly=False, proof_s=proof_s)
     if found is None:
@@ -277,8 +267,7 @@ def _cut(
 ) -> float | None:
     """The rate at which to cut an interval, so that its bound closes the upper part.
 
-    From the cut up, these instances cost no less than the best plan. None when the candidate is
-    at the lower end, where its price is exact.
+    From there these instances cost no less than the best plan. None at the lower end.
     """
     rate = candidate.gbps
     if rate <= low_gbps * (1 + SAME_RATE):

@@ -249,7 +249,7 @@ class ObjectiveSearch:
     def _fastest_under_both(
         self, by_price: BoundedCandidate, by_total: BoundedCandidate, usd_per_gb: float, usd: float
     ) -> BoundedCandidate:
-        """Where the fastest plan under each ceiling breaks the other ceiling.
+        """The fastest plan where the plan under each ceiling breaks the other ceiling.
 
         A smaller total keeps both ceilings. The gap reports what that may cost in throughput.
         """

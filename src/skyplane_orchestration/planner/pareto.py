@@ -69,12 +69,8 @@ _FAR: Final = 0.004
 class Frontier(Sequence[TransferPlan]):
     """Plans from the cheapest per GB to the fastest, each faster and more expensive than the last.
 
-    A sequence of plans. The `solver.bound` of a plan is the relaxed price (USD per GB) at its rate.
-    No plan at that rate or above is cheaper.
-
-    Attributes:
-        relaxed: the lowest price at every rate with real instances and connections; without
-            breakpoints within one region.
+    The `solver.bound` of a plan is the relaxed price (USD per GB) at its rate: no plan at that rate
+    or above is cheaper. `relaxed` has no breakpoints within one region.
     """
 
     plans: tuple[TransferPlan, ...]
@@ -189,11 +185,7 @@ class _FrontierSearch:
         self._proof_s = proof_s
 
     def along(self, lowest: IntegerSolution, points: int) -> list[IntegerSolution]:
-        """Both ends, and solutions at evenly spaced rates between them.
-
-        Args:
-            lowest: a solution at the lowest price.
-        """
+        """Both ends (`lowest` in price), and solutions at evenly spaced rates between them."""
         slow = self._fastest(lowest.usd_per_gbit * (1 + _SAME)) or lowest
         if slow.throughput_gbps <= lowest.throughput_gbps:
             slow = lowest
@@ -221,8 +213,8 @@ class _FrontierSearch:
     ) -> Iterator[IntegerSolution]:
         """Solutions at the rates strictly inside, the middle first.
 
-        If both neighbours have equal instances, these instances are tried first. A rate needs no
-        solution of its own if a faster plan reaches its bound.
+        Tries the instances of the neighbours first if these are equal. Skips a rate whose bound a
+        faster plan reaches.
         """
         if len(rates) < 3:
             return
@@ -289,12 +281,7 @@ def _have_equal_instances(one: IntegerSolution, other: IntegerSolution) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PlanBuilder:
-    """Builds plans from solutions, with their distance to the relaxed frontier.
-
-    Attributes:
-        request: the job; its objective is that of each plan.
-        seconds: average seconds to find one solution.
-    """
+    """Builds plans from solutions; `seconds` is the average time to find one."""
 
     grid: Grid
     request: PlanRequest

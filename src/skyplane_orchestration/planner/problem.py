@@ -225,11 +225,7 @@ def regions_that_may_serve(
 
 
 def usable_edges(rate: Floats, ends: Sequence[int], *, may_chain: bool) -> Mask:
-    """(V, V) the pairs that may carry flow: none into the source, the first of the ends.
-
-    Args:
-        may_chain: whether relays may send to relays.
-    """
+    """(V, V) pairs that may carry flow, none into the source; `may_chain`: relays to relays."""
     usable: Mask = rate > 0
     usable[:, ends[0]] = False
     np.fill_diagonal(usable, False)

@@ -147,11 +147,8 @@ def _between(lines: _TangentSearch, left: Breakpoint, right: Breakpoint) -> list
 class _TangentSearch:
     """Finds where a line of a given slope touches C from below, by one linear program each.
 
-    The programs have the edges of the ends and the edges of earlier optima. Their duals prove the
-    optimum for all edges; where that fails, the program has all edges.
-
-    Args:
-        problem: with the whole range of rates.
+    Programs have the edges of the ends and of earlier optima. Where their duals fail to prove the
+    optimum for all edges, the program has all edges.
     """
 
     def __init__(self, problem: PlanProblem) -> None:
@@ -217,10 +214,8 @@ def _shorter_path_edges(
 ) -> Ints:
     """Edges on paths that are shorter than any path of taken edges, the shortest first.
 
-    Lengths include the shadow prices of the regions' limits. An optimum over the taken edges is
-    optimal over all edges if some dual feasible prices of the same cost leave no shorter path. The
-    prices of a region without instances are free up to the price of its instance, so `_idle_shares`
-    chooses them.
+    Lengths include the shadow prices of the regions' limits. Without such a path the optimum over
+    the taken edges is optimal over all. An idle region's prices are free: see `_idle_shares`.
     """
     idle = problem.relays & (_instances_of(problem, answer) <= _SAME)
     own = np.where(taken, price + limit_cost(problem, answer.region_price), np.inf)
@@ -246,13 +241,9 @@ def _idle_shares(
 ) -> Floats:
     """(V,) the share of an idle region's price to charge to inflow; outflow pays the rest.
 
-    Of the candidate shares, this is the one that makes the shortest path through the region
-    longest.
-
-    Args:
-        free: (V, V) lengths when idle regions are free; infinite without an edge.
-        connection: (V, V) connections per Gbit/s; infinite without an edge.
-        whole: (V,) the price of an instance per connection; 0 where not idle.
+    Makes the shortest path through the region longest. `free`: (V, V) lengths when idle regions
+    are free; `connection`: (V, V) connections per Gbit/s; both infinite without an edge. `whole`:
+    (V,) the price of an instance per connection; 0 where not idle.
     """
     elsewhere = np.where(idle[:, None] | idle[None, :], np.inf, free)
     way_in = shortest_distances(elsewhere, problem.src)[:, None] + free

@@ -89,12 +89,7 @@ def _gateway_tag(grid: Grid, request: PlanRequest) -> str:
 
 
 class SingleRegion:
-    """Rates and costs of gateways of one type in one region.
-
-    Args:
-        request: its region tags are joined by no edge.
-        kind: the instance type.
-    """
+    """Rates and costs of gateways of one type in one region; no edge joins the request's ends."""
 
     def __init__(
         self, grid: Grid, request: PlanRequest, limits: Limits, kind: InstanceType

@@ -85,9 +85,7 @@ def _without_thin_edges(problem: PlanProblem, overlay: Overlay) -> PlanProblem:
 def _fill_thin_paths(problem: PlanProblem, overlay: Overlay, *, whole_connections: bool) -> Overlay:
     """The same paths at the same rate, with the thin ones filled from the largest.
 
-    Args:
-        whole_connections: fill a path to the capacity of its connections. The largest path then
-            gives up whole connections, which matters where an end uses all of its connections.
+    `whole_connections`: up to whole connections, which matters where an end uses all that it has.
     """
     rates = {
         (problem.tags[tail], problem.tags[head]): float(rate)

@@ -6,7 +6,7 @@ import pytest
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import Limits
 from skyplane_orchestration.planner.problem import build_problem
-from skyplane_orchestration.planner.search.rounding import round_connections_up
+from skyplane_orchestration.planner.search.restricted import round_connections_up
 from skyplane_orchestration.planner.solution import IntegerSolution
 
 

@@ -60,7 +60,6 @@ class Measurements:
         sha256: of the source's bytes; for a folder, over names and digests of its files.
         skipped: number of skipped rows or files, by reason.
         rtts, prices: ms and USD per GB, if such files were given.
-        notes: notes for readers of the grid.
     """
 
     rates: Samples

@@ -39,10 +39,8 @@ def read_skyplane(
 ) -> Measurements:
     """Measurements in a throughput table; round trips and prices if files are given.
 
-    Args:
-        tier: network tier of GCP ends; other clouds have none.
-
-    Raises GridInvalid for a bad row, by file and row, and if nothing remains to import.
+    `tier` is the network tier of GCP ends. Raises GridInvalid for a bad row, by file and row, and
+    if nothing remains to import.
     """
     skipped: Counter[str] = Counter()
     rates = Samples()

@@ -168,11 +168,9 @@ def _uses(
 def binding_limits(
     problem: MulticastProblem, found: TreeOverlay, relaxed: TreeRelaxation | None = None
 ) -> tuple[str, ...]:
-    """Names of the limits that prevent more: used up by the plan, or with a price in the
-    relaxation.
+    """Names of the limits that prevent more: used up, or with a price in the relaxation.
 
-    The rate and connection limits of a region grow with its instances. So they bind only where the
-    quota allows no more instances.
+    The rate and connection limits of a region bind only where its quota allows no more instances.
     """
     overlay, names = found.overlay, []
     for name, most in problem.store_gbps.items():

@@ -22,11 +22,7 @@ from skyplane_orchestration.planner.check import (
 
 
 def multicast_violations(plan: MulticastPlan, grid: Grid, limits: Limits = NO_LIMITS) -> list[str]:
-    """A description of every constraint that the plan breaks; empty when it breaks none.
-
-    Args:
-        limits: those that the plan was made with.
-    """
+    """Every constraint that the plan breaks, in words; `limits` as the plan was made with."""
     return [
         *_trees(plan),
         *_rates(plan),

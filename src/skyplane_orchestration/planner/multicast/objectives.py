@@ -99,9 +99,7 @@ class MulticastSearch:
     def _least_total(self, problem: MulticastProblem) -> BoundedTreeOverlay:
         """The least total found: at the floor, or at a rate above it.
 
-        Provisioning and minimum billing make instances more expensive at higher rates. So the
-        relaxation at the floor, with the overhead of the floor and the wait of the ends only,
-        bounds every plan.
+        Overhead grows with the rate, so the relaxation at the floor bounds every plan.
         """
         floor_s = self._volume_gbit / problem.goal_gbps
         overhead = billing.overhead(problem.tags, floor_s, billing.provision_s(self._ends))
@@ -134,9 +132,8 @@ class MulticastSearch:
     def _fastest_under_total(self, max_usd: float) -> BoundedTreeOverlay:
         """The fastest plan with a total of at most `max_usd`, by bisection on the rate.
 
-        Overhead per GB grows with the rate. With the overhead of one rate, a plan up to that rate
-        keeps the ceiling. If no such plan reaches that rate, no plan above it keeps the ceiling.
-        Relays count as slow as the slowest cloud, so this is a proof only if the ends are as slow.
+        With the overhead of one rate, a plan up to that rate keeps the ceiling; if none reaches it,
+        no plan above keeps the ceiling. A proof only if the ends are as slow as the slowest cloud.
         """
         ceiling = (max_usd - (self.request.requests_usd or 0.0)) / self._volume_gbit
         free = fastest(self.problem, ceiling)

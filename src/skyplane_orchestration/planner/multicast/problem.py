@@ -129,8 +129,7 @@ def build_multicast_problem(
 ) -> MulticastProblem:
     """The problem of one source and several destinations on one grid.
 
-    Each region has one instance type (`chosen_type`). The stores at the ends limit the rate: a byte
-    is read once, and written once at every destination.
+    Each region has one instance type (`chosen_type`). The stores at the ends limit the rate.
 
     Raises as `require_ends`, and PlanInfeasible when the policy excludes an end.
     """

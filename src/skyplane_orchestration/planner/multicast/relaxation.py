@@ -218,8 +218,8 @@ def _program(
 ) -> LinearProgram:
     """The relaxation over the pool's trees and the regions that they visit.
 
-    Columns: the rate of each tree, N of each region, G. Rows: the limits (4f), (4g), (4i), (4h) of
-    each region, and the price ceiling and the limit on relays if there are any.
+    Columns: the rate of each tree, N of each region, G. Rows: (4f), (4g), (4i), (4h), and the
+    ceiling and the limit on relays if there are any.
     """
     use = np.array(pool.use)
     trees, count = len(use), len(regions)
@@ -269,10 +269,9 @@ def _lagrangian_bound(
     relays: float,
     least: float,
 ) -> float:
-    """A lower bound on the objective over all trees, from prices >= 0 of the limits.
+    """A lower bound over all trees: the limits join the objective at their prices, all >= 0.
 
-    The limits join the objective at their prices. The rest separates into the cheapest tree times
-    G, and the instances of each region.
+    The rest separates into the cheapest tree times G, and the instances of each region.
     """
     if not np.isfinite(least):
         return np.inf if objective.low_gbps > 0 else 0.0

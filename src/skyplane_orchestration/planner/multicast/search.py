@@ -165,10 +165,7 @@ def largest_throughput(
 
 
 def _reaches_goal(problem: MulticastProblem, pool: TreePool) -> bool:
-    """Whether the pool, after column generation, has trees that reach the goal with N and M real.
-
-    Raises SolverFailed when neither is proven in time.
-    """
+    """Whether trees reach the goal with N and M real. Raises SolverFailed without a proof."""
     if not pool.trees:
         return False
     goal = problem.goal_gbps
@@ -254,10 +251,9 @@ def _cheapest_over(
     bound: float,
     time_limit_s: float = FIRST_LIMIT_S,
 ) -> TreeIncumbent | None:
-    """The least cost per Gbit over the chosen trees, and the bound over these.
+    """The least cost per Gbit over the chosen trees from the goal up, and the bound over these.
 
-    At any rate from the goal up by Dinkelbach's method (1967): minimise cost - price * G, which is
-    negative while some plan is cheaper than the price. M is real first.
+    By Dinkelbach's method (1967), as `search.restricted`. M is real first.
     """
     low, high = problem.goal_gbps, problem.most_gbps
     gap = FINAL_GAP if pool.is_complete else ROUGH_GAP
@@ -298,9 +294,8 @@ def _trees_of_few_regions(
 ) -> Ints:
     """Numbers of trees through few regions, which the relaxation does not favour.
 
-    The relaxation pays for a part of an instance, a plan for a whole one. A tree enters each region
-    once, so the price of one instance is added to the edges into it. The shadow prices count in
-    full, by half and not at all, with and without a penalty for relays.
+    It pays for a part of an instance, a plan for a whole one; so the price of one instance is added
+    to the edges into a region. Shadow prices count in full, by half and not at all.
     """
     one_each = scale * problem.usd_per_s / problem.goal_gbps
     typical = SCALE / problem.goal_gbps

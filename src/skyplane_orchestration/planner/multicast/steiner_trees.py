@@ -130,10 +130,7 @@ def _parts(subset: int) -> Iterator[int]:
 
 
 def _shortest_to(cost: Floats, start: Floats) -> tuple[Floats, Ints]:
-    """Bellman and Ford: value[v] = min(start[v], cost[v, u] + value[u]), and the u of each v.
-
-    An entry changes only if it decreases, so the next regions form no cycle.
-    """
+    """Bellman and Ford: value[v] = min(start[v], cost[v, u] + value[u]), and the u of each v."""
     value = start.copy()
     next_region = np.full(len(value), _STOP, dtype=np.int64)
     everywhere = np.arange(len(value))

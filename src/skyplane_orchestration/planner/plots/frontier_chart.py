@@ -84,11 +84,7 @@ def frontier_svg(
 
 
 class _Scale:
-    """Converts Gbit/s and USD per GB to coordinates.
-
-    Args:
-        across, upward: the round numbers on both axes, at least two, ascending.
-    """
+    """Converts Gbit/s and USD per GB to coordinates, from the round numbers on both axes."""
 
     def __init__(self, across: Sequence[float], upward: Sequence[float]) -> None:
         self.across = across

@@ -76,12 +76,7 @@ def provision_s(regions: Iterable[str]) -> float:
 
 
 def billed_s(tag: str, transfer_s: float, wait_s: float) -> float:
-    """Billed seconds of one instance.
-
-    Args:
-        transfer_s: seconds of transfer.
-        wait_s: seconds until the slowest gateway of the plan responds.
-    """
+    """Billed seconds of one instance, `wait_s` until the slowest gateway of the plan included."""
     return max(wait_s + transfer_s, BILLING[cloud_of(tag)].minimum_s)
 
 

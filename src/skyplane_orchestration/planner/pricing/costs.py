@@ -50,13 +50,11 @@ def request_usd(
     part_mib: float | None,
     commit_writes: int = _MULTIPART_EXTRA_WRITES,
 ) -> float:
-    """Reads at the source, writes at the destination, and a listing of both.
-
-    `local:` ends have no request prices.
+    """Reads at the source, writes at the destination, and a listing of both; `local:` is free.
 
     Args:
-        part_mib: an object larger than this is read in ranges and written in parts; their number
-            is that of an average object. None for whole objects.
+        part_mib: an object larger than this is read in ranges and written in parts, by the size of
+            an average object. None for whole objects.
         commit_writes: further writes of an object in parts.
     """
     parts = 1

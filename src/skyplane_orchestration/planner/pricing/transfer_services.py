@@ -23,11 +23,9 @@ from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The source of a fact.
+    """The source of a fact, `as_of` its date or, without one, the day on which it was read.
 
-    Args:
-        as_of: the date of the source, or the day on which an undated source was read.
-        is_verified: the source was read and states the fact; otherwise general knowledge.
+    `is_verified`: the source was read and states the fact; otherwise general knowledge.
     """
 
     source: str

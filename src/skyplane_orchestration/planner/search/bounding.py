@@ -125,8 +125,7 @@ def _cheaper_of(best: Incumbent, other: Incumbent | None) -> Incumbent:
 def _objective_limit(problem: PlanProblem, relaxed: Relaxation, usd_per_gbit: float) -> float:
     """The largest objective of `relaxed` that a plan at this price or below can have.
 
-    A plan above the goal may pay its price for each further Gbit/s, while the relaxation counts
-    the shortest path only.
+    A plan above the goal may pay its price for each further Gbit/s.
     """
     at_goal = usd_per_gbit * problem.goal_gbps
     if problem.most_gbps <= problem.goal_gbps:

@@ -114,11 +114,7 @@ def fastest(problem: PlanProblem, usd_per_gbit: float, *, proof_s: float) -> Inc
 def _cheapest_at_same_rate(
     problem: PlanProblem, most: IntegerSolution, proof_s: float
 ) -> IntegerSolution:
-    """The cheapest plan at the rate of `most`, over all regions.
-
-    At the largest rate few plans remain and the solver may find none in time. Then the cheapest
-    plan on the same regions.
-    """
+    """The cheapest plan at the rate of `most`; on the same regions if the solver finds no other."""
     rate = most.throughput_gbps * (1 - TIE_WEIGHT)
     try:
         found = cheapest(problem.with_goal(rate, rate), exactly=True, proof_s=proof_s)

@@ -7,6 +7,7 @@ breaks no limit, that is the solution. Otherwise the full model is solved on tho
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -23,8 +24,7 @@ from skyplane_orchestration.planner.formulation import (
     relay_switch,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.search.rounding import round_connections_up
-from skyplane_orchestration.planner.solution import Incumbent, IntegerSolution
+from skyplane_orchestration.planner.solution import FLOW_TOLERANCE, Incumbent, IntegerSolution
 from skyplane_orchestration.planner.solve import HOP_WEIGHT, solve_integers
 
 #: Share of the objective that breaking a tie in favour of one relay less may cost.
@@ -46,6 +46,9 @@ ACCEPTED_GAP: Final = 0.001
 LAST_LIMIT_S: Final = 20.0
 #: Dinkelbach's method roughly squares its error at each step.
 DINKELBACH_STEPS: Final = 8
+
+#: Share of one connection that counts as rounding.
+_ROUNDING: Final = 1e-6
 
 #: Solves a problem for a cost vector.
 Solve = Callable[[PlanProblem, Floats], IntegerSolution | None]
@@ -192,8 +195,8 @@ def _cheapest_at_goal(problem: PlanProblem, bound: float, solve: Solve) -> Incum
 def _dinkelbach(problem: PlanProblem, bound: float, solve: Solve) -> Incumbent | None:
     """The least cost / G from the goal up, by Dinkelbach's method (1967).
 
-    Minimises cost - price * G. The minimum is negative while some plan is cheaper than the price.
-    The first price is the bound, so the first solution is often optimal.
+    The minimum of cost - price * G is negative while some plan is cheaper than the price. The
+    first price is the bound, so the first solution is often optimal.
     """
     scale = cost_scale(problem, bound)
     weight = TIE_WEIGHT if solve is solve_full else _ROUGH_TIE
@@ -235,10 +238,9 @@ def _solve_in_time(
 
 
 def _ties(problem: PlanProblem, weight: float) -> Floats:
-    """Small weights that break ties, to add to a scaled cost.
+    """Small weights that break ties: `weight` per relay, a hundredth of it per region's instances.
 
-    A relay weighs `weight` of the cost, and all instances of a region a hundredth of that. With M
-    real there is no relay variable, so the instances of a relay carry its weight.
+    With M real there is no relay variable, so the instances of a relay carry its weight.
     """
     columns = columns_of(problem)
     ties = np.zeros(columns.count)
@@ -268,3 +270,17 @@ def _relay_rows(problem: PlanProblem) -> list[RowBlock]:
 
 def _no_edges(problem: PlanProblem) -> Mask:
     return np.zeros(problem.edge_count, dtype=bool)
+
+
+def round_connections_up(solution: IntegerSolution) -> IntegerSolution | None:
+    """The solution (N integer, M real) with every M rounded up; None when that breaks a limit."""
+    problem = solution.problem
+    flows = np.where(solution.flow_gbps > FLOW_TOLERANCE, solution.flow_gbps, 0.0)
+    whole = np.ceil(flows / problem.gbps_per_connection - _ROUNDING)
+    limit = np.zeros(problem.region_count)
+    np.add.at(limit, problem.option_region, solution.instances * problem.connection_limit)
+    for ends in (problem.tail, problem.head):
+        used = np.bincount(ends, weights=whole, minlength=problem.region_count)
+        if (used > limit + _ROUNDING).any():
+            return None
+    return replace(solution, connections=whole)

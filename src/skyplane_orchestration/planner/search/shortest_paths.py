@@ -45,11 +45,7 @@ def edge_matrix(problem: PlanProblem, value: Floats) -> Floats:
 
 
 def shortest_distances(lengths: Floats, start: int) -> Floats:
-    """(V,) the length of the shortest path from one region to each, by Bellman-Ford.
-
-    Args:
-        lengths: (V, V) >= 0; infinite where there is no edge.
-    """
+    """(V,) the length of the shortest path from one region to each, by Bellman-Ford."""
     distance = np.full(len(lengths), np.inf)
     distance[start] = 0.0
     for _ in range(len(lengths)):

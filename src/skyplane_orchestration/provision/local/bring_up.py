@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 from contextlib import closing
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from skyplane_gateway.config import DEFAULT_STORE_THREADS, Route
+from skyplane_gateway.clock import Clock
+from skyplane_gateway.config import DEFAULT_STORE_THREADS, Route, Topology
 from skyplane_orchestration.errors import (
     GatewayDraining,
     GatewayError,
@@ -22,7 +24,6 @@ from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.control_sessions import ControlSessions
 from skyplane_orchestration.provision.local import launch, processes
-from skyplane_orchestration.provision.local.connect import connect_gateways
 from skyplane_orchestration.provision.local.machine import LocalMachine
 from skyplane_orchestration.provision.local.processes import GatewayProcess
 from skyplane_orchestration.provision.local.run_directory import (
@@ -30,12 +31,14 @@ from skyplane_orchestration.provision.local.run_directory import (
     FleetMeta,
     GatewayFiles,
 )
-from skyplane_orchestration.provision.local.startup import StartupDeadline
 from skyplane_orchestration.provision.routes import build_routes, connections_of, neighbours
 from skyplane_orchestration.timing import timed
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
+
+_POLL_S: Final = 0.02
+_LOG_TAIL_BYTES: Final = 4096
 
 log = logging.getLogger(__name__)
 
@@ -92,14 +95,14 @@ class _BringUp:
             missing = [node for node in self._region_of if node not in self._adopted]
             found = counted(len(self._adopted), "gateway")
             log.info("fleet %s: %s found running, %d to start", self.spec.key, found, len(missing))
-            deadline = StartupDeadline(self.directory, options.ready_timeout_s, self.machine.clock)
+            deadline = _StartupDeadline(self.directory, options.ready_timeout_s, self.machine.clock)
             with timed(f"provision: starting {counted(len(missing), 'gateway')}"):
                 for node in missing:
                     self._start(node)
                 self._wait_until_ready(missing, deadline)
                 handles = {node: self._handle(node, deadline) for node in self._region_of}
             with timed("provision: connecting them"):
-                connect_gateways(
+                _connect(
                     handles,
                     routes,
                     is_changed=bool(missing),
@@ -199,7 +202,7 @@ class _BringUp:
                 f"gateway {node} cannot be started: {error}; check launch_prefix and python"
             ) from error
 
-    def _wait_until_ready(self, missing: list[str], deadline: StartupDeadline) -> None:
+    def _wait_until_ready(self, missing: list[str], deadline: _StartupDeadline) -> None:
         waiting = list(missing)
         polls = 0
         while waiting:
@@ -220,13 +223,13 @@ class _BringUp:
             if waiting:
                 deadline.pause(waiting[0], "did not become ready")
 
-    def _has_launched(self, node: str, deadline: StartupDeadline) -> bool:
+    def _has_launched(self, node: str, deadline: _StartupDeadline) -> bool:
         status = self._launchers[node].poll()
         if status:
             raise deadline.failure(node, f"exited with status {status}")
         return status is not None
 
-    def _handle(self, node: str, deadline: StartupDeadline) -> GatewayHandle:
+    def _handle(self, node: str, deadline: _StartupDeadline) -> GatewayHandle:
         from skyplane_orchestration.security.authority import fingerprint_of
 
         files = self.directory.gateway(node)
@@ -241,3 +244,83 @@ class _BringUp:
             fingerprint=fingerprint_of(files.certificate_path.read_text(encoding="ascii")),
             details={"pid": str(ports[2]), "directory": str(files.directory)},
         )
+
+
+def _connect(
+    handles: dict[str, GatewayHandle],
+    routes: tuple[Route, ...],
+    *,
+    is_changed: bool,
+    machine: LocalMachine,
+    directory: FleetDirectory,
+    sessions: ControlSessions,
+    deadline: _StartupDeadline,
+) -> None:
+    """Connect the gateways along their routes; `is_changed`: a gateway was started.
+
+    Raises:
+        ProvisionFailed: a gateway refuses the topology, ends, or does not connect in time.
+        NotAuthorised: a gateway has another fleet secret.
+    """
+    topology = Topology(
+        routes=routes,
+        data_addresses={node: handle.data for node, handle in handles.items()},
+        control_addresses={node: handle.control for node, handle in handles.items()},
+    )
+    document = json.loads(json.dumps(topology.to_dict()))
+    # An unchanged fleet may have a transfer in progress: its topology stays.
+    if is_changed or directory.read_topology() != document:
+        for handle in handles.values():
+            _send(topology, handle, sessions, deadline)
+        directory.write_topology(document)
+    waiting = list(handles)
+    while waiting:
+        alive = {process.node for process in machine.processes_of(directory)}
+        waiting = [node for node in waiting if not _is_connected(handles[node], sessions)]
+        for node in waiting:
+            if node not in alive:
+                raise deadline.failure(node, "ended")
+        if waiting:
+            deadline.pause(waiting[0], "did not connect to its neighbours")
+
+
+def _send(
+    topology: Topology, handle: GatewayHandle, sessions: ControlSessions, deadline: _StartupDeadline
+) -> None:
+    try:
+        sessions.get(handle.node, handle.control).put_topology(topology)
+    except NotAuthorised:
+        raise
+    except GatewayError as error:
+        raise deadline.failure(handle.node, f"did not take its topology: {error}") from error
+
+
+def _is_connected(handle: GatewayHandle, sessions: ControlSessions) -> bool:
+    try:
+        return bool(sessions.get(handle.node, handle.control).status()["connected"])
+    except NotAuthorised:
+        raise
+    except GatewayError:
+        return False
+
+
+class _StartupDeadline:
+    """The deadline of one `ensure`, which begins when the object is made."""
+
+    def __init__(self, directory: FleetDirectory, timeout_s: float, clock: Clock) -> None:
+        self._directory = directory
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._deadline_s = clock.monotonic() + timeout_s
+
+    def pause(self, node: str, what: str) -> None:
+        """Sleep until the next poll. Raises ProvisionFailed for `node` after the deadline."""
+        if self._clock.monotonic() >= self._deadline_s:
+            raise self.failure(node, f"{what} within {self._timeout_s:g} s")
+        self._clock.sleep(_POLL_S)
+
+    def failure(self, node: str, what: str) -> ProvisionFailed:
+        """The error of a gateway, with the end of its log."""
+        tail = self._directory.gateway(node).log_tail(_LOG_TAIL_BYTES).strip()
+        said = f"the end of its log:\n{tail}" if tail else "it left no log"
+        return ProvisionFailed(f"gateway {node} of fleet {self._directory.key} {what}; {said}")
