@@ -6,7 +6,6 @@ a transfer that leaves objects uncopied always raises.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -35,7 +34,7 @@ from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferR
 from skyplane_orchestration.transfer.fleets import Fleets, FleetTimes
 from skyplane_orchestration.transfer.monitor import OnStatus, OnSubmitted
 from skyplane_orchestration.transfer.move import check_move
-from skyplane_orchestration.transfer.run import TransferRun
+from skyplane_orchestration.transfer.run import RunOptions, TransferRun, transfer_key_of
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
@@ -79,7 +78,6 @@ class Client:
     ) -> None:
         self._rng = rng or random.SystemRandom()
         self.identity = identity or RunIdentity("local", "python", self._rng.randbytes(16).hex())
-        self._secret = secret
         self._grid_name = grid
         self._price_overrides = price_overrides
         self._grid: Grid | None = None
@@ -88,7 +86,7 @@ class Client:
         self._clock = clock or Clock()
         self._fleets = Fleets(
             provisioner,
-            self.authority,
+            secret,
             session=self._rng.randbytes(8).hex(),
             times=times or FleetTimes(),
             clock=self._clock,
@@ -229,11 +227,7 @@ class Client:
 
     def authority(self, fleet_key: str) -> Authority:
         """What proves to a fleet that this process may control it."""
-        from skyplane_orchestration.security.authority import Authority, FleetSecret
-
-        if self._secret is None:
-            self._secret = FleetSecret.from_file()
-        return Authority(self._secret, fleet_key)
+        return self._fleets.authority(fleet_key)
 
     def provision(self, plan: TransferPlan, *, generation: int = 0) -> Fleet:
         """Find or create the fleet of this run for a plan. Raises ProvisionFailed."""
@@ -288,13 +282,7 @@ class Client:
 
     def transfer_key(self, job: TransferJob) -> str:
         """The identity of a job within this run; the same for every retry."""
-        rule = {
-            "recursive": job.recursive,
-            "include": list(job.include),
-            "exclude": list(job.exclude),
-            "conflict": job.conflict,
-        }
-        return self.identity.transfer_key(job.source, job.destination, json.dumps(rule))
+        return transfer_key_of(self.identity, job)
 
     def submit(
         self,
@@ -344,15 +332,8 @@ class Client:
             TransferFailed: it failed or was cancelled; carries the result.
             StoreError: it succeeded, but the manifest cannot be written.
         """
-        run = self._run(
-            job,
-            fleet,
-            submitted.transfer_key,
-            on_status=on_status,
-            on_submitted=on_submitted,
-            manifest=manifest,
-        )
-        return run.wait(submitted)
+        options = RunOptions(manifest, on_status, on_submitted)
+        return self._run(job, fleet, submitted.transfer_key, options).wait(submitted)
 
     def transfer(
         self,
@@ -373,15 +354,8 @@ class Client:
             TransferFailed: an object is not at the destination; carries the result.
             SkyplaneError: it could not start.
         """
-        run = self._run(
-            job,
-            fleet,
-            transfer_key,
-            on_status=on_status,
-            on_submitted=on_submitted,
-            manifest=manifest,
-        )
-        return run.run(least_epoch=least_epoch)
+        options = RunOptions(manifest, on_status, on_submitted)
+        return self._run(job, fleet, transfer_key, options).run(least_epoch=least_epoch)
 
     def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
         """Stop a transfer and abort what it has begun. Idempotent."""
@@ -409,7 +383,7 @@ class Client:
                 return done
             plan = self.plan(job)
         fleet = self.provision(plan)
-        run = self._run(job, fleet, on_status=on_status, manifest=manifest)
+        run = self._run(job, fleet, options=RunOptions(manifest, on_status))
         with run.teardown_afterwards():
             if on_fleet is not None:
                 on_fleet(fleet)
@@ -443,9 +417,8 @@ class Client:
         preflight.require_usable(found.job, manifest)
         was_up = bool(self.provisioner.find(found.fleet_key))
         fleet = self._fleets.ensure(found.fleet_key, found.plan, found.generation, found.deployment)
-        run = self._run(
-            found.job, fleet, found.transfer_key, on_status=on_status, manifest=manifest
-        )
+        options = RunOptions(manifest, on_status)
+        run = self._run(found.job, fleet, found.transfer_key, options)
         with nullcontext() if was_up else run.teardown_afterwards():
             if on_fleet is not None:
                 on_fleet(fleet)
@@ -456,20 +429,14 @@ class Client:
         job: TransferJob,
         fleet: Fleet,
         transfer_key: str | None = None,
-        *,
-        on_status: OnStatus | None = None,
-        on_submitted: OnSubmitted | None = None,
-        manifest: str | None = None,
+        options: RunOptions | None = None,
     ) -> TransferRun:
-        key = transfer_key or self.transfer_key(job)
         return TransferRun(
-            TransferRequest(key, job, self._credentials),
+            TransferRequest(transfer_key or self.transfer_key(job), job, self._credentials),
             fleet,
             self._fleets,
-            manifest=manifest,
+            options or RunOptions(),
             poll_s=self._poll_s,
             clock=self._clock,
             rng=self._rng,
-            on_status=on_status,
-            on_submitted=on_submitted,
         )

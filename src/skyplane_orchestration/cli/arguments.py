@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_args
 
 from skyplane_gateway.config import ConflictRule, Verification
 from skyplane_orchestration.cli.argument_types import number_above_zero, pair, whole_number_from
+from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Limits,
@@ -22,6 +23,9 @@ from skyplane_orchestration.model.location import Location
 
 #: The result of `parser.add_subparsers()`; argparse has no public type for it.
 Subparsers = Any
+
+#: Runs a subcommand; returns its exit code.
+RunCommand = Callable[[argparse.Namespace, Console], int]
 
 #: Smallest similarity of an unknown option and the option that an error suggests.
 _SIMILARITY: Final = 0.8
@@ -193,7 +197,7 @@ def add_budget(parser: Parser, default: str) -> None:
     )
 
 
-def add_deployment(parser: Parser) -> None:
+def _add_deployment(parser: Parser) -> None:
     group = parser.add_argument_group("fleet")
     group.add_argument(
         "--deployment",
@@ -209,11 +213,20 @@ def add_deployment(parser: Parser) -> None:
     )
 
 
-def add_run(parser: Parser) -> None:
-    parser.add_argument("--run", metavar="NAME", help="name of this run (default: a new name)")
+def add_common(
+    parser: Parser, run: RunCommand, *, has_run: bool = False, has_times: bool = False
+) -> None:
+    """The options of a subcommand with a client, and the function that runs it."""
+    _add_deployment(parser)
+    if has_run:
+        parser.add_argument("--run", metavar="NAME", help="name of this run (default: a new name)")
+    if has_times:
+        _add_times(parser)
+    add_output(parser)
+    parser.set_defaults(run_command=run)
 
 
-def add_times(parser: Parser) -> None:
+def _add_times(parser: Parser) -> None:
     group = parser.add_argument_group(
         "leases", "gateways end by themselves when one of the times is over"
     )

@@ -85,7 +85,7 @@ class SkyplaneOperator(BaseOperator):
         return super().render_template(content, context, jinja_env, seen_oids)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run the task. Raises AirflowFailException if a retry cannot help, else AirflowException."""
+        """Run the task. Raises AirflowException, or AirflowFailException if no retry can help."""
         self._is_executing = True
         try:
             for name in self.template_fields:

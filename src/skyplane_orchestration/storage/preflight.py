@@ -98,15 +98,13 @@ def located(location: Location, credentials: CredentialSources) -> Location:
 
 def _region_of(location: Location, credentials: CredentialSources) -> str:
     """The region tag of a location; empty for files, which have none."""
-    if location.region or location.kind == "file":
-        return location.region
-    region = bucket_region(spec_of(location), credentials.resolve(location))
-    if not region:
+    region = located(location, credentials).region
+    if not region and location.kind != "file":
         raise InvalidLocation(
             f"the store does not say in which region {location.url!r} is; "
             "give its region (for example aws:eu-west-3)"
         )
-    return f"{location.cloud}:{region}"
+    return region
 
 
 def measure(job: TransferJob, credentials: CredentialSources) -> Volume:

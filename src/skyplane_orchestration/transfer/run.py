@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from skyplane_gateway.clock import Clock
 from skyplane_orchestration.errors import FleetLost, GatewayDraining, SkyplaneError
 from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.cleanup import remove_journals
@@ -23,6 +26,26 @@ from skyplane_orchestration.transfer.monitor import FleetAccess, Monitor, OnStat
 from skyplane_orchestration.transfer.move import check_move
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What the caller of a run gets besides the result; see `Client.wait`."""
+
+    manifest: str | None = None
+    on_status: OnStatus | None = None
+    on_submitted: OnSubmitted | None = None
+
+
+def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:
+    """The identity of a job within a run; the same for every retry."""
+    rule = {
+        "recursive": job.recursive,
+        "include": list(job.include),
+        "exclude": list(job.exclude),
+        "conflict": job.conflict,
+    }
+    return identity.transfer_key(job.source, job.destination, json.dumps(rule))
 
 
 class TransferRun:
@@ -39,13 +62,11 @@ class TransferRun:
         request: TransferRequest,
         fleet: Fleet,
         fleets: Fleets,
+        options: RunOptions,
         *,
-        manifest: str | None = None,
         poll_s: float,
         clock: Clock,
         rng: random.Random,
-        on_submitted: OnSubmitted | None = None,
-        on_status: OnStatus | None = None,
     ) -> None:
         self.fleet = fleet
         self.submitted: SubmittedTransfer | None = None
@@ -59,16 +80,14 @@ class TransferRun:
         )
         self._request = replace(request, job=located)
         self._fleets = fleets
-        self._manifest = manifest
+        self._options = options
         self._poll_s = poll_s
         self._clock = clock
         self._rng = rng
-        self._on_submitted = on_submitted
-        self._on_status = on_status
 
     def run(self, *, least_epoch: int = 1) -> TransferResult:
         """Submit the job and follow it to its end; see `Client.transfer`."""
-        require_usable(self._request.job, self._manifest)
+        require_usable(self._request.job, self._options.manifest)
         try:
             submitted = self.submit(least_epoch=least_epoch)
         except FleetLost as error:
@@ -109,7 +128,7 @@ class TransferRun:
                     self._request,
                     monitor,
                     status,
-                    manifest=self._manifest,
+                    manifest=self._options.manifest,
                     clock=self._clock,
                     rng=self._rng,
                 )
@@ -117,13 +136,13 @@ class TransferRun:
 
     def _was_submitted(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
         self.fleet, self.submitted = fleet, submitted
-        if self._on_submitted is not None:
-            self._on_submitted(fleet, submitted)
+        if self._options.on_submitted is not None:
+            self._options.on_submitted(fleet, submitted)
 
     def _was_polled(self, status: TransferStatus) -> None:
         self.has_ended = not status.is_running
-        if self._on_status is not None:
-            self._on_status(status)
+        if self._options.on_status is not None:
+            self._options.on_status(status)
 
     @contextmanager
     def teardown_afterwards(self) -> Iterator[None]:

@@ -45,9 +45,7 @@ def add(commands: arguments.Subparsers) -> None:
     planner_options.add_objective(parser)
     planner_options.add_limits(parser)
     planner_options.add_proof(parser)
-    arguments.add_deployment(parser)
-    arguments.add_output(parser)
-    parser.set_defaults(run_command=run)
+    arguments.add_common(parser, run)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:

@@ -50,11 +50,7 @@ def _add(commands: arguments.Subparsers, name: str, what: str) -> arguments.Pars
     planner_options.add_objective(parser)
     planner_options.add_limits(parser)
     planner_options.add_proof(parser)
-    arguments.add_deployment(parser)
-    arguments.add_run(parser)
-    arguments.add_times(parser)
-    arguments.add_output(parser)
-    parser.set_defaults(run_command=run)
+    arguments.add_common(parser, run, has_run=True, has_times=True)
     return parser
 
 

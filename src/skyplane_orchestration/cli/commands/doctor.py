@@ -44,9 +44,7 @@ def add(commands: arguments.Subparsers) -> None:
         "doctor", help="check the installation on this machine; changes nothing"
     )
     planner_options.add_grid(parser)
-    arguments.add_deployment(parser)
-    arguments.add_output(parser)
-    parser.set_defaults(run_command=run)
+    arguments.add_common(parser, run)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:

@@ -41,12 +41,10 @@ def add(commands: arguments.Subparsers) -> None:
     planner_options.add_objective(parser, "at most one; its plan is listed as chosen")
     planner_options.add_limits(parser)
     planner_options.add_proof(parser)
-    arguments.add_deployment(parser)
     parser.add_argument(
         "--plot", type=Path, metavar="FILE.svg", help="draw the prices over the rates"
     )
-    arguments.add_output(parser)
-    parser.set_defaults(run_command=run)
+    arguments.add_common(parser, run)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:

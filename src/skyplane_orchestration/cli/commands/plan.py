@@ -33,13 +33,11 @@ def add(commands: arguments.Subparsers) -> None:
     planner_options.add_objective(parser)
     planner_options.add_limits(parser)
     planner_options.add_proof(parser)
-    arguments.add_deployment(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the plan on a map")
     parser.add_argument(
         "--explain", action="store_true", help="explain the limits and the use of each relay"
     )
-    arguments.add_output(parser)
-    parser.set_defaults(run_command=run)
+    arguments.add_common(parser, run)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:

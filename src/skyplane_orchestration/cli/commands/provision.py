@@ -25,11 +25,7 @@ def add(commands: arguments.Subparsers) -> None:
         metavar="FLEET.json",
         help="write the fleet to a file (default: stdout)",
     )
-    arguments.add_deployment(parser)
-    arguments.add_run(parser)
-    arguments.add_times(parser)
-    arguments.add_output(parser)
-    parser.set_defaults(run_command=run)
+    arguments.add_common(parser, run, has_run=True, has_times=True)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:

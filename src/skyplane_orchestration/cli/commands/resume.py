@@ -33,10 +33,7 @@ def add(commands: arguments.Subparsers) -> None:
         "--manifest", metavar="PATH", help="write a list of all objects (Parquet) to a path or URL"
     )
     arguments.add_budget(parser, "the limit of the failed transfer, from zero again")
-    arguments.add_deployment(parser)
-    arguments.add_times(parser)
-    arguments.add_output(parser)
-    parser.set_defaults(run_command=run)
+    arguments.add_common(parser, run, has_times=True)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:

@@ -17,9 +17,7 @@ def add(commands: arguments.Subparsers) -> None:
     parser.add_argument(
         "--fleet", required=True, metavar="FLEET.json", help="output of provision; - for stdin"
     )
-    arguments.add_deployment(parser)
-    arguments.add_output(parser)
-    parser.set_defaults(run_command=run)
+    arguments.add_common(parser, run)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:

@@ -49,9 +49,7 @@ def add(commands: arguments.Subparsers) -> None:
         action="store_true",
         help="abort old uploads that no journal names (default: list them)",
     )
-    arguments.add_deployment(parser)
-    arguments.add_output(parser)
-    parser.set_defaults(run_command=run)
+    arguments.add_common(parser, run)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:

@@ -18,9 +18,7 @@ def add(commands: arguments.Subparsers) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--fleet", metavar="FLEET.json", help="output of provision; - for stdin")
     which.add_argument("--fleet-key", metavar="KEY", help="key of the fleet, without its document")
-    arguments.add_deployment(parser)
-    arguments.add_output(parser)
-    parser.set_defaults(run_command=run)
+    arguments.add_common(parser, run)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:

@@ -32,10 +32,7 @@ def add(commands: arguments.Subparsers) -> None:
     )
     arguments.add_selection(parser)
     arguments.add_budget(parser, "no limit")
-    arguments.add_deployment(parser)
-    arguments.add_run(parser)
-    arguments.add_output(parser)
-    parser.set_defaults(run_command=run)
+    arguments.add_common(parser, run, has_run=True)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:

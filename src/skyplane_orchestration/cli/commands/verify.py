@@ -37,9 +37,7 @@ def add(commands: arguments.Subparsers) -> None:
         metavar="N",
         help="objects to compare at the same time (default: 8)",
     )
-    arguments.add_deployment(parser)
-    arguments.add_output(parser)
-    parser.set_defaults(run_command=run)
+    arguments.add_common(parser, run)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
