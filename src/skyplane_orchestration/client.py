@@ -128,7 +128,10 @@ class Client:
         return planning.plan_job_to_all(self.grid, job, further, self._credentials, proof_s)
 
     def measured(self, job: TransferJob) -> tuple[TransferJob, tuple[str, ...]]:
-        """The job with regions, volume and number of objects, and notes. Raises as `plan`."""
+        """The job with regions, volume and number of objects, and notes on these figures.
+
+        Lists the source (up to a cap) if no volume is given. Raises EmptySource or StoreError.
+        """
         return planning.measured(job, self._credentials)
 
     def default_objective(

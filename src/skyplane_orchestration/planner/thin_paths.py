@@ -85,7 +85,8 @@ def _without_thin_edges(problem: PlanProblem, overlay: Overlay) -> PlanProblem:
 def _fill_thin_paths(problem: PlanProblem, overlay: Overlay, *, whole_connections: bool) -> Overlay:
     """The same paths at the same rate, with the thin ones filled from the largest.
 
-    `whole_connections`: up to whole connections, which matters where an end uses all that it has.
+    `whole_connections`: fill a path to the capacity of its connections, and take whole connections
+    from the largest, which matters where an end uses all that it has.
     """
     rates = {
         (problem.tags[tail], problem.tags[head]): float(rate)

@@ -104,9 +104,9 @@ def remove_sources(
 ) -> None:
     """Delete the source of every object that was copied, and no other.
 
-    Deletes objects that announce others (`_SUCCESS`, ...) first. Right before each delete it
-    checks that the copy exists and the source is the copied version; the delete is conditional
-    on that version where the store supports it.
+    Deletes objects that announce others (`_SUCCESS`, ...) first, so that no reader expects what is
+    gone. Right before each delete it checks that the copy exists and the source is the copied
+    version; the delete is conditional on that version where the store supports it.
 
     Args:
         rows: the lead's report, read to its end before the first delete, since the lead's lease

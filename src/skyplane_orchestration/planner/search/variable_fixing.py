@@ -146,7 +146,7 @@ def path_length(problem: PlanProblem, relaxed: Relaxation) -> float:
 
 
 def _idle_relays(problem: PlanProblem, relaxed: Relaxation) -> tuple[Mask, Floats]:
-    """(V,) relays whose duals may be zero, and (V,) the extra length of the path through each."""
+    """(V,) relays whose duals may be taken as zero, and (V,) the extra length through each."""
     instances = problem.per_region(np.add, relaxed.instances, 0.0)
     idle: Mask = problem.relays & (instances <= _USED)
     shortest = path_length(problem, relaxed)
