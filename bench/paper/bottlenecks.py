@@ -48,7 +48,7 @@ class Bottlenecks:
 
     @property
     def source_link_points(self) -> float:
-        """How much the share of transfers held by the source's link falls."""
+        """Decrease of the share of transfers that the source's link limits, in percentage points."""
         return self.direct[SOURCE_LINK] - self.overlay[SOURCE_LINK]
 
     @property
