@@ -48,7 +48,7 @@ class Bottlenecks:
 
     @property
     def source_link_points(self) -> float:
-        """Decrease of the share of transfers that the source's link limits, in percentage points."""
+        """Percentage points by which the share of the source's link falls."""
         return self.direct[SOURCE_LINK] - self.overlay[SOURCE_LINK]
 
     @property
