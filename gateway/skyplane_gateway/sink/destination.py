@@ -98,14 +98,7 @@ class Destination:
             )
         except PreconditionFailed:
             # The receipt of an earlier attempt, at any sink, may be lost.
-            landed = find_written(
-                self.store,
-                key,
-                len(data),
-                crc32c,
-                attributes,
-                trust_store=self._verifier.trusts_store,
-            )
+            landed = self._find_written(key, len(data), crc32c, attributes)
             if landed is None:
                 raise
             return landed
@@ -117,6 +110,12 @@ class Destination:
     ) -> PartInfo:
         """Store one part; the object is verified when the upload is completed."""
         return self.store.put_part(key, upload_id, number, data, offset=offset, crc32c=crc32c)
+
+    def _find_written(
+        self, key: str, size_bytes: int, crc32c: int, attributes: ObjectAttributes | None
+    ) -> ObjectInfo | None:
+        trusts = self._verifier.trusts_store
+        return find_written(self.store, key, size_bytes, crc32c, attributes, trust_store=trusts)
 
     # -- the lead's verbs
 
@@ -171,10 +170,7 @@ class Destination:
             )
         except (NotFound, PreconditionFailed):
             # The response to an earlier completion, at any sink, may be lost.
-            attributes = _attributes_in(arguments)
-            landed = find_written(
-                self.store, key, size, crc32c, attributes, trust_store=self._verifier.trusts_store
-            )
+            landed = self._find_written(key, size, crc32c, _attributes_in(arguments))
             if landed is None:
                 raise
             self.store.abort_upload(key, upload_id)

@@ -22,7 +22,6 @@ from skyplane_gateway.errors import (
     InternalError,
     SkyplaneError,
     StoreError,
-    StoreUnavailable,
     UnknownTransfer,
 )
 from skyplane_gateway.objects import ObjectAttributes
@@ -40,7 +39,7 @@ from skyplane_gateway.protocol import (
 from skyplane_gateway.selection import require_carried
 from skyplane_gateway.source.batch import SmallObject, fill
 from skyplane_gateway.source.outcomes import Sending, outcome_of, unread
-from skyplane_gateway.stores.base import ObjectStore, Reader
+from skyplane_gateway.stores.base import ObjectStore, Reader, read_exactly
 
 log = logging.getLogger(__name__)
 
@@ -262,7 +261,7 @@ class SourceTransfer:
             left = wanted.length
             while not framer.is_complete:
                 piece = await self._ask_store(
-                    order, _read_piece, reader, min(left, MAX_PAYLOAD_BYTES)
+                    order, read_exactly, reader, min(left, MAX_PAYLOAD_BYTES)
                 )
                 left -= len(piece)
                 await self._feed(order, framer, piece)
@@ -342,7 +341,7 @@ class SourceTransfer:
         try:
             with self._open(wanted) as reader:
                 _require_carried(wanted, reader)
-                data = _read_piece(reader, wanted.length)
+                data = read_exactly(reader, wanted.length)
                 attributes = reader.attributes or ObjectAttributes()
         except SkyplaneError as error:
             return error
@@ -369,18 +368,6 @@ class SourceTransfer:
         self._last += 1
         self._outcomes.append((self._last, outcome))
         self._news.set()
-
-
-def _read_piece(reader: Reader, length: int) -> bytearray:
-    """Exactly `length` bytes. Raises StoreUnavailable if the body ends before."""
-    piece = bytearray(length)
-    view = memoryview(piece)
-    while view:
-        count = reader.readinto(view)
-        if count == 0:
-            raise StoreUnavailable("the object's body ended early; it is read again")
-        view = view[count:]
-    return piece
 
 
 def _require_carried(wanted: RangeOrder, reader: Reader) -> None:

@@ -245,12 +245,17 @@ def read_object(store: ObjectStore, key: str, *, max_bytes: int) -> tuple[Object
         raise ObjectTooLarge(
             f"{key!r} has {info.size_bytes} bytes, more than the limit of {max_bytes}"
         )
-    body = bytearray(info.size_bytes)
-    view = memoryview(body)
     with store.read(key, offset=0, length=info.size_bytes, if_match=info.etag) as reader:
-        while view:
-            count = reader.readinto(view)
-            if count == 0:
-                raise StoreUnavailable(f"the body of {key!r} ended early; try again")
-            view = view[count:]
-    return info, bytes(body)
+        return info, bytes(read_exactly(reader, info.size_bytes))
+
+
+def read_exactly(reader: Reader, length: int) -> bytearray:
+    """The next `length` bytes. Raises StoreUnavailable if the body ends before."""
+    body = bytearray(length)
+    view = memoryview(body)
+    while view:
+        count = reader.readinto(view)
+        if count == 0:
+            raise StoreUnavailable("the object's body ended early; read it again")
+        view = view[count:]
+    return body
