@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from tests.e2e.beside import Beside
 from tests.e2e.held_store import HeldStore, held_store, wait_for, write_objects
 from tests.faults import http_proxy, moto_server, versitygw
 from tests.faults.http_rules import Rule
+from tests.transfer import samples
 
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.model.fleet import Fleet
@@ -29,12 +30,9 @@ from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import (
-    GridReference,
     InstanceGroup,
-    PlanCost,
     PlanEdge,
     PlanPath,
-    SolverReport,
     TransferPlan,
 )
 from skyplane_orchestration.provision.base import TeardownReport
@@ -274,21 +272,14 @@ class ClientKit:
         """A plan of the given paths, with `count` instances in every region."""
         regions = list(dict.fromkeys(region for path in paths for region in path))
         hops = dict.fromkeys(hop for path in paths for hop in pairwise(path))
-        return TransferPlan(
+        return replace(
+            samples.PLAN,
             src=paths[0][0],
             dst=paths[0][-1],
-            objective={},
             throughput_gbps=float(len(paths)),
-            volume_gb=None,
-            transfer_s=None,
-            provision_s=0.0,
-            cost=PlanCost(None, None, None, None, 0.0),
             instances={region: InstanceGroup("process", count) for region in regions},
             edges=tuple(PlanEdge(*hop, 1.0, 2 * count, 5.0, 0.0) for hop in hops),
             paths=tuple(PlanPath(tuple(path), 1.0) for path in paths),
-            binding=(),
-            solver=SolverReport("optimal", 0.0, 0.0, 0.0),
-            grid=GridReference("test", "2024-01-01", "measured"),
         )
 
     def relayed(self) -> TransferPlan:

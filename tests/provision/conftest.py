@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from tests.transfer import samples
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import Topology
@@ -27,12 +28,9 @@ from skyplane_gateway.identifiers import gateway_uri
 from skyplane_orchestration.errors import GatewayUnreachable
 from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.model.plan import (
-    GridReference,
     InstanceGroup,
-    PlanCost,
     PlanEdge,
     PlanPath,
-    SolverReport,
     TransferPlan,
 )
 from skyplane_orchestration.provision.base import FleetSpec, Provisioner
@@ -57,31 +55,17 @@ def make_plan(
     for regions, flow_gbps in paths:
         for hop in itertools.pairwise(regions):
             flows[hop] = flows.get(hop, 0.0) + flow_gbps
-    return TransferPlan(
+    return replace(
+        samples.PLAN,
         src=paths[0][0][0],
         dst=paths[0][0][-1],
-        objective={},
         throughput_gbps=sum(flow_gbps for _, flow_gbps in paths),
-        volume_gb=None,
-        transfer_s=None,
-        provision_s=0.0,
-        cost=PlanCost(None, None, None, None, 0.0),
         instances={region: InstanceGroup("process", count) for region, count in counts.items()},
         edges=tuple(
-            PlanEdge(
-                src=hop[0],
-                dst=hop[1],
-                flow_gbps=flow_gbps,
-                connections=64 if connections is None else connections[hop],
-                capacity_gbps=5.0,
-                usd_per_gb=0.0,
-            )
+            PlanEdge(*hop, flow_gbps, 64 if connections is None else connections[hop], 5.0, 0.0)
             for hop, flow_gbps in flows.items()
         ),
         paths=tuple(PlanPath(tuple(regions), flow_gbps) for regions, flow_gbps in paths),
-        binding=(),
-        solver=SolverReport("optimal", 0.0, 0.0, 0.0),
-        grid=GridReference("test", "2024-01-01", "measured"),
     )
 
 

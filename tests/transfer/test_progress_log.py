@@ -10,28 +10,11 @@ import pytest
 from skyplane_gateway.clock import Clock
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.model.status import TransferStatus
+from skyplane_orchestration.model.status import TransferStatus, empty_status
 from skyplane_orchestration.transfer.progress_log import ProgressLog, ProgressMeter, heading
 
 MIB = 1 << 20
-STATUS = TransferStatus(
-    transfer_key="k",
-    epoch=1,
-    state="running",
-    listed=True,
-    objects=10,
-    size_bytes=400 * MIB,
-    copied=0,
-    copied_bytes=0,
-    skipped=0,
-    failed=0,
-    seconds=0.0,
-    delivered_bytes={},
-    error=None,
-    failures=(),
-    open_uploads=(),
-    unfinished=10,
-)
+STATUS = replace(empty_status("k", 1), listed=True, objects=10, size_bytes=400 * MIB, unfinished=10)
 
 
 class Time:

@@ -36,26 +36,16 @@ JOB = TransferJob(Location("s3://src/p/"), Location("gs://dst/q/"))
 
 
 def status(**changes: Any) -> TransferStatus:
-    document: dict[str, Any] = {
-        "transfer_key": "cd" * 16,
-        "epoch": 1,
+    usual: dict[str, Any] = {
         "state": "succeeded",
-        "listed": True,
         "bytes": 4 * GB,
         "copied": 3,
         "copied_bytes": 4 * GB,
-        "skipped": 0,
-        "failed": 0,
         "seconds": 8.0,
         "delivered_bytes": {"0": GB, "1": 2 * GB, "2": GB},
-        "error": None,
-        "failures": [],
-        "open_uploads": [],
         "of_next_year": True,
     }
-    document |= changes
-    ended = document["copied"] + document["skipped"] + document["failed"]
-    return TransferStatus.from_document({"objects": ended, **document})
+    return samples.status(**{**usual, **changes})
 
 
 def failure(number: int, key: str = "p/x", reason: str = "gone") -> dict[str, Any]:

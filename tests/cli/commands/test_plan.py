@@ -125,17 +125,8 @@ def test_the_plot_is_a_picture_of_the_plan(run_json: RunJson, tmp_path: Path) ->
 def test_explain_adds_sentences_to_the_plan(
     run_json: RunJson, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common = (
-        "plan",
-        SRC,
-        DST,
-        "--min-throughput-gbps",
-        "3",
-        "--instance-limit",
-        "1",
-        "--relays",
-        "1",
-    )
+    limits = "--min-throughput-gbps 3 --instance-limit 1 --relays 1"
+    common = ("plan", SRC, DST, *limits.split())
     document = run_json(*common, "--explain")
     sentences = document.pop("explanation")
     plan = TransferPlan.from_dict(document)
