@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -192,10 +191,8 @@ class Client:
         """
         from skyplane_orchestration.storage.compare import PARALLEL_READS, verify_job
 
-        source, destination = preflight.located_ends(source, destination, self._credentials)
         job = TransferJob(
-            source,
-            destination,
+            *preflight.located_ends(source, destination, self._credentials),
             recursive=recursive,
             include=tuple(include),
             exclude=tuple(exclude),
@@ -386,11 +383,8 @@ class Client:
                 return done
             plan = self.plan(job)
         fleet = self.provision(plan)
-        run = self._run(job, fleet, options=RunOptions(manifest, on_status))
-        with run.teardown_afterwards():
-            if on_fleet is not None:
-                on_fleet(fleet)
-            return run.run()
+        options = RunOptions(manifest, on_status, on_fleet=on_fleet)
+        return self._run(job, fleet, options=options).run_and_tear_down()
 
     def resume(
         self,
@@ -420,12 +414,9 @@ class Client:
         preflight.require_usable(found.job, manifest)
         was_up = bool(self.provisioner.find(found.fleet_key))
         fleet = self._fleets.ensure(found.fleet_key, found.plan, found.generation, found.deployment)
-        options = RunOptions(manifest, on_status)
+        options = RunOptions(manifest, on_status, on_fleet=on_fleet)
         run = self._run(found.job, fleet, found.transfer_key, options)
-        with nullcontext() if was_up else run.teardown_afterwards():
-            if on_fleet is not None:
-                on_fleet(fleet)
-            return run.run(least_epoch=found.epoch + 1)
+        return run.run_and_tear_down(least_epoch=found.epoch + 1, keeps_fleet=was_up)
 
     def _run(
         self,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from skyplane_gateway.clock import Clock
@@ -35,6 +35,7 @@ class RunOptions:
     manifest: str | None = None
     on_status: OnStatus | None = None
     on_submitted: OnSubmitted | None = None
+    on_fleet: Callable[[Fleet], None] | None = None
 
 
 def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:
@@ -99,6 +100,15 @@ class TransferRun:
         self._was_submitted(self.fleet, submitted)
         return self.wait(submitted)
 
+    def run_and_tear_down(
+        self, *, least_epoch: int = 1, keeps_fleet: bool = False
+    ) -> TransferResult:
+        """As `run`, and take the fleet down at the end unless it is kept."""
+        with nullcontext() if keeps_fleet else self._teardown_afterwards():
+            if self._options.on_fleet is not None:
+                self._options.on_fleet(self.fleet)
+            return self.run(least_epoch=least_epoch)
+
     def submit(self, *, least_epoch: int = 1) -> SubmittedTransfer:
         """Check the job and submit it; see `Client.submit`."""
         self._fleets.provisioner.check_host(self.fleet)
@@ -145,7 +155,7 @@ class TransferRun:
             self._options.on_status(status)
 
     @contextmanager
-    def teardown_afterwards(self) -> Iterator[None]:
+    def _teardown_afterwards(self) -> Iterator[None]:
         """Tear the fleet down at the end of the block, also after an error.
 
         An interrupted transfer is never resumed, so its journals and uploads are removed as well.

@@ -17,6 +17,7 @@ from skyplane_orchestration.planner.plots.plan_map import (
     SINK,
     SOURCE,
     WIDTH,
+    Box,
     svg_document,
     title_lines,
 )
@@ -44,7 +45,6 @@ _LABEL_HEIGHT: Final = 15.0
 _CHARACTER: Final = 6.4
 
 Point = tuple[float, float]
-Box = tuple[float, float, float, float]
 
 
 def frontier_svg(
@@ -246,14 +246,14 @@ def _square(place: Point, colour: str) -> str:
 
 def _labels(labelled: Sequence[tuple[Point, str, str]], dots: Sequence[Point]) -> Iterator[str]:
     """Labels, each where it covers least of the plans, the bound, the marks and other labels."""
-    taken: list[Box] = [(x - 5, y - 5, x + 5, y + 5) for x, y in dots]
-    taken += [(x - 10, y - 10, x + 10, y + 10) for (x, y), _, _ in labelled]
+    taken = [Box(x - 5, y - 5, x + 5, y + 5) for x, y in dots]
+    taken += [Box(x - 10, y - 10, x + 10, y + 10) for (x, y), _, _ in labelled]
     for place, words, colour in labelled:
         wide = len(words) * _CHARACTER
         box = min(_label_boxes(place, wide), key=lambda box_: _covered(box_, taken))
         taken.append(box)
         yield (
-            f'<text x="{box[0]:.1f}" y="{box[3] - 4:.1f}" fill="{colour}" stroke="{PAPER}"'
+            f'<text x="{box.left:.1f}" y="{box.bottom - 4:.1f}" fill="{colour}" stroke="{PAPER}"'
             f' stroke-width="3.5" paint-order="stroke">{escape(words)}</text>'
         )
 
@@ -264,17 +264,11 @@ def _label_boxes(place: Point, wide: float) -> Iterator[Box]:
         up = away * (_LABEL_HEIGHT + 3)
         for top in {place[1] - _LABEL_HEIGHT / 2 - up: 0, place[1] - _LABEL_HEIGHT / 2 + up: 0}:
             for left in (place[0] + 13, place[0] - 13 - wide, place[0] - wide / 2):
-                yield left, top, left + wide, top + _LABEL_HEIGHT
+                yield Box(left, top, left + wide, top + _LABEL_HEIGHT)
 
 
 def _covered(box: Box, taken: Sequence[Box]) -> float:
     """Area shared with other boxes; area outside of the chart counts more."""
-    left, top, right, bottom = box
-    outside = max(0.0, LEFT - left) + max(0.0, right - WIDTH + 4)
-    outside += max(0.0, TOP - 8 - top) + max(0.0, bottom - HEIGHT + BOTTOM)
-    shared = sum(
-        max(0.0, min(right, other[2]) - max(left, other[0]))
-        * max(0.0, min(bottom, other[3]) - max(top, other[1]))
-        for other in taken
-    )
-    return shared + 1000.0 * outside
+    outside = max(0.0, LEFT - box.left) + max(0.0, box.right - WIDTH + 4)
+    outside += max(0.0, TOP - 8 - box.top) + max(0.0, box.bottom - HEIGHT + BOTTOM)
+    return sum(box.overlap(other) for other in taken) + 1000.0 * outside

@@ -33,13 +33,13 @@ AnyPlan = TransferPlan | MulticastPlan
 
 
 @dataclass(frozen=True, slots=True)
-class _Box:
+class Box:
     left: float
     top: float
     right: float
     bottom: float
 
-    def overlap(self, other: _Box) -> float:
+    def overlap(self, other: Box) -> float:
         """Shared area."""
         wide = min(self.right, other.right) - max(self.left, other.left)
         high = min(self.bottom, other.bottom) - max(self.top, other.top)
@@ -51,7 +51,7 @@ class _Layout:
     """Positions of the regions, and the boxes that are occupied."""
 
     places: dict[str, Point]
-    taken: list[_Box] = field(default_factory=list)
+    taken: list[Box] = field(default_factory=list)
 
     def put(self, text: str, candidates: Sequence[Point]) -> Point:
         """The centre that overlaps least with occupied boxes; its box is occupied from now on."""
@@ -59,7 +59,7 @@ class _Layout:
         self.taken.append(_box(text, best))
         return best
 
-    def _crowding(self, box: _Box) -> float:
+    def _crowding(self, box: Box) -> float:
         outside = max(0.0, 4 - box.left) + max(0.0, box.right - WIDTH + 4)
         outside += max(0.0, HEADER - box.top) + max(0.0, box.bottom - HEIGHT + 4)
         return sum(box.overlap(other) for other in self.taken) + 100 * outside
@@ -73,7 +73,7 @@ def plan_svg(plan: AnyPlan, grid: Grid) -> str:
     tags = _tags(plan)
     layout = _Layout(_moved_apart(_positions(tags, grid, len(_sinks(plan)))))
     for x, y in layout.places.values():
-        layout.taken.append(_Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS))
+        layout.taken.append(Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS))
     body = [
         *(_edge_line(plan, edge, layout) for edge in plan.edges),
         *(_region_circle(plan, tag, layout) for tag in tags),
@@ -205,10 +205,10 @@ def _inside(x: float, y: float) -> Point:
     )
 
 
-def _box(text: str, centre: Point) -> _Box:
+def _box(text: str, centre: Point) -> Box:
     wide = max(len(line) for line in text.split("\n")) * CHARACTER / 2
     high = LINE * (text.count("\n") + 1) / 2
-    return _Box(centre[0] - wide, centre[1] - high, centre[0] + wide, centre[1] + high)
+    return Box(centre[0] - wide, centre[1] - high, centre[0] + wide, centre[1] + high)
 
 
 # ---------------------------------------------------------------- what is drawn
