@@ -1,9 +1,10 @@
-"""A client that answers without gateways, for the tasks of Airflow and the steps of Dagster."""
+"""A client that answers without gateways, for Airflow, Dagster and the command."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 from tests.transfer import samples
@@ -39,6 +40,7 @@ class FakeClient:
         calls: verbs and their arguments.
         errors: verb -> errors of its next calls, one each.
         meanwhile: is called while the client works on a fleet or a transfer.
+        found: gateways of the fleet that the provisioner finds.
         joined: whether the transfer runs already.
         moved_to: key of the fleet on which a transfer ends, if it is another.
         result: of every transfer, but for its ends.
@@ -48,10 +50,15 @@ class FakeClient:
     calls: list[tuple[str, Any]] = field(default_factory=list)
     errors: dict[str, list[BaseException]] = field(default_factory=dict)
     meanwhile: Callable[[], None] = lambda: None
+    found: tuple[str, ...] = ()
     joined: bool = False
     moved_to: str = ""
     result: TransferResult = field(default_factory=samples.result)
     swept: SweepReport = field(default_factory=lambda: SweepReport((), (), dry_run=False))
+
+    @property
+    def provisioner(self) -> SimpleNamespace:
+        return SimpleNamespace(find={self.identity.fleet_key(): self.found}.__getitem__)
 
     @property
     def verbs(self) -> list[str]:
@@ -94,12 +101,19 @@ class FakeClient:
         self._note("transfer", (fleet.key, job, manifest))
         return self._result(job)
 
-    def run(
-        self, job: TransferJob, *, on_fleet: Any, on_status: Any, manifest: Any
-    ) -> TransferResult:
+    def run(self, job: TransferJob, *, on_fleet: Any, manifest: Any, **_: Any) -> TransferResult:
+        self._fail("provision")
         if self.result.used_gateways:
             on_fleet(self._fleet())
         self._note("run", (job, manifest))
+        return self._result(job)
+
+    def submit(self, job: TransferJob, fleet: Fleet) -> SubmittedTransfer:
+        self._note("submit", fleet)
+        return SubmittedTransfer(samples.KEY, 1, NODE, self.joined)
+
+    def wait(self, job: TransferJob, fleet: Fleet, *_: Any, **__: Any) -> TransferResult:
+        self._note("wait", fleet)
         return self._result(job)
 
     def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
@@ -119,6 +133,9 @@ class FakeClient:
 
     def _note(self, verb: str, what: Any) -> None:
         self.calls.append((verb, what))
+        self._fail(verb)
+
+    def _fail(self, verb: str) -> None:
         if self.errors.get(verb):
             raise self.errors[verb].pop(0)
 

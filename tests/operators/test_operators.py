@@ -318,26 +318,19 @@ def test_another_fleet_name_is_another_fleet(hook: Any, context: Any) -> None:
 # -- being killed
 
 
-def test_on_kill_cancels_the_transfer_and_ends_the_task(hook: Any, context: Any) -> None:
+@pytest.mark.parametrize(("options", "cancels"), [({}, True), ({"cancel_on_kill": False}, False)])
+def test_on_kill_ends_the_task_and_cancels_the_transfer_unless_it_shall_run(
+    hook: Any, context: Any, options: dict[str, Any], cancels: bool
+) -> None:
     operator = SkyplaneTransferOperator(
-        task_id="transfer", fleet=fleet_document(hook, context), **ENDS
+        task_id="t", fleet=fleet_document(hook, context), **options, **ENDS
     )
     client = hook.clients["default"]
     client.meanwhile = operator.on_kill
     with pytest.raises(AirflowException, match="was killed"):
         operator.execute(context)
-    assert client.calls[-1] == ("cancel", (client.identity.fleet_key(), samples.KEY))
-
-
-def test_on_kill_without_cancel_leaves_the_transfer_running(hook: Any, context: Any) -> None:
-    operator = SkyplaneTransferOperator(
-        task_id="t", fleet=fleet_document(hook, context), cancel_on_kill=False, **ENDS
-    )
-    client = hook.clients["default"]
-    client.meanwhile = operator.on_kill
-    with pytest.raises(AirflowException, match="was killed"):
-        operator.execute(context)
-    assert client.calls[-1][0] == "transfer"
+    cancelled = [(client.identity.fleet_key(), samples.KEY)]
+    assert client.of("cancel") == cancelled * cancels
 
 
 def test_on_kill_does_not_stop_a_teardown(hook: Any, context: Any) -> None:

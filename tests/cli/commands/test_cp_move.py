@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.fake_client import FakeClient
+from tests.transfer.samples import fleet_of
 
 from skyplane_orchestration.cli.commands import cp, transfer
 from skyplane_orchestration.cli.console import Console
@@ -15,51 +15,12 @@ from skyplane_orchestration.cli.exit_codes import BadInput
 from skyplane_orchestration.cli.main import build_parser, main
 from skyplane_orchestration.cli.progress import TransferProgress
 from skyplane_orchestration.errors import ConfigurationInvalid, FleetLost, ForeignHost
-from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 
 JOB = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))
 QUIET = Console(is_json=True, is_quiet=True)
-FLEET: Any = SimpleNamespace(key="00", gateways=(), provision_s=0.0)
-
-
-@dataclass
-class FakeClient:
-    """Fails where it is told to, and is its own provisioner."""
-
-    error: BaseException
-    is_built: bool = False
-    found: tuple[str, ...] = ()
-    calls: list[str] = field(default_factory=list)
-    identity: RunIdentity = field(default_factory=lambda: RunIdentity("d", "o", "r"))
-
-    @property
-    def provisioner(self) -> Any:
-        return self
-
-    def find(self, key: str) -> tuple[str, ...]:
-        assert key == self.identity.fleet_key()
-        return self.found
-
-    def run(self, job: TransferJob, *, on_fleet: Any, **_: Any) -> None:
-        if self.is_built:
-            on_fleet(FLEET)
-        raise self.error
-
-    def teardown(self, key: str) -> None:
-        self.calls.append(f"teardown {key}")
-
-    def submit(self, job: TransferJob, fleet: object) -> str:
-        if not self.is_built:
-            raise self.error
-        return "submitted"
-
-    def wait(self, *_: Any, **__: Any) -> None:
-        raise self.error
-
-    def cancel(self, fleet: object, submitted: str) -> None:
-        self.calls.append(f"cancel {submitted}")
+FLEET = fleet_of("a")
 
 
 def test_sync_looks_below_a_prefix_and_at_differences() -> None:
@@ -94,24 +55,24 @@ def copy(client: Any) -> None:
 @pytest.mark.parametrize("error", [ConfigurationInvalid("no"), ForeignHost("elsewhere")])
 def test_a_refusal_of_provisioning_is_bad_input(error: Exception) -> None:
     with pytest.raises(BadInput):
-        copy(FakeClient(error))
+        copy(FakeClient(errors={"provision": [error]}))
     with pytest.raises(type(error)):
-        copy(FakeClient(error, is_built=True))
+        copy(FakeClient(errors={"run": [error]}))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), FleetLost("gone"), RuntimeError("a bug")])
 def test_a_fleet_left_by_an_interruption_is_torn_down(error: BaseException) -> None:
-    client = FakeClient(error, found=("gateway",))
+    client = FakeClient(errors={"provision": [error]}, found=("gateway",))
     with pytest.raises(type(error)):
         copy(client)
-    assert client.calls == [f"teardown {client.identity.fleet_key()}"]
+    assert client.keys("teardown") == [client.identity.fleet_key()]
 
 
 def test_nothing_is_torn_down_twice() -> None:
-    client = FakeClient(KeyboardInterrupt(), is_built=True)
+    client = FakeClient(errors={"run": [KeyboardInterrupt()]})
     with pytest.raises(KeyboardInterrupt):
         copy(client)
-    assert client.calls == []
+    assert client.verbs == ["run"]
 
 
 def move(client: Any) -> None:
@@ -119,17 +80,17 @@ def move(client: Any) -> None:
 
 
 def test_an_interrupted_transfer_is_cancelled_and_keeps_its_fleet() -> None:
-    client = FakeClient(KeyboardInterrupt(), is_built=True)
+    client = FakeClient(errors={"wait": [KeyboardInterrupt()]})
     with pytest.raises(KeyboardInterrupt):
         move(client)
-    assert client.calls == ["cancel submitted"]
+    assert client.verbs == ["submit", "wait", "cancel"]
 
 
 def test_a_fleet_of_another_machine_is_bad_input_and_a_lost_one_is_not() -> None:
     with pytest.raises(BadInput):
-        move(FakeClient(ForeignHost("elsewhere")))
+        move(FakeClient(errors={"submit": [ForeignHost("elsewhere")]}))
     with pytest.raises(FleetLost):
-        move(FakeClient(FleetLost("gone")))
+        move(FakeClient(errors={"submit": [FleetLost("gone")]}))
 
 
 def test_verbose_logs_the_duration_of_each_stage(
