@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from bench import planner, report
+from bench import planner, planner_quality, report
 from bench.report import Case
 
 
@@ -14,6 +14,7 @@ def test_the_smoke_mode_prints_the_promised_object(
 ) -> None:
     monkeypatch.setattr(planner, "FLOOR_S", 1e6)
     monkeypatch.setattr(planner, "PLAIN_REGIONS", 6)
+    monkeypatch.setattr(planner_quality, "PLAIN_GAP", 1.0)
     assert planner.main(["--smoke", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert set(document) == {"bench", "commit", "machine", "runs", "results"}

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 import pytest
@@ -85,17 +86,6 @@ def ask(
     return answer.status, answer.read()
 
 
-def exchange_raw(proxy: FaultProxy, request: bytes) -> bytes:
-    """What comes until the proxy closes the connection."""
-    parts = urlsplit(proxy.url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
-        connection.sendall(request)
-        found = b""
-        while piece := connection.recv(65_536):
-            found += piece
-        return found
-
-
 def test_without_rules_one_connection_serves_many_requests(proxy: FaultProxy) -> None:
     client = connect(proxy)
     client.connect()
@@ -121,18 +111,23 @@ def test_bodies_are_counted_by_key(proxy: FaultProxy, heard: list[tuple[str, str
 
 
 EXPECTING = (
-    b"PUT /b/%b HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nExpect: 100-continue\r\n"
+    b"PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nExpect: 100-continue\r\n"
     b"Connection: close\r\n\r\n"
 )
 
 
-def test_a_client_that_waits_is_told_to_go_on(
+def open_stream(proxy: FaultProxy) -> tuple[socket.socket, BinaryIO]:
+    parts = urlsplit(proxy.url)
+    connection = socket.create_connection((parts.hostname, parts.port), timeout=10)
+    return connection, connection.makefile("rb")
+
+
+def test_a_client_that_waits_is_told_to_continue(
     proxy: FaultProxy, heard: list[tuple[str, str, bytes]]
 ) -> None:
-    parts = urlsplit(proxy.url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
-        connection.sendall(EXPECTING % b"k")
-        file = connection.makefile("rb")
+    connection, file = open_stream(proxy)
+    with connection:
+        connection.sendall(EXPECTING)
         assert file.readline().startswith(b"HTTP/1.1 100")
         assert file.readline() == b"\r\n"
         assert heard == []
@@ -143,7 +138,10 @@ def test_a_client_that_waits_is_told_to_go_on(
 
 def test_a_client_that_waits_is_refused_without_its_body(proxy: FaultProxy) -> None:
     proxy.schedule.add(Rule("answer", status=503))
-    assert exchange_raw(proxy, EXPECTING % b"k").startswith(b"HTTP/1.1 503")
+    connection, file = open_stream(proxy)
+    with connection:
+        connection.sendall(EXPECTING)
+        assert file.read().startswith(b"HTTP/1.1 503")
     assert proxy.log.put_bytes == 0
 
 

@@ -111,7 +111,7 @@ def test_too_dear_in_all(shipped: Grid, ends: tuple[str, str], job: dict[str, An
         MinimizeCost(4, exactly=True),
         Deadline(3000),
         MaximizeThroughput(max_usd_per_gb=0.2),
-        MaximizeThroughput(max_cost_usd=100),
+        pytest.param(MaximizeThroughput(max_cost_usd=100), marks=pytest.mark.soak),
     ],
 )
 def test_more_than_the_policy_lets_a_job_cost(shipped: Grid, objective: Objective) -> None:

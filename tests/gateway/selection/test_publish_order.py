@@ -8,33 +8,24 @@ from skyplane_gateway.selection import is_published_last
 
 
 @pytest.mark.parametrize(
-    "key",
+    ("key", "is_last"),
     [
-        "_SUCCESS",
-        "table/day=1/_SUCCESS",
-        "_delta_log/00000000000000000000.json",
-        "lake/t/_delta_log/_last_checkpoint",
-        "lake/t/metadata/00001-abc.metadata.json",
-        "lake/t/metadata/version-hint.text",
+        ("_SUCCESS", True),
+        ("table/day=1/_SUCCESS", True),
+        ("_delta_log/00000000000000000000.json", True),
+        ("lake/t/_delta_log/_last_checkpoint", True),
+        ("lake/t/metadata/00001-abc.metadata.json", True),
+        ("lake/t/metadata/version-hint.text", True),
+        ("table/_SUCCESS.bak", False),
+        ("table/not_SUCCESS", False),
+        ("my_delta_log/x", False),
+        ("lake/t/data/part-0.parquet", False),
+        ("lake/t/metadata/snap-1.avro", False),
+        ("metadata/readme.txt", False),
     ],
 )
-def test_signs_of_completeness_are_published_last(key: str) -> None:
-    assert is_published_last(key)
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "table/_SUCCESS.bak",
-        "table/not_SUCCESS",
-        "my_delta_log/x",
-        "lake/t/data/part-0.parquet",
-        "lake/t/metadata/snap-1.avro",
-        "metadata/readme.txt",
-    ],
-)
-def test_other_objects_are_not_published_last(key: str) -> None:
-    assert not is_published_last(key)
+def test_signs_of_completeness_alone_are_published_last(key: str, is_last: bool) -> None:
+    assert is_published_last(key) == is_last
 
 
 def test_patterns_are_added_to_the_defaults() -> None:

@@ -7,7 +7,6 @@ from itertools import product
 
 import pytest
 
-from skyplane_orchestration.errors import UnknownRegion
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.location import KNOWN_CLOUDS
 from skyplane_orchestration.planner.pricing.transfer_services import (
@@ -127,11 +126,6 @@ def test_a_price_that_nobody_verified_is_named(shipped: Grid) -> None:
     guessed = "aws:mx-central-1"
     quote = quotes_of(shipped, guessed, AWS)["AWS DataSync, enhanced mode"]
     assert any(guessed in note and "never verified" in note for note in quote.notes)
-
-
-def test_an_unknown_region_is_refused(shipped: Grid) -> None:
-    with pytest.raises(UnknownRegion, match="us-east"):
-        quote_services(shipped, "aws:us-est-1", GCP)
 
 
 def test_a_quote_is_plain_data(shipped: Grid) -> None:
