@@ -77,6 +77,7 @@ class Client:
     ) -> None:
         self._rng = rng or random.SystemRandom()
         self.identity = identity or RunIdentity("local", "python", self._rng.randbytes(16).hex())
+        self._secret = secret
         self._grid_name = grid
         self._price_overrides = price_overrides
         self._grid: Grid | None = None
@@ -85,7 +86,7 @@ class Client:
         self._clock = clock or Clock()
         self._fleets = Fleets(
             provisioner,
-            secret,
+            self.authority,
             session=self._rng.randbytes(8).hex(),
             times=times or FleetTimes(),
             clock=self._clock,
@@ -227,7 +228,11 @@ class Client:
 
     def authority(self, fleet_key: str) -> Authority:
         """What proves to a fleet that this process may control it."""
-        return self._fleets.authority(fleet_key)
+        from skyplane_orchestration.security.authority import Authority, FleetSecret
+
+        if self._secret is None:
+            self._secret = FleetSecret.from_file()
+        return Authority(self._secret, fleet_key)
 
     def provision(self, plan: TransferPlan, *, generation: int = 0) -> Fleet:
         """Find or create the fleet of this run for a plan. Raises ProvisionFailed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -18,7 +18,7 @@ from skyplane_orchestration.transfer.control import FleetControl, SubmittedTrans
 from skyplane_orchestration.transfer.sessions import FleetSessions
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.security.authority import Authority, FleetSecret
+    from skyplane_orchestration.security.authority import Authority
 
 log = logging.getLogger(__name__)
 
@@ -51,14 +51,14 @@ class Fleets:
     def __init__(
         self,
         provisioner: Provisioner | None,
-        secret: FleetSecret | None,
+        authority: Callable[[str], Authority],
         *,
         session: str,
         times: FleetTimes,
         clock: Clock,
     ) -> None:
         self._provisioner = provisioner
-        self._secret = secret
+        self._authority = authority
         self._session = session
         self._times = times
         self._clock = clock
@@ -70,14 +70,6 @@ class Fleets:
 
             self._provisioner = LocalProvisioner()
         return self._provisioner
-
-    def authority(self, fleet_key: str) -> Authority:
-        """See `Client.authority`."""
-        from skyplane_orchestration.security.authority import Authority, FleetSecret
-
-        if self._secret is None:
-            self._secret = FleetSecret.from_file()
-        return Authority(self._secret, fleet_key)
 
     def ensure(
         self,
@@ -100,7 +92,7 @@ class Fleets:
             must_exist=must_exist,
         )
         with timed("provision"):
-            return self.provisioner.ensure(spec, self.authority(key))
+            return self.provisioner.ensure(spec, self._authority(key))
 
     def rebuild(self, fleet: Fleet) -> Fleet:
         """The same fleet, up again, even if another process has torn it down."""
@@ -115,7 +107,7 @@ class Fleets:
     @contextmanager
     def control(self, fleet: Fleet) -> Iterator[FleetControl]:
         """Control of a fleet; its sessions close at the end of the block."""
-        with FleetSessions(fleet, self.authority(fleet.key), name=self._session) as sessions:
+        with FleetSessions(fleet, self._authority(fleet.key), name=self._session) as sessions:
             yield FleetControl(sessions)
 
     def teardown(self, fleet: Fleet | str) -> TeardownReport:
