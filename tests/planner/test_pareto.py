@@ -98,7 +98,7 @@ def test_on_random_grids_it_has_both_ends_and_nothing_dearer_than_needed(
     assert plans[-1].throughput_gbps >= fastest.throughput_gbps * (1 - 1e-4)
     assert plans[-1].throughput_gbps <= fastest.solver.bound * (1 + 1e-4)
     for one in plans:
-        # A rate at the very limit may be above it by what the solver takes for equal.
+        # The solver may exceed the highest rate by its tolerance.
         goal = MinimizeCost(one.throughput_gbps * (1 - 1e-5), exactly=True)
         alone = plan(grid, *ENDS, goal, proof_s=0.0)
         # A point this near to what no plan can beat is not looked for any further.

@@ -103,10 +103,10 @@ def frontier(
 ) -> Frontier:
     """The plans along the frontier between two region tags.
 
-    The first plan is the fastest of the cheapest plans per GB (4a), the last is the cheapest of the
-    fastest plans. Between them are the cheapest plans found at `points` - 2 evenly spaced rates; a
-    plan at most 0.4 % above the relaxed frontier is not improved further. Plans that another plan
-    dominates, and plans above the policy's `max_job_usd`, are left out.
+    The first plan is the fastest of the cheapest plans per GB (4a). The last plan is the cheapest
+    of the fastest. Between them are the cheapest plans found at `points` - 2 evenly spaced rates.
+    The search stops at 0.4 % above the relaxed frontier. The result has no dominated plans, and
+    none above the policy's `max_job_usd`.
 
     Args:
         proof_s: seconds for each search for the first and the last plan to prove optimality.

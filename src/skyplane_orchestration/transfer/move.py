@@ -104,9 +104,9 @@ def remove_sources(
 ) -> None:
     """Delete the source of every object that was copied, and no other.
 
-    Deletes objects that announce others (`_SUCCESS`, ...) first, so that no reader expects what is
-    gone. Right before each delete it checks that the copy exists and the source is the copied
-    version; the delete is conditional on that version where the store supports it.
+    Deletes objects that announce others (`_SUCCESS`, ...) first. Right before each delete it
+    checks that the copy exists and that the source is the copied version. The delete is
+    conditional on that version where the store supports it.
 
     Args:
         rows: the lead's report, read to its end before the first delete, since the lead's lease
@@ -120,8 +120,8 @@ def remove_sources(
     """
     with open_ends(job, credentials) as (store, copies), closing(_Copied()) as copied:
         for end, location in ((store, job.source), (copies, job.destination)):
-            # A request for the wrong region is answered with the right one in the body of an
-            # error. A `head` has no body, so this comes first.
+            # A store names the right region in the body of an error. The answer to `head` has
+            # no body, so this check comes first.
             end.check(_folder(location.key, job.recursive))
         require_distinct_ends(job, store, copies, rng)
         copied.spool(rows)
