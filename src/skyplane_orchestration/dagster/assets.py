@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, Unpack
 
 import dagster as dg
 
@@ -24,13 +24,6 @@ from skyplane_orchestration.model.job import (
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location
-
-#: Prefix of the tags in which Dagster stores the kinds of an asset.
-_KIND_TAG: Final = "dagster/kind/"
-
-_RESULT: Final = "result"
-
-T = TypeVar("T")
 
 
 class JobOptions(TypedDict, total=False):
@@ -100,25 +93,30 @@ def build_skyplane_transfer_asset(
         retry_policy=retry_policy,
     )
     destination = asset.job.destination
-    kinds = {f"{_KIND_TAG}skyplane": "", f"{_KIND_TAG}{destination.kind}": ""}
     upstream = {f"dep_{number}": _key_of(dep) for number, dep in enumerate(deps)}
-    return dg.AssetsDefinition.from_graph(
-        _graph(asset, tuple(upstream), description),
-        keys_by_input_name=upstream,
-        keys_by_output_name={_RESULT: key},
+
+    @dg.graph_asset(
+        key=key,
+        description=description,
+        ins={name: dg.AssetIn(upstream_key) for name, upstream_key in upstream.items()},
         partitions_def=partitions_def,
         group_name=group_name,
-        descriptions_by_output_name=_of_result(description),
-        metadata_by_output_name=_of_result({"dagster/uri": destination.url, **(metadata or {})}),
-        tags_by_output_name=_of_result({**kinds, **(tags or {})}),
-        owners_by_output_name=_of_result(list(owners)),
-        automation_conditions_by_output_name=_of_result(automation_condition),
+        metadata={"dagster/uri": destination.url, **(metadata or {})},
+        tags=tags,
+        kinds={"skyplane", destination.kind},
+        owners=owners,
+        automation_condition=automation_condition,
     )
+    def transfer_asset(**upstream_assets: Any) -> Any:
+        # `plan` waits for the upstream assets. A docstring would be the asset's description.
+        hooks = {cleanup_hook(asset)}
+        plan = plan_op(asset, upstream).alias("plan")(**upstream_assets)
+        fleet = provision_op(asset).alias("provision").with_hooks(hooks)(plan=plan)
+        outcome = transfer_op(asset).alias("transfer").with_hooks(hooks)(fleet=fleet)
+        torn_down = teardown_op(asset).alias("teardown").with_hooks(hooks)(outcome=outcome)
+        return finish_op(asset).alias("finish")(plan=plan, outcome=outcome, torn_down=torn_down)
 
-
-def _of_result(value: T | None) -> dict[str, T] | None:
-    """A value of the asset as a dict by output name; None for no value."""
-    return {_RESULT: value} if value else None
+    return transfer_asset
 
 
 def _location(place: Location | str) -> Location:
@@ -129,50 +127,3 @@ def _key_of(dep: dg.AssetKey | dg.AssetsDefinition | dg.AssetSpec | str) -> dg.A
     if isinstance(dep, dg.AssetsDefinition | dg.AssetSpec):
         return dep.key
     return dep if isinstance(dep, dg.AssetKey) else dg.AssetKey.from_user_string(dep)
-
-
-def _graph(
-    asset: AssetTransfer, deps: tuple[str, ...], description: str | None
-) -> dg.GraphDefinition:
-    """The five ops and their dependencies; `plan` waits for the upstream assets."""
-    hooks = {cleanup_hook(asset)}
-    ops = {
-        "plan": plan_op(asset, {dep: dg.In(dg.Nothing) for dep in deps}),
-        "provision": provision_op(asset),
-        "transfer": transfer_op(asset),
-        "teardown": teardown_op(asset),
-        "finish": finish_op(asset),
-    }
-    plan, fleet = dg.DependencyDefinition("plan"), dg.DependencyDefinition("provision")
-    outcome = dg.DependencyDefinition("transfer")
-    return dg.GraphDefinition(
-        name="__".join(asset.key.path).replace("-", "_"),
-        description=description,
-        node_defs=list(ops.values()),
-        dependencies={
-            dg.NodeInvocation(ops["plan"].name, alias="plan"): {},
-            dg.NodeInvocation(ops["provision"].name, "provision", hook_defs=hooks): {"plan": plan},
-            dg.NodeInvocation(ops["transfer"].name, "transfer", hook_defs=hooks): {"fleet": fleet},
-            dg.NodeInvocation(ops["teardown"].name, "teardown", hook_defs=hooks): {
-                "outcome": outcome
-            },
-            dg.NodeInvocation(ops["finish"].name, alias="finish"): {
-                "plan": plan,
-                "outcome": outcome,
-                "torn_down": dg.DependencyDefinition("teardown"),
-            },
-        },
-        input_mappings=[
-            dg.InputMapping(
-                graph_input_name=dep, mapped_node_name="plan", mapped_node_input_name=dep
-            )
-            for dep in deps
-        ],
-        output_mappings=[
-            dg.OutputMapping(
-                graph_output_name=_RESULT,
-                mapped_node_name="finish",
-                mapped_node_output_name=_RESULT,
-            )
-        ],
-    )

@@ -7,7 +7,7 @@ then ends the gateways.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -166,8 +166,8 @@ def _as_failures() -> Iterator[None]:
 # ---------------------------------------------------------------- ops
 
 
-def plan_op(asset: AssetTransfer, deps: Mapping[str, dg.In]) -> dg.OpDefinition:
-    @asset.op("plan", ins=deps)
+def plan_op(asset: AssetTransfer, waits_for: Iterable[str]) -> dg.OpDefinition:
+    @asset.op("plan", ins={name: dg.In(dg.Nothing) for name in waits_for})
     def plan(context: dg.OpExecutionContext) -> Document:
         with _as_failures():
             client, job = asset.client_of(context), asset.job_of(context)
