@@ -238,7 +238,7 @@ class SimProvisioner:
         self._start_missing()
         while True:
             try:
-                self._tell(self.fleet.nodes)
+                self._tell(self.fleet.nodes, spec.start_within_s)
                 break
             except SkyplaneError as error:
                 # One that ends while it is asked is replaced: the real one adopts who answers.
@@ -272,10 +272,13 @@ class SimProvisioner:
         context = cast(ssl.SSLContext, self.authority.identity)
         return SimControlClient(host, port, context, self.authority.expected_uri(node))
 
-    def _tell(self, nodes: Iterable[str]) -> None:
+    def _tell(self, nodes: Iterable[str], start_within_s: float) -> None:
         topology = self.fleet.topology()
         for node in nodes:
-            self._client(node).put_topology(topology)
+            client = self._client(node)
+            # As the real one, which renews the lease of a gateway that it adopts.
+            client.renew(start_within_s)
+            client.put_topology(topology)
 
     def _await_connected(self) -> None:
         world = self.fleet.world

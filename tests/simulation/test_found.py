@@ -65,7 +65,7 @@ def test_an_object_that_could_not_be_compared_fails_but_is_no_conflict() -> None
     refused the object as somebody else's, and so did every run after it."""
     sizes = (153600, 32767, 32769, 1, 32768, 266240, 65536, 5120)
     faults = (
-        Kill(0.433, 0, 0.5),
+        Kill(0.439, 0, 0.5),
         Store("source", "head", 7, 1, "unavailable"),
         Store("destination", "complete_upload", 5, 1, "slow"),
         Store("source", "read", 7, 30, "ends early"),
@@ -77,7 +77,7 @@ def test_an_object_that_could_not_be_compared_fails_but_is_no_conflict() -> None
 def test_an_object_that_cannot_be_compared_fails_alone_and_the_next_run_compares_it() -> None:
     """The error of one object had ended the transfer."""
     sizes = (153600, 32767, 32769, 1, 32768, 266240, 65536, 5120)
-    faults = (Kill(0.433, 0, 0.5), Store("source", "read", 7, 100, "ends early"))
+    faults = (Kill(0.439, 0, 0.5), Store("source", "read", 7, 100, "ends early"))
     more = {"then": "again", "source_vouches": False}
     outcome = play(104312, 0, sizes, faults, "fail", 2, announcing=0, **more)
     ends = [line.split(maxsplit=1)[1].strip() for line in outcome.log if " k07: " in line]
