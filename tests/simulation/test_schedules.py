@@ -12,7 +12,7 @@ from tests.simulation.schedule import SIZES, Schedule, random_schedule
 from tests.simulation.soak import SEEDS_PROPERTY, base_seed, replay_command
 
 #: Random schedules of an ordinary run, and of one test.
-_SCHEDULES: Final = 500
+_SCHEDULES: Final = 200
 _BLOCK: Final = 25
 
 
