@@ -149,8 +149,7 @@ class Endpoints:
         """Returns whether the store is in use now."""
         current = self.sources.get(key)
         if current is not None:
-            if current.epoch > epoch:
-                raise _stale(epoch, current.epoch)
+            _refuse_stale(epoch, current.epoch)
             if current.epoch == epoch and (current.is_used or self._is_led(key)):
                 return False
         fresh = SourceTransfer(
@@ -165,36 +164,31 @@ class Endpoints:
             is_throttled=self._is_throttled,
             node=self._config.node,
         )
-        former = self._replace_store(key, "source", store)
+        former = self._stores.get((key, "source"))
+        self._stores[key, "source"] = store
         self.sources[key] = self._source_of_wire_id[wire_transfer_id(key)] = fresh
-        if current is not None:
-            if former is not None:
-                former.cancel()
+        if current is not None and former is not None:
+            former.cancel()
             await current.close()
         return True
 
     async def _attach_sink(self, key: str, epoch: int, store: RetryingStore, verify: Any) -> bool:
         """Returns whether the store is in use now."""
         current = self.destinations.get(key)
-        if current is not None and current.epoch > epoch:
-            raise _stale(epoch, current.epoch)
-        if current is not None and current.epoch == epoch and current.is_used:
-            return False
-        former = self._replace_store(key, "sink", store)
+        if current is not None:
+            _refuse_stale(epoch, current.epoch)
+            if current.epoch == epoch and current.is_used:
+                return False
+        former = self._stores.get((key, "sink"))
+        self._stores[key, "sink"] = store
         fresh = SinkTransfer(epoch, Destination(store, verify))
         self.destinations[key] = fresh
         self._sink.attach(wire_transfer_id(key), fresh)
-        if current is not None:
-            if former is not None:
-                former.cancel()
-                former.reopen(_CLEANUP_TIMEOUT_S)
+        if current is not None and former is not None:
+            former.cancel()
+            former.reopen(_CLEANUP_TIMEOUT_S)
             await asyncio.to_thread(current.destination.close)
         return True
-
-    def _replace_store(self, key: str, side: str, store: RetryingStore) -> RetryingStore | None:
-        former = self._stores.get((key, side))
-        self._stores[key, side] = store
-        return former
 
     async def renew_credentials(
         self, key: str, *, epoch: int, side: str, credentials: Credentials
@@ -212,16 +206,17 @@ class Endpoints:
             store, transfer = self._stores.get((key, side)), attached.get(key)
             if store is None or transfer is None:
                 raise UnknownTransfer(f"{self._config.node} is no {side} of transfer {key}")
-            if epoch < transfer.epoch:
-                raise _stale(epoch, transfer.epoch)
+            _refuse_stale(epoch, transfer.epoch)
             await asyncio.to_thread(store.renew_credentials, credentials)
         return {}
 
     def needs_credentials(self, key: str) -> list[str]:
         """The sides of a transfer here whose credentials have expired, or soon will."""
-        sides = ("source", "sink")
-        stores = ((side, self._stores.get((key, side))) for side in sides)
-        return [side for side, store in stores if store is not None and store.needs_credentials]
+        return [
+            side
+            for (owner, side), store in self._stores.items()
+            if owner == key and store.needs_credentials
+        ]
 
     # -- release
 
@@ -302,8 +297,7 @@ class Endpoints:
             raise UnknownTransfer(
                 f"{self._config.node} is no source of transfer {key} in epoch {epoch}"
             )
-        if epoch < source.epoch:
-            raise _stale(epoch, source.epoch)
+        _refuse_stale(epoch, source.epoch)
         return source
 
     async def store_verb(
@@ -341,8 +335,7 @@ class Endpoints:
         state = self.destinations.get(key)
         if state is None:
             raise UnknownTransfer(f"{self._config.node} is no sink of transfer {key}")
-        if epoch < state.epoch:
-            raise _stale(epoch, state.epoch)
+        _refuse_stale(epoch, state.epoch)
         return state
 
     def _run_verb(
@@ -397,8 +390,9 @@ def _check(store: RetryingStore) -> None:
         log.warning("the store %s throttles from the start: %s", store.spec.bucket, error)
 
 
-def _stale(epoch: int, current: int) -> StaleEpoch:
-    return StaleEpoch(f"epoch {epoch} is over, {current} is in charge")
+def _refuse_stale(epoch: int, current: int) -> None:
+    if epoch < current:
+        raise StaleEpoch(f"epoch {epoch} is over, {current} is in charge")
 
 
 def _reads_object(verb: str, arguments: Mapping[str, Any]) -> bool:

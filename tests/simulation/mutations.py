@@ -108,7 +108,7 @@ MUTATIONS: Final = (
     _mutation(
         "epoch check",
         "verb-of-any-epoch",
-        ("endpoints.py", "if epoch < state.epoch:", "if False:"),
+        ("endpoints.py", "_refuse_stale(epoch, state.epoch)", "pass"),
     ),
     _mutation(
         "epoch check",
@@ -118,7 +118,7 @@ MUTATIONS: Final = (
     _mutation(
         "epoch check",
         "order-of-any-epoch",
-        ("endpoints.py", "if epoch < source.epoch:", "if False:"),
+        ("endpoints.py", "_refuse_stale(epoch, source.epoch)", "pass"),
     ),
     _mutation(
         "precondition at commit",
