@@ -14,6 +14,7 @@ from tests.transfer.samples import PLAN, A, B, fleet_of, status
 
 from skyplane_gateway.clock import Clock
 from skyplane_gateway.journal.document import Journal, encode_journal
+from skyplane_orchestration import planner
 from skyplane_orchestration.client import Client, FleetTimes
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -513,7 +514,7 @@ def test_an_expired_handle_builds_no_fleet(client: Client, script: Script) -> No
 
 
 def test_without_an_objective_the_plan_has_the_rate_of_the_direct_path(client: Client) -> None:
-    default = client.default_objective(A, B)
+    default = planner.default_objective(client.grid, A, B)
     assert isinstance(default, MinimizeCost)
     plan = client.plan(JOB)
     assert plan.throughput_gbps >= default.min_throughput_gbps * (1 - 1e-6)
@@ -521,8 +522,8 @@ def test_without_an_objective_the_plan_has_the_rate_of_the_direct_path(client: C
 
 
 def test_inside_one_region_any_rate_will_do(client: Client) -> None:
-    assert client.default_objective(A, A) == MinimizeCost(1.0)
-    assert client.default_objective("local:here", A) == MinimizeCost(1.0)
+    assert planner.default_objective(client.grid, A, A) == MinimizeCost(1.0)
+    assert planner.default_objective(client.grid, "local:here", A) == MinimizeCost(1.0)
 
 
 def test_the_objective_of_the_job_counts(client: Client) -> None:

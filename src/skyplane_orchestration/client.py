@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,7 @@ from skyplane_gateway.clock import Clock
 from skyplane_gateway.selection import Selection
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
-from skyplane_orchestration.model.job import NO_LIMITS, Limits, Objective, TransferJob
+from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import TransferPlan
@@ -80,7 +81,6 @@ class Client:
         self._secret = secret
         self._grid_name = grid
         self._price_overrides = price_overrides
-        self._grid: Grid | None = None
         self._credentials = credentials or CredentialSources()
         self._poll_s = poll_s
         self._clock = clock or Clock()
@@ -94,14 +94,12 @@ class Client:
 
     # -- plan
 
-    @property
+    @cached_property
     def grid(self) -> Grid:
         """The grid, loaded on first use. Raises GridInvalid for a bad grid or price file."""
-        if self._grid is None:
-            from skyplane_orchestration.grids import load_grid
+        from skyplane_orchestration.grids import load_grid
 
-            self._grid = load_grid(self._grid_name, price_overrides=self._price_overrides)
-        return self._grid
+        return load_grid(self._grid_name, price_overrides=self._price_overrides)
 
     def plan(self, job: TransferJob, *, proof_s: float | None = None) -> TransferPlan:
         """The best plan for a job.
@@ -133,17 +131,6 @@ class Client:
         Lists the source (up to a cap) if no volume is given. Raises EmptySource or StoreError.
         """
         return planning.measured(job, self._credentials)
-
-    def default_objective(
-        self, source: str, destination: str, limits: Limits = NO_LIMITS
-    ) -> Objective:
-        """At least the rate of the direct path with one instance at each end (region tags).
-
-        Raises UnknownRegion or PlanInfeasible if there is no such path.
-        """
-        from skyplane_orchestration import planner
-
-        return planner.default_objective(self.grid, source, destination, limits)
 
     # -- checks, which change nothing
 

@@ -137,9 +137,9 @@ def _grid(options: argparse.Namespace) -> Check:
 def _solver(options: argparse.Namespace) -> Check:
     from skyplane_orchestration import planner
 
-    client = open_client(options, grid=options.grid)
-    src, dst = client.grid.tags[:2]
-    plan = planner.plan(client.grid, src, dst, client.default_objective(src, dst))
+    grid = open_client(options, grid=options.grid).grid
+    src, dst = grid.tags[:2]
+    plan = planner.plan(grid, src, dst, planner.default_objective(grid, src, dst))
     return Check("solver", "ok", f"{src} -> {dst} in {plan.solver.solve_s:.2f} s")
 
 

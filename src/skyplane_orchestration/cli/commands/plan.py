@@ -98,7 +98,7 @@ def _between_regions(options: argparse.Namespace, client: Client) -> TransferPla
 
     require_plain_regions(options)
     request = planner_options.request_from(options, client.grid.tags)
-    objective = planner_options.objective_from(options) or client.default_objective(
-        options.src, options.dst, request["limits"]
+    objective = planner_options.objective_from(options) or planner.default_objective(
+        client.grid, options.src, options.dst, request["limits"]
     )
     return planner.plan(client.grid, options.src, options.dst, objective, **request)
