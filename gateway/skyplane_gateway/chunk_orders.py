@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from skyplane_gateway.errors import SkyplaneError, from_dict
 from skyplane_gateway.objects import UNCONDITIONAL, Precondition
-from skyplane_gateway.schema import as_mapping, decode
+from skyplane_gateway.schema import as_mapping, decode, encode
 
 ChunkKind = Literal["objects", "part"]
 
@@ -31,22 +31,6 @@ class RangeOrder:
     destination_key: str
     precondition: Precondition = UNCONDITIONAL
     strict_metadata: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "source_key": self.source_key,
-            "etag": self.etag,
-            "offset": self.offset,
-            "length": self.length,
-            "destination_key": self.destination_key,
-            "precondition": self.precondition.to_dict(),
-            "strict_metadata": self.strict_metadata,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> RangeOrder:
-        """Raises ConfigurationInvalid for a broken document."""
-        return decode(cls, data, "a range order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +58,7 @@ class ChunkOrder:
         return sum(part.length for part in self.ranges)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "chunk": self.chunk,
-            "attempt": self.attempt,
-            "route": self.route,
-            "kind": self.kind,
-            "ranges": [part.to_dict() for part in self.ranges],
-            "upload_id": self.upload_id,
-            "part_number": self.part_number,
-        }
+        return encode(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ChunkOrder:
@@ -108,16 +84,6 @@ class RangeOutcome:
     at_source: bool = False
     not_carried: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        error = self.error.to_dict() if self.error is not None else None
-        return {
-            "error": error,
-            "etag": self.etag,
-            "crc32c": self.crc32c,
-            "at_source": self.at_source,
-            "not_carried": list(self.not_carried),
-        }
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RangeOutcome:
         """Raises ConfigurationInvalid for a broken document."""
@@ -138,11 +104,7 @@ class ChunkOutcome:
     ranges: tuple[RangeOutcome, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "chunk": self.chunk,
-            "attempt": self.attempt,
-            "ranges": [row.to_dict() for row in self.ranges],
-        }
+        return encode(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ChunkOutcome:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.objects import StoreSpec
-from skyplane_gateway.schema import decode
+from skyplane_gateway.schema import decode, encode
 
 #: Version of the control API's documents; see docs/explanation/architecture.md.
 CONTROL_VERSION: Final = 1
@@ -132,7 +132,7 @@ class GatewayConfig:
         return Path(self.directory) / "gateway.log"
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return encode(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> GatewayConfig:
@@ -229,7 +229,7 @@ class Topology:
         return tuple(dict.fromkeys(route.nodes[-1] for route in self.routes))
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return encode(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Topology:
@@ -269,10 +269,7 @@ class TransferSpec:
     strict_metadata: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        document = asdict(self)
-        document["source"] = self.source.to_dict()
-        document["destination"] = self.destination.to_dict()
-        return document
+        return encode(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TransferSpec:

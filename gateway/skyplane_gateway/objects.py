@@ -7,10 +7,11 @@ API have `to_dict` and `from_dict`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey
+from skyplane_gateway.schema import encode
 
 #: A body to write: one buffer, never an iterator, since a retry sends the same bytes again.
 Body = bytes | bytearray | memoryview
@@ -33,7 +34,7 @@ class ObjectAttributes:
     metadata: tuple[tuple[str, str], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "metadata": dict(self.metadata)}
+        return {**encode(self), "metadata": dict(self.metadata)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -63,7 +64,7 @@ class Precondition:
             raise ConfigurationInvalid("a precondition is either if_absent or if_match, not both")
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return encode(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -119,17 +120,7 @@ class ObjectInfo:
     not_carried: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        attributes = None if self.attributes is None else self.attributes.to_dict()
-        # By hand, since `asdict` is slow for the rows of long listings.
-        return {
-            "key": self.key,
-            "size_bytes": self.size_bytes,
-            "etag": self.etag,
-            "last_modified": self.last_modified,
-            "crc32c": self.crc32c,
-            "attributes": attributes,
-            "not_carried": list(self.not_carried),
-        }
+        return encode(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -158,7 +149,7 @@ class PartInfo:
     crc32c: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return encode(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -240,7 +231,7 @@ class StoreSpec:
         return dict(self.options).get(name, default)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "options": dict(self.options)}
+        return {**encode(self), "options": dict(self.options)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:

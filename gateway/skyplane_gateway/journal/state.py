@@ -25,6 +25,7 @@ from skyplane_gateway.journal.document import (
     UploadRow,
     encoded_bytes,
 )
+from skyplane_gateway.schema import encode
 
 #: Bounds of the journal's rows, in bytes of JSON. Together with the uploads (two or three
 #: keys each, 64 at a time) they stay below `MAX_JOURNAL_BYTES`.
@@ -67,7 +68,7 @@ class BoundedRows(Generic[Row]):
         False where there is no room; then the older row is gone as well.
         """
         self.discard(key)
-        size = encoded_bytes(row if isinstance(row, str) else row.to_dict()) + _COMMA
+        size = encoded_bytes(row if isinstance(row, str) else encode(row)) + _COMMA
         limit_bytes = self._limit_bytes if limit_bytes is None else limit_bytes
         if self.used_bytes + size > limit_bytes:
             return False

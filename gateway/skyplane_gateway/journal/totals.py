@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
 from skyplane_gateway.config import Route
-from skyplane_gateway.schema import decode
+from skyplane_gateway.schema import decode, encode
 
 #: Most hops in the totals, more than any plan has; hops with few bytes are dropped first.
 MAX_HOPS: Final = 256
@@ -52,7 +52,7 @@ class Totals:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "sent": [asdict(row) for row in self.sent]}
+        return encode(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Totals:

@@ -10,9 +10,10 @@ import asyncio
 import json
 import tempfile
 from collections.abc import AsyncGenerator, Iterator
+from dataclasses import replace
 from typing import Final
 
-from skyplane_gateway.objects import ObjectInfo, Precondition
+from skyplane_gateway.schema import decode, encode
 from skyplane_gateway.selection import Selection
 
 _IN_MEMORY_BYTES: Final = 1 << 20
@@ -32,12 +33,7 @@ class DeferredObjects:
 
     def add(self, row: Selection) -> None:
         """Add an object; only before `rows` is called."""
-        document = {
-            "source": row.source.to_dict(),
-            "destination_key": row.destination_key,
-            "reason": row.reason,
-            "precondition": row.precondition.to_dict(),
-        }
+        document = encode(replace(row, destination=None))
         self._rows.write(json.dumps(document).encode() + b"\n")
 
     async def rows(self) -> AsyncGenerator[Selection, None]:
@@ -50,15 +46,7 @@ class DeferredObjects:
     def _read(self) -> Iterator[Selection]:
         self._rows.seek(0)
         for line in self._rows:
-            document = json.loads(line)
-            yield Selection(
-                source=ObjectInfo.from_dict(document["source"]),
-                destination_key=document["destination_key"],
-                destination=None,
-                action="copy",
-                reason=document["reason"],
-                precondition=Precondition.from_dict(document["precondition"]),
-            )
+            yield decode(Selection, json.loads(line), "a deferred object")
 
     def close(self) -> None:
         self._rows.close()

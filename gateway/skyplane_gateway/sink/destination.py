@@ -30,6 +30,7 @@ from skyplane_gateway.objects import (
     PartInfo,
     Precondition,
 )
+from skyplane_gateway.schema import encode
 from skyplane_gateway.sink.write_verifier import WriteVerifier
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.readback import find_written, object_crc32c
@@ -241,10 +242,7 @@ class Destination:
     def _list_uploads(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         rows = list(islice(self.store.list_uploads(arguments["prefix"]), _MAX_PAGE))
         return {
-            "uploads": [
-                {"key": row.key, "upload_id": row.upload_id, "initiated": row.initiated}
-                for row in rows
-            ],
+            "uploads": [encode(row) for row in rows],
             "more": len(rows) == _MAX_PAGE,
         }
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from skyplane_gateway.config import Route
-from skyplane_gateway.schema import decode
+from skyplane_gateway.schema import decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.documents import document_of
 from skyplane_orchestration.model.plan import TransferPlan
 
 SCHEMA_VERSION: Final = 1
@@ -50,7 +49,7 @@ class GatewayHandle:
     details: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        return document_of(self)
+        return encode(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> GatewayHandle:
@@ -104,7 +103,7 @@ class Fleet:
         return tuple(self.gateway(node) for node in nodes)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**document_of(self, SCHEMA_VERSION), "plan": self.plan.to_dict()}
+        return encode(self, SCHEMA_VERSION)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Fleet:

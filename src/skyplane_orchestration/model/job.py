@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, get_args
 
 from skyplane_gateway.config import ConflictRule, Verification
-from skyplane_gateway.schema import as_mapping, decode
+from skyplane_gateway.schema import as_mapping, decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.documents import document_of
 from skyplane_orchestration.model.location import Location
 
 SCHEMA_VERSION: Final = 1
@@ -91,7 +90,7 @@ _OBJECTIVES: Final[dict[str, type[MinimizeCost | MaximizeThroughput | Deadline]]
 
 def objective_to_dict(objective: Objective) -> dict[str, Any]:
     kind = next(name for name, cls in _OBJECTIVES.items() if isinstance(objective, cls))
-    return {"kind": kind, **document_of(objective)}
+    return {"kind": kind, **encode(objective)}
 
 
 def objective_from_dict(data: Mapping[str, Any]) -> Objective:
@@ -246,7 +245,7 @@ class TransferJob:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        document = document_of(self, SCHEMA_VERSION)
+        document = encode(self, SCHEMA_VERSION)
         if self.objective is not None:
             document["objective"] = objective_to_dict(self.objective)
         return document

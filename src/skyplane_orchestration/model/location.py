@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from skyplane_gateway.schema import decode
+from skyplane_gateway.schema import decode, encode
 from skyplane_orchestration.errors import InvalidLocation
-from skyplane_orchestration.model.documents import document_of
 
 CLOUDS: Final = ("aws", "gcp", "azure")
 LOCAL_CLOUD: Final = "local"
@@ -128,7 +127,7 @@ class Location:
         return f"{scheme}://{self.bucket}/{key}"
 
     def to_dict(self) -> dict[str, Any]:
-        return document_of(self)
+        return encode(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Location:

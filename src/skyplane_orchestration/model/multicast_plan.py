@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from skyplane_gateway.schema import decode
+from skyplane_gateway.schema import decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.documents import document_of
 from skyplane_orchestration.model.plan import (
     GridReference,
     InstanceGroup,
@@ -105,7 +104,7 @@ class MulticastPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data, `schema_version` first."""
-        return document_of(self, MULTICAST_SCHEMA_VERSION)
+        return encode(self, MULTICAST_SCHEMA_VERSION)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MulticastPlan:

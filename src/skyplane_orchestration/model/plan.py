@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from skyplane_gateway.schema import decode
+from skyplane_gateway.schema import decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.documents import document_of
 
 PLAN_SCHEMA_VERSION = 1
 
@@ -161,7 +160,7 @@ class TransferPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data, `schema_version` first."""
-        return document_of(self, PLAN_SCHEMA_VERSION)
+        return encode(self, PLAN_SCHEMA_VERSION)
 
     def to_json(self) -> str:
         """The plan as one indented JSON object."""

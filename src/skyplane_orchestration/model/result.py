@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from skyplane_gateway.config import TransferState
-from skyplane_gateway.schema import as_mapping, decode
-from skyplane_orchestration.model.documents import document_of
+from skyplane_gateway.schema import as_mapping, decode, encode
 
 SCHEMA_VERSION: Final = 1
 
@@ -147,7 +146,7 @@ class TransferResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
-        document = document_of(self, SCHEMA_VERSION)
+        document = encode(self, SCHEMA_VERSION)
         document["cost"]["total_usd"] = self.cost.total_usd
         document["this_try"]["cost"]["total_usd"] = self.this_try.cost.total_usd
         return document

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from skyplane_gateway.schema import decode
+from skyplane_gateway.schema import decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.documents import document_of
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.units import SECONDS_PER_HOUR
@@ -72,24 +71,12 @@ class ResumeHandle:
         return replace(self, job=replace(self.job, policy=policy))
 
     def to_dict(self) -> dict[str, Any]:
-        values = {"job": self.job.to_dict(), "plan": self.plan.to_dict()}
-        return {**document_of(self, SCHEMA_VERSION), **values}
+        return encode(self, SCHEMA_VERSION)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ResumeHandle:
         """Raises ConfigurationInvalid for another schema version or a broken document."""
-        what = "a resume handle"
-        fields = decode(_Fields, data, what, version=SCHEMA_VERSION)
-        return cls(
-            TransferJob.from_dict(fields.job),
-            TransferPlan.from_dict(fields.plan),
-            fields.fleet_key,
-            fields.generation,
-            fields.deployment,
-            fields.transfer_key,
-            fields.epoch,
-            fields.expires_unix_s,
-        )
+        return decode(cls, data, "a resume handle", version=SCHEMA_VERSION)
 
     def to_text(self) -> str:
         """The handle as one word."""
@@ -115,17 +102,3 @@ class ResumeHandle:
         except (binascii.Error, zlib.error, ValueError) as error:
             raise ConfigurationInvalid(f"the resume handle is damaged: {error}") from error
         return cls.from_dict(document)
-
-
-@dataclass(frozen=True, slots=True)
-class _Fields:
-    """The document, with job and plan not decoded yet."""
-
-    job: Mapping[str, Any]
-    plan: Mapping[str, Any]
-    fleet_key: str
-    generation: int
-    deployment: str
-    transfer_key: str
-    epoch: int
-    expires_unix_s: float

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal
 
 from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.schema import encode
 from skyplane_gateway.selection import Lister, SelectionRule, candidates, destination_listing_prefix
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
@@ -81,9 +82,7 @@ class VerifyReport:
         return self.equal == self.objects and not self.extra
 
     def to_dict(self) -> dict[str, Any]:
-        document = asdict(self)
-        document["differences"] = list(document["differences"])
-        return {"schema_version": SCHEMA_VERSION, "is_equal": self.is_equal, **document}
+        return {"schema_version": SCHEMA_VERSION, "is_equal": self.is_equal, **encode(self)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import subprocess
 from contextlib import closing
@@ -267,7 +266,7 @@ def _connect(
         data_addresses={node: handle.data for node, handle in handles.items()},
         control_addresses={node: handle.control for node, handle in handles.items()},
     )
-    document = json.loads(json.dumps(topology.to_dict()))
+    document = topology.to_dict()
     # An unchanged fleet may have a transfer in progress: its topology stays.
     if is_changed or directory.read_topology() != document:
         for handle in handles.values():
