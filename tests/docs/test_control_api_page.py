@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, cast
 
-from skyplane_gateway.control_server import ControlServer
+from skyplane_gateway.control.server import ControlServer
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "control-api.md"
 

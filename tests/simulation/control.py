@@ -19,7 +19,7 @@ from tests.simulation.world import Process, World
 
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.control.connection_pool import ConnectionPool
-from skyplane_gateway.control_server import ControlServer, _as_json
+from skyplane_gateway.control.server import ControlServer, _as_json
 from skyplane_gateway.identifiers import orchestrator_uri
 from skyplane_gateway.service import GatewayService
 

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from skyplane_gateway.chunk_orders import ChunkOrder
 from skyplane_gateway.config import Topology, TransferSpec
+from skyplane_gateway.control.interface import Gateway
 from skyplane_gateway.control.tls import Caller, caller_of
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
@@ -24,7 +25,6 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
 )
 from skyplane_gateway.objects import Credentials, StoreSpec
-from skyplane_gateway.service import GatewayService
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ Response = Mapping[str, Any]
 class ControlServer:
     """Maps requests to calls of one gateway."""
 
-    def __init__(self, gateway: GatewayService) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
     def application(self) -> web.Application:
