@@ -6,12 +6,12 @@ Both fill whole instances and ignore the price.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import pairwise
 
 from skyplane_orchestration.errors import PlanInfeasible
-from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.model.job import (
     ANY_REGION,
     NO_LIMITS,
@@ -26,8 +26,6 @@ from skyplane_orchestration.planner.instance_options import (
     MEASURED_CONNECTIONS,
     chosen_type,
     quota_of,
-    read_limit_gbps,
-    write_limit_gbps,
 )
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.problem import may_relay
@@ -51,8 +49,8 @@ def direct(
 
     Raises UnknownRegion, and PlanInfeasible when the grid has no such edge.
     """
-    request = _request("direct", src, dst, instances, volume_gb, objects, limits)
-    return _chain_plan(grid, request, (src, dst), instances, limits)
+    request = PlanRequest(grid, src, (dst,), volume_gb, objects, limits)
+    return _fastest_chain(request, "direct", [(src, dst)], instances)
 
 
 def best_relay(
@@ -73,17 +71,12 @@ def best_relay(
 
     Raises UnknownRegion, and PlanInfeasible when the grid has no such path.
     """
-    request = _request("ron", src, dst, instances, volume_gb, objects, limits)
-    best: tuple[str, ...] = (src, dst)
-    best_gbps = _rate_gbps(grid, best, instances, limits)
-    relays = grid.tags if limits.max_relays != 0 else ()
-    for relay in relays:
-        if relay in (src, dst) or not may_relay(relay, policy):
-            continue
-        rate = _rate_gbps(grid, (src, relay, dst), instances, limits)
-        if rate > best_gbps:
-            best_gbps, best = rate, (src, relay, dst)
-    return _chain_plan(grid, request, best, instances, limits)
+    request = PlanRequest(grid, src, (dst,), volume_gb, objects, limits)
+    chains: list[tuple[str, ...]] = [(src, dst)]
+    if limits.max_relays != 0:
+        relays = [tag for tag in grid.tags if tag not in (src, dst) and may_relay(tag, policy)]
+        chains += [(src, relay, dst) for relay in relays]
+    return _fastest_chain(request, "ron", chains, instances)
 
 
 def baselines(
@@ -135,92 +128,71 @@ def most_instances(grid: Grid, tag: str, limits: Limits = NO_LIMITS) -> int:
     return quota_of(grid, tag, chosen_type(grid, tag, limits), limits).instances
 
 
-def _request(
-    kind: str,
-    src: str,
-    dst: str,
-    instances: int,
-    volume_gb: float | None,
-    objects: int | None,
-    limits: Limits,
-) -> PlanRequest:
-    objective = {"kind": kind, "instances": instances}
-    return PlanRequest(src, dst, objective, volume_gb, objects, limits.chunk_mib)
-
-
-def _counts(
-    grid: Grid, regions: tuple[str, ...], instances: int, limits: Limits
-) -> Mapping[str, int]:
-    return {tag: min(instances, most_instances(grid, tag, limits)) for tag in regions}
-
-
-def _connections(
-    grid: Grid, regions: tuple[str, ...], counts: Mapping[str, int], limits: Limits
-) -> Mapping[tuple[str, str], int]:
-    """Connections per hop: as many as the end with fewer allows, (4h) and (4i)."""
-    most = {tag: chosen_type(grid, tag, limits).connection_limit * counts[tag] for tag in regions}
-    return {(tail, head): min(most[tail], most[head]) for tail, head in pairwise(regions)}
-
-
-def _rate_gbps(grid: Grid, regions: tuple[str, ...], instances: int, limits: Limits) -> float:
-    """The rate of a chain of regions: the least of (4b), (4f), (4g) and the stores' limits."""
-    counts = _counts(grid, regions, instances, limits)
-    return min(_rate_limits_gbps(grid, regions, counts, limits))
-
-
-def _rate_limits_gbps(
-    grid: Grid, regions: tuple[str, ...], counts: Mapping[str, int], limits: Limits
-) -> Iterator[float]:
-    usable_share = 1 - limits.safety_margin
-    for (tail, head), count in _connections(grid, regions, counts, limits).items():
-        rate = float(grid.throughput_gbps[grid.index_of(tail), grid.index_of(head)])
-        yield rate * usable_share * count / MEASURED_CONNECTIONS
-        yield chosen_type(grid, tail, limits).egress_gbps * counts[tail]
-        yield chosen_type(grid, head, limits).ingress_gbps * counts[head]
-    for store_gbps in (
-        read_limit_gbps(grid, regions[0], limits),
-        write_limit_gbps(grid, regions[-1], limits),
-    ):
-        if store_gbps is not None:
-            yield store_gbps
-
-
-def _chain_plan(
-    grid: Grid,
-    request: PlanRequest,
-    regions: tuple[str, ...],
-    instances: int,
-    limits: Limits,
+def _fastest_chain(
+    request: PlanRequest, kind: str, chains: Iterable[tuple[str, ...]], instances: int
 ) -> TransferPlan:
+    """The plan of the fastest chain of regions; ties go to the first chain."""
     started = time.perf_counter()
-    rate = _rate_gbps(grid, regions, instances, limits)
-    counts = _counts(grid, regions, instances, limits)
-    _require_instances(grid, counts, limits)
-    if rate <= 0:
+    overlay = max(
+        (_overlay(request, regions, instances) for regions in chains),
+        key=lambda one: one.throughput_gbps,
+    )
+    for tag, count in overlay.instances.items():
+        if count < 1:
+            raise _no_instance(request, tag, overlay.types[tag])
+    if overlay.throughput_gbps <= 0:
+        (regions,) = overlay.paths
         raise PlanInfeasible(
-            f"grid {grid.name!r} has no edge {' -> '.join(regions)}",
+            f"grid {request.grid.name!r} has no edge {' -> '.join(regions)}",
             binding=(NO_ROUTE,),
             most_gbps=0.0,
         )
-    overlay = Overlay(
-        throughput_gbps=rate,
-        paths={regions: rate},
-        flows=dict.fromkeys(pairwise(regions), rate),
-        connections=dict(_connections(grid, regions, counts, limits)),
-        instances=dict(counts),
+    return assemble(
+        request,
+        overlay,
+        objective={"kind": kind, "instances": instances},
+        binding=(),
+        solver=SolverReport("baseline", 0.0, 0.0, time.perf_counter() - started),
     )
+
+
+def _overlay(request: PlanRequest, regions: tuple[str, ...], instances: int) -> Overlay:
+    """A chain of regions with up to this many instances in each, and all of their connections.
+
+    The rate is the least of (4b), (4f), (4g) and the stores' limits. A hop has as many connections
+    as the end with fewer allows, (4h) and (4i).
+    """
+    grid, limits = request.grid, request.limits
     types = {tag: chosen_type(grid, tag, limits) for tag in regions}
-    report = SolverReport("baseline", 0.0, 0.0, time.perf_counter() - started)
-    return assemble(grid, request, overlay, types, binding=(), solver=report)
+    counts = {
+        tag: min(instances, quota_of(grid, tag, kind, limits).instances)
+        for tag, kind in types.items()
+    }
+    most = {tag: kind.connection_limit * counts[tag] for tag, kind in types.items()}
+    connections = {(tail, head): min(most[tail], most[head]) for tail, head in pairwise(regions)}
+    rates = list(request.store_gbps.values())
+    for (tail, head), count in connections.items():
+        rate = float(grid.throughput_gbps[grid.index_of(tail), grid.index_of(head)])
+        rates += [
+            rate * (1 - limits.safety_margin) * count / MEASURED_CONNECTIONS,
+            types[tail].egress_gbps * counts[tail],
+            types[head].ingress_gbps * counts[head],
+        ]
+    return Overlay(
+        throughput_gbps=min(rates),
+        paths={regions: min(rates)},
+        flows=dict.fromkeys(connections, min(rates)),
+        connections=connections,
+        instances=counts,
+        types=types,
+    )
 
 
-def _require_instances(grid: Grid, counts: Mapping[str, int], limits: Limits) -> None:
-    for tag, count in counts.items():
-        if count < 1:
-            kind = chosen_type(grid, tag, limits)
-            raise PlanInfeasible(
-                f"the limits allow no instance of {kind.name} ({kind.vcpus} vCPUs) in {tag};"
-                " raise the vCPU quota or choose a smaller type",
-                binding=(f"{quota_of(grid, tag, kind, limits).name} {tag}",),
-                most_gbps=0.0,
-            )
+def _no_instance(request: PlanRequest, tag: str, kind: InstanceType) -> PlanInfeasible:
+    quota = quota_of(request.grid, tag, kind, request.limits)
+    return PlanInfeasible(
+        f"the limits allow no instance of {kind.name} ({kind.vcpus} vCPUs) in {tag};"
+        " raise the vCPU quota or choose a smaller type",
+        binding=(f"{quota.name} {tag}",),
+        most_gbps=0.0,
+    )

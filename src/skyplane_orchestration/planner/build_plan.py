@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from skyplane_orchestration.grids import FROM_RULES, Grid, InstanceType
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.grids import FROM_RULES, Grid
 from skyplane_orchestration.grids.grid import MEASURED, MIXED, MODELLED
+from skyplane_orchestration.model.job import Limits
 from skyplane_orchestration.model.plan import (
     GridReference,
     InstanceGroup,
@@ -16,6 +18,8 @@ from skyplane_orchestration.model.plan import (
     SolverReport,
     TransferPlan,
 )
+from skyplane_orchestration.planner.constraint_names import STORAGE_READ, STORAGE_WRITE
+from skyplane_orchestration.planner.instance_options import read_limit_gbps, write_limit_gbps
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import billing, costs
 from skyplane_orchestration.units import gb_to_gbit
@@ -23,34 +27,68 @@ from skyplane_orchestration.units import gb_to_gbit
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """The job of a plan: region tags, its objective as plain data, and None for what is not known.
+    """The job of a plan, without its objective: region tags, and None for what is not known."""
 
-    `chunk_mib` is the size of the written parts, for the price of requests.
-    """
-
+    grid: Grid
     src: str
-    dst: str
-    objective: Mapping[str, Any]
-    volume_gb: float | None = None
-    objects: int | None = None
-    chunk_mib: int = 16
+    destinations: tuple[str, ...]
+    volume_gb: float | None
+    objects: int | None
+    limits: Limits
 
+    @property
+    def dst(self) -> str:
+        """The only destination."""
+        return self.destinations[0]
 
-def requests_usd(grid: Grid, request: PlanRequest) -> float | None:
-    """Price of all requests of the job; None when the number of objects is not known."""
-    if request.objects is None:
-        return None
-    return costs.request_usd(
-        grid, request.src, request.dst, request.objects, request.volume_gb, request.chunk_mib
-    )
+    @property
+    def route(self) -> str:
+        """The ends in words."""
+        return f"{self.src} to {', '.join(self.destinations)}"
+
+    @property
+    def volume_gbit(self) -> float:
+        """Raises ConfigurationInvalid without a volume; `require_volume` refuses earlier."""
+        if not self.volume_gb:
+            raise ConfigurationInvalid("an objective in USD of the job needs a volume")
+        return gb_to_gbit(self.volume_gb)
+
+    def total_usd(self, usd_per_gbit: float) -> float:
+        """USD for the job from USD per Gbit of egress and instances."""
+        return usd_per_gbit * self.volume_gbit + (self.requests_usd or 0.0)
+
+    def usd_per_gbit(self, total_usd: float) -> float:
+        """USD per Gbit for egress and instances that a total leaves after requests."""
+        return (total_usd - (self.requests_usd or 0.0)) / self.volume_gbit
+
+    @property
+    def requests_usd(self) -> float | None:
+        """Price of all requests of the job; None when the number of objects is not known."""
+        if self.objects is None:
+            return None
+        return costs.request_usd(
+            self.grid,
+            self.src,
+            self.destinations,
+            self.objects,
+            self.volume_gb,
+            self.limits.chunk_mib,
+        )
+
+    @property
+    def store_gbps(self) -> dict[str, float]:
+        """`storage_read TAG` or `storage_write TAG` -> the limit of that store, where known."""
+        limits = {f"{STORAGE_READ} {self.src}": read_limit_gbps(self.grid, self.src, self.limits)}
+        for tag in self.destinations:
+            limits[f"{STORAGE_WRITE} {tag}"] = write_limit_gbps(self.grid, tag, self.limits)
+        return {name: most for name, most in limits.items() if most is not None}
 
 
 def assemble(
-    grid: Grid,
     request: PlanRequest,
     overlay: Overlay,
-    types: Mapping[str, InstanceType],
     *,
+    objective: Mapping[str, Any],
     binding: tuple[str, ...],
     solver: SolverReport,
     egress_usd_per_gb: float | None = None,
@@ -58,29 +96,23 @@ def assemble(
     """The plan of one overlay.
 
     Args:
-        types: region tag -> instance type, at least for the regions of the overlay.
+        objective: as plain data.
         egress_usd_per_gb: replaces the edges' prices, for a plan without edges.
     """
-    per_gb = costs.egress_usd_per_gb(grid, overlay)
-    rate = overlay.throughput_gbps
-    volume = request.volume_gb
-    edges = tuple(plan_edge(grid, overlay, tail, head) for tail, head in overlay.flows)
+    grid, rate, volume = request.grid, overlay.throughput_gbps, request.volume_gb
+    if egress_usd_per_gb is None:
+        egress_usd_per_gb = costs.egress_usd_per_gb(grid, overlay)
+    edges = plan_edges(grid, overlay)
     return TransferPlan(
         src=request.src,
         dst=request.dst,
-        objective=dict(request.objective),
+        objective=dict(objective),
         throughput_gbps=rate,
         volume_gb=volume,
         transfer_s=None if volume is None else gb_to_gbit(volume) / rate,
         provision_s=billing.provision_s(overlay.instances),
-        cost=costs.itemised(
-            per_gb if egress_usd_per_gb is None else egress_usd_per_gb,
-            overlay,
-            types,
-            volume,
-            requests_usd(grid, request),
-        ),
-        instances=instance_groups(overlay, types),
+        cost=costs.itemised(egress_usd_per_gb, overlay, volume, request.requests_usd),
+        instances=instance_groups(overlay),
         edges=edges,
         paths=tuple(PlanPath(regions, flow) for regions, flow in overlay.paths.items()),
         binding=binding,
@@ -90,18 +122,20 @@ def assemble(
     )
 
 
-def instance_groups(
-    overlay: Overlay, types: Mapping[str, InstanceType]
-) -> dict[str, InstanceGroup]:
+def instance_groups(overlay: Overlay) -> dict[str, InstanceGroup]:
     """The instances of each region, with their type and price."""
     return {
-        tag: InstanceGroup(types[tag].name, count, types[tag].usd_per_hour)
+        tag: InstanceGroup(overlay.types[tag].name, count, overlay.types[tag].usd_per_hour)
         for tag, count in overlay.instances.items()
     }
 
 
-def plan_edge(grid: Grid, overlay: Overlay, tail: str, head: str) -> PlanEdge:
-    """One edge with its flow, capacity and price, and the provenance of both."""
+def plan_edges(grid: Grid, overlay: Overlay) -> tuple[PlanEdge, ...]:
+    """The edges with their flows, capacities and prices, and the provenance of both."""
+    return tuple(_plan_edge(grid, overlay, tail, head) for tail, head in overlay.flows)
+
+
+def _plan_edge(grid: Grid, overlay: Overlay, tail: str, head: str) -> PlanEdge:
     place = grid.index_of(tail), grid.index_of(head)
     return PlanEdge(
         src=tail,

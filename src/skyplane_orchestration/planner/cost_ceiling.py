@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass, field
 from typing import Final
 
-from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.job_cost import (
     PATIENCE_S,
     SAME_RATE,
     BoundedCandidate,
     Candidate,
-    JobPricing,
     candidate_from,
     is_within,
     least_total,
+    priced_at,
     search_rounds,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
@@ -46,17 +47,13 @@ _STEEP: Final = 1.02
 
 
 def fastest_under_price(
-    problem: PlanProblem,
-    grid: Grid,
-    usd_per_gb: float,
-    pricing: JobPricing | None,
-    proof_s: float,
+    request: PlanRequest, problem: PlanProblem, usd_per_gb: float, proof_s: float
 ) -> BoundedCandidate | None:
     """The fastest plan with (4a) of at most `usd_per_gb`, then the cheapest at that rate.
 
     None when no plan is that cheap. The bound is in Gbit/s.
     """
-    search = _PriceCeilingSearch(problem, grid, usd_per_gb, pricing, proof_s)
+    search = _PriceCeilingSearch(request, problem, usd_per_gb, proof_s, bound=problem.most_gbps)
     if not search.try_ceiling(0.0):
         for shrink in _SHRINK[1:]:
             if not search.exceeded or search.try_ceiling(-shrink):
@@ -72,25 +69,22 @@ def fastest_under_price(
     return BoundedCandidate(search.best, max(search.bound, search.best.gbps))
 
 
+@dataclass(slots=True)
 class _PriceCeilingSearch:
-    """Keeps the fastest plan under a price, over several attempts."""
+    """Keeps the fastest plan under a price, over several attempts.
 
-    def __init__(
-        self,
-        problem: PlanProblem,
-        grid: Grid,
-        usd_per_gb: float,
-        pricing: JobPricing | None,
-        proof_s: float,
-    ) -> None:
-        self._problem = problem
-        self._grid = grid
-        self._usd_per_gb = usd_per_gb
-        self._pricing = pricing
-        self._proof_s = proof_s
-        self.best: Candidate | None = None
-        self.bound = problem.most_gbps
-        self.exceeded = False
+    Attributes:
+        bound: in Gbit/s.
+        exceeded: whether the last plan was above the ceiling.
+    """
+
+    request: PlanRequest
+    problem: PlanProblem
+    usd_per_gb: float
+    proof_s: float
+    bound: float
+    best: Candidate | None = None
+    exceeded: bool = False
 
     @property
     def is_proven(self) -> bool:
@@ -111,14 +105,14 @@ class _PriceCeilingSearch:
         """The cheapest plan at any rate from this one up."""
         if self.best is not None and gbps <= self.best.gbps:
             return
-        upwards = self._problem.with_goal(gbps, self._problem.most_gbps)
+        upwards = self.problem.with_goal(gbps, self.problem.most_gbps)
         found = cheapest(upwards, exactly=False, proof_s=0.0)
         if found is not None:
             self._consider(found)
 
     def _fastest(self, stretch: float) -> Incumbent | None:
-        price = usd_per_gb_to_usd_per_gbit(self._usd_per_gb) * (1 + stretch)
-        found = fastest(self._problem, price, proof_s=self._proof_s)
+        price = usd_per_gb_to_usd_per_gbit(self.usd_per_gb) * (1 + stretch)
+        found = fastest(self.problem, price, proof_s=self.proof_s)
         if found is not None and stretch >= 0:
             self.bound = min(self.bound, found.bound)
         self.exceeded = found is not None
@@ -126,8 +120,8 @@ class _PriceCeilingSearch:
 
     def _consider(self, found: Incumbent) -> bool:
         """Keep the plan if it is under the ceiling and faster; whether it is under it."""
-        candidate = candidate_from(self._grid, found, self._pricing)
-        if not is_within(candidate.usd_per_gb, self._usd_per_gb):
+        candidate = candidate_from(self.request, found)
+        if not is_within(candidate.usd_per_gb, self.usd_per_gb):
             return False
         if self.best is None or candidate.gbps > self.best.gbps:
             self.best = candidate
@@ -138,18 +132,18 @@ class _PriceCeilingSearch:
 
 
 def fastest_under_total(
-    problem: PlanProblem, pricing: JobPricing, usd: float, wait_s: float, proof_s: float
+    request: PlanRequest, problem: PlanProblem, usd: float, wait_s: float, proof_s: float
 ) -> BoundedCandidate | None:
     """The fastest plan with a total of at most `usd`; None when no plan is that cheap.
 
     Every plan is billed for `wait_s`. The bound is in Gbit/s.
     """
-    search = _TotalCeilingSearch(problem, pricing, usd, wait_s, proof_s)
+    search = _TotalCeilingSearch(request, problem, usd, wait_s, proof_s, [(0.0, problem.most_gbps)])
     search.run()
     search.bisect()
     if search.best is None and search.most_gbps > 0:
         any_rate = problem.with_goal(problem.goal_gbps, max(search.most_gbps, problem.goal_gbps))
-        least = least_total(any_rate, pricing, wait_s, proof_s)
+        least = least_total(request, any_rate, wait_s, proof_s)
         if least is not None and is_within(least.candidate.usd, usd):
             search.best = least.candidate
     if search.best is None:
@@ -157,42 +151,44 @@ def fastest_under_total(
     return BoundedCandidate(search.best, max(search.most_gbps, search.best.gbps))
 
 
+@dataclass(slots=True)
 class _TotalCeilingSearch:
     """Branch and bound over intervals of rates, from the top down.
 
     A rate that needs one more instance may cost too much although a higher rate does not.
+
+    Attributes:
+        open: intervals to search, the highest last.
+        closed: upper ends of intervals that were searched without a proof.
     """
 
-    def __init__(
-        self, problem: PlanProblem, pricing: JobPricing, usd: float, wait_s: float, proof_s: float
-    ) -> None:
-        self._problem = problem
-        self._pricing = pricing
-        self._usd = usd
-        self._wait_s = wait_s
-        self._proof_s = proof_s
-        self._open = [(0.0, problem.most_gbps)]
-        self._closed: list[float] = []
-        self.best: Candidate | None = None
+    request: PlanRequest
+    problem: PlanProblem
+    usd: float
+    wait_s: float
+    proof_s: float
+    open: list[tuple[float, float]]
+    closed: list[float] = field(default_factory=list)
+    best: Candidate | None = None
 
     @property
     def most_gbps(self) -> float:
         """The bound: no plan under the ceiling is faster."""
-        return max([self._best_gbps, *self._closed, *(high for _, high in self._open)])
+        return max([self._best_gbps, *self.closed, *(high for _, high in self.open)])
 
     @property
     def _best_gbps(self) -> float:
         return 0.0 if self.best is None else self.best.gbps
 
     def run(self) -> None:
-        for number in search_rounds(self._proof_s):
-            if not self._open or self._is_reached(self._open[-1][1]):
+        for number in search_rounds(self.proof_s):
+            if not self.open or self._is_reached(self.open[-1][1]):
                 break
-            self._branch(*self._open.pop())
-            if number == 0 and self._open and self.most_gbps > _WIDE * self._best_gbps:
+            self._branch(*self.open.pop())
+            if number == 0 and self.open and self.most_gbps > _WIDE * self._best_gbps:
                 most = self.most_gbps
                 cut = self._find_start(most)
-                self._open = [(self._best_gbps, cut), (cut, most)]
+                self.open = [(self._best_gbps, cut), (cut, most)]
 
     def bisect(self) -> None:
         """Bisect the open range by the least total, which never falls as the rate rises.
@@ -206,8 +202,8 @@ class _TotalCeilingSearch:
             if low <= 0 or high <= low * (1 + _RATE_GAP) or time.monotonic() > until_s:
                 break
             middle = math.sqrt(low * high)
-            upwards = self._problem.with_goal(middle, max(middle, self.most_gbps))
-            least = least_total(upwards, self._pricing, self._wait_s, 0.0)
+            upwards = self.problem.with_goal(middle, max(middle, self.most_gbps))
+            least = least_total(self.request, upwards, self.wait_s, 0.0)
             if least is None or not self._keep(least.candidate):
                 high = middle
 
@@ -219,10 +215,10 @@ class _TotalCeilingSearch:
 
         The overhead of a short job grows with the rate, so a bound from a low rate closes none.
         """
-        until_s = time.monotonic() + max(PATIENCE_S, self._proof_s)
+        until_s = time.monotonic() + max(PATIENCE_S, self.proof_s)
         for _ in range(_STEPS):
             low = self._best_gbps
-            floor = max(low * _STEEP, self._problem.goal_gbps)
+            floor = max(low * _STEEP, self.problem.goal_gbps)
             if time.monotonic() > until_s or high_gbps <= floor:
                 break
             top = math.sqrt(low * high_gbps) if low > 0 else high_gbps / 2
@@ -254,28 +250,28 @@ class _TotalCeilingSearch:
             return
         if top <= low * (1 + OPTIMAL_GAP):
             # The solver found nothing faster; only its bound is above.
-            self._closed.append(high)
+            self.closed.append(high)
             return
         middle = math.sqrt(low * top) if low > 0 else top / 2
-        self._open += [(low, middle), (middle, high)]
+        self.open += [(low, middle), (middle, high)]
 
     def _fastest(
         self, gbps: float, most_gbps: float, shrink: float, proof_s: float | None = None
     ) -> Incumbent | None:
         """The most throughput up to `most_gbps`, with the overhead of the rate `gbps`."""
-        price = self._pricing.usd_per_gbit(self._usd) * (1 - shrink)
+        price = self.request.usd_per_gbit(self.usd) * (1 - shrink)
         if price <= 0:
             return None
-        part = self._problem.with_goal(min(self._problem.goal_gbps, most_gbps), most_gbps)
-        at_price = self._pricing.priced_at(part, gbps, self._wait_s)
-        return fastest(at_price, price, proof_s=self._proof_s if proof_s is None else proof_s)
+        part = self.problem.with_goal(min(self.problem.goal_gbps, most_gbps), most_gbps)
+        at_price = priced_at(self.request, part, gbps, self.wait_s)
+        return fastest(at_price, price, proof_s=self.proof_s if proof_s is None else proof_s)
 
     def _consider(self, found: Incumbent) -> bool:
         """Keep the plan if it is under the ceiling and faster; whether it is under it."""
-        return self._keep(candidate_from(self._pricing.grid, found, self._pricing, self._wait_s))
+        return self._keep(candidate_from(self.request, found, self.wait_s))
 
     def _keep(self, candidate: Candidate) -> bool:
-        if not is_within(candidate.usd, self._usd):
+        if not is_within(candidate.usd, self.usd):
             return False
         if candidate.gbps > self._best_gbps:
             self.best = candidate

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
-from skyplane_orchestration.planner.overlay import Overlay
+from skyplane_orchestration.planner.overlay import Overlay, flows_over, instances_needed
+from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.solution import FLOW_TOLERANCE, IntegerSolution
 
 #: Share of one connection or instance that counts as rounding.
@@ -22,22 +24,42 @@ ROUNDING = 1e-6
 
 def decode(solution: IntegerSolution) -> Overlay:
     """The overlay of a solution: at most its connections and instances."""
+    problem = solution.problem
     paths = _paths(solution)
-    flows: dict[tuple[str, str], float] = {}
-    for regions, flow in paths.items():
-        for edge in pairwise(regions):
-            flows[edge] = flows.get(edge, 0.0) + flow
-    connections = _connections(solution, flows)
-    option = _options(solution)
-    instances = _instances(solution, flows, connections, option)
-    return Overlay(
+    options = _options(solution)
+    most = Overlay(
         throughput_gbps=solution.throughput_gbps,
         paths=paths,
-        flows=flows,
-        connections=connections,
-        instances=instances,
-        types={tag: solution.problem.types[option[tag]] for tag in instances},
+        flows=flows_over((pairwise(regions), flow) for regions, flow in paths.items()),
+        connections={
+            edge: int(count) for edge, count in problem.by_edge(solution.connections).items()
+        },
+        instances={tag: int(solution.instances[option]) for tag, option in options.items()},
+        types={tag: problem.types[option] for tag, option in options.items()},
     )
+    return with_fewest(most, problem)
+
+
+def with_fewest(most: Overlay, problem: PlanProblem) -> Overlay:
+    """The overlay with the fewest connections and instances that carry its flows.
+
+    At least one of each, and at most those of `most`: the solver's tolerance is a noticeable share
+    of a connection on a slow edge. Instances: ends, then relays by name.
+    """
+    gbps_each = problem.by_edge(problem.gbps_per_connection)
+    connections = {
+        edge: max(1, min(math.ceil(flow / gbps_each[edge] - ROUNDING), most.connections[edge]))
+        for edge, flow in most.flows.items()
+    }
+    ends = [problem.tags[end] for end in problem.ends]
+    relays = {tag for edge in most.flows for tag in edge} - set(ends)
+    instances: dict[str, int] = {}
+    for tag in (*ends, *sorted(relays)):
+        needed = instances_needed(tag, most.types[tag], most.flows, connections)
+        count = math.ceil(max(needed.values()) - ROUNDING)
+        instances[tag] = max(1, min(count, most.instances[tag]))
+    types = {tag: most.types[tag] for tag in instances}
+    return replace(most, connections=connections, instances=instances, types=types)
 
 
 def _options(solution: IntegerSolution) -> dict[str, int]:
@@ -90,51 +112,3 @@ def _shortest_path(ahead: Mapping[int, Mapping[int, float]], source: int, sink: 
     while path[-1] != source:
         path.append(before[path[-1]])
     return path[::-1]
-
-
-def _connections(
-    solution: IntegerSolution, flows: Mapping[tuple[str, str], float]
-) -> dict[tuple[str, str], int]:
-    """The fewest connections that carry these flows, and at most those of the solution.
-
-    The solver's tolerance is a noticeable share of a connection on a slow edge.
-    """
-    problem = solution.problem
-    found: dict[tuple[str, str], int] = {}
-    for tail, head, rate, most in zip(
-        problem.tail,
-        problem.head,
-        problem.gbps_per_connection,
-        solution.connections,
-        strict=True,
-    ):
-        edge = problem.tags[tail], problem.tags[head]
-        if edge in flows:
-            needed = math.ceil(flows[edge] / float(rate) - ROUNDING)
-            found[edge] = max(1, min(needed, int(most)))
-    return {edge: found[edge] for edge in flows}
-
-
-def _instances(
-    solution: IntegerSolution,
-    flows: Mapping[tuple[str, str], float],
-    connections: Mapping[tuple[str, str], int],
-    option: Mapping[str, int],
-) -> dict[str, int]:
-    """The fewest instances that carry these flows and connections: ends, then relays by name."""
-    problem = solution.problem
-    ends = [problem.tags[problem.src], problem.tags[problem.dst]]
-    need = dict.fromkeys(ends, 1.0)
-    for position, rate_limit in ((0, problem.egress_gbps), (1, problem.ingress_gbps)):
-        for tag in sorted({edge[position] for edge in flows}):
-            kind = option[tag]
-            here = [edge for edge in flows if edge[position] == tag]
-            by_rate = sum(flows[edge] for edge in here) / rate_limit[kind]
-            by_connections = (
-                sum(connections[edge] for edge in here) / problem.connection_limit[kind]
-            )
-            need[tag] = max(need.get(tag, 1.0), by_rate, by_connections)
-    return {
-        tag: max(1, min(math.ceil(need[tag] - ROUNDING), int(solution.instances[option[tag]])))
-        for tag in [*ends, *sorted(set(need) - set(ends))]
-    }

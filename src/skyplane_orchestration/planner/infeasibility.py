@@ -6,11 +6,11 @@ Figures in an error are rounded so that a second request with them succeeds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 
 from skyplane_orchestration.errors import PlanInfeasible
-from skyplane_orchestration.grids import Grid, InstanceType
-from skyplane_orchestration.model.job import Limits
+from skyplane_orchestration.grids.arrays import Floats
+from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.constraint_names import (
     CONNECTION_LIMIT_IN,
     CONNECTION_LIMIT_OUT,
@@ -27,14 +27,9 @@ from skyplane_orchestration.planner.constraint_names import (
     VCPU_QUOTA,
 )
 from skyplane_orchestration.planner.decode import decode
-from skyplane_orchestration.planner.instance_options import (
-    quota_of,
-    read_limit_gbps,
-    write_limit_gbps,
-)
-from skyplane_orchestration.planner.overlay import Overlay
+from skyplane_orchestration.planner.instance_options import quota_of
+from skyplane_orchestration.planner.overlay import Overlay, instances_needed
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.solution import IntegerSolution, Relaxation
 
 Names = tuple[str, ...]
 
@@ -90,71 +85,61 @@ def describe_limit(name: str) -> str:
 # ---------------------------------------------------------------- what binds
 
 
-def binding_limits(
-    overlay: Overlay, limits: Limits, ends: tuple[str, str], grid: Grid
-) -> tuple[str, ...]:
+def binding_limits(request: PlanRequest, overlay: Overlay) -> Names:
     """Names of the limits that the overlay has used up: `limit region`.
 
     The rate and connection limits of a region bind only where its quota allows no more instances.
     """
-    names = binding_stores(limits, ends, overlay.throughput_gbps, grid)
+    names = list(binding_stores(request, overlay.throughput_gbps))
     for tag, count in overlay.instances.items():
         kind = overlay.types[tag]
-        quota = quota_of(grid, tag, kind, limits)
-        tight = list(_tight(overlay, tag, kind)) if count >= quota.instances else []
-        names.extend([f"{quota.name} {tag}", *tight] if tight else [])
+        quota = quota_of(request.grid, tag, kind, request.limits)
+        needed = instances_needed(tag, kind, overlay.flows, overlay.connections)
+        tight = [f"{name} {tag}" for name, need in needed.items() if need >= count * (1 - _TIGHT)]
+        if tight and count >= quota.instances:
+            names.extend([f"{quota.name} {tag}", *tight])
     return tuple(names)
 
 
-def binding_stores(limits: Limits, ends: tuple[str, str], gbps: float, grid: Grid) -> list[str]:
+def binding_stores(request: PlanRequest, gbps: float) -> Names:
     """The stores at the ends whose limit is at most this rate."""
-    read = read_limit_gbps(grid, ends[0], limits)
-    write = write_limit_gbps(grid, ends[1], limits)
-    return [
+    return tuple(name for name, most in request.store_gbps.items() if most * (1 - _TIGHT) <= gbps)
+
+
+def limits_reached(
+    request: PlanRequest, overlay: Overlay, tags: Sequence[str], price: Mapping[str, Floats]
+) -> Names:
+    """Names of the limits that the largest plan has used up, or that bind the relaxation.
+
+    Args:
+        price: name of a limit -> its shadow prices, by region for a limit of regions.
+    """
+    return binding_limits(request, overlay) or tuple(
         f"{name} {tag}"
-        for name, tag, most in ((STORAGE_READ, ends[0], read), (STORAGE_WRITE, ends[1], write))
-        if most is not None and most * (1 - _TIGHT) <= gbps
-    ]
-
-
-def _tight(overlay: Overlay, tag: str, kind: InstanceType) -> Iterator[str]:
-    outward = [edge for edge in overlay.flows if edge[0] == tag]
-    inward = [edge for edge in overlay.flows if edge[1] == tag]
-    uses = {
-        EGRESS_LIMIT: (sum(overlay.flows[e] for e in outward), kind.egress_gbps),
-        INGRESS_LIMIT: (sum(overlay.flows[e] for e in inward), kind.ingress_gbps),
-        CONNECTION_LIMIT_OUT: (
-            sum(overlay.connections[e] for e in outward),
-            kind.connection_limit,
-        ),
-        CONNECTION_LIMIT_IN: (
-            sum(overlay.connections[e] for e in inward),
-            kind.connection_limit,
-        ),
-    }
-    for name, (used, each) in uses.items():
-        if used >= each * overlay.instances[tag] * (1 - _TIGHT):
-            yield f"{name} {tag}"
+        for name, prices in price.items()
+        for tag, value in zip(tags, prices, strict=False)
+        if len(prices) == len(tags) and value > _WORTH
+    )
 
 
 # ---------------------------------------------------------------- why there is no plan
 
 
-def goal_infeasible(problem: PlanProblem, limits: Limits, grid: Grid) -> PlanInfeasible:
+def goal_infeasible(problem: PlanProblem, request: PlanRequest) -> PlanInfeasible:
     """The error for a goal that no plan reaches: the binding limits and the largest rate."""
     # Loads the solver, which errors within one region do not need.
     from skyplane_orchestration.planner.search.optimum import largest_throughput
 
-    src, dst = problem.tags[problem.src], problem.tags[problem.dst]
     largest = largest_throughput(problem)
     if largest is None:
-        return no_route(f"{src} to {dst}")
-    most = rounded_down(largest[0].throughput_gbps)
-    names = _limits_reached(problem, largest, limits, grid)
-    counts = decode(largest[0]).instances
-    words = [_with_count(name, counts) for name in names]
+        return no_route(request.route)
+    solution, relaxed = largest
+    most = rounded_down(solution.throughput_gbps)
+    overlay = decode(solution)
+    names = limits_reached(request, overlay, problem.tags, relaxed.region_price)
+    words = [_with_count(name, overlay.instances) for name in names]
     return PlanInfeasible(
-        f"no plan moves {problem.goal_gbps:g} Gbit/s from {src} to {dst}; the most is"
+        f"no plan moves {problem.goal_gbps:g} Gbit/s from {request.route}; the most is"
         f" {most:g} Gbit/s. Binding limits: {', '.join(words)}. Ask for"
         " less, raise the limits, choose larger instance types, or let more regions relay",
         binding=names,
@@ -180,31 +165,11 @@ def _with_count(name: str, instances: Mapping[str, int]) -> str:
     return f"{describe_limit(name)}: {instances.get(tag, 0)} instances"
 
 
-def _limits_reached(
-    problem: PlanProblem,
-    largest: tuple[IntegerSolution, Relaxation],
-    limits: Limits,
-    grid: Grid,
-) -> Names:
-    """Names of the limits that the largest plan has used up, or that bind the relaxation."""
-    overlay = decode(largest[0])
-    ends = problem.tags[problem.src], problem.tags[problem.dst]
-    names = binding_limits(overlay, limits, ends, grid)
-    return names or tuple(
-        f"{name} {tag}"
-        for name, prices in largest[1].region_price.items()
-        for tag, price in zip(problem.tags, prices, strict=False)
-        if len(prices) == problem.region_count and price > _WORTH
-    )
-
-
-def deadline_infeasible(
-    ends: tuple[str, str], asked_s: float, least_s: float, names: Names
-) -> PlanInfeasible:
+def deadline_infeasible(route: str, asked_s: float, least_s: float, names: Names) -> PlanInfeasible:
     """The error for a deadline that no plan meets; `least_s` is the earliest that one meets."""
     least = rounded_up(least_s)
     return PlanInfeasible(
-        f"no plan from {ends[0]} to {ends[1]} is done in {asked_s:g} s, including the time that"
+        f"no plan from {route} is done in {asked_s:g} s, including the time that"
         f" gateways take to start; the earliest deadline is {least:g} s. Allow more time or"
         " raise the limits",
         binding=(DEADLINE, *names),
@@ -224,13 +189,13 @@ def price_ceiling_infeasible(route: str, asked: float, least_usd_per_gb: float) 
 
 
 def total_ceiling_infeasible(
-    ends: tuple[str, str], asked_usd: float, least_usd: float, *, is_policy: bool
+    route: str, asked_usd: float, least_usd: float, *, is_policy: bool
 ) -> PlanInfeasible:
     """The error for a total that every plan exceeds: the objective's ceiling or the policy's."""
     least = rounded_up(least_usd)
     whose = f"{POLICY_MAX_JOB_USD} is {asked_usd:g}" if is_policy else f"{asked_usd:g} is allowed"
     return PlanInfeasible(
-        f"no plan from {ends[0]} to {ends[1]} meets the limit on its total cost in USD:"
+        f"no plan from {route} meets the limit on its total cost in USD:"
         f" {whose}, the cheapest costs {least:g} USD with boot, minimum billing and requests."
         f" Raise the {'policy' if is_policy else 'ceiling'} or move less",
         binding=(POLICY_MAX_JOB_USD if is_policy else COST_CEILING,),

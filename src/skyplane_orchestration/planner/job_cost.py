@@ -27,7 +27,7 @@ from typing import Final
 
 import numpy as np
 
-from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.decode import decode
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import billing, costs
@@ -35,7 +35,6 @@ from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest
 from skyplane_orchestration.planner.search.variable_fixing import least_instances
 from skyplane_orchestration.planner.solution import OPTIMAL_GAP, Incumbent
-from skyplane_orchestration.units import gb_to_gbit
 
 #: Rounds per wait. More rounds run while they fit into the time of _PROOFS proofs.
 ROUNDS: Final = 4
@@ -52,31 +51,13 @@ SAME_RATE: Final = 1e-4
 _ROUNDING: Final = 1e-12
 
 
-@dataclass(frozen=True, slots=True)
-class JobPricing:
-    """The volume (GB of 1e9 bytes, above zero) and the price of all requests of one job."""
-
-    grid: Grid
-    volume_gb: float
-    requests_usd: float = 0.0
-
-    @property
-    def volume_gbit(self) -> float:
-        return gb_to_gbit(self.volume_gb)
-
-    def total_usd(self, usd_per_gbit: float) -> float:
-        """USD for the job from USD per Gbit of egress and instances."""
-        return usd_per_gbit * self.volume_gbit + self.requests_usd
-
-    def usd_per_gbit(self, total_usd: float) -> float:
-        """USD per Gbit for egress and instances that a total leaves after requests."""
-        return (total_usd - self.requests_usd) / self.volume_gbit
-
-    def priced_at(self, problem: PlanProblem, gbps: float, wait_s: float) -> PlanProblem:
-        """The problem with the instance prices that billing gives at this rate."""
-        transfer_s = self.volume_gbit / gbps if gbps > 0 else math.inf
-        factor = billing.overhead(problem.tags, transfer_s, wait_s)
-        return problem.with_overhead(factor[problem.option_region])
+def priced_at(
+    request: PlanRequest, problem: PlanProblem, gbps: float, wait_s: float
+) -> PlanProblem:
+    """The problem with the instance prices that billing gives at this rate."""
+    transfer_s = request.volume_gbit / gbps if gbps > 0 else math.inf
+    factor = billing.overhead(problem.tags, transfer_s, wait_s)
+    return problem.with_overhead(factor[problem.option_region])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,22 +105,19 @@ def is_within(usd: float, ceiling_usd: float) -> bool:
 
 
 def candidate_from(
-    grid: Grid, found: Incumbent, pricing: JobPricing | None, wait_s: float | None = None
+    request: PlanRequest, found: Incumbent, wait_s: float | None = None
 ) -> Candidate:
     """The decoded solution with its price; `wait_s` None: the wait of the overlay's own clouds."""
-    return priced(grid, decode(found.solution), pricing, wait_s)
+    return priced(request, decode(found.solution), wait_s)
 
 
-def priced(
-    grid: Grid, overlay: Overlay, pricing: JobPricing | None, wait_s: float | None = None
-) -> Candidate:
+def priced(request: PlanRequest, overlay: Overlay, wait_s: float | None = None) -> Candidate:
     """An overlay with its price; arguments as for `candidate_from`."""
     cost = costs.itemised(
-        costs.egress_usd_per_gb(grid, overlay),
+        costs.egress_usd_per_gb(request.grid, overlay),
         overlay,
-        overlay.types,
-        pricing.volume_gb if pricing else None,
-        pricing.requests_usd if pricing else None,
+        request.volume_gb or None,
+        request.requests_usd,
         wait_s=wait_s,
     )
     return Candidate(overlay, cost.usd_per_gb, cost.total_usd)
@@ -147,7 +125,7 @@ def priced(
 
 def provision_waits(problem: PlanProblem) -> list[float]:
     """The distinct waits that a plan of this problem may have, ascending."""
-    least = billing.provision_s((problem.tags[problem.src], problem.tags[problem.dst]))
+    least = billing.provision_s(problem.tags[end] for end in problem.ends)
     return sorted({max(least, billing.provision_s((tag,))) for tag in problem.tags})
 
 
@@ -192,7 +170,7 @@ def search_rounds(proof_s: float) -> Iterator[int]:
 
 
 def least_total(
-    problem: PlanProblem, pricing: JobPricing, wait_s: float, proof_s: float
+    request: PlanRequest, problem: PlanProblem, wait_s: float, proof_s: float
 ) -> BoundedCandidate | None:
     """The plan with the least total at any rate from the goal up; None when infeasible.
 
@@ -206,18 +184,18 @@ def least_total(
             break
         known, low, high = heappop(open_intervals)
         part = problem.with_goal(low, high)
-        found = cheapest(pricing.priced_at(part, low, wait_s), exactly=False, proof_s=proof_s)
+        found = cheapest(priced_at(request, part, low, wait_s), exactly=False, proof_s=proof_s)
         if found is None:
             continue
-        candidate = candidate_from(pricing.grid, found, pricing, wait_s)
+        candidate = candidate_from(request, found, wait_s)
         best = _cheaper(candidate, best)
         gain = _SMALL_GAIN_USD / max(best.usd, _SMALL_GAIN_USD)
         tolerance = max(OPTIMAL_GAP, _SOLVER_GAP_FACTOR * found.gap, gain)
-        bound = max(known, pricing.total_usd(found.bound))
+        bound = max(known, request.total_usd(found.bound))
         if not _is_near(best, bound, tolerance):
-            best = _cheaper(best, _at_goal(part, pricing, wait_s, proof_s))
-            bound = max(bound, _bound_by_ends(part, pricing, wait_s, proof_s))
-        cut = _cut(candidate, pricing, wait_s, low, best.usd)
+            best = _cheaper(best, _at_goal(request, part, wait_s, proof_s))
+            bound = max(bound, _bound_by_ends(request, part, wait_s, proof_s))
+        cut = _cut(request, candidate, wait_s, low, best.usd)
         if cut is None or _is_near(best, bound, tolerance):
             closed.append(bound)
         else:
@@ -234,13 +212,13 @@ def _cheaper(one: Candidate, other: Candidate | None) -> Candidate:
 
 
 def _at_goal(
-    problem: PlanProblem, pricing: JobPricing, wait_s: float, proof_s: float
+    request: PlanRequest, problem: PlanProblem, wait_s: float, proof_s: float
 ) -> Candidate | None:
     """The cheapest plan at the goal: it has the fewest instances, which suits a short job."""
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
-    at_price = pricing.priced_at(at_goal, problem.goal_gbps, wait_s)
+    at_price = priced_at(request, at_goal, problem.goal_gbps, wait_s)
     found = cheapest(at_price, exactly=True, proof_s=proof_s)
-    return None if found is None else candidate_from(pricing.grid, found, pricing, wait_s)
+    return None if found is None else candidate_from(request, found, wait_s)
 
 
 def _is_near(best: Candidate | None, bound_usd: float, gap: float) -> bool:
@@ -248,7 +226,7 @@ def _is_near(best: Candidate | None, bound_usd: float, gap: float) -> bool:
 
 
 def _bound_by_ends(
-    problem: PlanProblem, pricing: JobPricing, wait_s: float, proof_s: float
+    request: PlanRequest, problem: PlanProblem, wait_s: float, proof_s: float
 ) -> float:
     """Another bound in USD: the least (4a) plus the wait of the fewest instances at the ends.
 
@@ -259,11 +237,11 @@ def _bound_by_ends(
         return 0.0
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
     usd_per_s = float(least_instances(at_goal) @ problem.cheapest_usd_per_s)
-    return pricing.total_usd(found.bound) + usd_per_s * wait_s
+    return request.total_usd(found.bound) + usd_per_s * wait_s
 
 
 def _cut(
-    candidate: Candidate, pricing: JobPricing, wait_s: float, low_gbps: float, best_usd: float
+    request: PlanRequest, candidate: Candidate, wait_s: float, low_gbps: float, best_usd: float
 ) -> float | None:
     """The rate at which to cut an interval, so that its bound closes the upper part.
 
@@ -272,12 +250,13 @@ def _cut(
     rate = candidate.gbps
     if rate <= low_gbps * (1 + SAME_RATE):
         return None
-    egress = costs.egress_usd_per_gb(pricing.grid, candidate.overlay) * pricing.volume_gb
-    moving = candidate.usd_per_gb * pricing.volume_gb - egress
+    volume_gb = request.volume_gb or 0.0
+    egress = costs.egress_usd_per_gb(request.grid, candidate.overlay) * volume_gb
+    moving = candidate.usd_per_gb * volume_gb - egress
     if moving <= 0 or wait_s <= 0:
         return None
-    factor = (best_usd * (1 - OPTIMAL_GAP / 2) - pricing.requests_usd - egress) / moving
-    cut = (factor - 1) * pricing.volume_gbit / wait_s
+    factor = (best_usd * (1 - OPTIMAL_GAP / 2) - (request.requests_usd or 0.0) - egress) / moving
+    cut = (factor - 1) * request.volume_gbit / wait_s
     if not low_gbps * (1 + SAME_RATE) < cut < rate:
         cut = math.sqrt(low_gbps * rate)
     return cut

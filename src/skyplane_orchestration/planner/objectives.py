@@ -6,16 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from skyplane_orchestration.errors import ConfigurationInvalid, PlanInfeasible
-from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.model.job import (
     Deadline,
-    Limits,
     MaximizeThroughput,
     MinimizeCost,
     Objective,
 )
 from skyplane_orchestration.planner import infeasibility, job_cost
+from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.constraint_names import (
     COST_CEILING,
     DEADLINE,
@@ -23,19 +22,10 @@ from skyplane_orchestration.planner.constraint_names import (
     THROUGHPUT_FLOOR,
 )
 from skyplane_orchestration.planner.cost_ceiling import fastest_under_price, fastest_under_total
-from skyplane_orchestration.planner.job_cost import (
-    BoundedCandidate,
-    Candidate,
-    JobPricing,
-    is_within,
-)
+from skyplane_orchestration.planner.job_cost import BoundedCandidate, Candidate, is_within
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest, largest_throughput
-from skyplane_orchestration.units import (
-    gb_to_gbit,
-    usd_per_gb_to_usd_per_gbit,
-    usd_per_gbit_to_usd_per_gb,
-)
+from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_gbit_to_usd_per_gb
 
 #: The lowest rate of any plan: slower flows are within the solver's tolerance.
 LEAST_GBPS: Final = 1e-3
@@ -54,14 +44,24 @@ def least_gbps(objective: Objective) -> float:
     return ANY_RATE_GBPS if isinstance(objective, MaximizeThroughput) else LEAST_GBPS
 
 
-def least_gbps_after(objective: Objective, volume_gb: float, wait_s: float) -> float:
+def least_gbps_after(objective: Objective, request: PlanRequest, wait_s: float) -> float:
     """The lowest rate that meets the objective after `wait_s`; infinite when it is too late."""
     if not isinstance(objective, Deadline):
         return least_gbps(objective)
     left_s = objective.seconds - wait_s
     if left_s <= 0:
         return math.inf
-    return max(gb_to_gbit(volume_gb) / left_s * _DEADLINE_ROUNDING, LEAST_GBPS)
+    return max(request.volume_gbit / left_s * _DEADLINE_ROUNDING, LEAST_GBPS)
+
+
+def objective_value(objective: Objective, candidate: Candidate) -> float:
+    """What the objective optimises: Gbit/s, USD per GB (4a), or USD of the job."""
+    if isinstance(objective, MaximizeThroughput):
+        return candidate.gbps
+    is_exact = isinstance(objective, MinimizeCost) and objective.exactly
+    if is_exact or candidate.total_usd is None:
+        return candidate.usd_per_gb
+    return candidate.total_usd
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,21 +70,14 @@ class ObjectiveSearch:
 
     Attributes:
         problem: its goal is `least_gbps` of the objective.
-        pricing: None without a volume.
         max_job_usd: of the policy; None for no limit.
         proof_s: see `plan`.
     """
 
-    grid: Grid
+    request: PlanRequest
     problem: PlanProblem
-    pricing: JobPricing | None
-    limits: Limits
     max_job_usd: float | None
     proof_s: float
-
-    @property
-    def ends(self) -> tuple[str, str]:
-        return self.problem.tags[self.problem.src], self.problem.tags[self.problem.dst]
 
     def best(self, objective: Objective) -> BoundedCandidate:
         """The best plan found; its bound has the unit of `objective_value`.
@@ -93,27 +86,20 @@ class ObjectiveSearch:
         """
         if isinstance(objective, MaximizeThroughput):
             return self._fastest(objective)
-        if isinstance(objective, MinimizeCost) and (objective.exactly or self.pricing is None):
+        if isinstance(objective, MinimizeCost) and (
+            objective.exactly or not self.request.volume_gb
+        ):
             return self._cheapest_per_gb(objective.exactly)
         found = self._least_total(objective)
         self._require_policy(found.candidate)
         return found
 
-    def objective_value(self, objective: Objective, candidate: Candidate) -> float:
-        """What the objective optimises: Gbit/s, USD per GB (4a), or USD of the job."""
-        if isinstance(objective, MaximizeThroughput):
-            return candidate.gbps
-        if isinstance(objective, MinimizeCost) and (objective.exactly or self.pricing is None):
-            return candidate.usd_per_gb
-        return candidate.usd
-
     def binding(self, objective: Objective, candidate: Candidate) -> tuple[str, ...]:
         """Names of the limits that keep the plan from being better."""
-        names = infeasibility.binding_limits(candidate.overlay, self.limits, self.ends, self.grid)
+        names = infeasibility.binding_limits(self.request, candidate.overlay)
         if isinstance(objective, MaximizeThroughput):
             return names or (self._binding_ceiling(objective, candidate),)
-        volume_gb = self.pricing.volume_gb if self.pricing else 0.0
-        least = least_gbps_after(objective, volume_gb, candidate.wait_s)
+        least = least_gbps_after(objective, self.request, candidate.wait_s)
         if candidate.gbps > least * (1 + job_cost.SAME_RATE):
             return names
         floor = DEADLINE if isinstance(objective, Deadline) else THROUGHPUT_FLOOR
@@ -136,16 +122,11 @@ class ObjectiveSearch:
     def _require_policy(self, candidate: Candidate) -> None:
         if self.max_job_usd is not None and not self.is_within_policy(candidate):
             raise infeasibility.total_ceiling_infeasible(
-                self.ends, self.max_job_usd, candidate.usd, is_policy=True
+                self.request.route, self.max_job_usd, candidate.usd, is_policy=True
             )
 
-    def _require_pricing(self) -> JobPricing:
-        if self.pricing is None:  # `require_volume` refuses such a job earlier
-            raise ConfigurationInvalid("an objective in USD of the job needs a volume")
-        return self.pricing
-
     def _goal_infeasible(self, problem: PlanProblem) -> PlanInfeasible:
-        return infeasibility.goal_infeasible(problem, self.limits, self.grid)
+        return infeasibility.goal_infeasible(problem, self.request)
 
     # -- least cost
 
@@ -154,46 +135,44 @@ class ObjectiveSearch:
         found = cheapest(self.problem, exactly=exactly, proof_s=self.proof_s)
         if found is None:
             raise self._goal_infeasible(self.problem)
-        candidate = job_cost.candidate_from(self.grid, found, self.pricing)
+        candidate = job_cost.candidate_from(self.request, found)
         bound = usd_per_gbit_to_usd_per_gb(found.bound)
-        if self.pricing and not self.is_within_policy(candidate):
-            candidate = self._least_total_at_goal(self.pricing, candidate)
+        if not self.is_within_policy(candidate):
+            candidate = self._least_total_at_goal(candidate)
             self._require_policy(candidate)
         return BoundedCandidate(candidate, bound)
 
-    def _least_total_at_goal(self, pricing: JobPricing, otherwise: Candidate) -> Candidate:
+    def _least_total_at_goal(self, otherwise: Candidate) -> Candidate:
         def solve(problem: PlanProblem, wait_s: float) -> BoundedCandidate | None:
             found = cheapest(
-                pricing.priced_at(problem, problem.goal_gbps, wait_s),
+                job_cost.priced_at(self.request, problem, problem.goal_gbps, wait_s),
                 exactly=True,
                 proof_s=self.proof_s,
             )
             if found is None:
                 return None
-            candidate = job_cost.candidate_from(self.grid, found, pricing, wait_s)
-            return BoundedCandidate(candidate, pricing.total_usd(found.bound))
+            candidate = job_cost.candidate_from(self.request, found, wait_s)
+            return BoundedCandidate(candidate, self.request.total_usd(found.bound))
 
         least = job_cost.best_over_waits(self.problem, solve, maximize=False)
         return least.candidate if least and least.candidate.usd < otherwise.usd else otherwise
 
     def _least_total(self, objective: MinimizeCost | Deadline) -> BoundedCandidate:
-        pricing = self._require_pricing()
-
         def solve(problem: PlanProblem, wait_s: float) -> BoundedCandidate | None:
-            goal = least_gbps_after(objective, pricing.volume_gb, wait_s)
+            goal = least_gbps_after(objective, self.request, wait_s)
             if not math.isfinite(goal):
                 return None
             at_goal = problem.with_goal(goal, max(goal, problem.most_gbps))
-            return job_cost.least_total(at_goal, pricing, wait_s, self.proof_s)
+            return job_cost.least_total(self.request, at_goal, wait_s, self.proof_s)
 
         least = job_cost.best_over_waits(self.problem, solve, maximize=False)
         if least is None:
             if isinstance(objective, Deadline):
-                raise self._deadline_infeasible(objective, pricing)
+                raise self._deadline_infeasible(objective)
             raise self._goal_infeasible(self.problem)
         return least
 
-    def _deadline_infeasible(self, objective: Deadline, pricing: JobPricing) -> PlanInfeasible:
+    def _deadline_infeasible(self, objective: Deadline) -> PlanInfeasible:
         earliest: tuple[float, PlanProblem] | None = None
         for wait_s in job_cost.provision_waits(self.problem):
             problem = job_cost.within_wait(self.problem, wait_s)
@@ -201,12 +180,17 @@ class ObjectiveSearch:
             if largest is None:
                 continue
             most = infeasibility.rounded_down(largest[0].throughput_gbps / _BELOW_LARGEST)
-            if most > 0 and (earliest is None or wait_s + pricing.volume_gbit / most < earliest[0]):
-                earliest = wait_s + pricing.volume_gbit / most, problem
+            if most <= 0:
+                continue
+            least_s = wait_s + self.request.volume_gbit / most
+            if earliest is None or least_s < earliest[0]:
+                earliest = least_s, problem
         if earliest is None:
             return self._goal_infeasible(self.problem)
         names = self._goal_infeasible(earliest[1]).binding
-        return infeasibility.deadline_infeasible(self.ends, objective.seconds, earliest[0], names)
+        return infeasibility.deadline_infeasible(
+            self.request.route, objective.seconds, earliest[0], names
+        )
 
     # -- most throughput
 
@@ -217,9 +201,7 @@ class ObjectiveSearch:
         usd = min(totals, default=None)
         by_price = None
         if per_gb is not None:
-            by_price = fastest_under_price(
-                self.problem, self.grid, per_gb, self.pricing, self.proof_s
-            )
+            by_price = fastest_under_price(self.request, self.problem, per_gb, self.proof_s)
             if by_price is None:
                 raise self._price_ceiling_infeasible(per_gb)
             if usd is None or is_within(by_price.candidate.usd, usd):
@@ -230,10 +212,8 @@ class ObjectiveSearch:
         return self._fastest_under_both(by_price, by_total, per_gb or math.inf, usd or math.inf)
 
     def _fastest_under_total(self, usd: float) -> BoundedCandidate:
-        pricing = self._require_pricing()
-
         def solve(problem: PlanProblem, wait_s: float) -> BoundedCandidate | None:
-            return fastest_under_total(problem, pricing, usd, wait_s, self.proof_s)
+            return fastest_under_total(self.request, problem, usd, wait_s, self.proof_s)
 
         found = job_cost.best_over_waits(self.problem, solve, maximize=True)
         if found is not None:
@@ -243,7 +223,7 @@ class ObjectiveSearch:
         if is_within(least.candidate.usd, usd):
             return BoundedCandidate(least.candidate, self.problem.most_gbps)
         raise infeasibility.total_ceiling_infeasible(
-            self.ends, usd, least.candidate.usd, is_policy=usd == self.max_job_usd
+            self.request.route, usd, least.candidate.usd, is_policy=usd == self.max_job_usd
         )
 
     def _fastest_under_both(
@@ -253,9 +233,8 @@ class ObjectiveSearch:
 
         A smaller total keeps both ceilings. The gap reports what that may cost in throughput.
         """
-        pricing = self._require_pricing()
         bound = min(by_price.bound, by_total.bound)
-        lower_usd = min(usd, pricing.total_usd(usd_per_gb_to_usd_per_gbit(usd_per_gb)))
+        lower_usd = min(usd, self.request.total_usd(usd_per_gb_to_usd_per_gbit(usd_per_gb)))
         try:
             found = self._fastest_under_total(lower_usd)
         except PlanInfeasible:
@@ -270,5 +249,5 @@ class ObjectiveSearch:
         found = cheapest(self.problem, exactly=False, proof_s=0.0)
         if found is None:
             return self._goal_infeasible(self.problem)
-        least = job_cost.candidate_from(self.grid, found, self.pricing).usd_per_gb
-        return infeasibility.price_ceiling_infeasible(" to ".join(self.ends), usd_per_gb, least)
+        least = job_cost.candidate_from(self.request, found).usd_per_gb
+        return infeasibility.price_ceiling_infeasible(self.request.route, usd_per_gb, least)

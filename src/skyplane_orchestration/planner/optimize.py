@@ -18,7 +18,7 @@ from skyplane_orchestration.model.job import (
     objective_to_dict,
 )
 from skyplane_orchestration.model.plan import SolverReport, TransferPlan
-from skyplane_orchestration.planner.build_plan import PlanRequest, assemble, requests_usd
+from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
 from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.problem import build_problem
 from skyplane_orchestration.planner.single_region import best_in_single_region, is_single_region
@@ -68,12 +68,10 @@ def plan(
     objective needs a volume.
     """
     require_volume(objective, policy, volume_gb)
-    request = PlanRequest(
-        src, dst, objective_to_dict(objective), volume_gb, objects, limits.chunk_mib
-    )
+    request = PlanRequest(grid, src, (dst,), volume_gb, objects, limits)
     if is_single_region(grid, src, dst):
-        return _plan_in_single_region(grid, request, objective, limits, policy)
-    found = _plan_over_edges(grid, request, objective, limits, policy, proof_s)
+        return _plan_in_single_region(request, objective, policy)
+    found = _plan_over_edges(request, objective, policy, proof_s)
     logger.info(
         "planned %s -> %s: %.3f Gbit/s, %.5f USD per GB, %d relays, gap %.2g, %.3f s",
         found.src,
@@ -101,68 +99,63 @@ def require_volume(objective: Objective, policy: Policy, volume_gb: float | None
 
 
 def _plan_over_edges(
-    grid: Grid,
-    request: PlanRequest,
-    objective: Objective,
-    limits: Limits,
-    policy: Policy,
-    proof_s: float,
+    request: PlanRequest, objective: Objective, policy: Policy, proof_s: float
 ) -> TransferPlan:
     """Build the problem, solve it, decode the solution and check the plan."""
     # These load SciPy, which takes half a second. Plans within one region do without.
-    from skyplane_orchestration.planner.job_cost import JobPricing
-    from skyplane_orchestration.planner.objectives import ObjectiveSearch, least_gbps
+    from skyplane_orchestration.planner.objectives import (
+        ObjectiveSearch,
+        least_gbps,
+        objective_value,
+    )
     from skyplane_orchestration.planner.thin_paths import remove_thin_paths
 
     started = time.perf_counter()
-    volume_gb = request.volume_gb
-    pricing = JobPricing(grid, volume_gb, requests_usd(grid, request) or 0.0) if volume_gb else None
     problem = build_problem(
-        grid,
+        request.grid,
         request.src,
         request.dst,
         goal_gbps=least_gbps(objective),
-        limits=limits,
+        limits=request.limits,
         policy=policy,
     )
-    search = ObjectiveSearch(grid, problem, pricing, limits, policy.max_job_usd, proof_s)
+    search = ObjectiveSearch(request, problem, policy.max_job_usd, proof_s)
     best = search.best(objective)
     candidate = remove_thin_paths(search, objective, best.candidate)
-    value = search.objective_value(objective, candidate)
-    maximizes = isinstance(objective, MaximizeThroughput)
-    gap = excess_over(best.bound, value) if maximizes else relative_gap(value, best.bound)
+    gap = gap_of(objective, objective_value(objective, candidate), best.bound)
     found = assemble(
-        grid,
         request,
         candidate.overlay,
-        candidate.overlay.types,
+        objective=objective_to_dict(objective),
         binding=search.binding(objective, candidate),
         solver=SolverReport(solver_status(gap), gap, best.bound, time.perf_counter() - started),
     )
-    broken = violations(found, grid, limits)
+    broken = violations(found, request.grid, request.limits)
     if broken:
         raise SolverFailed(f"the plan breaks its constraints: {'; '.join(broken)}")
     return found
 
 
+def gap_of(objective: Objective, value: float, bound: float) -> float:
+    """The proven relative distance between the value of an objective and its bound."""
+    if isinstance(objective, MaximizeThroughput):
+        return excess_over(bound, value)
+    return relative_gap(value, bound)
+
+
 def _plan_in_single_region(
-    grid: Grid,
-    request: PlanRequest,
-    objective: Objective,
-    limits: Limits,
-    policy: Policy,
+    request: PlanRequest, objective: Objective, policy: Policy
 ) -> TransferPlan:
     started = time.perf_counter()
-    region, overlay = best_in_single_region(grid, request, objective, limits, policy.max_job_usd)
+    region, overlay = best_in_single_region(request, objective, policy.max_job_usd)
     cost = region.cost(overlay)
     bound = cost.usd_per_gb if cost.total_usd is None else cost.total_usd
     if isinstance(objective, MaximizeThroughput):
         bound = overlay.throughput_gbps
     return assemble(
-        grid,
         request,
         overlay,
-        {region.tag: region.kind},
+        objective=objective_to_dict(objective),
         binding=region.binding(overlay),
         solver=SolverReport("optimal", 0.0, bound, time.perf_counter() - started),
         egress_usd_per_gb=region.egress_usd_per_gb,

@@ -1,11 +1,20 @@
-"""The overlay: regions, instances, connections and paths that carry one transfer."""
+"""What to build, and how many instances it needs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from skyplane_orchestration.grids import InstanceType
+from skyplane_orchestration.planner.constraint_names import (
+    CONNECTION_LIMIT_IN,
+    CONNECTION_LIMIT_OUT,
+    EGRESS_LIMIT,
+    INGRESS_LIMIT,
+)
+
+#: The region tags of an edge.
+Edge = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,16 +22,41 @@ class Overlay:
     """What to build, by region tag; rates in Gbit/s.
 
     Attributes:
-        paths: regions of a path -> flow.
-        flows: edge -> flow, the sum over the paths that use it.
+        paths: regions of a path -> flow; empty for several destinations.
+        flows: edge -> flow, the sum over the paths or trees that use it.
         connections: edge -> connections over the whole edge.
-        instances: region -> instances, for every region on a path.
-        types: region -> instance type; empty for baselines.
+        instances: region -> instances, for every region on a path or tree.
+        types: region -> instance type, at least for the regions with instances.
+        trees: edges of a distribution tree -> flow; empty for one destination.
     """
 
     throughput_gbps: float
     paths: Mapping[tuple[str, ...], float]
-    flows: Mapping[tuple[str, str], float]
-    connections: Mapping[tuple[str, str], int]
+    flows: Mapping[Edge, float]
+    connections: Mapping[Edge, int]
     instances: Mapping[str, int]
-    types: Mapping[str, InstanceType] = field(default_factory=dict)
+    types: Mapping[str, InstanceType]
+    trees: Mapping[tuple[Edge, ...], float] = field(default_factory=dict)
+
+
+def flows_over(parts: Iterable[tuple[Iterable[Edge], float]]) -> dict[Edge, float]:
+    """Edge -> flow, from the edges and the flow of every path or tree."""
+    found: dict[Edge, float] = {}
+    for edges, flow in parts:
+        for edge in edges:
+            found[edge] = found.get(edge, 0.0) + flow
+    return found
+
+
+def instances_needed(
+    tag: str, kind: InstanceType, flows: Mapping[Edge, float], connections: Mapping[Edge, int]
+) -> dict[str, float]:
+    """How many instances a region needs, by the name of the limit: (4g), (4f), (4h), (4i)."""
+    outward = [edge for edge in flows if edge[0] == tag]
+    inward = [edge for edge in flows if edge[1] == tag]
+    return {
+        EGRESS_LIMIT: sum(flows[edge] for edge in outward) / kind.egress_gbps,
+        INGRESS_LIMIT: sum(flows[edge] for edge in inward) / kind.ingress_gbps,
+        CONNECTION_LIMIT_OUT: sum(connections[edge] for edge in outward) / kind.connection_limit,
+        CONNECTION_LIMIT_IN: sum(connections[edge] for edge in inward) / kind.connection_limit,
+    }

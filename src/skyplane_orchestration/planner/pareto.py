@@ -130,17 +130,18 @@ def frontier(
             policy=policy,
         )
         return Frontier((alone,), RelaxedFrontier(()))
+    request = PlanRequest(grid, src, (dst,), volume_gb, objects, limits)
     problem = build_problem(grid, src, dst, goal_gbps=LEAST_GBPS, limits=limits, policy=policy)
     started = time.perf_counter()
     relaxed = relaxed_frontier(problem)
     lowest = cheapest(problem, exactly=False, proof_s=proof_s) if relaxed.points else None
     if lowest is None:
-        raise goal_infeasible(problem, limits, grid)
+        raise goal_infeasible(problem, request)
     found = _FrontierSearch(problem, relaxed, proof_s).along(lowest.solution, points)
     seconds = (time.perf_counter() - started) / len(found)
-    request = PlanRequest(src, dst, {}, volume_gb, objects, limits.chunk_mib)
-    builder = _PlanBuilder(grid, request, limits, relaxed, seconds)
-    plans = _affordable(_undominated([builder.plan_of(one) for one in found]), policy.max_job_usd)
+    builder = _PlanBuilder(request, relaxed, seconds)
+    plans = _undominated([builder.plan_of(one) for one in found])
+    plans = _affordable(request, plans, policy.max_job_usd)
     logger.info(
         "frontier %s -> %s: %d plans of %d rates, %d breakpoints, %.3f s",
         src,
@@ -163,16 +164,14 @@ def _undominated(found: Sequence[TransferPlan]) -> tuple[TransferPlan, ...]:
 
 
 def _affordable(
-    plans: tuple[TransferPlan, ...], max_job_usd: float | None
+    request: PlanRequest, plans: tuple[TransferPlan, ...], max_job_usd: float | None
 ) -> tuple[TransferPlan, ...]:
     """The plans within the policy's maximum. Raises PlanInfeasible when there is none."""
     if max_job_usd is None:
         return plans
     totals = [one.cost.total_usd or 0.0 for one in plans]
     if min(totals) > max_job_usd:
-        raise total_ceiling_infeasible(
-            (plans[0].src, plans[0].dst), max_job_usd, min(totals), is_policy=True
-        )
+        raise total_ceiling_infeasible(request.route, max_job_usd, min(totals), is_policy=True)
     return tuple(one for one, total in zip(plans, totals, strict=True) if total <= max_job_usd)
 
 
@@ -283,27 +282,23 @@ def _have_equal_instances(one: IntegerSolution, other: IntegerSolution) -> bool:
 class _PlanBuilder:
     """Builds plans from solutions; `seconds` is the average time to find one."""
 
-    grid: Grid
     request: PlanRequest
-    limits: Limits
     relaxed: RelaxedFrontier
     seconds: float
 
     def plan_of(self, integers: IntegerSolution) -> TransferPlan:
         """Raises SolverFailed when the plan breaks (4b) to (4j)."""
         overlay = decode(integers)
-        ends = self.request.src, self.request.dst
-        binding = binding_limits(overlay, self.limits, ends, self.grid)
+        binding = binding_limits(self.request, overlay)
         rate = overlay.throughput_gbps
         built = assemble(
-            self.grid,
-            replace(self.request, objective=objective_to_dict(MinimizeCost(rate, exactly=True))),
+            self.request,
             overlay,
-            overlay.types,
+            objective=objective_to_dict(MinimizeCost(rate, exactly=True)),
             binding=(THROUGHPUT_FLOOR, *binding),
             solver=SolverReport("feasible", 0.0, self._bound_at(rate), self.seconds),
         )
-        broken = violations(built, self.grid, self.limits)
+        broken = violations(built, self.request.grid, self.request.limits)
         if broken:
             raise SolverFailed(f"a frontier plan breaks its constraints: {'; '.join(broken)}")
         price = built.cost.usd_per_gb

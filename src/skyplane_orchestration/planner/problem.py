@@ -20,6 +20,7 @@ from skyplane_orchestration.model.job import ANY_REGION, NO_LIMITS, Limits, Poli
 from skyplane_orchestration.planner.constraint_names import POLICY
 from skyplane_orchestration.planner.instance_options import (
     MEASURED_CONNECTIONS,
+    chosen_type,
     quota_of,
     read_limit_gbps,
     types_by_cloud,
@@ -31,14 +32,14 @@ from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_hou
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanProblem:
-    """One source, one sink, a throughput floor, and the regions that may relay.
+    """One source, one or several destinations, a throughput floor, and regions that may relay.
 
     Attributes:
-        tags: (V,) region tags; `src` and `dst` index them.
+        tags: (V,) region tags; `src` and `destinations` index them.
         types: (K,) the instance type of each option.
         option_region: (K,) the region of each option, ascending.
-        tail, head: (E,) region indices. No edge enters the source or leaves the sink: a flow that
-            returns to either only adds cost.
+        tail, head: (E,) region indices. No edge enters the source or leaves the only destination: a
+            flow that returns to either only adds cost.
         capacity_gbps: (E,) l_uv, one instance pair over 64 connections, > 0, less the safety
             margin.
         usd_per_gbit: (E,) egress price.
@@ -47,14 +48,14 @@ class PlanProblem:
         goal_gbps: G, the least throughput.
         most_gbps: the largest throughput of interest; equal to G for `exactly`.
         max_relays: most relay regions, or None.
-        read_gbps, write_gbps: limits of the stores at source and sink.
+        read_gbps, write_gbps: limits of the stores at the source and at the destinations.
     """
 
     tags: tuple[str, ...]
     types: tuple[InstanceType, ...]
     option_region: Ints
     src: int
-    dst: int
+    destinations: tuple[int, ...]
     tail: Ints
     head: Ints
     capacity_gbps: Floats
@@ -69,6 +70,15 @@ class PlanProblem:
     max_relays: int | None = None
     read_gbps: float = np.inf
     write_gbps: float = np.inf
+
+    @property
+    def dst(self) -> int:
+        """The only destination."""
+        return self.destinations[0]
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        return self.src, *self.destinations
 
     @property
     def region_count(self) -> int:
@@ -90,10 +100,17 @@ class PlanProblem:
 
     @property
     def relays(self) -> Mask:
-        """(V,) True for every region that is neither source nor sink."""
+        """(V,) True for every region that is neither source nor destination."""
         mask = np.ones(self.region_count, dtype=bool)
-        mask[[self.src, self.dst]] = False
+        mask[list(self.ends)] = False
         return mask
+
+    @property
+    def capacity(self) -> Floats:
+        """(4, K) limits of one instance, in the order of `REGION_LIMITS`."""
+        return np.array(
+            [self.ingress_gbps, self.egress_gbps, self.connection_limit, self.connection_limit]
+        )
 
     @property
     def is_choice(self) -> Mask:
@@ -113,6 +130,12 @@ class PlanProblem:
         found = np.full(self.region_count, start)
         combine.at(found, self.option_region, values)
         return found
+
+    def by_edge(self, values: Floats) -> dict[tuple[str, str], float]:
+        """Values (E,) by the region tags of their edges."""
+        ends = zip(self.tail, self.head, strict=True)
+        edges = ((self.tags[tail], self.tags[head]) for tail, head in ends)
+        return dict(zip(edges, values.tolist(), strict=True))
 
     def with_edges(self, chosen: Mask) -> PlanProblem:
         """The same problem with the chosen edges only (mask over E)."""
@@ -135,7 +158,7 @@ class PlanProblem:
             types=tuple(self.types[k] for k in kept),
             option_region=number[self.option_region[kept]],
             src=int(number[self.src]),
-            dst=int(number[self.dst]),
+            destinations=tuple(number[list(self.destinations)].tolist()),
             tail=number[inside.tail],
             head=number[inside.head],
             egress_gbps=self.egress_gbps[kept],
@@ -161,41 +184,53 @@ class PlanProblem:
 def build_problem(
     grid: Grid,
     src: str,
-    dst: str,
-    *,
+    *destinations: str,
     goal_gbps: float,
     limits: Limits = NO_LIMITS,
     policy: Policy = ANY_REGION,
+    has_choice: bool = True,
 ) -> PlanProblem:
     """The problem of one job on one grid, with throughput between G and what the ends allow.
+
+    Args:
+        has_choice: several options per region; False for the type `chosen_type` alone.
 
     Raises UnknownRegion for an end that the grid does not have, GridInvalid for an unknown instance
     type, and PlanInfeasible when the policy excludes an end.
     """
-    ends = (grid.index_of(src), grid.index_of(dst))
-    refuse_excluded_ends((src, dst), policy)
-    kept = regions_that_may_serve(grid, ends, limits, policy)
+    numbers = [grid.index_of(tag) for tag in (src, *destinations)]
+    _refuse_excluded_ends((src, *destinations), policy)
+    kept = [
+        number
+        for number, tag in enumerate(grid.tags)
+        if number in numbers or (limits.max_relays != 0 and may_relay(tag, policy))
+    ]
     tags = tuple(grid.tags[number] for number in kept)
-    source, sink = kept.index(ends[0]), kept.index(ends[1])
+    ends = [kept.index(number) for number in numbers]
     rate = grid.throughput_gbps[np.ix_(kept, kept)] * (1 - limits.safety_margin)
-    usable = usable_edges(rate, (source, sink), may_chain=limits.max_relays != 1)
-    usable[sink, :] = False
-    types, option_region, quota = _options(grid, tags, limits, rate * usable, (source, sink))
+    usable = _usable_edges(rate, ends, may_chain=limits.max_relays != 1)
+    if has_choice:
+        options = _undominated_options(grid, tags, limits, rate * usable, ends)
+    else:
+        options = _chosen_options(grid, tags, limits)
+    types = tuple(kind for _, kind, _ in options)
+    option_region = np.array([region for region, _, _ in options], dtype=np.int64)
+    quota = np.array([float(most) for _, _, most in options])
     has_option = np.bincount(option_region, minlength=len(tags)) > 0
     tail, head = np.nonzero(usable & has_option[:, None] & has_option[None, :])
     egress = np.array([kind.egress_gbps for kind in types])
     ingress = np.array([kind.ingress_gbps for kind in types])
     read = read_limit_gbps(grid, src, limits) or np.inf
-    write = write_limit_gbps(grid, dst, limits) or np.inf
-    most_out = float((egress * quota)[option_region == source].max(initial=0.0))
-    most_in = float((ingress * quota)[option_region == sink].max(initial=0.0))
+    write = min(write_limit_gbps(grid, tag, limits) or np.inf for tag in destinations)
+    most_out = float((egress * quota)[option_region == ends[0]].max(initial=0.0))
+    most_in = [float((ingress * quota)[option_region == end].max(initial=0.0)) for end in ends[1:]]
     prices = usd_per_gb_to_usd_per_gbit(1.0) * grid.usd_per_gb[np.ix_(kept, kept)]
     return PlanProblem(
         tags=tags,
         types=types,
         option_region=option_region,
-        src=source,
-        dst=sink,
+        src=ends[0],
+        destinations=tuple(ends[1:]),
         tail=tail.astype(np.int64),
         head=head.astype(np.int64),
         capacity_gbps=rate[tail, head],
@@ -206,28 +241,19 @@ def build_problem(
         usd_per_s=np.array([usd_per_hour_to_usd_per_s(kind.usd_per_hour) for kind in types]),
         quota=quota,
         goal_gbps=goal_gbps,
-        most_gbps=max(goal_gbps, min(most_out, most_in, read, write)),
+        most_gbps=max(goal_gbps, min(most_out, *most_in, read, write)),
         max_relays=limits.max_relays,
         read_gbps=read,
         write_gbps=write,
     )
 
 
-def regions_that_may_serve(
-    grid: Grid, ends: Sequence[int], limits: Limits, policy: Policy
-) -> list[int]:
-    """Numbers of the grid's regions that are ends or may relay."""
-    return [
-        number
-        for number, tag in enumerate(grid.tags)
-        if number in ends or (limits.max_relays != 0 and may_relay(tag, policy))
-    ]
-
-
-def usable_edges(rate: Floats, ends: Sequence[int], *, may_chain: bool) -> Mask:
-    """(V, V) pairs that may carry flow, none into the source; `may_chain`: relays to relays."""
+def _usable_edges(rate: Floats, ends: Sequence[int], *, may_chain: bool) -> Mask:
+    """(V, V) pairs that may carry flow; `may_chain`: from relays to relays."""
     usable: Mask = rate > 0
     usable[:, ends[0]] = False
+    if len(ends) == 2:
+        usable[ends[1], :] = False
     np.fill_diagonal(usable, False)
     if not may_chain:
         relay = np.ones(len(rate), dtype=bool)
@@ -236,13 +262,26 @@ def usable_edges(rate: Floats, ends: Sequence[int], *, may_chain: bool) -> Mask:
     return usable
 
 
-def _options(
-    grid: Grid, tags: Sequence[str], limits: Limits, rate: Floats, ends: tuple[int, int]
-) -> tuple[tuple[InstanceType, ...], Ints, Floats]:
-    """Types, regions and quotas of the undominated options, by region."""
+#: An option: its region, its type and its quota.
+_Option = tuple[int, InstanceType, int]
+
+
+def _chosen_options(grid: Grid, tags: Sequence[str], limits: Limits) -> list[_Option]:
+    """The chosen type of each region whose quotas allow an instance of it."""
+    kinds = [chosen_type(grid, tag, limits) for tag in tags]
+    quotas = [
+        quota_of(grid, tag, kind, limits).instances for tag, kind in zip(tags, kinds, strict=True)
+    ]
+    return [one for one in zip(range(len(tags)), kinds, quotas, strict=True) if one[2] > 0]
+
+
+def _undominated_options(
+    grid: Grid, tags: Sequence[str], limits: Limits, rate: Floats, ends: Sequence[int]
+) -> list[_Option]:
+    """The undominated options, by region."""
     clouds = np.array([tag.partition(":")[0] for tag in tags])
     most_in, most_out = rate.max(axis=0, initial=0.0), rate.max(axis=1, initial=0.0)
-    found: list[tuple[int, InstanceType, int]] = []
+    found: list[_Option] = []
     for cloud, kinds in types_by_cloud(grid, clouds.tolist(), limits.instance_types).items():
         here = np.flatnonzero(clouds == cloud)
         quota = np.array(
@@ -261,12 +300,7 @@ def _options(
         )
         for place, kind in np.argwhere(kept):
             found.append((int(here[place]), kinds[kind], int(quota[place, kind])))
-    found.sort(key=lambda option: option[0])
-    return (
-        tuple(kind for _, kind, _ in found),
-        np.array([region for region, _, _ in found], dtype=np.int64),
-        np.array([float(most) for _, _, most in found]),
-    )
+    return sorted(found, key=lambda option: option[0])
 
 
 def matches(tag: str, globs: Sequence[str]) -> bool:
@@ -279,7 +313,7 @@ def may_relay(tag: str, policy: Policy) -> bool:
     return not matches(tag, policy.exclude) and (not policy.allow or matches(tag, policy.allow))
 
 
-def refuse_excluded_ends(ends: Sequence[str], policy: Policy) -> None:
+def _refuse_excluded_ends(ends: Sequence[str], policy: Policy) -> None:
     """Raises PlanInfeasible when the policy excludes an end."""
     for tag in ends:
         if matches(tag, policy.exclude):

@@ -6,14 +6,13 @@ The gateways of one region both read and write, so the plan only chooses their t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_left
 from typing import Final
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.model.job import (
     Deadline,
-    Limits,
     MaximizeThroughput,
     MinimizeCost,
     Objective,
@@ -21,13 +20,8 @@ from skyplane_orchestration.model.job import (
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.model.plan import PlanCost
 from skyplane_orchestration.planner import infeasibility
-from skyplane_orchestration.planner.build_plan import PlanRequest, requests_usd
-from skyplane_orchestration.planner.instance_options import (
-    quota_of,
-    read_limit_gbps,
-    types_by_cloud,
-    write_limit_gbps,
-)
+from skyplane_orchestration.planner.build_plan import PlanRequest
+from skyplane_orchestration.planner.instance_options import quota_of, types_by_cloud
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import billing, costs
 from skyplane_orchestration.units import gb_to_gbit
@@ -47,24 +41,21 @@ def is_off_grid(grid: Grid, tag: str) -> bool:
 
 
 def best_in_single_region(
-    grid: Grid,
-    request: PlanRequest,
-    objective: Objective,
-    limits: Limits,
-    max_job_usd: float | None,
+    request: PlanRequest, objective: Objective, max_job_usd: float | None
 ) -> tuple[SingleRegion, Overlay]:
     """The best plan over the instance types that the region may use.
 
     Raises PlanInfeasible, and UnknownRegion for a tag that is neither on the grid nor local.
     """
+    grid = request.grid
     for tag in {request.src, request.dst}:
         if not is_off_grid(grid, tag):
             grid.index_of(tag)
-    cloud = billing.cloud_of(_gateway_tag(grid, request))
+    cloud = billing.cloud_of(_gateway_tag(request))
     best: tuple[tuple[float, float], SingleRegion, Overlay] | None = None
     refused: list[PlanInfeasible] = []
-    for kind in types_by_cloud(grid, [cloud], limits.instance_types)[cloud]:
-        region = SingleRegion(grid, request, limits, kind)
+    for kind in types_by_cloud(grid, [cloud], request.limits.instance_types)[cloud]:
+        region = SingleRegion(request, kind)
         try:
             overlay = region.best(objective, max_job_usd)
         except PlanInfeasible as error:
@@ -83,30 +74,23 @@ def best_in_single_region(
     return best[1], best[2]
 
 
-def _gateway_tag(grid: Grid, request: PlanRequest) -> str:
+def _gateway_tag(request: PlanRequest) -> str:
     """The region of the gateways: this machine when one end is a file on it."""
-    return request.dst if is_off_grid(grid, request.dst) else request.src
+    return request.dst if is_off_grid(request.grid, request.dst) else request.src
 
 
 class SingleRegion:
     """Rates and costs of gateways of one type in one region; no edge joins the request's ends."""
 
-    def __init__(
-        self, grid: Grid, request: PlanRequest, limits: Limits, kind: InstanceType
-    ) -> None:
-        src, dst = self.ends = request.src, request.dst
-        self.tag = _gateway_tag(grid, request)
+    def __init__(self, request: PlanRequest, kind: InstanceType) -> None:
+        grid, src, dst = request.grid, request.src, request.dst
+        self.tag = _gateway_tag(request)
         self.kind = kind
         self.egress_usd_per_gb = 0.0 if src == dst else grid.egress_price(src, dst)
-        self._grid = grid
-        self._limits = limits
-        self._volume_gb = request.volume_gb
-        self._requests_usd = requests_usd(grid, request)
+        self._request = request
         self._instance_gbps = min(kind.egress_gbps, kind.ingress_gbps)
-        self._quota_name, self._quota = quota_of(grid, self.tag, kind, limits)
-        read = read_limit_gbps(grid, src, limits) or math.inf
-        write = write_limit_gbps(grid, dst, limits) or math.inf
-        self._store_gbps = min(read, write)
+        self._quota_name, self._quota = quota_of(grid, self.tag, kind, request.limits)
+        self._store_gbps = min(request.store_gbps.values(), default=math.inf)
 
     @property
     def most_gbps(self) -> float:
@@ -128,35 +112,30 @@ class SingleRegion:
         total = self.cost(found).total_usd
         if max_job_usd is not None and total is not None and total > max_job_usd:
             raise infeasibility.total_ceiling_infeasible(
-                self.ends, max_job_usd, total, is_policy=True
+                self._request.route, max_job_usd, total, is_policy=True
             )
         return found
 
     def overlay(self, count: int, gbps: float | None = None) -> Overlay:
         """This many instances at full rate, or at a given rate."""
         rate = min(count * self._instance_gbps, self._store_gbps) if gbps is None else gbps
-        return Overlay(rate, {(self.tag,): rate}, {}, {}, {self.tag: count})
+        return Overlay(rate, {(self.tag,): rate}, {}, {}, {self.tag: count}, {self.tag: self.kind})
 
     def cost(self, overlay: Overlay) -> PlanCost:
         return costs.itemised(
             self.egress_usd_per_gb,
             overlay,
-            {self.tag: self.kind},
-            self._volume_gb,
-            self._requests_usd,
+            self._request.volume_gb,
+            self._request.requests_usd,
         )
 
     def binding(self, overlay: Overlay) -> tuple[str, ...]:
         """The limits that prevent more throughput: a store at an end, or the quota."""
         if overlay.throughput_gbps >= self._store_gbps * (1 - _ROUNDING):
-            return self._binding_stores()
+            return infeasibility.binding_stores(self._request, self._store_gbps)
         if overlay.instances[self.tag] >= self._quota:
             return (f"{self._quota_name} {self.tag}",)
         return ()
-
-    def _binding_stores(self) -> tuple[str, ...]:
-        stores = infeasibility.binding_stores(self._limits, self.ends, self._store_gbps, self._grid)
-        return tuple(stores)
 
     def _instances_for(self, gbps: float) -> int:
         return max(1, math.ceil(gbps / self._instance_gbps - _ROUNDING))
@@ -169,19 +148,21 @@ class SingleRegion:
         if isinstance(objective, MinimizeCost):
             return objective.min_throughput_gbps
         left_s = objective.seconds - self._wait_s
-        return math.inf if left_s <= 0 else gb_to_gbit(self._volume_gb or 0.0) / left_s
+        return math.inf if left_s <= 0 else gb_to_gbit(self._request.volume_gb or 0.0) / left_s
 
     def _floor_infeasible(self, objective: Objective, floor_gbps: float) -> PlanInfeasible:
         most = infeasibility.rounded_down(self.most_gbps)
         if self._store_gbps <= self.most_gbps:
-            names = self._binding_stores()
+            names = infeasibility.binding_stores(self._request, self._store_gbps)
         else:
             names = (f"{self._quota_name} {self.tag}",)
         if isinstance(objective, Deadline):
             least_s = self._wait_s
             if most > 0:
-                least_s += gb_to_gbit(self._volume_gb or 0.0) / most
-            return infeasibility.deadline_infeasible(self.ends, objective.seconds, least_s, names)
+                least_s += gb_to_gbit(self._request.volume_gb or 0.0) / most
+            return infeasibility.deadline_infeasible(
+                self._request.route, objective.seconds, least_s, names
+            )
         return PlanInfeasible(
             f"{self._quota} instances of {self.kind.name} in {self.tag} move {most:g} Gbit/s, not"
             f" {floor_gbps:g}; raise the instance limit or choose a larger type",
@@ -197,21 +178,22 @@ class SingleRegion:
         cheapest = self.cost(self.overlay(1))
         if per_gb is not None and cheapest.usd_per_gb > per_gb:
             raise infeasibility.price_ceiling_infeasible(
-                " to ".join(self.ends), per_gb, cheapest.usd_per_gb
+                self._request.route, per_gb, cheapest.usd_per_gb
             )
         if usd is not None and cheapest.total_usd is not None and cheapest.total_usd > usd:
             raise infeasibility.total_ceiling_infeasible(
-                self.ends, usd, cheapest.total_usd, is_policy=usd == max_job_usd
+                self._request.route, usd, cheapest.total_usd, is_policy=usd == max_job_usd
             )
 
-        def is_affordable(count: int) -> bool:
+        def is_too_expensive(count: int) -> bool:
             cost = self.cost(self.overlay(count))
-            return (per_gb is None or cost.usd_per_gb <= per_gb) and (
-                usd is None or cost.total_usd is None or cost.total_usd <= usd
+            return (per_gb is not None and cost.usd_per_gb > per_gb) or (
+                usd is not None and cost.total_usd is not None and cost.total_usd > usd
             )
 
-        most = min(self._quota, self._instances_for(self.most_gbps))
-        return self.overlay(_largest_count(most, is_affordable))
+        # One instance is affordable, and no number after the first that is too expensive.
+        more = range(2, min(self._quota, self._instances_for(self.most_gbps)) + 1)
+        return self.overlay(1 + bisect_left(more, True, key=is_too_expensive))
 
 
 def _distance_to_feasible(error: PlanInfeasible) -> tuple[int, float]:
@@ -219,12 +201,3 @@ def _distance_to_feasible(error: PlanInfeasible) -> tuple[int, float]:
     least = (error.least_usd, error.least_usd_per_gb, error.least_s)
     named = [value for value in least if value is not None]
     return (0, named[0]) if named else (1, -(error.most_gbps or 0.0))
-
-
-def _largest_count(most: int, holds: Callable[[int], bool]) -> int:
-    """The largest count up to `most` that holds; 1 holds, and no count after the first failure."""
-    low, high = 1, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle - 1)
-    return low

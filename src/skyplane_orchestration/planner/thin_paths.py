@@ -7,7 +7,7 @@ to reach a floor exactly. Such a relay is one more region that can fail.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -19,8 +19,8 @@ from skyplane_orchestration.errors import PlanInfeasible, SolverFailed
 from skyplane_orchestration.model.job import MaximizeThroughput, Objective
 from skyplane_orchestration.planner.decode import ROUNDING
 from skyplane_orchestration.planner.job_cost import Candidate, priced
-from skyplane_orchestration.planner.objectives import ObjectiveSearch
-from skyplane_orchestration.planner.overlay import Overlay
+from skyplane_orchestration.planner.objectives import ObjectiveSearch, objective_value
+from skyplane_orchestration.planner.overlay import Overlay, flows_over, instances_needed
 from skyplane_orchestration.planner.problem import PlanProblem
 
 #: The least share of the rate that a path carries.
@@ -52,7 +52,7 @@ def remove_thin_paths(search: ObjectiveSearch, objective: Objective, found: Cand
         if not alternatives:
             return best
         pick = max if isinstance(objective, MaximizeThroughput) else min
-        best = pick(alternatives, key=lambda one: search.objective_value(objective, one))
+        best = pick(alternatives, key=lambda one: objective_value(objective, one))
     return best
 
 
@@ -68,7 +68,7 @@ def _alternatives(
     for whole in (False, True):
         filled = _fill_thin_paths(search.problem, found.overlay, whole_connections=whole)
         if _fits(filled):
-            candidate = priced(search.grid, filled, search.pricing)
+            candidate = priced(search.request, filled)
             if search.is_within_policy(candidate):
                 yield candidate
 
@@ -76,10 +76,8 @@ def _alternatives(
 def _without_thin_edges(problem: PlanProblem, overlay: Overlay) -> PlanProblem:
     thin = set(thin_paths(overlay))
     kept = {edge for path in overlay.paths if path not in thin for edge in pairwise(path)}
-    ends = zip(problem.tail, problem.head, strict=True)
-    return problem.with_edges(
-        np.array([(problem.tags[tail], problem.tags[head]) in kept for tail, head in ends])
-    )
+    edges = problem.by_edge(problem.capacity_gbps)
+    return problem.with_edges(np.array([edge in kept for edge in edges]))
 
 
 def _fill_thin_paths(problem: PlanProblem, overlay: Overlay, *, whole_connections: bool) -> Overlay:
@@ -88,12 +86,7 @@ def _fill_thin_paths(problem: PlanProblem, overlay: Overlay, *, whole_connection
     `whole_connections`: fill a path to the capacity of its connections, and take whole connections
     from the largest, which matters where an end uses all that it has.
     """
-    rates = {
-        (problem.tags[tail], problem.tags[head]): float(rate)
-        for tail, head, rate in zip(
-            problem.tail, problem.head, problem.gbps_per_connection, strict=True
-        )
-    }
+    rates = problem.by_edge(problem.gbps_per_connection)
     paths = dict(overlay.paths)
     for path in thin_paths(overlay):
         share = overlay.throughput_gbps * LEAST_SHARE
@@ -103,10 +96,7 @@ def _fill_thin_paths(problem: PlanProblem, overlay: Overlay, *, whole_connection
         largest = max(paths, key=lambda one: paths[one])
         paths[largest] -= share - paths[path]
         paths[path] = share
-    flows: dict[tuple[str, str], float] = {}
-    for path, share in paths.items():
-        for edge in pairwise(path):
-            flows[edge] = flows.get(edge, 0.0) + share
+    flows = flows_over((pairwise(path), share) for path, share in paths.items())
     return replace(
         overlay,
         paths=dict(sorted(paths.items(), key=lambda item: (-item[1], item[0]))),
@@ -121,15 +111,10 @@ def _fits(overlay: Overlay) -> bool:
     """Whether the overlay's instances allow it, (4f) to (4i), and every path carries flow."""
     if min(overlay.paths.values()) <= 0:
         return False
-    for tag, count in overlay.instances.items():
-        kind = overlay.types[tag]
-        for position, most_gbps in ((0, kind.egress_gbps), (1, kind.ingress_gbps)):
-            if _sum_at(overlay.flows, tag, position) > most_gbps * count * (1 + ROUNDING):
-                return False
-            if _sum_at(overlay.connections, tag, position) > kind.connection_limit * count:
-                return False
-    return True
-
-
-def _sum_at(amounts: Mapping[tuple[str, str], float], tag: str, position: int) -> float:
-    return sum(amount for edge, amount in amounts.items() if edge[position] == tag)
+    return all(
+        need <= count * (1 + ROUNDING)
+        for tag, count in overlay.instances.items()
+        for need in instances_needed(
+            tag, overlay.types[tag], overlay.flows, overlay.connections
+        ).values()
+    )

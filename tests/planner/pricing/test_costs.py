@@ -11,20 +11,20 @@ from skyplane_orchestration.planner.pricing.billing import BILLING
 
 def test_a_million_small_objects_cost_what_their_requests_do(shipped: Grid) -> None:
     """GET 0.4, PUT 5.0, and a thousand listings of each side at 0.005."""
-    usd = costs.request_usd(shipped, "aws:us-east-1", "aws:eu-west-1", 1_000_000, 1.0, 16)
+    usd = costs.request_usd(shipped, "aws:us-east-1", ["aws:eu-west-1"], 1_000_000, 1.0, 16)
     assert usd == pytest.approx(0.4 + 5.0 + 2 * 0.005)
 
 
 def test_the_parts_of_large_objects_are_requests_too(shipped: Grid) -> None:
     tebibyte_gb = 2**40 / 1e9
-    small = costs.request_usd(shipped, "aws:us-east-1", "aws:eu-west-1", 1, tebibyte_gb, 8)
-    large = costs.request_usd(shipped, "aws:us-east-1", "aws:eu-west-1", 1, tebibyte_gb, 64)
+    small = costs.request_usd(shipped, "aws:us-east-1", ["aws:eu-west-1"], 1, tebibyte_gb, 8)
+    large = costs.request_usd(shipped, "aws:us-east-1", ["aws:eu-west-1"], 1, tebibyte_gb, 64)
     assert small == pytest.approx(2**17 * 0.0054 / 1000, rel=0.01)
     assert small == pytest.approx(8 * large, rel=0.01)
 
 
 def test_this_machine_charges_no_requests(shipped: Grid) -> None:
-    assert costs.request_usd(shipped, "local:here", "local:here", 1000, 1.0, 16) == 0
+    assert costs.request_usd(shipped, "local:here", ["local:here"], 1000, 1.0, 16) == 0
 
 
 def test_sums_need_a_volume_and_requests_a_count(triangle: Grid) -> None:

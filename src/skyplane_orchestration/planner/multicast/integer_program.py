@@ -8,9 +8,9 @@ import numpy as np
 
 from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
 from skyplane_orchestration.planner.highs import IntegerOptimum, LinearProgram, solve_integer
-from skyplane_orchestration.planner.multicast.problem import MulticastProblem
 from skyplane_orchestration.planner.multicast.relaxation import SCALE, TreeObjective, TreePool
 from skyplane_orchestration.planner.multicast.steiner_trees import Tree
+from skyplane_orchestration.planner.problem import PlanProblem
 
 #: Share of the objective that one relay less, or one instance less, may cost in a tie.
 TIE, TIE_INSTANCE = 1e-6, 1e-8
@@ -47,7 +47,7 @@ class TreeSolution:
 
 
 def solve_trees(
-    problem: MulticastProblem,
+    problem: PlanProblem,
     pool: TreePool,
     objective: TreeObjective,
     chosen: Ints,
@@ -61,19 +61,18 @@ def solve_trees(
     With `real_connections` the result is a bound, and not a plan. Ties go to fewer relays, then
     to fewer instances. Raises SolverFailed when the time limit passes without a solution.
     """
-    trees = [pool.trees[int(number)] for number in chosen]
-    rows = _IntegerProgram(problem, trees, np.array(pool.usd_per_gbit)[chosen])
+    rows = _IntegerProgram(problem, pool, chosen)
     optimum = rows.solve(objective, real_connections, relative_gap, time_limit_s)
     if optimum is None:
         return None
-    rate = np.maximum(optimum.x[: len(trees)], 0.0)
+    rate = np.maximum(optimum.x[: rows.trees], 0.0)
     instances = np.zeros(problem.region_count)
     instances[rows.regions] = np.ceil(optimum.x[rows.instances] - ROUNDING)
     counts = optimum.x[rows.connections].astype(int)
     usd_per_s = float(rate @ rows.usd_per_gbit + instances @ problem.usd_per_s)
     return TreeSolution(
         chosen=chosen,
-        trees=tuple(trees),
+        trees=tuple(pool.trees[number] for number in chosen.tolist()),
         rate_gbps=rate,
         instances=instances,
         connections=dict(zip(rows.edges, counts.tolist(), strict=True)),
@@ -87,8 +86,9 @@ def solve_trees(
 class _IntegerProgram:
     """The program with columns x_T, N, M, G, whether a region relays, and a constant 1."""
 
-    def __init__(self, problem: MulticastProblem, trees: list[Tree], usd_per_gbit: Floats) -> None:
-        self.problem, self.usd_per_gbit = problem, usd_per_gbit
+    def __init__(self, problem: PlanProblem, pool: TreePool, chosen: Ints) -> None:
+        self.problem, self.usd_per_gbit = problem, np.array(pool.usd_per_gbit)[chosen]
+        trees = [pool.trees[number] for number in chosen.tolist()]
         self.edges = sorted({edge for tree in trees for edge in tree})
         self.regions = np.array(sorted({v for edge in self.edges for v in edge}))
         self.trees, count = len(trees), len(self.regions)
@@ -99,6 +99,7 @@ class _IntegerProgram:
         for column, tree in enumerate(trees):
             self.on_edge[[number[edge] for edge in tree], column] = 1.0
         self.instances = slice(self.trees, self.trees + count)
+        self.connections_per_gbps = pool.connections_per_gbps[tuple(np.transpose(self.edges))]
         self.connections = slice(self.instances.stop, self.instances.stop + len(self.edges))
         self.throughput = self.connections.stop
         self.relaying = slice(self.throughput + 1, self.throughput + 1 + count)
@@ -165,7 +166,6 @@ class _IntegerProgram:
         at_head, at_tail = np.zeros((count, edges)), np.zeros((count, edges))
         at_head[self.head, np.arange(edges)] = 1.0
         at_tail[self.tail, np.arange(edges)] = 1.0
-        per_gbps = np.array([problem.connections_per_gbps[edge] for edge in self.edges])
         blocks = []
 
         def block(rows: int, **parts: Floats) -> None:
@@ -176,7 +176,7 @@ class _IntegerProgram:
             blocks.append(matrix)
 
         limit = -np.diag(problem.connection_limit[self.regions])
-        needed = self.on_edge * per_gbps[:, None]
+        needed = self.on_edge * self.connections_per_gbps[:, None]
         into, out = problem.ingress_gbps[self.regions], problem.egress_gbps[self.regions]
         block(count, trees=at_head @ self.on_edge, instances=-np.diag(into))  # 4f
         block(count, trees=at_tail @ self.on_edge, instances=-np.diag(out))  # 4g

@@ -13,24 +13,27 @@ from skyplane_orchestration.model.job import (
     Objective,
     Policy,
 )
+from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.constraint_names import (
     COST_CEILING,
     DEADLINE,
     POLICY_MAX_JOB_USD,
+    REGION_LIMITS,
 )
 from skyplane_orchestration.planner.infeasibility import (
+    limits_reached,
     no_route,
     price_ceiling_infeasible,
     rounded_down,
 )
-from skyplane_orchestration.planner.multicast.build_plan import (
-    MulticastRequest,
-    TreeOverlay,
-    binding_limits,
-    cost_of,
-    decode_trees,
+from skyplane_orchestration.planner.job_cost import (
+    BoundedCandidate,
+    Candidate,
+    priced,
+    priced_at,
+    provision_waits,
 )
-from skyplane_orchestration.planner.multicast.problem import MulticastProblem
+from skyplane_orchestration.planner.multicast.build_plan import decode_trees
 from skyplane_orchestration.planner.multicast.search import (
     TreeIncumbent,
     cheapest,
@@ -39,11 +42,8 @@ from skyplane_orchestration.planner.multicast.search import (
 )
 from skyplane_orchestration.planner.objectives import ANY_RATE_GBPS, LEAST_GBPS, least_gbps
 from skyplane_orchestration.planner.pricing import billing
-from skyplane_orchestration.units import (
-    gb_to_gbit,
-    usd_per_gb_to_usd_per_gbit,
-    usd_per_gbit_to_usd_per_gb,
-)
+from skyplane_orchestration.planner.problem import PlanProblem
+from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_gbit_to_usd_per_gb
 
 #: For a ceiling on the total: bisection steps, and the relative tolerance of the rate.
 _BISECTIONS, _RATE_TOLERANCE = 10, 1e-3
@@ -51,20 +51,11 @@ _POLICY_TOLERANCE: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class BoundedTreeOverlay:
-    """An overlay, the value of its objective, and the proven bound on that value."""
-
-    found: TreeOverlay
-    value: float
-    bound: float
-
-
-@dataclass(frozen=True, slots=True)
 class MulticastSearch:
     """Searches one problem for the best plan of an objective."""
 
-    request: MulticastRequest
-    problem: MulticastProblem
+    request: PlanRequest
+    problem: PlanProblem
     proof_s: float
 
     def floor_gbps(self, objective: Objective) -> float:
@@ -79,31 +70,35 @@ class MulticastSearch:
                 f" deadline of {objective.seconds:g} s; allow more time",
                 binding=(DEADLINE,),
             )
-        return max(self._volume_gbit / (objective.seconds - wait_s), LEAST_GBPS)
+        return max(self.request.volume_gbit / (objective.seconds - wait_s), LEAST_GBPS)
 
-    # -- least cost
+    def best(self, objective: Objective) -> BoundedCandidate:
+        """The best plan found; its bound has the unit of `objective_value`.
 
-    def cheapest(self, objective: MinimizeCost | Deadline) -> BoundedTreeOverlay:
-        """Value and bound are USD for the job; USD per GB without a volume and for `exactly`."""
+        Raises PlanInfeasible.
+        """
+        if isinstance(objective, MaximizeThroughput):
+            return self._fastest(objective)
         exactly = isinstance(objective, MinimizeCost) and objective.exactly
         problem = self._from_rate(self.floor_gbps(objective))
-        if not exactly and self.request.volume_gb is not None:
+        if not exactly and self.request.volume_gb:
             return self._least_total(problem)
         best = cheapest(problem, exactly=exactly, proof_s=self.proof_s)
         if best is None:
             raise self._goal_infeasible(problem)
-        found = decode_trees(problem, best.solution)
-        price = found.usd_per_gb(self.request.grid)
-        return BoundedTreeOverlay(found, price, min(usd_per_gbit_to_usd_per_gb(best.bound), price))
+        found = self._decoded(best)
+        return BoundedCandidate(
+            found, min(usd_per_gbit_to_usd_per_gb(best.bound), found.usd_per_gb)
+        )
 
-    def _least_total(self, problem: MulticastProblem) -> BoundedTreeOverlay:
+    # -- least cost
+
+    def _least_total(self, problem: PlanProblem) -> BoundedCandidate:
         """The least total found: at the floor, or at a rate above it.
 
         Overhead grows with the rate, so the relaxation at the floor bounds every plan.
         """
-        floor_s = self._volume_gbit / problem.goal_gbps
-        overhead = billing.overhead(problem.tags, floor_s, billing.provision_s(self._ends))
-        at_price = problem.with_overhead(overhead)
+        at_price = priced_at(self.request, problem, problem.goal_gbps, self._least_wait_s)
         solved = [
             one
             for exactly in (False, True)
@@ -111,45 +106,41 @@ class MulticastSearch:
         ]
         if not solved:
             raise self._goal_infeasible(problem)
-        overlays = [decode_trees(problem, one.solution) for one in solved]
-        totals = [self._total_usd(found) for found in overlays]
-        best = min(range(len(solved)), key=totals.__getitem__)
-        bound = solved[0].bound * self._volume_gbit + (self.request.requests_usd or 0.0)
-        return BoundedTreeOverlay(overlays[best], totals[best], min(bound, totals[best]))
+        best = min((self._decoded(one) for one in solved), key=lambda one: one.usd)
+        return BoundedCandidate(best, min(self.request.total_usd(solved[0].bound), best.usd))
 
     # -- most throughput
 
-    def fastest(self, objective: MaximizeThroughput) -> BoundedTreeOverlay:
-        """Value and bound are Gbit/s."""
+    def _fastest(self, objective: MaximizeThroughput) -> BoundedCandidate:
         per_gb = objective.max_usd_per_gb
         if per_gb is None:
             return self._fastest_under_total(objective.max_cost_usd or 0.0)
         best = fastest(self.problem, usd_per_gb_to_usd_per_gbit(per_gb))
         if best is None:
-            raise price_ceiling_infeasible(self._route, per_gb, self._least_usd_per_gb())
-        return self._decoded(best, best.bound)
+            raise price_ceiling_infeasible(self.request.route, per_gb, self._least_usd_per_gb())
+        return self._bounded(best, best.bound)
 
-    def _fastest_under_total(self, max_usd: float) -> BoundedTreeOverlay:
+    def _fastest_under_total(self, max_usd: float) -> BoundedCandidate:
         """The fastest plan with a total of at most `max_usd`, by bisection on the rate.
 
         With the overhead of one rate, a plan up to that rate keeps the ceiling; if none reaches it,
         no plan above keeps the ceiling. A proof only if the ends are as slow as the slowest cloud.
         """
-        ceiling = (max_usd - (self.request.requests_usd or 0.0)) / self._volume_gbit
+        ceiling = self.request.usd_per_gbit(max_usd)
         free = fastest(self.problem, ceiling)
         slowest_s = billing.provision_s(self.problem.tags)
-        ends_are_slowest = billing.provision_s(self._ends) == slowest_s
         high = bound = 0.0 if free is None else free.bound
         best: TreeIncumbent | None = None
         at = high
         for _ in range(_BISECTIONS if free is not None else 0):
-            found = fastest(self._priced_up_to(at), ceiling)
+            at_price = priced_at(self.request, self.problem, at, slowest_s)
+            found = fastest(at_price.with_goal(self.problem.goal_gbps, at), ceiling)
             rate = 0.0 if found is None else found.solution.throughput_gbps
             if best is None or rate > best.solution.throughput_gbps:
                 best = found
             if rate < at * (1 - _RATE_TOLERANCE):
                 high = at
-                if ends_are_slowest and (found is None or found.bound < at):
+                if self._least_wait_s == slowest_s and (found is None or found.bound < at):
                     bound = min(bound, at)
             low = 0.0 if best is None else best.solution.throughput_gbps
             if high - low <= _RATE_TOLERANCE * high:
@@ -157,54 +148,39 @@ class MulticastSearch:
             at = (low + high) / 2
         if best is None:
             raise PlanInfeasible(
-                f"no plan from {self._route} was found for {max_usd:g} USD with boot, minimum"
-                " billing and requests. Raise the ceiling or move less",
+                f"no plan from {self.request.route} was found for {max_usd:g} USD with boot,"
+                " minimum billing and requests. Raise the ceiling or move less",
                 binding=(COST_CEILING,),
             )
-        return self._decoded(best, bound)
+        return self._bounded(best, bound)
 
-    def _decoded(self, best: TreeIncumbent, bound: float) -> BoundedTreeOverlay:
-        rate = best.solution.throughput_gbps
-        found = decode_trees(self.problem, best.solution)
-        return BoundedTreeOverlay(found, rate, max(bound, rate))
-
-    def _priced_up_to(self, gbps: float) -> MulticastProblem:
-        """Rates up to this one, with the instance prices that billing gives at this rate."""
-        tags = self.problem.tags
-        overhead = billing.overhead(tags, self._volume_gbit / gbps, billing.provision_s(tags))
-        return self.problem.with_overhead(overhead).with_goal(self.problem.goal_gbps, gbps)
+    def _bounded(self, best: TreeIncumbent, bound_gbps: float) -> BoundedCandidate:
+        found = self._decoded(best)
+        return BoundedCandidate(found, max(bound_gbps, found.gbps))
 
     # -- limits and errors
 
-    def require_policy(self, found: TreeOverlay, policy: Policy) -> None:
+    def require_policy(self, found: Candidate, policy: Policy) -> None:
         """Raises PlanInfeasible for a plan above the policy's maximum cost."""
         if policy.max_job_usd is None:
             return
-        total = self._total_usd(found)
-        if total > policy.max_job_usd * (1 + _POLICY_TOLERANCE):
+        if found.usd > policy.max_job_usd * (1 + _POLICY_TOLERANCE):
             raise PlanInfeasible(
-                f"the best plan from {self._route} costs {total:.2f} USD with"
+                f"the best plan from {self.request.route} costs {found.usd:.2f} USD with"
                 f" boot, minimum billing and requests; {POLICY_MAX_JOB_USD} is"
                 f" {policy.max_job_usd:g}. Raise the policy, ask for less or move less",
                 binding=(POLICY_MAX_JOB_USD,),
             )
 
     @property
-    def _ends(self) -> tuple[str, ...]:
-        return (self.request.src, *self.request.destinations)
+    def _least_wait_s(self) -> float:
+        """The wait of a plan without relays."""
+        return provision_waits(self.problem)[0]
 
-    @property
-    def _route(self) -> str:
-        return f"{self.request.src} to {', '.join(self.request.destinations)}"
+    def _decoded(self, best: TreeIncumbent) -> Candidate:
+        return priced(self.request, decode_trees(self.problem, best.solution))
 
-    @property
-    def _volume_gbit(self) -> float:
-        return gb_to_gbit(self.request.volume_gb or 0.0)
-
-    def _total_usd(self, found: TreeOverlay) -> float:
-        return cost_of(self.request, found).total_usd or 0.0
-
-    def _from_rate(self, goal_gbps: float) -> MulticastProblem:
+    def _from_rate(self, goal_gbps: float) -> PlanProblem:
         return self.problem.with_goal(goal_gbps, self.problem.most_gbps)
 
     def _least_usd_per_gb(self) -> float:
@@ -214,14 +190,16 @@ class MulticastSearch:
             raise self._goal_infeasible(problem)
         return usd_per_gbit_to_usd_per_gb(found.solution.usd_per_gbit)
 
-    def _goal_infeasible(self, problem: MulticastProblem) -> PlanInfeasible:
+    def _goal_infeasible(self, problem: PlanProblem) -> PlanInfeasible:
         """The error for a goal that no plan reaches: the binding limits and the largest rate."""
         largest = largest_throughput(problem)
         if largest is None:
-            return no_route(self._route)
+            return no_route(self.request.route)
         most = rounded_down(largest.solution.throughput_gbps)
-        names = binding_limits(problem, decode_trees(problem, largest.solution), largest.relaxed)
-        goal = f"{problem.goal_gbps:g} Gbit/s from {self._route}"
+        overlay = decode_trees(problem, largest.solution)
+        price = dict(zip(REGION_LIMITS, largest.relaxed.price, strict=True))
+        names = limits_reached(self.request, overlay, problem.tags, price)
+        goal = f"{problem.goal_gbps:g} Gbit/s from {self.request.route}"
         is_proven = problem.goal_gbps > largest.bound_gbps
         words = f"no plan moves {goal}" if is_proven else f"no plan that moves {goal} was found"
         return PlanInfeasible(

@@ -24,28 +24,21 @@ from skyplane_orchestration.model.job import (
 from skyplane_orchestration.model.multicast_plan import MulticastPlan, SeparateTransfers
 from skyplane_orchestration.model.plan import SolverReport
 from skyplane_orchestration.planner.baselines import direct
+from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.constraint_names import COST_CEILING, DEADLINE, THROUGHPUT_FLOOR
-from skyplane_orchestration.planner.infeasibility import rounded_down
-from skyplane_orchestration.planner.multicast.build_plan import (
-    MulticastRequest,
-    TreeOverlay,
-    assemble_multicast,
-    binding_limits,
-)
+from skyplane_orchestration.planner.infeasibility import binding_limits, rounded_down
+from skyplane_orchestration.planner.job_cost import Candidate
+from skyplane_orchestration.planner.multicast.build_plan import assemble_multicast
 from skyplane_orchestration.planner.multicast.check import multicast_violations
 from skyplane_orchestration.planner.multicast.objectives import MulticastSearch
 from skyplane_orchestration.planner.multicast.problem import (
     build_multicast_problem,
     require_ends,
 )
-from skyplane_orchestration.planner.objectives import LEAST_GBPS
-from skyplane_orchestration.planner.optimize import PROOF_S, plan, require_volume
-from skyplane_orchestration.planner.solution import (
-    OPTIMAL_GAP,
-    excess_over,
-    relative_gap,
-    solver_status,
-)
+from skyplane_orchestration.planner.objectives import LEAST_GBPS, objective_value
+from skyplane_orchestration.planner.optimize import PROOF_S, gap_of, plan, require_volume
+from skyplane_orchestration.planner.overlay import Overlay
+from skyplane_orchestration.planner.solution import OPTIMAL_GAP, solver_status
 
 logger = logging.getLogger(__name__)
 
@@ -82,27 +75,24 @@ def multicast_plan(
     destinations, or when the objective needs a volume.
     """
     started = time.perf_counter()
-    request = MulticastRequest(grid, src, tuple(destinations), volume_gb, objects, limits)
+    request = PlanRequest(grid, src, tuple(destinations), volume_gb, objects, limits)
     require_volume(objective, policy, volume_gb)
     problem = build_multicast_problem(
         grid, src, request.destinations, goal_gbps=LEAST_GBPS, limits=limits, policy=policy
     )
     search = MulticastSearch(request, problem, proof_s)
-    if isinstance(objective, MaximizeThroughput):
-        best = search.fastest(objective)
-        gap = excess_over(best.bound, best.value)
-    else:
-        best = search.cheapest(objective)
-        gap = relative_gap(best.value, best.bound)
-    search.require_policy(best.found, policy)
+    best = search.best(objective)
+    candidate = best.candidate
+    gap = gap_of(objective, objective_value(objective, candidate), best.bound)
+    search.require_policy(candidate, policy)
     report = SolverReport(solver_status(gap), gap, best.bound, time.perf_counter() - started)
     found = assemble_multicast(
         request,
-        best.found,
+        candidate.overlay,
         objective=objective_to_dict(objective),
-        binding=_binding(search, objective, best.found),
+        binding=_binding(search, objective, candidate.overlay),
         solver=report,
-        separate=_separate_transfers(search, best.found, policy),
+        separate=_separate_transfers(search, candidate, policy),
     )
     broken = multicast_violations(found, grid, limits)
     if broken:
@@ -138,21 +128,21 @@ def default_multicast_objective(
     return MinimizeCost(min(rates))
 
 
-def _binding(search: MulticastSearch, objective: Objective, found: TreeOverlay) -> tuple[str, ...]:
-    names = binding_limits(search.problem, found)
+def _binding(search: MulticastSearch, objective: Objective, found: Overlay) -> tuple[str, ...]:
+    names = binding_limits(search.request, found)
     if isinstance(objective, MaximizeThroughput):
         return names or (COST_CEILING,)
-    if found.overlay.throughput_gbps <= search.floor_gbps(objective) * (1 + OPTIMAL_GAP):
+    if found.throughput_gbps <= search.floor_gbps(objective) * (1 + OPTIMAL_GAP):
         return (DEADLINE if isinstance(objective, Deadline) else THROUGHPUT_FLOOR, *names)
     return names
 
 
 def _separate_transfers(
-    search: MulticastSearch, found: TreeOverlay, policy: Policy
+    search: MulticastSearch, found: Candidate, policy: Policy
 ) -> SeparateTransfers:
     """The cost of one plan per destination at the same rate, with the same instance types."""
     request, problem = search.request, search.problem
-    floor = MinimizeCost(rounded_down(found.overlay.throughput_gbps), exactly=True)
+    floor = MinimizeCost(rounded_down(found.gbps), exactly=True)
     types = {kind.cloud: kind.name for kind in problem.types}
     limits = replace(request.limits, instance_types=types)
     prices: dict[str, float | None] = {}
@@ -177,7 +167,7 @@ def _separate_transfers(
     if len(known) < len(prices):
         return SeparateTransfers(prices, None, None, fits_quotas=False)
     quota = dict(zip(problem.tags, problem.quota, strict=True))
-    fits = all(count <= quota[region] for region, count in needed.items())
+    fits = all(count <= quota.get(region, 0) for region, count in needed.items())
     total = sum(known)
-    saving = total - found.usd_per_gb(request.grid)
+    saving = total - found.usd_per_gb
     return SeparateTransfers(prices, total, saving, fits_quotas=fits)

@@ -18,14 +18,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
+from skyplane_orchestration.planner.constraint_names import REGION_LIMITS
 from skyplane_orchestration.planner.highs import LinearOptimum, LinearProgram, solve_linear
-from skyplane_orchestration.planner.multicast.problem import MulticastProblem
 from skyplane_orchestration.planner.multicast.steiner_trees import (
     CheapestTrees,
     Tree,
     all_trees,
     cheapest_trees,
 )
+from skyplane_orchestration.planner.problem import PlanProblem
+from skyplane_orchestration.planner.search.shortest_paths import edge_matrix, limit_cost
 
 #: Up to this many regions all trees are generated, and the solver proves the integer optimum.
 FEW_REGIONS = 6
@@ -65,12 +67,15 @@ class TreePool:
     """The trees generated so far, with what one Gbit/s over each of them uses.
 
     Attributes:
+        connections_per_gbps, egress_price: (V, V) 64 / l_uv and USD per Gbit of each edge,
+            infinite where there is no edge.
         use: per tree (4, V): ingress, egress, connections in and out.
         usd_per_gbit: per tree, egress of all of its edges.
         is_complete: True when the pool has every tree.
     """
 
-    problem: MulticastProblem
+    connections_per_gbps: Floats
+    egress_price: Floats
     trees: list[Tree] = field(default_factory=list)
     use: list[Floats] = field(default_factory=list)
     usd_per_gbit: list[float] = field(default_factory=list)
@@ -78,11 +83,14 @@ class TreePool:
     _number: dict[Tree, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, problem: MulticastProblem) -> TreePool:
+    def of(cls, problem: PlanProblem) -> TreePool:
         """All trees for few regions, else the cheapest trees by egress price."""
-        pool = cls(problem)
+        pool = cls(
+            edge_matrix(problem, 1.0 / problem.gbps_per_connection),
+            edge_matrix(problem, problem.usd_per_gbit),
+        )
         if problem.region_count <= FEW_REGIONS:
-            trees = all_trees(problem.usable, problem.src, [int(v) for v in problem.destinations])
+            trees = all_trees(pool.usable, problem.src, problem.destinations)
             pool.is_complete = True
         else:
             trees = priced_trees(problem, np.zeros((4, problem.region_count)), 1.0).trees(
@@ -91,6 +99,11 @@ class TreePool:
         pool.add(trees)
         return pool
 
+    @property
+    def usable(self) -> Mask:
+        """(V, V) True where there is an edge."""
+        return np.isfinite(self.egress_price)
+
     def add(self, trees: list[Tree]) -> int:
         """Adds trees to the pool; how many of them are new."""
         new = [tree for tree in dict.fromkeys(trees) if tree not in self._number]
@@ -98,14 +111,14 @@ class TreePool:
             self._number[tree] = len(self.trees)
             self.trees.append(tree)
             tail, head = np.array(tree).T
-            use = np.zeros((4, self.problem.region_count))
-            connections = self.problem.connections_per_gbps[tail, head]
+            use = np.zeros((4, len(self.egress_price)))
+            connections = self.connections_per_gbps[tail, head]
             np.add.at(use[0], head, 1.0)
             np.add.at(use[1], tail, 1.0)
             np.add.at(use[2], head, connections)
             np.add.at(use[3], tail, connections)
             self.use.append(use)
-            self.usd_per_gbit.append(float(self.problem.usd_per_gbit[tail, head].sum()))
+            self.usd_per_gbit.append(float(self.egress_price[tail, head].sum()))
         return len(new)
 
     def numbers(self, trees: list[Tree]) -> Ints:
@@ -133,7 +146,7 @@ class TreeRelaxation:
 
 
 def relax_trees(
-    problem: MulticastProblem,
+    problem: PlanProblem,
     pool: TreePool,
     objective: TreeObjective,
     *,
@@ -176,18 +189,15 @@ def relax_trees(
     )
 
 
-def priced_trees(problem: MulticastProblem, price: Floats, weight: float) -> CheapestTrees:
+def priced_trees(problem: PlanProblem, price: Floats, weight: float) -> CheapestTrees:
     """The cheapest trees for edge costs with these shadow prices of the regions' limits."""
-    into, out, connections_in, connections_out = price
-    each = np.where(problem.usable, problem.connections_per_gbps, 0.0)
-    cost = weight * problem.usd_per_gbit + into[None, :] + out[:, None]
-    cost = cost + each * (connections_in[None, :] + connections_out[:, None])
-    cost = np.where(problem.usable, cost, np.inf)
-    return cheapest_trees(cost, problem.src, [int(v) for v in problem.destinations])
+    limits = limit_cost(problem, dict(zip(REGION_LIMITS, price, strict=True)))
+    cost = edge_matrix(problem, weight * problem.usd_per_gbit + limits)
+    return cheapest_trees(cost, problem.src, problem.destinations)
 
 
 def _relax_over_pool(
-    problem: MulticastProblem, pool: TreePool, objective: TreeObjective
+    problem: PlanProblem, pool: TreePool, objective: TreeObjective
 ) -> tuple[LinearOptimum, Floats, float, float, float] | None:
     """The optimum over the pool, and its duals: limits (4, V), ceiling, relays, sum of rates."""
     visited: Mask = np.any(np.array(pool.use) > 0, axis=(0, 1))
@@ -214,7 +224,7 @@ def _relax_over_pool(
 
 
 def _program(
-    problem: MulticastProblem, pool: TreePool, objective: TreeObjective, regions: Ints
+    problem: PlanProblem, pool: TreePool, objective: TreeObjective, regions: Ints
 ) -> LinearProgram:
     """The relaxation over the pool's trees and the regions that they visit.
 
@@ -255,14 +265,14 @@ def _program(
     )
 
 
-def _relays_per_instance(problem: MulticastProblem) -> Floats:
+def _relays_per_instance(problem: PlanProblem) -> Floats:
     """(V,) the share of one relay that each of its instances counts for, 0 at the ends."""
     share: Floats = np.where(problem.relays, 1.0 / np.maximum(problem.quota, 1.0), 0.0)
     return share
 
 
 def _lagrangian_bound(
-    problem: MulticastProblem,
+    problem: PlanProblem,
     objective: TreeObjective,
     price: Floats,
     ceiling: float,

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 
 from skyplane_orchestration.errors import SolverFailed
-from skyplane_orchestration.grids.arrays import Floats, Ints
+from skyplane_orchestration.grids.arrays import Ints
+from skyplane_orchestration.planner.constraint_names import EGRESS_LIMIT, REGION_LIMITS
 from skyplane_orchestration.planner.multicast.integer_program import (
     FINAL_GAP,
     FIRST_LIMIT_S,
@@ -27,7 +28,6 @@ from skyplane_orchestration.planner.multicast.integer_program import (
     TreeSolution,
     solve_trees,
 )
-from skyplane_orchestration.planner.multicast.problem import MulticastProblem
 from skyplane_orchestration.planner.multicast.relaxation import (
     SCALE,
     TreeObjective,
@@ -36,7 +36,9 @@ from skyplane_orchestration.planner.multicast.relaxation import (
     priced_trees,
     relax_trees,
 )
-from skyplane_orchestration.planner.multicast.steiner_trees import Tree, all_trees, cheapest_trees
+from skyplane_orchestration.planner.multicast.steiner_trees import Tree, all_trees
+from skyplane_orchestration.planner.problem import PlanProblem
+from skyplane_orchestration.planner.search.variable_fixing import least_instances
 from skyplane_orchestration.planner.solution import FLOW_TOLERANCE
 
 #: Trees in the integer program: those of least reduced cost.
@@ -66,7 +68,7 @@ class TreeIncumbent:
     bound: float
 
 
-def cheapest(problem: MulticastProblem, *, exactly: bool, proof_s: float) -> TreeIncumbent | None:
+def cheapest(problem: PlanProblem, *, exactly: bool, proof_s: float) -> TreeIncumbent | None:
     """The least (4a) per Gbit at the goal (`exactly`) or at any rate from the goal up.
 
     The relaxed price per Gbit never falls as the rate rises, so the relaxation at the goal bounds
@@ -84,9 +86,8 @@ def cheapest(problem: MulticastProblem, *, exactly: bool, proof_s: float) -> Tre
         return None
     scale = _cost_scale(problem)
     goal = problem.goal_gbps
-    objective = TreeObjective(
-        scale, 0.0, goal, goal, at_least=_least_instances(problem) if exactly else None
-    )
+    at_least = np.minimum(least_instances(problem), problem.quota) if exactly else None
+    objective = TreeObjective(scale, 0.0, goal, goal, at_least=at_least)
     relaxed = relax_trees(problem, pool, objective)
     if relaxed is None:
         return None
@@ -110,7 +111,7 @@ def cheapest(problem: MulticastProblem, *, exactly: bool, proof_s: float) -> Tre
     return TreeIncumbent(best.solution, min(max(proven, bound), best.solution.usd_per_gbit))
 
 
-def fastest(problem: MulticastProblem, usd_per_gbit: float) -> TreeIncumbent | None:
+def fastest(problem: PlanProblem, usd_per_gbit: float) -> TreeIncumbent | None:
     """The most throughput at no more than `usd_per_gbit`, then the cheapest plan at that rate.
 
     None when no plan is that cheap. The bound is in Gbit/s.
@@ -137,7 +138,7 @@ class LargestThroughput:
 
 
 def largest_throughput(
-    problem: MulticastProblem, usd_per_gbit: float | None = None
+    problem: PlanProblem, usd_per_gbit: float | None = None
 ) -> LargestThroughput | None:
     """The most throughput, under a ceiling if given; None when infeasible."""
     if problem.most_gbps <= 0 or (usd_per_gbit is not None and usd_per_gbit <= 0):
@@ -164,7 +165,7 @@ def largest_throughput(
 # ---------------------------------------------------------------- steps
 
 
-def _reaches_goal(problem: MulticastProblem, pool: TreePool) -> bool:
+def _reaches_goal(problem: PlanProblem, pool: TreePool) -> bool:
     """Whether trees reach the goal with N and M real. Raises SolverFailed without a proof."""
     if not pool.trees:
         return False
@@ -178,26 +179,11 @@ def _reaches_goal(problem: MulticastProblem, pool: TreePool) -> bool:
     return False
 
 
-def _least_instances(problem: MulticastProblem) -> Floats:
-    """(V,) a lower bound on the instances at the source and the destinations at the goal."""
-    goal, least = problem.goal_gbps, np.zeros(problem.region_count)
-    nearest = problem.connections_per_gbps[problem.src].min()
-    per_instance = min(
-        problem.egress_gbps[problem.src], problem.connection_limit[problem.src] / nearest
-    )
-    least[problem.src] = goal / per_instance
-    for end in problem.destinations:
-        nearest = problem.connections_per_gbps[:, end].min()
-        per_instance = min(problem.ingress_gbps[end], problem.connection_limit[end] / nearest)
-        least[end] = goal / per_instance
-    return np.minimum(np.ceil(least - TIE), problem.quota)
-
-
-def _cost_scale(problem: MulticastProblem) -> float:
+def _cost_scale(problem: PlanProblem) -> float:
     """The factor for USD per second that makes the cost at the goal about SCALE."""
-    per_gbps = problem.usd_per_gbit + (problem.usd_per_s / problem.egress_gbps)[:, None]
-    cost = np.where(problem.usable, per_gbps, np.inf)
-    least = cheapest_trees(cost, problem.src, [int(v) for v in problem.destinations]).least
+    price = np.zeros((4, problem.region_count))
+    price[REGION_LIMITS.index(EGRESS_LIMIT)] = problem.usd_per_s / problem.egress_gbps
+    least = priced_trees(problem, price, 1.0).least
     return SCALE / (least * problem.goal_gbps) if 0 < least < np.inf else SCALE
 
 
@@ -215,7 +201,7 @@ def _chosen_trees(pool: TreePool, *relaxed: TreeRelaxation) -> Ints:
 
 
 def _solve_full(
-    problem: MulticastProblem,
+    problem: PlanProblem,
     pool: TreePool,
     objective: TreeObjective,
     chosen: Ints,
@@ -244,7 +230,7 @@ def _solve_full(
 
 
 def _cheapest_over(
-    problem: MulticastProblem,
+    problem: PlanProblem,
     pool: TreePool,
     chosen: Ints,
     scale: float,
@@ -290,7 +276,7 @@ def _cheapest_over(
 
 
 def _trees_of_few_regions(
-    problem: MulticastProblem, pool: TreePool, relaxed: TreeRelaxation, scale: float
+    problem: PlanProblem, pool: TreePool, relaxed: TreeRelaxation, scale: float
 ) -> Ints:
     """Numbers of trees through few regions, which the relaxation does not favour.
 
@@ -308,19 +294,19 @@ def _trees_of_few_regions(
     return pool.numbers(found)
 
 
-def _all_trees_among(problem: MulticastProblem, pool: TreePool, solution: TreeSolution) -> Ints:
+def _all_trees_among(problem: PlanProblem, pool: TreePool, solution: TreeSolution) -> Ints:
     """Numbers of all trees among the regions of a solution, if these are few."""
     used = solution.instances > 0
     if used.sum() > ENUMERATED_REGIONS:
         return np.zeros(0, dtype=np.int64)
-    usable = problem.usable & used[:, None] & used[None, :]
-    found = all_trees(usable, problem.src, [int(v) for v in problem.destinations])
+    usable = pool.usable & used[:, None] & used[None, :]
+    found = all_trees(usable, problem.src, problem.destinations)
     pool.add(found)
     return pool.numbers(found)
 
 
 def _improve(
-    problem: MulticastProblem,
+    problem: PlanProblem,
     pool: TreePool,
     relaxed: TreeRelaxation,
     scale: float,
@@ -339,8 +325,10 @@ def _improve(
             break
         if of_few_regions is None:
             of_few_regions = _trees_of_few_regions(problem, pool, relaxed, scale)
-        fixed = problem.with_instances(best.solution.instances)
-        objective = TreeObjective(scale, scale * price, low, high, at_least=best.solution.instances)
+        instances = best.solution.instances
+        inside = (instances[problem.tail] >= 1) & (instances[problem.head] >= 1)
+        fixed = replace(problem.with_edges(inside), quota=instances)
+        objective = TreeObjective(scale, scale * price, low, high, at_least=instances)
         again = relax_trees(fixed, pool, objective, patience_s=PROOFS / 2 * proof_s)
         if again is None:
             break

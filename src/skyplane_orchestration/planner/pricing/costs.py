@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.plan import PlanCost
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import billing
@@ -32,10 +32,10 @@ def egress_usd_per_gb(grid: Grid, overlay: Overlay) -> float:
     )
 
 
-def instance_usd_per_gb(overlay: Overlay, types: Mapping[str, InstanceType]) -> float:
+def instance_usd_per_gb(overlay: Overlay) -> float:
     """Instances per GB during the transfer (4a), without provisioning time and minimum billing."""
     usd_per_s = sum(
-        count * usd_per_hour_to_usd_per_s(types[tag].usd_per_hour)
+        count * usd_per_hour_to_usd_per_s(overlay.types[tag].usd_per_hour)
         for tag, count in overlay.instances.items()
     )
     return usd_per_gbit_to_usd_per_gb(usd_per_s / overlay.throughput_gbps)
@@ -44,13 +44,13 @@ def instance_usd_per_gb(overlay: Overlay, types: Mapping[str, InstanceType]) -> 
 def request_usd(
     grid: Grid,
     src: str,
-    dst: str,
+    destinations: Sequence[str],
     objects: int,
     volume_gb: float | None,
     part_mib: float | None,
     commit_writes: int = _MULTIPART_EXTRA_WRITES,
 ) -> float:
-    """Reads at the source, writes at the destination, and a listing of both; `local:` is free.
+    """Reads at the source, writes at each destination, and a listing of each; `local:` is free.
 
     Args:
         part_mib: an object larger than this is read in ranges and written in parts, by the size of
@@ -66,8 +66,8 @@ def request_usd(
     for tag, verb, count in (
         (src, "read", objects * parts),
         (src, "list", listings),
-        (dst, "write", objects * writes),
-        (dst, "list", listings),
+        *((dst, "write", objects * writes) for dst in destinations),
+        *((dst, "list", listings) for dst in destinations),
     ):
         prices = grid.request_prices(tag.partition(":")[0])
         total += count * prices.get(verb, 0.0) / REQUESTS_PER_PRICE
@@ -77,7 +77,6 @@ def request_usd(
 def itemised(
     egress_per_gb: float,
     overlay: Overlay,
-    types: Mapping[str, InstanceType],
     volume_gb: float | None,
     requests_usd: float | None,
     *,
@@ -87,18 +86,17 @@ def itemised(
 
     Args:
         egress_per_gb: USD per GB that arrives.
-        types: region tag -> instance type, at least for the overlay's regions.
         requests_usd: price of all requests, None where not known.
         wait_s: seconds until the slowest gateway responds; None for the overlay's own clouds.
     """
-    per_gb = egress_per_gb + instance_usd_per_gb(overlay, types)
+    per_gb = egress_per_gb + instance_usd_per_gb(overlay)
     if volume_gb is None:
         return PlanCost(None, None, requests_usd, None, per_gb)
     transfer_s = gb_to_gbit(volume_gb) / overlay.throughput_gbps
     wait_s = billing.provision_s(overlay.instances) if wait_s is None else wait_s
     moving, boot, minimum = 0.0, 0.0, 0.0
     for tag, count in overlay.instances.items():
-        usd_per_s = count * usd_per_hour_to_usd_per_s(types[tag].usd_per_hour)
+        usd_per_s = count * usd_per_hour_to_usd_per_s(overlay.types[tag].usd_per_hour)
         moving += usd_per_s * transfer_s
         boot += usd_per_s * wait_s
         minimum += usd_per_s * (billing.billed_s(tag, transfer_s, wait_s) - wait_s - transfer_s)

@@ -138,7 +138,7 @@ def _quote(
     requests = None
     if objects is not None:
         requests = request_usd(
-            grid, src, dst, objects, volume_gb, offer.part_mib, offer.commit_writes
+            grid, src, (dst,), objects, volume_gb, offer.part_mib, offer.commit_writes
         )
     fee = None if volume_gb is None else offer.usd_per_gb * volume_gb + offer.usd_per_task
     bytes_out = None if volume_gb is None else egress * volume_gb

@@ -32,15 +32,15 @@ _LEAST_CAP_GBPS = 0.01
 
 
 def least_instances(problem: PlanProblem) -> Floats:
-    """(V,) a lower bound on the instances of source and sink at the goal.
+    """(V,) a lower bound on the instances of the source and the destinations at the goal.
 
     No instance of the source sends more than its egress limit, or more than its connections carry
-    on its best edge. The same holds for the sink.
+    on its best edge. The same holds for a destination.
     """
     least = np.zeros(problem.region_count)
     for region, ends, limit in (
         (problem.src, problem.tail, problem.egress_gbps),
-        (problem.dst, problem.head, problem.ingress_gbps),
+        *((end, problem.head, problem.ingress_gbps) for end in problem.destinations),
     ):
         best = problem.gbps_per_connection[ends == region].max(initial=0.0)
         here = problem.option_region == region
