@@ -18,6 +18,7 @@ HEAVY = (
     "botocore",
     "dagster",
     "google.cloud",
+    "matplotlib",
     "networkx",
     "numpy",
     "paramiko",
@@ -61,7 +62,7 @@ def test_provider_info_loads_no_airflow() -> None:
 def test_planner_loads_no_cloud_and_no_orchestrator() -> None:
     loaded = loaded_by("from skyplane_orchestration.planner import *")
     assert "scipy" in loaded
-    assert loaded.isdisjoint(CLOUDS_AND_ORCHESTRATORS)
+    assert loaded.isdisjoint((*CLOUDS_AND_ORCHESTRATORS, "matplotlib"))
 
 
 def test_no_name_of_the_planner_is_that_of_one_of_its_modules() -> None:

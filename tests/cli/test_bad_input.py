@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -220,6 +221,24 @@ def test_bad_input_is_refused_in_one_line(
     assert error["is_permanent"] is True
     assert output.err == f"skyplane-orch: {' '.join(error['message'].split())}\n"
     assert clue.format(**places) in output.err
+
+
+@pytest.mark.parametrize("verb", ["plan", "frontier"])
+def test_a_picture_without_matplotlib_is_refused_before_the_search(
+    places: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    # No plan has this rate: the search would refuse it.
+    impossible = ["--min-throughput-gbps", "1e6", "--relays", "0"]
+    assert main([verb, *ENDS.split(), *impossible, "--plot", f"{places['tmp']}/map.svg"]) == 2
+    output = capsys.readouterr()
+    assert output.err == (
+        "skyplane-orch: a picture needs the extra 'plots':"
+        " pip install 'skyplane-orchestration[plots]'\n"
+    )
 
 
 def test_without_json_the_line_is_all(

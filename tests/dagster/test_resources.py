@@ -92,7 +92,7 @@ def test_loading_definitions_loads_no_cloud_and_no_solver() -> None:
     loaded = set(json.loads(done.stdout))
     assert "dagster" in loaded
     heavy = {"aiohttp", "airflow", "azure", "boto3", "botocore", "cryptography", "google.cloud"}
-    assert loaded.isdisjoint(heavy | {"networkx", "numpy", "pyarrow", "scipy"})
+    assert loaded.isdisjoint(heavy | {"matplotlib", "networkx", "numpy", "pyarrow", "scipy"})
     assert "skyplane_orchestration.client" not in loaded
 
 

@@ -74,12 +74,15 @@ for name in ("operators", "hooks", "dagster"):
         print(error)
 """
 
+DRAWN = ("plan", "aws:ap-southeast-2", "aws:eu-west-3", "--plot", "plan.svg")
+
 #: Check of the doctor -> the extra that it is about.
 EXTRAS_BY_CHECK = {
     "gateway": "gateway",
     "extra aws": "aws",
     "extra airflow": "airflow",
     "extra dagster": "dagster",
+    "extra plots": "plots",
 }
 
 
@@ -180,6 +183,8 @@ def test_base_names_the_extra_of_what_it_cannot_do(with_extra: WithExtra) -> Non
     assert_names("gateway", base.command("cp", "here.txt", "there.txt"))
     assert_names("aws", base.command("cp", "here.txt", "s3://bucket/key"))
     assert_names("aws", base.command("sweep", "--destination", "s3://bucket/"))
+    assert_names("plots", base.command(*DRAWN))
+    assert not (base.home / "plan.svg").exists()
     assert not (base.home / "there.txt").exists()
     succeeded(base.command("verify", "here.txt", "here.txt"))
     lines = succeeded(base.code(IMPORTS)).splitlines()
@@ -216,6 +221,12 @@ def test_gateway_copies_files(with_extra: WithExtra) -> None:
     succeeded(installed.command("cp", "here.txt", "there.txt"))
     assert (installed.home / "there.txt").read_text() == "here"
     assert_names("aws", installed.command("cp", "here.txt", "s3://bucket/key"))
+
+
+def test_plots_draws_plans(with_extra: WithExtra) -> None:
+    installed = with_extra("plots")
+    succeeded(installed.command(*DRAWN))
+    assert "aws:eu-west-3 (sink)" in (installed.home / "plan.svg").read_text()
 
 
 def test_readme_says_what_each_extra_promises(repository: Path) -> None:

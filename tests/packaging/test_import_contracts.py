@@ -35,6 +35,7 @@ VIOLATIONS = {
     "dagster": ("skyplane_orchestration.grids", "import dagster"),
     "clouds": ("skyplane_gateway.stores.memory", "from google.cloud import storage"),
     "solver": ("skyplane_orchestration.grids", "from scipy.optimize import milp"),
+    "drawing": ("skyplane_orchestration.planner.check", "from matplotlib.figure import Figure"),
     "sans-io": ("skyplane_gateway.protocol.probe", "from time import monotonic"),
 }
 #: What a violation breaks besides its own contract, because both forbid it.

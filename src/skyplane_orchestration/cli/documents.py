@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.planner.plots.sheet import require_matplotlib
 
 if TYPE_CHECKING:
     from skyplane_orchestration.model.fleet import Fleet
@@ -58,6 +59,12 @@ def write_picture(path: Path, svg: str) -> None:
         path.write_text(svg, encoding="utf-8")
     except OSError as error:
         raise ConfigurationInvalid(f"{str(path)!r} cannot be written: {error.strerror}") from error
+
+
+def require_picture(path: Path) -> None:
+    """Check that a picture can be drawn and written later. Raises ConfigurationInvalid."""
+    require_matplotlib()
+    require_writable(path)
 
 
 def require_writable(path: Path) -> None:

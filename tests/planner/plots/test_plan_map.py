@@ -1,17 +1,22 @@
 from __future__ import annotations
 
-import xml.etree.ElementTree as ElementTree
+import math
+import sys
 from collections.abc import Callable
+from itertools import combinations
 
+import matplotlib as mpl
 import pytest
+from tests.planner.plots.drawings import corners, groups, overlapping_texts, places, texts
 
+from skyplane_orchestration.errors import MissingExtra
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import Limits, MinimizeCost
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.planner import plan, plan_svg
-from skyplane_orchestration.planner.plots.plan_map import HEIGHT, WIDTH
+from skyplane_orchestration.planner import multicast_plan, plan, plan_svg
+from skyplane_orchestration.planner.plots.sheet import HEIGHT, WIDTH
 
-SVG = "{http://www.w3.org/2000/svg}"
+ONE = Limits(instance_limit=1)
 
 
 @pytest.fixture(scope="module")
@@ -19,70 +24,97 @@ def overlay(shipped: Grid) -> TransferPlan:
     return plan(shipped, "gcp:us-east5", "gcp:asia-south1", MinimizeCost(45))
 
 
-def texts(drawing: str) -> list[str]:
-    root = ElementTree.fromstring(drawing)
-    return ["".join(element.itertext()) for element in root.iter(f"{SVG}text")]
+@pytest.fixture(scope="module")
+def drawing(shipped: Grid, overlay: TransferPlan) -> str:
+    return plan_svg(overlay, shipped)
 
 
-def places(drawing: str) -> list[tuple[float, float]]:
-    root = ElementTree.fromstring(drawing)
-    return [(float(one.attrib["cx"]), float(one.attrib["cy"])) for one in root.iter(f"{SVG}circle")]
-
-
-def test_every_region_and_every_flow_can_be_read(shipped: Grid, overlay: TransferPlan) -> None:
-    words = texts(plan_svg(overlay, shipped))
-    for tag in overlay.relays:
-        assert tag in words
-    assert f"{overlay.src} (source)" in words
-    assert f"{overlay.dst} (sink)" in words
-    for edge in overlay.edges:
-        assert f"{edge.flow_gbps:.2f} Gbit/s" in words
+def test_every_fact_can_be_read(overlay: TransferPlan, drawing: str) -> None:
+    words = texts(drawing)
+    assert "gcp:us-east5 to gcp:asia-south1" in words
+    assert (
+        f"45.00 Gbit/s  ·  {overlay.cost.usd_per_gb:.4f} USD per GB  ·  {overlay.instance_count}"
+        f" instances  ·  {len(overlay.relays)} relays  ·  grid shipped, modelled rates"
+    ) in words
+    assert {*overlay.relays, f"{overlay.src} (source)", f"{overlay.dst} (sink)"} <= set(words)
+    assert {f"{edge.flow_gbps:.2f} Gbit/s" for edge in overlay.edges} <= set(words)
     for group in overlay.instances.values():
-        assert f"{group.count} x {group.type}" in words
+        assert {str(group.count), f"{group.count} x {group.type}"} <= set(words)
 
 
-def test_no_two_regions_lie_on_one_another_and_all_are_on_the_sheet(
-    shipped: Grid, overlay: TransferPlan
-) -> None:
-    found = places(plan_svg(overlay, shipped))
-    assert len(found) == len(overlay.instances)
-    for number, (x, y) in enumerate(found):
-        assert 0 < x < WIDTH
-        assert 0 < y < HEIGHT
-        for u, v in found[number + 1 :]:
-            assert (x - u) ** 2 + (y - v) ** 2 > 40**2
-
-
-def test_two_regions_of_one_city_are_told_apart(shipped: Grid) -> None:
-    answer = plan(shipped, "aws:us-east-1", "gcp:us-east4", MinimizeCost(2))
-    (x, y), (u, v) = places(plan_svg(answer, shipped))
-    assert (x - u) ** 2 + (y - v) ** 2 > 40**2
-
-
-def test_the_wider_line_carries_more(shipped: Grid, overlay: TransferPlan) -> None:
-    root = ElementTree.fromstring(plan_svg(overlay, shipped))
-    widths = [
-        float(path.attrib["stroke-width"])
-        for path in root.iter(f"{SVG}path")
-        if "stroke-width" in path.attrib
-    ]
-    by_flow = sorted(zip([edge.flow_gbps for edge in overlay.edges], widths, strict=True))
-    assert [width for _, width in by_flow] == sorted(widths)
+def test_regions_are_where_they_are_on_earth(overlay: TransferPlan, drawing: str) -> None:
+    found = places(drawing, "region")
+    assert found.keys() == overlay.instances.keys()
+    assert found["gcp:us-east5"][0] < found["gcp:europe-central2"][0] < found["gcp:asia-south1"][0]
+    assert found["gcp:europe-central2"][1] < found["gcp:us-east5"][1] < found["gcp:asia-south1"][1]
 
 
 def test_the_pacific_is_crossed_the_short_way(shipped: Grid) -> None:
     answer = plan(shipped, "aws:ap-northeast-1", "aws:us-west-2", MinimizeCost(2))
-    (tokyo, _), (oregon, _) = places(plan_svg(answer, shipped))
-    assert tokyo < oregon
+    found = places(plan_svg(answer, shipped), "region")
+    assert found["aws:ap-northeast-1"][0] < found["aws:us-west-2"][0]
 
 
-def test_regions_of_unknown_position_are_drawn_too(
+@pytest.mark.parametrize(
+    ("src", "dst", "gbps", "limits"),
+    [
+        ("aws:ap-southeast-2", "aws:eu-west-3", 4.1, ONE),
+        ("gcp:us-east5", "gcp:asia-south1", 45, Limits()),
+        ("aws:us-east-1", "gcp:us-east4", 2, ONE),  # Of one city.
+    ],
+)
+def test_regions_and_texts_are_apart_and_on_the_sheet(
+    shipped: Grid, src: str, dst: str, gbps: float, limits: Limits
+) -> None:
+    drawing = plan_svg(plan(shipped, src, dst, MinimizeCost(gbps), limits=limits), shipped)
+    assert overlapping_texts(drawing) == []
+    found = places(drawing, "region").values()
+    assert all(0 < x < WIDTH and 0 < y < HEIGHT for x, y in found)
+    assert all(math.dist(one, other) > 40 for one, other in combinations(found, 2))
+
+
+def test_the_wider_arrow_carries_more(overlay: TransferPlan, drawing: str) -> None:
+    arrows = groups(drawing, "edge")
+    widths = []
+    for edge in sorted(overlay.edges, key=lambda edge: edge.flow_gbps):
+        # The outline of an arrow ends on the other side of its start.
+        *_, other_side, start = corners(arrows[f"{edge.src}-{edge.dst}"])
+        widths.append(round(math.dist(start, other_side), 1))
+    assert widths == sorted(widths)
+    assert widths[0] < widths[-1]
+
+
+def test_regions_are_in_columns_where_one_has_no_position(
     small_grid: Callable[..., Grid], triangle: Grid
 ) -> None:
-    answer = plan(triangle, "aws:s", "gcp:t", MinimizeCost(5), limits=Limits(instance_limit=1))
-    assert len(places(plan_svg(answer, triangle))) == 3
+    answer = plan(triangle, "aws:s", "gcp:t", MinimizeCost(5), limits=ONE)
+    found = places(plan_svg(answer, triangle), "region")
+    (relay,) = answer.relays
+    assert found["aws:s"][0] < found[relay][0] < found["gcp:t"][0]
+    grid = small_grid({("aws:s", "gcp:a"): (4.0, 0.1), ("gcp:a", "gcp:b"): (4.0, 0.01)})
+    drawing = plan_svg(multicast_plan(grid, "aws:s", ["gcp:a", "gcp:b"], MinimizeCost(1)), grid)
+    found = places(drawing, "region")
+    assert found["aws:s"][0] < found["gcp:a"][0] == found["gcp:b"][0]
+    assert found["gcp:a"][1] < found["gcp:b"][1]
+    assert {"aws:s to gcp:a, gcp:b", "gcp:a (sink)", "gcp:b (sink)"} <= set(texts(drawing))
 
 
 def test_a_plan_inside_one_region_is_one_circle(shipped: Grid) -> None:
-    answer = plan(shipped, "aws:us-east-1", "aws:us-east-1", MinimizeCost(1))
-    assert len(places(plan_svg(answer, shipped))) == 1
+    for tag in ("aws:us-east-1", "local:this-machine"):
+        answer = plan(shipped, tag, tag, MinimizeCost(1))
+        assert places(plan_svg(answer, shipped), "region").keys() == {tag}
+
+
+def test_the_same_plan_gives_the_same_bytes_whatever_the_settings(
+    shipped: Grid, overlay: TransferPlan, drawing: str
+) -> None:
+    with mpl.rc_context({"font.size": 30, "svg.fonttype": "path", "lines.linewidth": 9}):
+        assert plan_svg(overlay, shipped) == drawing
+
+
+def test_without_matplotlib_the_error_names_the_extra(
+    shipped: Grid, overlay: TransferPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtra, match=r"skyplane-orchestration\[plots\]"):
+        plan_svg(overlay, shipped)

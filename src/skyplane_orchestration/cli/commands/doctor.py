@@ -25,6 +25,7 @@ _EXTRAS: Final = {
     "aws": "boto3",
     "airflow": "airflow",
     "dagster": "dagster",
+    "plots": "matplotlib",
 }
 _OLDEST_PYTHON: Final = (3, 11)
 _FIRST_UNTESTED_PYTHON: Final = (3, 14)

@@ -1,1 +1,1 @@
-"""Drawings of plans and frontiers as SVG."""
+"""Drawings of plans and frontiers as SVG, by matplotlib (extra `plots`)."""

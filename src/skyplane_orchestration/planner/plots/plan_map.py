@@ -1,320 +1,217 @@
-"""Draws a plan as a map in SVG.
-
-Regions are at their geographic position; edges are as wide as their flow. Regions that are too
-close are moved apart, and every label takes the place that covers least.
-"""
+"""Draws a plan as a map: regions at their geographic position, edges as wide as their flow."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from html import escape
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
+
+from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.grids.arrays import Floats
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import PlanEdge, TransferPlan
+from skyplane_orchestration.planner.plots.sheet import HEADER, HEIGHT, WIDTH, svg_document
 
-WIDTH, HEIGHT, MARGIN = 960.0, 540.0, 90.0
-HEADER = 56.0
-RADIUS = 15.0
-#: The least distance between two regions.
-APART = 120.0
-CHARACTER = 7.3
-LINE = 15.0
-NARROWEST, WIDEST = 1.5, 9.0
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
+# Lengths are in points. A place is (x, y) from the lower left corner of the sheet.
 SOURCE, SINK, RELAY = "#1b7f5c", "#2f5fb3", "#b3662f"
 DIRECT_EDGE, RELAY_EDGE = "#5b6b7b", "#c98a4b"
-INK, PAPER = "#1d2530", "#ffffff"
+NARROWEST, WIDEST = 1.2, 7.0
+RADIUS: Final = 11.0
+#: Average width of a character, height of a line, and of a region with an edge below its text.
+CHARACTER, LINE_HEIGHT, REGION_HEIGHT = 5.6, 12.0, 88.0
+#: Size of the text at an edge.
+FLOW_SIZE: Final = (66.0, 14.0)
+#: The border of the sheet, in which no region's circle is.
+SIDE, BOTTOM, TOP = 85.0, 48.0, HEADER + 22.0
+#: Bends of an edge, the best first: distance from the straight line, relative to its length.
+BENDS: Final = (0.12, 0.24, -0.12, 0.36, -0.24)
+#: Points of an edge as shares of its length, and those where its text can be, the best first.
+SHARES: Final = np.linspace(0, 1, 41)[:, None]
+FLOW_POINTS: Final = sorted(range(8, 33), key=lambda number: abs(number - 20))
 
-Point = tuple[float, float]
 AnyPlan = TransferPlan | MulticastPlan
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-    def overlap(self, other: Box) -> float:
-        """Shared area."""
-        wide = min(self.right, other.right) - max(self.left, other.left)
-        high = min(self.bottom, other.bottom) - max(self.top, other.top)
-        return max(0.0, wide) * max(0.0, high)
-
-
-@dataclass(slots=True)
-class _Layout:
-    """Positions of the regions, and the boxes that are occupied."""
-
-    places: dict[str, Point]
-    taken: list[Box] = field(default_factory=list)
-
-    def put(self, text: str, candidates: Sequence[Point]) -> Point:
-        """The centre that overlaps least with occupied boxes; its box is occupied from now on."""
-        best = min(candidates, key=lambda candidate: self._crowding(_box(text, candidate)))
-        self.taken.append(_box(text, best))
-        return best
-
-    def _crowding(self, box: Box) -> float:
-        outside = max(0.0, 4 - box.left) + max(0.0, box.right - WIDTH + 4)
-        outside += max(0.0, HEADER - box.top) + max(0.0, box.bottom - HEIGHT + 4)
-        return sum(box.overlap(other) for other in self.taken) + 100 * outside
+#: Centre and size.
+Box = tuple[Floats, tuple[float, float]]
 
 
 def plan_svg(plan: AnyPlan, grid: Grid) -> str:
-    """One SVG document that shows the plan.
+    """One SVG document that shows the plan. Raises MissingExtra without matplotlib.
 
     If a region has no known position (a custom grid, this machine), the regions are in columns.
     """
-    tags = _tags(plan)
-    layout = _Layout(_moved_apart(_positions(tags, grid, len(_sinks(plan)))))
-    for x, y in layout.places.values():
-        layout.taken.append(Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS))
-    body = [
-        *(_edge_line(plan, edge, layout) for edge in plan.edges),
-        *(_region_circle(plan, tag, layout) for tag in tags),
-        *(part for tag in tags for part in _region_label(plan, tag, layout)),
-        *(part for edge in plan.edges for part in _edge_label(plan, edge, layout)),
-    ]
+    facts = (
+        f"{plan.throughput_gbps:.2f} Gbit/s",
+        f"{plan.cost.usd_per_gb:.4f} USD per GB",
+        counted(plan.instance_count, "instance"),
+        counted(len(plan.relays), "relay"),
+        f"grid {plan.grid.name}, {plan.grid.throughput} rates",
+    )
     title = f"{plan.src} to {', '.join(_sinks(plan))}"
-    return svg_document(title, [*_arrowheads(), *_header(plan, title), *body])
+    return svg_document(title, "  ·  ".join(facts), partial(_draw, plan, grid))
 
 
-def svg_document(title: str, body: Sequence[str]) -> str:
-    """A drawing on an empty sheet."""
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {HEIGHT:g}"'
-            f' width="{WIDTH:g}" height="{HEIGHT:g}" font-family="sans-serif" font-size="12"'
-            f' fill="{INK}" role="img" aria-label="{escape(title)}">',
-            f"<title>{escape(title)}</title>",
-            f'<rect width="{WIDTH:g}" height="{HEIGHT:g}" fill="{PAPER}"/>',
-            *body,
-            "</svg>",
-            "",
-        ]
-    )
-
-
-def title_lines(title: str, facts: str) -> tuple[str, str]:
-    """The two lines at the top of a drawing."""
-    return (
-        f'<text x="20" y="26" font-size="17" font-weight="bold">{escape(title)}</text>',
-        f'<text x="20" y="46">{escape(facts)}</text>',
-    )
-
-
-def _tags(plan: AnyPlan) -> list[str]:
-    """Every region of the plan, the ends first."""
-    return list(dict.fromkeys([plan.src, *_sinks(plan), *plan.instances]))
+def _draw(plan: AnyPlan, grid: Grid, figure: Figure) -> None:
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(0, HEIGHT))
+    axes.set_axis_off()
+    tags = list(dict.fromkeys([plan.src, *_sinks(plan), *plan.instances]))
+    labels = [_label(plan, tag) for tag in tags]
+    widths = [CHARACTER * max(map(len, label.split("\n"))) for label in labels]
+    positions = _positions(tags, grid, len({*_sinks(plan)} - {plan.src}))
+    places = dict(zip(tags, _moved_apart(_on_sheet(positions), widths), strict=True))
+    taken: list[Box] = []
+    for tag, label, width in zip(tags, labels, widths, strict=True):
+        _draw_region(axes, plan, tag, label, places[tag])
+        text = places[tag] - (0, RADIUS + 3 + LINE_HEIGHT)
+        taken += [(places[tag], (2 * RADIUS, 2 * RADIUS)), (text, (width, 2 * LINE_HEIGHT))]
+    curves = {edge: _curve(edge, places) for edge in plan.edges}
+    for edge, curve in curves.items():
+        _draw_edge(axes, plan, edge, places, curve.bend)
+        others = [curves[other].points for other in plan.edges if other != edge]
+        lines = [(point, (0.0, 0.0)) for points in others for point in points]
+        place = _free_place(curve.points[FLOW_POINTS], [*taken, *lines])
+        taken.append((place, FLOW_SIZE))
+        _write(axes, place, f"{edge.flow_gbps:.2f} Gbit/s", va="center", fontsize=8)
 
 
 def _sinks(plan: AnyPlan) -> tuple[str, ...]:
     return plan.destinations if isinstance(plan, MulticastPlan) else (plan.dst,)
 
 
-# ---------------------------------------------------------------- where things go
+def _label(plan: AnyPlan, tag: str) -> str:
+    """`aws:eu-west-3 (sink)`, and below it the instances."""
+    end = " (source)" if tag == plan.src else " (sink)" if tag in _sinks(plan) else ""
+    group = plan.instances.get(tag)
+    return f"{tag}{end}\n{group.count} x {group.type}" if group else f"{tag}{end}"
 
 
-def _positions(tags: Sequence[str], grid: Grid, sinks: int) -> dict[str, Point]:
-    """Longitude and latitude scaled to the sheet; columns if a position is unknown."""
-    known = {
-        tag: (grid.regions[grid.index[tag]].longitude, -grid.regions[grid.index[tag]].latitude)
-        for tag in tags
-        if tag in grid.index
-    }
-    if len(known) < len(tags) or any(math.isnan(x) or math.isnan(y) for x, y in known.values()):
-        return _in_columns(tags, sinks)
-    return _scaled_to_sheet(_across_the_date_line(known))
+# ---------------------------------------------------------------- where things are
 
 
-def _in_columns(tags: Sequence[str], sinks: int) -> dict[str, Point]:
-    """The source on the left, the sinks on the right, relays between."""
-    ends = tags[1 : 1 + sinks]
-    places = {tags[0]: (MARGIN, HEIGHT / 2)}
-    for x, column in ((WIDTH - MARGIN, ends), (WIDTH / 2, tags[1 + len(ends) :])):
-        for number, tag in enumerate(column):
-            share = (number + 1) / (len(column) + 1)
-            places[tag] = (x, HEADER + MARGIN / 2 + share * (HEIGHT - HEADER - MARGIN))
+def _positions(tags: Sequence[str], grid: Grid, sinks: int) -> Floats:
+    """(V, 2) longitude and latitude; columns and rows if a position is unknown."""
+    regions = [grid.regions[grid.index[tag]] for tag in tags if tag in grid.index]
+    degrees = np.array([(region.longitude, region.latitude) for region in regions])
+    if len(regions) < len(tags) or np.isnan(degrees).any():
+        # The source on the left, then the sinks on the right, then the relays between.
+        columns = [(0, 1), (2, sinks), (1, len(tags) - 1 - sinks)]
+        return np.array(
+            [(x, -(row + 1) / (rows + 1)) for x, rows in columns for row in range(rows)]
+        )
+    # The map begins after the widest gap between longitudes, and may cross the date line.
+    longitudes = np.sort(degrees[:, 0])
+    gaps = np.diff(longitudes, prepend=longitudes[-1] - 360)
+    degrees[:, 0] = (degrees[:, 0] - longitudes[gaps.argmax()]) % 360
+    return degrees
+
+
+def _on_sheet(positions: Floats) -> Floats:
+    """(V, 2) places, in the middle of the sheet, in the same scale across and upward."""
+    room = np.array([WIDTH - 2 * SIDE, HEIGHT - BOTTOM - TOP])
+    low, high = positions.min(axis=0), positions.max(axis=0)
+    scale = (room / np.maximum(high - low, 1e-6)).min()
+    middle = np.array([SIDE, BOTTOM]) + room / 2
+    places: Floats = middle + (positions - (low + high) / 2) * scale
     return places
 
 
-def _across_the_date_line(places: dict[str, Point]) -> dict[str, Point]:
-    """Longitudes shifted so that the widest empty stretch is at the border."""
-    turn = 360.0
-    longitudes = sorted(x for x, _ in places.values())
-    gaps = [
-        (after - before, after)
-        for before, after in zip(longitudes, [*longitudes[1:], longitudes[0] + turn], strict=True)
-    ]
-    first = max(gaps)[1] % turn
-    return {tag: ((x - first) % turn, y) for tag, (x, y) in places.items()}
-
-
-def _scaled_to_sheet(places: dict[str, Point]) -> dict[str, Point]:
-    xs, ys = zip(*places.values(), strict=True)
-    wide, high = WIDTH - 2 * MARGIN, HEIGHT - HEADER - 1.4 * MARGIN
-    spans = (max(xs) - min(xs)) or 1.0, (max(ys) - min(ys)) or 1.0
-    scale = min(wide / spans[0], 2.5 * high / spans[1]), min(high / spans[1], 2.5 * wide / spans[0])
-    middle = (max(xs) + min(xs)) / 2, (max(ys) + min(ys)) / 2
-    return {
-        tag: (
-            WIDTH / 2 + (x - middle[0]) * scale[0],
-            (HEIGHT + HEADER) / 2 + (y - middle[1]) * scale[1],
-        )
-        for tag, (x, y) in places.items()
-    }
-
-
-def _moved_apart(places: dict[str, Point]) -> dict[str, Point]:
-    """Moves regions apart until their distance is APART, or there is no room."""
-    now = dict(places)
+def _moved_apart(places: Floats, widths: Sequence[float]) -> Floats:
+    """(V, 2) places such that no region covers another, if the sheet has enough room."""
     for _ in range(200):
-        moved = False
-        tags = list(now)
-        for number, one in enumerate(tags):
-            for other in tags[number + 1 :]:
-                moved |= _move_pair_apart(now, one, other)
-        if not moved:
-            break
-    return now
+        for one, other in combinations(range(len(places)), 2):
+            apart = places[other] - places[one]
+            need = np.array([(widths[one] + widths[other]) / 2, REGION_HEIGHT])
+            lack = need - np.abs(apart)
+            if (lack > 0).all():
+                axis = (lack / need).argmin()
+                step = np.copysign(lack[axis] / 2, apart[axis])
+                places[one, axis] -= step
+                places[other, axis] += step
+        places = places.clip((SIDE, BOTTOM), (WIDTH - SIDE, HEIGHT - TOP))
+    return places
 
 
-def _move_pair_apart(places: dict[str, Point], one: str, other: str) -> bool:
-    (x, y), (u, v) = places[one], places[other]
-    distance = math.hypot(u - x, v - y)
-    if distance >= APART - 1:
-        return False
-    # Regions at the same point have no direction between them: use a slanted one.
-    angle = math.atan2(v - y, u - x) if distance > 1 else 0.6
-    step = (APART - distance) / 2
-    places[one] = _inside(x - step * math.cos(angle), y - step * math.sin(angle))
-    places[other] = _inside(u + step * math.cos(angle), v + step * math.sin(angle))
-    return True
+class _Curve(NamedTuple):
+    """An edge's line. `points`: at SHARES of its length."""
+
+    bend: float
+    points: Floats
 
 
-def _inside(x: float, y: float) -> Point:
-    edge = MARGIN / 2
-    return (
-        min(max(x, edge), WIDTH - edge),
-        min(max(y, HEADER + edge), HEIGHT - edge),
-    )
+def _curve(edge: PlanEdge, places: Mapping[str, Floats]) -> _Curve:
+    """The line that passes by all other regions, or else is furthest from them."""
+    start, end = places[edge.src], places[edge.dst]
+    across = np.array([start[1] - end[1], end[0] - start[0]])
+    upward = 1 if end[0] >= start[0] else -1
+    others = [place for tag, place in places.items() if tag not in (edge.src, edge.dst)]
+    regions = [(place - (0, LINE_HEIGHT), (6 * RADIUS, 6 * RADIUS)) for place in others]
+    curves = []
+    for bend in (upward * bend for bend in BENDS):
+        control = (start + end) / 2 + bend * across
+        ends = (1 - SHARES) ** 2 * start + SHARES**2 * end
+        curves.append(_Curve(bend, ends + 2 * SHARES * (1 - SHARES) * control))
+    return max(curves, key=lambda curve: _clearance(curve.points, regions).min())
 
 
-def _box(text: str, centre: Point) -> Box:
-    wide = max(len(line) for line in text.split("\n")) * CHARACTER / 2
-    high = LINE * (text.count("\n") + 1) / 2
-    return Box(centre[0] - wide, centre[1] - high, centre[0] + wide, centre[1] + high)
+def _clearance(points: Floats, boxes: Sequence[Box]) -> Floats:
+    """(N,) 1 for a point outside all boxes; less near the middle of a box."""
+    if not boxes:
+        return np.ones(len(points))
+    centres, sizes = (np.array(part) for part in zip(*boxes, strict=True))
+    away = 2 * np.abs(points[:, None] - centres) / sizes
+    clearance: Floats = np.minimum(away.max(axis=2).min(axis=1), 1.0)
+    return clearance
+
+
+def _free_place(points: Floats, boxes: Sequence[Box]) -> Floats:
+    """The first point where the text of an edge covers no box, or else covers least."""
+    wide, high = FLOW_SIZE
+    around = [(centre, (width + wide, height + high)) for centre, (width, height) in boxes]
+    place: Floats = points[_clearance(points, around).argmax()]
+    return place
 
 
 # ---------------------------------------------------------------- what is drawn
 
 
-def _header(plan: AnyPlan, title: str) -> tuple[str, str]:
-    relays = len(plan.relays)
-    facts = [
-        f"{plan.throughput_gbps:.2f} Gbit/s",
-        f"{plan.cost.usd_per_gb:.4f} USD per GB",
-        f"{plan.instance_count} instances",
-        f"{relays} relay{'' if relays == 1 else 's'}",
-        f"grid {plan.grid.name}, {plan.grid.throughput} rates",
-    ]
-    return title_lines(title, "  ·  ".join(facts))
+def _draw_region(axes: Axes, plan: AnyPlan, tag: str, label: str, place: Floats) -> None:
+    colour = SOURCE if tag == plan.src else SINK if tag in _sinks(plan) else RELAY
+    x, y = place
+    axes.plot(x, y, "o", color=colour, markersize=2 * RADIUS, gid=f"region-{tag}")
+    count = str(plan.instances[tag].count if tag in plan.instances else 0)
+    axes.text(x, y, count, color="white", fontweight="bold", ha="center", va="center_baseline")
+    for number, line in enumerate(label.split("\n")):
+        _write(axes, place - (0, RADIUS + 3 + LINE_HEIGHT * number), line, va="top")
 
 
-def _arrowheads() -> Iterator[str]:
-    for name, colour in (("direct", DIRECT_EDGE), ("relay", RELAY_EDGE)):
-        yield (
-            f'<marker id="to-{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="11"'
-            ' markerHeight="11" markerUnits="userSpaceOnUse" orient="auto">'
-            f'<path d="M0 0L8 4L0 8z" fill="{colour}"/></marker>'
-        )
+def _draw_edge(
+    axes: Axes, plan: AnyPlan, edge: PlanEdge, places: Mapping[str, Floats], bend: float
+) -> None:
+    is_direct = edge.src == plan.src and edge.dst in _sinks(plan)
+    width = max(NARROWEST, WIDEST * edge.flow_gbps / max(one.flow_gbps for one in plan.edges))
+    look = {
+        "arrowstyle": f"simple,tail_width={width},head_width={width + 6},head_length=10",
+        "connectionstyle": f"arc3,rad={-bend}",
+        "mutation_scale": 1,
+        "linewidth": 0,
+        "facecolor": DIRECT_EDGE if is_direct else RELAY_EDGE,
+        "alpha": 0.75,
+        "shrinkA": RADIUS,
+        "shrinkB": RADIUS + 2,
+        "gid": f"edge-{edge.src}-{edge.dst}",
+    }
+    start, end = tuple(places[edge.src]), tuple(places[edge.dst])
+    axes.annotate("", end, start, arrowprops=look, zorder=1)
 
 
-def _bend(plan: AnyPlan, edge: PlanEdge, layout: _Layout) -> tuple[Point, Point, Point]:
-    """Start, control point and end of an edge's curve; direct edges bend more."""
-    (x, y), (u, v) = layout.places[edge.src], layout.places[edge.dst]
-    length = math.hypot(u - x, v - y) or 1.0
-    along, across = ((u - x) / length, (v - y) / length), ((v - y) / length, (x - u) / length)
-    bow = length * (0.14 if _is_direct(plan, edge) else 0.05)
-    middle = ((x + u) / 2 + across[0] * bow, (y + v) / 2 + across[1] * bow)
-    start = (x + along[0] * RADIUS, y + along[1] * RADIUS)
-    end = (u - along[0] * (RADIUS + 4), v - along[1] * (RADIUS + 4))
-    return start, middle, end
-
-
-def _is_direct(plan: AnyPlan, edge: PlanEdge) -> bool:
-    return edge.src == plan.src and edge.dst in _sinks(plan)
-
-
-def _edge_line(plan: AnyPlan, edge: PlanEdge, layout: _Layout) -> str:
-    (x, y), (cx, cy), (u, v) = _bend(plan, edge, layout)
-    largest = max(other.flow_gbps for other in plan.edges)
-    width = max(NARROWEST, WIDEST * edge.flow_gbps / largest)
-    kind, colour = ("direct", DIRECT_EDGE) if _is_direct(plan, edge) else ("relay", RELAY_EDGE)
-    return (
-        f'<path d="M{x:.1f} {y:.1f}Q{cx:.1f} {cy:.1f} {u:.1f} {v:.1f}" fill="none"'
-        f' stroke="{colour}" stroke-width="{width:.1f}" stroke-opacity="0.75"'
-        f' marker-end="url(#to-{kind})"/>'
-    )
-
-
-def _edge_label(plan: AnyPlan, edge: PlanEdge, layout: _Layout) -> Iterator[str]:
-    text = f"{edge.flow_gbps:.2f} Gbit/s"
-    (x, y), (cx, cy), (u, v) = _bend(plan, edge, layout)
-    candidates = []
-    for share in (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74, 0.18, 0.82):
-        here, there = (1 - share) ** 2, share**2
-        mixed = 2 * share * (1 - share)
-        point = (here * x + mixed * cx + there * u, here * y + mixed * cy + there * v)
-        candidates.extend([(point[0], point[1] - 12), (point[0], point[1] + 13), point])
-    yield from _label(text, layout.put(text, candidates), size=11)
-
-
-def _region_circle(plan: AnyPlan, tag: str, layout: _Layout) -> str:
-    x, y = layout.places[tag]
-    colour = {**dict.fromkeys(_sinks(plan), SINK), plan.src: SOURCE}.get(tag, RELAY)
-    group = plan.instances.get(tag)
-    count = group.count if group else 0
-    return (
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS:g}" fill="{colour}"/>'
-        f'<text x="{x:.1f}" y="{y + 4:.1f}" text-anchor="middle" fill="{PAPER}"'
-        f' font-weight="bold">{count}</text>'
-    )
-
-
-def _region_label(plan: AnyPlan, tag: str, layout: _Layout) -> Iterator[str]:
-    group = plan.instances.get(tag)
-    end = {**dict.fromkeys(_sinks(plan), " (sink)"), plan.src: " (source)"}.get(tag, "")
-    text = f"{tag}{end}\n{group.count} x {group.type}" if group else f"{tag}{end}"
-    x, y = layout.places[tag]
-    wide = _box(text, (0, 0)).right + RADIUS + 4
-    below, above = y + RADIUS + LINE + 3, y - RADIUS - LINE - 3
-    candidates = [
-        (x, below),
-        (x, above),
-        (x + wide, y),
-        (x - wide, y),
-        (x + wide * 0.7, below),
-        (x - wide * 0.7, below),
-        (x + wide * 0.7, above),
-        (x - wide * 0.7, above),
-    ]
-    yield from _label(text, layout.put(text, candidates), size=12)
-
-
-def _label(text: str, centre: Point, *, size: int) -> Iterator[str]:
-    """Centred lines with a halo, legible on top of an edge."""
-    lines = text.split("\n")
-    top = centre[1] - LINE * (len(lines) - 1) / 2 + size / 3
-    for number, line in enumerate(lines):
-        weight = ' font-weight="bold"' if number == 0 and len(lines) > 1 else ""
-        yield (
-            f'<text x="{centre[0]:.1f}" y="{top + number * LINE:.1f}" text-anchor="middle"'
-            f' font-size="{size}"{weight} stroke="{PAPER}" stroke-width="3.5"'
-            f' paint-order="stroke">{escape(line)}</text>'
-        )
+def _write(axes: Axes, place: Floats, text: str, **look: Any) -> None:
+    """Text that stays legible on top of an edge."""
+    ground = {"boxstyle": "square,pad=0.1", "facecolor": "white", "linewidth": 0, "alpha": 0.7}
+    axes.text(place[0], place[1], text, ha="center", bbox=ground, **look)
