@@ -27,6 +27,23 @@ PUBLIC = [
 ]
 
 
+#: Scripts, journals and gateways of another release know errors by these names.
+CODES = """
+address-taken already-exists budget-reached cancelled checksum-mismatch configuration-invalid
+credentials-expired empty-source fleet-lost foreign-host gateway-draining gateway-error
+gateway-lost gateway-unreachable grid-invalid internal-error invalid-key invalid-location
+journal-unreadable metadata-not-carried missing-extra not-authorised not-found not-restored
+object-too-large objects-failed overloaded path-ended permission-denied plan-error
+plan-infeasible precondition-failed provision-failed read-back-mismatch skyplane solver-failed
+stale-epoch stopped store-error store-unavailable teardown-incomplete throttled transfer-failed
+unauthenticated unknown-region unknown-transfer
+"""
+
+
+def test_no_code_changes_when_a_class_is_renamed() -> None:
+    assert sorted({cls.code for cls in PUBLIC}) == CODES.split()
+
+
 def test_every_error_has_a_code_of_its_own() -> None:
     everything = tree(SkyplaneError)
     codes = [cls.__dict__.get("code") for cls in everything]

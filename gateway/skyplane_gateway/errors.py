@@ -11,6 +11,7 @@ Errors cross processes as the three plain values of `to_dict`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
@@ -18,7 +19,8 @@ from typing import ClassVar, Final
 class SkyplaneError(Exception):
     """Root of all errors that this project raises."""
 
-    #: Short stable name on the wire, in XCom and in `--json` output.
+    #: Short stable name on the wire, in XCom and in `--json` output; for `NotFound` it is
+    #: `not-found`. So the name of a class is part of the public interface.
     code: ClassVar[str] = "skyplane"
     #: True when a retry of the same call cannot help.
     is_permanent: bool = False
@@ -29,6 +31,11 @@ class SkyplaneError(Exception):
         if is_permanent is not None:
             self.is_permanent = is_permanent
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "code" not in vars(cls):
+            cls.code = re.sub(r"\B([A-Z])", r"-\1", cls.__name__).lower()
+
     def to_dict(self) -> dict[str, object]:
         return {"code": self.code, "message": self.message, "is_permanent": self.is_permanent}
 
@@ -36,7 +43,6 @@ class SkyplaneError(Exception):
 class ConfigurationInvalid(SkyplaneError):
     """A value given by the user or by a configuration file cannot be used."""
 
-    code = "configuration-invalid"
     is_permanent = True
 
 
@@ -45,8 +51,6 @@ class MissingExtra(ConfigurationInvalid, ImportError):
 
     Also an ImportError, for callers that try an import.
     """
-
-    code = "missing-extra"
 
     @classmethod
     def of(cls, what: str, extra: str) -> MissingExtra:
@@ -62,61 +66,49 @@ class MissingExtra(ConfigurationInvalid, ImportError):
 class StoreError(SkyplaneError):
     """An object store refused or failed a request."""
 
-    code = "store-error"
-
 
 class NotFound(StoreError):
     """The bucket, object or upload does not exist."""
 
-    code = "not-found"
     is_permanent = True
 
 
 class NotRestored(StoreError):
     """The object is archived and must be restored before it can be read."""
 
-    code = "not-restored"
     is_permanent = True
 
 
 class PermissionDenied(StoreError):
     """The credentials are valid, but do not allow this request."""
 
-    code = "permission-denied"
     is_permanent = True
 
 
 class Unauthenticated(StoreError):
     """The store rejects the credentials, or there are none."""
 
-    code = "unauthenticated"
     is_permanent = True
 
 
 class CredentialsExpired(StoreError):
     """The credentials have expired; fresh ones are needed."""
 
-    code = "credentials-expired"
-
 
 class PreconditionFailed(StoreError):
     """If-Match, If-None-Match or a pinned version does not hold any more."""
 
-    code = "precondition-failed"
     is_permanent = True
 
 
 class AlreadyExists(StoreError):
     """The destination has an object of this key, and the conflict rule keeps it."""
 
-    code = "already-exists"
     is_permanent = True
 
 
 class ChecksumMismatch(StoreError):
     """The bytes do not match the checksum with which they were sent or read."""
-
-    code = "checksum-mismatch"
 
 
 class ReadBackMismatch(ChecksumMismatch):
@@ -125,27 +117,22 @@ class ReadBackMismatch(ChecksumMismatch):
     The object that it had replaced is lost too: the next attempt expects an empty key.
     """
 
-    code = "read-back-mismatch"
-
 
 class ObjectTooLarge(StoreError):
     """An object, such as a journal, exceeds the size limit of its kind."""
 
-    code = "object-too-large"
     is_permanent = True
 
 
 class JournalUnreadable(StoreError):
     """A journal that a resume needs cannot be read."""
 
-    code = "journal-unreadable"
     is_permanent = True
 
 
 class Throttled(StoreError):
     """The store asks for fewer requests; `retry_after_s` is its Retry-After, if it sent one."""
 
-    code = "throttled"
     retry_after_s: float | None = None
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
@@ -156,8 +143,6 @@ class Throttled(StoreError):
 class StoreUnavailable(StoreError):
     """The endpoint cannot be reached, timed out or answered 5xx."""
 
-    code = "store-unavailable"
-
 
 #: A gateway has already waited for these to end, up to the limit of its retry policy.
 WAITED_FOR: Final = (Throttled, CredentialsExpired)
@@ -166,14 +151,12 @@ WAITED_FOR: Final = (Throttled, CredentialsExpired)
 class InvalidKey(StoreError):
     """The destination cannot store an object under this key."""
 
-    code = "invalid-key"
     is_permanent = True
 
 
 class MetadataNotCarried(StoreError):
     """A copy would lose metadata of its source, and the job forbids that."""
 
-    code = "metadata-not-carried"
     is_permanent = True
 
 
@@ -183,90 +166,67 @@ class MetadataNotCarried(StoreError):
 class GatewayError(SkyplaneError):
     """A gateway refused or failed a request."""
 
-    code = "gateway-error"
-
 
 class GatewayUnreachable(GatewayError):
     """A gateway does not answer on its control address."""
-
-    code = "gateway-unreachable"
 
 
 class AddressTaken(GatewayUnreachable):
     """Another process answers on a gateway's control address: the gateway is gone."""
 
-    code = "address-taken"
-
 
 class GatewayDraining(GatewayUnreachable):
     """A gateway is ending and accepts no new work."""
-
-    code = "gateway-draining"
 
 
 class GatewayLost(GatewayError):
     """A gateway or a path was lost during a transfer."""
 
-    code = "gateway-lost"
-
 
 class PathEnded(GatewayLost):
     """A gateway of the path has shut down, so the path is not rebuilt."""
-
-    code = "path-ended"
 
 
 class NotAuthorised(GatewayError):
     """The peer's certificate or HELLO does not allow the request."""
 
-    code = "not-authorised"
     is_permanent = True
 
 
 class StaleEpoch(GatewayError):
     """A lead of an older epoch tried to write; a newer epoch has replaced it."""
 
-    code = "stale-epoch"
     is_permanent = True
 
 
 class UnknownTransfer(GatewayError):
     """The gateway has no transfer of this key."""
 
-    code = "unknown-transfer"
     is_permanent = True
 
 
 class Cancelled(GatewayError):
     """The transfer was cancelled by its owner."""
 
-    code = "cancelled"
     is_permanent = True
 
 
 class Stopped(GatewayError):
     """The transfer was stopped before its end; its uploads were kept for a resume."""
 
-    code = "stopped"
-
 
 class EmptySource(GatewayError):
     """The source prefix has no objects to copy."""
 
-    code = "empty-source"
     is_permanent = True
 
 
 class ObjectsFailed(GatewayError):
     """The transfer has ended, but some objects are not at the destination."""
 
-    code = "objects-failed"
-
 
 class InternalError(GatewayError):
     """An unexpected error; the log has the traceback."""
-
-    code = "internal-error"
 
     @classmethod
     def of(cls, error: BaseException, what: str, where: str) -> InternalError:
@@ -284,8 +244,6 @@ class InternalError(GatewayError):
 
 class Overloaded(GatewayError):
     """A bounded queue or buffer is full; try again later."""
-
-    code = "overloaded"
 
 
 def _leaves(root: type[SkyplaneError]) -> dict[str, type[SkyplaneError]]:

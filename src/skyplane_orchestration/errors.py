@@ -98,25 +98,18 @@ __all__ = [
 class InvalidLocation(ConfigurationInvalid):
     """A URL, region tag or endpoint is not valid."""
 
-    code = "invalid-location"
-
 
 class UnknownRegion(InvalidLocation):
     """The grid does not have this region; the message offers similar names."""
-
-    code = "unknown-region"
 
 
 class GridInvalid(ConfigurationInvalid):
     """A grid directory is not valid; the message names file and row."""
 
-    code = "grid-invalid"
-
 
 class PlanError(SkyplaneError):
     """No plan could be made."""
 
-    code = "plan-error"
     is_permanent = True
 
 
@@ -131,7 +124,6 @@ class PlanInfeasible(PlanError):
         least_s: the earliest possible deadline. A second request with such a value succeeds.
     """
 
-    code = "plan-infeasible"
     # Defaults for an error that was rebuilt from JSON.
     binding: tuple[str, ...] = ()
     most_gbps: float | None = None
@@ -166,20 +158,16 @@ class PlanInfeasible(PlanError):
 class SolverFailed(PlanError):
     """HiGHS stopped without an answer (a limit or numerical trouble)."""
 
-    code = "solver-failed"
     is_permanent = False
 
 
 class ProvisionFailed(SkyplaneError):
     """The fleet did not come up; what had come up was taken down again."""
 
-    code = "provision-failed"
-
 
 class ForeignHost(SkyplaneError):
     """A local fleet was used from another host than the one it runs on."""
 
-    code = "foreign-host"
     is_permanent = True
 
 
@@ -190,20 +178,15 @@ class BudgetReached(SkyplaneError):
     resume handle.
     """
 
-    code = "budget-reached"
     is_permanent = True
 
 
 class FleetLost(SkyplaneError):
     """The gateways of a fleet are gone."""
 
-    code = "fleet-lost"
-
 
 class TeardownIncomplete(SkyplaneError):
     """Something of the fleet is still there after teardown."""
-
-    code = "teardown-incomplete"
 
 
 class TransferFailed(SkyplaneError):
@@ -212,7 +195,6 @@ class TransferFailed(SkyplaneError):
     `result` is the `TransferResult`, if there is one.
     """
 
-    code = "transfer-failed"
     # Defaults for an error that was rebuilt from JSON.
     result: object | None = None
 

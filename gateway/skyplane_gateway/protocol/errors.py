@@ -11,8 +11,6 @@ from skyplane_gateway.protocol.reasons import GoodbyeReason
 class ProtocolError(GatewayError):
     """A violation of the wire protocol. Abstract: raise the error of one side."""
 
-    code = "protocol-error"
-
     def __init__(self, message: str, *, is_permanent: bool | None = None) -> None:
         if type(self) is ProtocolError:
             raise TypeError("ProtocolError is abstract: raise the error of one side")
@@ -22,14 +20,12 @@ class ProtocolError(GatewayError):
 class LocalProtocolError(ProtocolError):
     """This process tried something that the protocol forbids: a defect."""
 
-    code = "local-protocol-error"
     is_permanent = True
 
 
 class RemoteProtocolError(ProtocolError):
     """The peer violated the protocol. The connection is closed and dialed again."""
 
-    code = "remote-protocol-error"
     #: Reason in the GOODBYE to the peer.
     reason: ClassVar[GoodbyeReason] = GoodbyeReason.PROTOCOL_ERROR
 
@@ -37,7 +33,6 @@ class RemoteProtocolError(ProtocolError):
 class HelloRefused(RemoteProtocolError):
     """The peer is not the expected neighbour: another fleet, another key, or itself."""
 
-    code = "hello-refused"
     is_permanent = True
     reason = GoodbyeReason.HELLO_REFUSED
 
@@ -45,7 +40,6 @@ class HelloRefused(RemoteProtocolError):
 class WireVersionMismatch(RemoteProtocolError):
     """The peer speaks another version of the wire. Upgrade the older side."""
 
-    code = "wire-version-mismatch"
     is_permanent = True
     reason = GoodbyeReason.VERSION_MISMATCH
     #: The two versions; 0 where the error was rebuilt from its message.
@@ -65,5 +59,3 @@ class WireVersionMismatch(RemoteProtocolError):
 
 class FrameCorrupt(RemoteProtocolError):
     """A frame or a receipt does not match its checksum. The chunk is sent again."""
-
-    code = "frame-corrupt"

@@ -40,8 +40,6 @@ _POLL_S: Final = 0.05
 class DirectoryBusy(SkyplaneError):
     """Another process holds the lock of this fleet; internal to the local provisioner."""
 
-    code = "directory-busy"
-
 
 @dataclass(frozen=True, slots=True)
 class FleetMeta:
