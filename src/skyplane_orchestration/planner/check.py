@@ -8,7 +8,7 @@ types, vCPU quotas, the safety margin and store limits.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from skyplane_orchestration.grids import Grid, InstanceType
@@ -23,6 +23,8 @@ MEASURED_OVER = 64
 RELATIVE = 1e-5
 #: A plan for one destination or for several.
 AnyPlan = TransferPlan | MulticastPlan
+#: The edges and the flow of each path or tree.
+Parts = Sequence[tuple[Iterable[tuple[str, str]], float]]
 
 
 def violations(plan: TransferPlan, grid: Grid, limits: Limits = NO_LIMITS) -> list[str]:
@@ -30,9 +32,10 @@ def violations(plan: TransferPlan, grid: Grid, limits: Limits = NO_LIMITS) -> li
     return [
         *edges_beyond_capacity(plan, grid, limits),
         *_balance(plan),
-        *_stores(plan, grid, limits),
+        *beyond_store_limits(plan, (plan.dst,), grid, limits),
         *beyond_region_limits(plan, (plan.src, plan.dst), grid, limits),
         *_paths(plan),
+        *wrong_sums(plan, "path", [(pairwise(one.regions), one.flow_gbps) for one in plan.paths]),
         *wrong_price(plan, grid),
     ]
 
@@ -80,14 +83,16 @@ def _balance(plan: TransferPlan) -> Iterator[str]:
             yield f"(4c-4e) {region} sends {surplus:g} Gbit/s more than it gets, not {wanted:g}"
 
 
-def _stores(plan: TransferPlan, grid: Grid, limits: Limits) -> Iterator[str]:
+def beyond_store_limits(
+    plan: AnyPlan, destinations: Collection[str], grid: Grid, limits: Limits
+) -> Iterator[str]:
     """Limits of the stores at the ends; the job's figure takes precedence over the grid's."""
-    if not plan.edges:
-        return
-    read = limits.source_read_gbps or grid.storage_limits(plan.src)[0]
-    write = limits.destination_write_gbps or grid.storage_limits(plan.dst)[1]
-    for verb, region, limit in (("read", plan.src, read), ("write", plan.dst, write)):
-        if limit is not None and above(plan.throughput_gbps, limit):
+    stores = [("read", plan.src, limits.source_read_gbps or grid.storage_limits(plan.src)[0])]
+    for tag in destinations:
+        write = limits.destination_write_gbps or grid.storage_limits(tag)[1]
+        stores.append(("write", tag, write))
+    for verb, region, limit in stores:
+        if plan.edges and limit is not None and above(plan.throughput_gbps, limit):
             yield (
                 f"storage {verb} of {region}: {plan.throughput_gbps:g} Gbit/s where {limit:g}"
                 " is the limit"
@@ -144,20 +149,27 @@ def _beyond_instances(plan: AnyPlan, region: str, kind: InstanceType, count: int
 
 
 def _paths(plan: TransferPlan) -> Iterator[str]:
-    """Paths run from source to sink, visit no region twice, and add up to the flows."""
-    if differs(sum(path.flow_gbps for path in plan.paths), plan.throughput_gbps):
-        yield "the paths do not add up to the throughput"
-    over: dict[tuple[str, str], float] = defaultdict(float)
+    """Paths run from source to sink and visit no region twice."""
     for path in plan.paths:
         if plan.edges and (path.regions[0], path.regions[-1]) != (plan.src, plan.dst):
             yield f"path {' -> '.join(path.regions)} does not join source and sink"
         if len(set(path.regions)) != len(path.regions):
             yield f"path {' -> '.join(path.regions)} visits a region twice"
-        for hop in pairwise(path.regions):
-            over[hop] += path.flow_gbps
-    for edge in plan.edges:
-        if differs(over[edge.src, edge.dst], edge.flow_gbps):
-            yield f"the paths over {edge.src} -> {edge.dst} do not add up to its flow"
+
+
+def wrong_sums(plan: AnyPlan, kind: str, parts: Parts) -> Iterator[str]:
+    """Paths or trees add up to the throughput, and over each edge to its flow."""
+    if differs(sum(flow for _, flow in parts), plan.throughput_gbps):
+        yield f"the {kind}s do not add up to the throughput"
+    over: dict[tuple[str, str], float] = defaultdict(float)
+    for edges, flow in parts:
+        for edge in edges:
+            over[edge] += flow
+    for one in plan.edges:
+        if differs(over.pop((one.src, one.dst), 0.0), one.flow_gbps):
+            yield f"the {kind}s over {one.src} -> {one.dst} do not add up to its flow"
+    for tail, head in over:
+        yield f"a {kind} uses {tail} -> {head}, which is no edge of the plan"
 
 
 def wrong_price(plan: AnyPlan, grid: Grid) -> Iterator[str]:

@@ -158,8 +158,7 @@ def compare(
     Args:
         objective: the goal (a floor or a deadline) or the ceiling. The default goal is the rate of
             the direct path with one instance. The default ceiling is `MORE_MONEY` times the cost of
-            the cheapest
-        plan: the total where the volume is known, else per GB.
+            the cheapest plan: the total where the volume is known, else per GB.
         policy: regions that may relay, in the plans and in RON.
 
     Raises what `plan` raises for the objective. Other rows state their reason instead.

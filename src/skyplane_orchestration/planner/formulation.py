@@ -32,44 +32,19 @@ Entries = tuple[Ints, Ints, Floats]
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The position of each variable in the vector of unknowns."""
+    """The position of each variable in the vector of unknowns.
 
-    edges: int
-    regions: int
-    options: int
+    `constant` is fixed at 1, so that the objective is not near zero, where relative gaps mean
+    nothing.
+    """
 
-    @property
-    def flow(self) -> slice:
-        return slice(0, self.edges)
-
-    @property
-    def instances(self) -> slice:
-        return slice(self.edges, self.edges + self.options)
-
-    @property
-    def connections(self) -> slice:
-        start = self.edges + self.options
-        return slice(start, start + self.edges)
-
-    @property
-    def throughput(self) -> int:
-        return 2 * self.edges + self.options
-
-    @property
-    def relaying(self) -> slice:
-        return slice(self.throughput + 1, self.throughput + 1 + self.regions)
-
-    @property
-    def chosen(self) -> slice:
-        start = self.throughput + 1 + self.regions
-        return slice(start, start + self.options)
-
-    @property
-    def constant(self) -> int:
-        """A column fixed at 1, so that the objective is not near zero, where relative gaps mean
-        nothing.
-        """
-        return self.throughput + 1 + self.regions + self.options
+    flow: slice
+    instances: slice
+    connections: slice
+    throughput: int
+    relaying: slice
+    chosen: slice
+    constant: int
 
     @property
     def count(self) -> int:
@@ -95,7 +70,19 @@ class RowBlock:
 
 
 def columns_of(problem: PlanProblem) -> Columns:
-    return Columns(problem.edge_count, problem.region_count, problem.option_count)
+    edges, regions, options = problem.edge_count, problem.region_count, problem.option_count
+    instances, connections, throughput = edges, edges + options, 2 * edges + options
+    relaying, chosen = throughput + 1, throughput + 1 + regions
+    constant = chosen + options
+    return Columns(
+        flow=slice(0, instances),
+        instances=slice(instances, connections),
+        connections=slice(connections, throughput),
+        throughput=throughput,
+        relaying=slice(relaying, chosen),
+        chosen=slice(chosen, constant),
+        constant=constant,
+    )
 
 
 def stacked(blocks: Sequence[RowBlock]) -> sparse.csc_array:

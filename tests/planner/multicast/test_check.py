@@ -99,8 +99,8 @@ def test_a_lie_is_found(world: Grid, honest: MulticastPlan, lie: Lie, says: str)
     ("limits", "says"),
     [
         (Limits(max_relays=0), "1 relays where 0"),
-        (Limits(source_read_gbps=1.0), "aws:s reads 1.2"),
-        (Limits(destination_write_gbps=1.0), "gcp:a writes 1.2"),
+        (Limits(source_read_gbps=1.0), "storage read of aws:s: 1.2"),
+        (Limits(destination_write_gbps=1.0), "storage write of gcp:a: 1.2"),
         (Limits(vcpu_quota={"gcp": 3}), "vCPUs of gcp:a: 4 where 3"),
         (Limits(safety_margin=0.9), "(4b)"),
     ],

@@ -212,7 +212,7 @@ def test_what_the_grid_says_of_stores_and_quotas_holds(harbour: Grid) -> None:
     assert multicast_violations(answer, grid) == []
     without = multicast_plan(harbour, S, [A, B], MinimizeCost(12.0, exactly=True))
     broken = multicast_violations(without, grid)
-    assert any("gcp:b writes 12" in one for one in broken)
+    assert any("storage write of gcp:b: 12" in one for one in broken)
     assert any("vCPUs of gcp:a: " in one for one in broken)
 
 

@@ -6,18 +6,18 @@ trees, their rates, and (4b) to (4j) on the plan's own integers.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import NO_LIMITS, Limits
 from skyplane_orchestration.model.multicast_plan import MulticastPlan, PlanTree
 from skyplane_orchestration.planner.check import (
-    above,
     beyond_region_limits,
-    differs,
+    beyond_store_limits,
     edges_beyond_capacity,
     wrong_price,
+    wrong_sums,
 )
 
 
@@ -25,10 +25,10 @@ def multicast_violations(plan: MulticastPlan, grid: Grid, limits: Limits = NO_LI
     """Every constraint that the plan breaks, in words; `limits` as the plan was made with."""
     return [
         *_trees(plan),
-        *_rates(plan),
+        *wrong_sums(plan, "tree", [(one.edges, one.flow_gbps) for one in plan.trees]),
         *edges_beyond_capacity(plan, grid, limits),
         *beyond_region_limits(plan, (plan.src, *plan.destinations), grid, limits),
-        *_stores(plan, grid, limits),
+        *beyond_store_limits(plan, plan.destinations, grid, limits),
         *wrong_price(plan, grid),
     ]
 
@@ -63,29 +63,3 @@ def _reached(source: str, tree: PlanTree) -> set[str]:
         reached |= more
         grows = bool(more)
     return reached
-
-
-def _rates(plan: MulticastPlan) -> Iterator[str]:
-    """Trees add up to the throughput, and over each edge to its flow."""
-    if differs(sum(tree.flow_gbps for tree in plan.trees), plan.throughput_gbps):
-        yield "the trees do not add up to the throughput"
-    over: dict[tuple[str, str], float] = defaultdict(float)
-    for tree in plan.trees:
-        for edge in tree.edges:
-            over[edge] += tree.flow_gbps
-    for one in plan.edges:
-        if differs(over.pop((one.src, one.dst), 0.0), one.flow_gbps):
-            yield f"the trees over {one.src} -> {one.dst} do not add up to its flow"
-    for tail, head in over:
-        yield f"a tree uses {tail} -> {head}, which is no edge of the plan"
-
-
-def _stores(plan: MulticastPlan, grid: Grid, limits: Limits) -> Iterator[str]:
-    """Limits of the stores at the ends; the job's figure takes precedence over the grid's."""
-    stores = [(f"{plan.src} reads", limits.source_read_gbps or grid.storage_limits(plan.src)[0])]
-    for tag in plan.destinations:
-        write = limits.destination_write_gbps or grid.storage_limits(tag)[1]
-        stores.append((f"{tag} writes", write))
-    for name, most in stores:
-        if most is not None and above(plan.throughput_gbps, most):
-            yield f"{name} {plan.throughput_gbps:g} Gbit/s where {most:g} is the limit"

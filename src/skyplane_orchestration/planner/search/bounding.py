@@ -16,11 +16,10 @@ import numpy as np
 
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids.arrays import Floats, Mask
-from skyplane_orchestration.planner.formulation import columns_of, cost_ceiling, policy_rows
+from skyplane_orchestration.planner.formulation import cost_ceiling, policy_rows
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.restricted import (
     CEILING_SLACK_GBPS,
-    ROUGH_GAP,
     cheapest_restricted,
     cost_margin,
     cost_scale,
@@ -248,18 +247,11 @@ def _fastest_with_real_connections(
     problem: PlanProblem, usd_per_gbit: float, time_left: TimeLimit
 ) -> Incumbent | None:
     """The most throughput with M real, and its bound; None when out of time."""
-    columns = columns_of(problem)
-    cost = np.zeros(columns.count)
-    cost[columns.throughput] = -1.0
+    cost = throughput_objective(problem, 0.0)
     ceiling = cost_ceiling(problem, usd_per_gbit, -CEILING_SLACK_GBPS)
     try:
-        found = solve_integers(
-            problem,
-            cost,
-            extra=[ceiling, *policy_rows(problem)],
-            integer_edges=np.zeros(problem.edge_count, dtype=bool),
-            relative_gap=ROUGH_GAP,
-            time_limit_s=time_left.left_s,
+        found = solve_real_connections(
+            problem, cost, extra=[ceiling], time_limit_s=time_left.left_s
         )
     except SolverFailed:
         return None

@@ -6,14 +6,14 @@ breaks no limit, that is the solution. Otherwise the full model is solved on tho
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from skyplane_orchestration.errors import SolverFailed
-from skyplane_orchestration.grids.arrays import Floats, Mask
+from skyplane_orchestration.grids.arrays import Floats
 from skyplane_orchestration.planner.formulation import (
     RowBlock,
     columns_of,
@@ -62,11 +62,9 @@ def cheapest_restricted(problem: PlanProblem, bound: float) -> Incumbent | None:
     Args:
         bound: lower bound in USD per Gbit, from the relaxation.
     """
-    is_at_goal = problem.goal_gbps == problem.most_gbps
-    search = _cheapest_at_goal if is_at_goal else _dinkelbach
     if problem.edge_count <= SMALL_PROBLEM_EDGES:
-        return search(problem, bound, solve_full)
-    rough = search(problem, bound, solve_real_connections)
+        return _dinkelbach(problem, bound, solve_full)
+    rough = _dinkelbach(problem, bound, solve_real_connections)
     if rough is None:
         return None
     rounded = round_connections_up(rough.solution)
@@ -89,13 +87,8 @@ def fastest_restricted(problem: PlanProblem, usd_per_gbit: float | None) -> Inte
     if problem.edge_count <= SMALL_PROBLEM_EDGES:
         rows = [*_ceiling_rows(problem, usd_per_gbit), *_relay_rows(problem)]
         return _solve_in_time(problem, throughput_objective(problem), rows)
-    rough = solve_integers(
-        problem,
-        throughput_objective(problem),
-        extra=[*_ceiling_rows(problem, usd_per_gbit), *policy_rows(problem)],
-        integer_edges=_no_edges(problem),
-        relative_gap=ROUGH_GAP,
-    )
+    ceiling = _ceiling_rows(problem, usd_per_gbit)
+    rough = solve_real_connections(problem, throughput_objective(problem), extra=ceiling)
     if rough is None:
         return None
     rounded = round_connections_up(rough)
@@ -134,14 +127,18 @@ def solve_full(
 
 
 def solve_real_connections(
-    problem: PlanProblem, cost: Floats, *, time_limit_s: float = LAST_LIMIT_S
+    problem: PlanProblem,
+    cost: Floats,
+    *,
+    extra: Sequence[RowBlock] = (),
+    time_limit_s: float = LAST_LIMIT_S,
 ) -> IntegerSolution | None:
     """N integer, M real: a bound, and the regions that matter."""
     return solve_integers(
         problem,
         cost,
-        extra=policy_rows(problem),
-        integer_edges=_no_edges(problem),
+        extra=[*extra, *policy_rows(problem)],
+        integer_edges=np.zeros(problem.edge_count, dtype=bool),
         relative_gap=ROUGH_GAP,
         time_limit_s=time_limit_s,
     )
@@ -182,21 +179,11 @@ def throughput_objective(problem: PlanProblem, hop_weight: float = HOP_WEIGHT) -
     return cost
 
 
-def _cheapest_at_goal(problem: PlanProblem, bound: float, solve: Solve) -> Incumbent | None:
-    scale = cost_scale(problem, bound)
-    weight = TIE_WEIGHT if solve is solve_full else _ROUGH_TIE
-    best = solve(problem, cost_margin(problem, bound, scale) + _ties(problem, weight))
-    if best is None:
-        return None
-    proven = price_bound(best, _max_ties(problem, weight), bound, scale)
-    return Incumbent(best, max(proven, bound))
-
-
 def _dinkelbach(problem: PlanProblem, bound: float, solve: Solve) -> Incumbent | None:
     """The least cost / G from the goal up, by Dinkelbach's method (1967).
 
     The minimum of cost - price * G is negative while some plan is cheaper than the price. The
-    first price is the bound, so the first solution is often optimal.
+    first price is the bound, so the first solution is often optimal; it is where G is fixed.
     """
     scale = cost_scale(problem, bound)
     weight = TIE_WEIGHT if solve is solve_full else _ROUGH_TIE
@@ -204,7 +191,7 @@ def _dinkelbach(problem: PlanProblem, bound: float, solve: Solve) -> Incumbent |
     ties, max_ties = _ties(problem, weight), _max_ties(problem, weight)
     best: Incumbent | None = None
     price = bound
-    for _ in range(DINKELBACH_STEPS):
+    for _ in range(1 if problem.goal_gbps == problem.most_gbps else DINKELBACH_STEPS):
         found = solve(problem, cost_margin(problem, price, scale) + ties)
         if found is None:
             return best
@@ -266,10 +253,6 @@ def _relay_rows(problem: PlanProblem) -> list[RowBlock]:
     """Rows that count relays, with the job's limit if it has one."""
     most = problem.region_count if problem.max_relays is None else problem.max_relays
     return [relay_switch(problem), relay_limit(problem, most)]
-
-
-def _no_edges(problem: PlanProblem) -> Mask:
-    return np.zeros(problem.edge_count, dtype=bool)
 
 
 def round_connections_up(solution: IntegerSolution) -> IntegerSolution | None:
