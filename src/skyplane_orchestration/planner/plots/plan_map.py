@@ -75,8 +75,9 @@ def _draw(plan: AnyPlan, grid: Grid, figure: Figure) -> None:
     for edge, curve in curves.items():
         _draw_edge(axes, plan, edge, places, curve.bend)
         others = [curves[other].points for other in plan.edges if other != edge]
-        lines = [(point, (0.0, 0.0)) for points in others for point in points]
-        place = _free_place(curve.points[FLOW_POINTS], [*taken, *lines])
+        lines = [(point, (0.0, 0.0)) for line in others for point in line]
+        points = curve.points[FLOW_POINTS]
+        place = points[_clearance(points, [*taken, *lines], FLOW_SIZE).argmax()]
         taken.append((place, FLOW_SIZE))
         _write(axes, place, f"{edge.flow_gbps:.2f} Gbit/s", va="center", fontsize=8)
 
@@ -160,22 +161,16 @@ def _curve(edge: PlanEdge, places: Mapping[str, Floats]) -> _Curve:
     return max(curves, key=lambda curve: _clearance(curve.points, regions).min())
 
 
-def _clearance(points: Floats, boxes: Sequence[Box]) -> Floats:
-    """(N,) 1 for a point outside all boxes; less near the middle of a box."""
+def _clearance(
+    points: Floats, boxes: Sequence[Box], size: tuple[float, float] = (0.0, 0.0)
+) -> Floats:
+    """(N,) 1 where something of a size covers no box; less, the nearer it is to a box's middle."""
     if not boxes:
         return np.ones(len(points))
     centres, sizes = (np.array(part) for part in zip(*boxes, strict=True))
-    away = 2 * np.abs(points[:, None] - centres) / sizes
+    away = 2 * np.abs(points[:, None] - centres) / (sizes + size)
     clearance: Floats = np.minimum(away.max(axis=2).min(axis=1), 1.0)
     return clearance
-
-
-def _free_place(points: Floats, boxes: Sequence[Box]) -> Floats:
-    """The first point where the text of an edge covers no box, or else covers least."""
-    wide, high = FLOW_SIZE
-    around = [(centre, (width + wide, height + high)) for centre, (width, height) in boxes]
-    place: Floats = points[_clearance(points, around).argmax()]
-    return place
 
 
 # ---------------------------------------------------------------- what is drawn
