@@ -208,7 +208,7 @@ class StoreSpec:
     """Which store. Contains no secret, so it may appear in plans, fleets and logs.
 
     Attributes:
-        kind: `s3` or `file`.
+        kind: `s3`, `file` or `memory`.
         bucket: the bucket's name; for `file` the absolute root directory (`/` for all).
         endpoint_url: where an S3-compatible store answers; None for AWS itself.
         region: the store's own region name, where it is known.

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from tests import memory_store
 from tests.simulation.world import EPOCH_S, World
 
 from skyplane_gateway.errors import Throttled
 from skyplane_gateway.objects import ObjectAttributes, ObjectInfo, StoreSpec
+from skyplane_gateway.stores import memory
 
 #: What may become of a request. `late`: it is carried out long after it was sent, whatever
 #: has become of its sender. `ends early`: a body stops in the middle without an error.
@@ -118,7 +118,7 @@ class Bucket:
     _retry_after_s: float | None = None
 
     def __post_init__(self) -> None:
-        memory_store.create_bucket(self.name)
+        memory.create_bucket(self.name)
 
     @property
     def spec(self) -> StoreSpec:
@@ -127,19 +127,19 @@ class Bucket:
     # -- what a user does beside the transfer
 
     def write(self, key: str, body: bytes, attributes: ObjectAttributes = PLAIN) -> None:
-        memory_store.MemoryStore(self.spec, self.world.clock).put(key, body, attributes=attributes)
+        memory.MemoryStore(self.spec, self.world.clock).put(key, body, attributes=attributes)
         self.versions.setdefault(key, []).append(Content(body, attributes))
         self.moments.setdefault(key, []).append(EPOCH_S + self.world.now)
         self.removed.discard(key)
         self._written_s[key] = self.world.now
 
     def remove(self, key: str) -> None:
-        memory_store.MemoryStore(self.spec, self.world.clock).delete(key)
+        memory.MemoryStore(self.spec, self.world.clock).delete(key)
         self.removed.add(key)
 
     def lapse(self) -> None:
         """Abort all uploads, as a bucket's own rule may."""
-        memory_store._buckets[self.name].uploads.clear()
+        memory._buckets[self.name].uploads.clear()
 
     # -- what a transfer does
 
@@ -171,7 +171,7 @@ class Bucket:
             self.deleted(key, content)
 
     def info(self, key: str) -> ObjectInfo | None:
-        found = memory_store._buckets[self.name].objects.get(key)
+        found = memory._buckets[self.name].objects.get(key)
         return None if found is None else found.info
 
     def was_written(self, key: str, before: Content | None, info: ObjectInfo | None) -> None:
@@ -199,7 +199,7 @@ class Bucket:
         return content in self.versions.get(key, [])
 
     def get(self, key: str) -> Content | None:
-        found = memory_store._buckets[self.name].objects.get(key)
+        found = memory._buckets[self.name].objects.get(key)
         if found is None:
             return None
         return Content(found.body, found.info.attributes or ObjectAttributes())
@@ -208,7 +208,7 @@ class Bucket:
         """Everything."""
         return {
             key: Content(found.body, found.info.attributes or ObjectAttributes())
-            for key, found in memory_store._buckets[self.name].objects.items()
+            for key, found in memory._buckets[self.name].objects.items()
         }
 
     def data(self) -> dict[str, Content]:
@@ -221,11 +221,11 @@ class Bucket:
 
     def open_uploads(self) -> dict[str, str]:
         """Upload id -> key."""
-        uploads = memory_store._buckets[self.name].uploads
+        uploads = memory._buckets[self.name].uploads
         return {upload_id: upload.key for upload_id, upload in uploads.items()}
 
     def drop(self) -> None:
-        memory_store.delete_bucket(self.name)
+        memory.delete_bucket(self.name)
 
     # -- faults
 

@@ -10,7 +10,6 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from tests import memory_store
 from tests.simulation.buckets import WRONG, Bucket, Kind
 from tests.simulation.world import World
 
@@ -34,6 +33,7 @@ from skyplane_gateway.objects import (
     UploadInfo,
 )
 from skyplane_gateway.retry import RetryPolicy
+from skyplane_gateway.stores import memory
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
 from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
@@ -63,7 +63,7 @@ class FaultyStore:
     def __init__(self, world: World, bucket: Bucket) -> None:
         self._world = world
         self._bucket = bucket
-        self._store = memory_store.MemoryStore(bucket.spec, world.clock, world.rng)
+        self._store = memory.MemoryStore(bucket.spec, world.clock, world.rng)
         self.spec = bucket.spec
 
     @property
@@ -200,7 +200,7 @@ class FaultyStore:
         return self._request("put_part", key, effect)
 
     def _damage(self, upload_id: str, number: int) -> None:
-        upload = memory_store._buckets[self._bucket.name].uploads[upload_id]
+        upload = memory._buckets[self._bucket.name].uploads[upload_id]
         part, body = upload.parts[number]
         upload.parts[number] = (part, _flipped(body))
         self._bucket.damaged.add(upload.key)

@@ -1,4 +1,4 @@
-"""Object stores behind one protocol (`base.ObjectStore`): S3 and files."""
+"""Object stores behind one protocol (`base.ObjectStore`): S3, files, and memory for tests."""
 
 from __future__ import annotations
 

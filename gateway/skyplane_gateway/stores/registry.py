@@ -17,9 +17,9 @@ from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewa
 from skyplane_gateway.stores.wrappers.rate_limiter import limiter_of
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
-#: Kind -> the module of its store, whose `open_from_spec` opens it. Tests add their own.
-MODULES = {
+_MODULES = {
     "file": "skyplane_gateway.stores.local.store",
+    "memory": "skyplane_gateway.stores.memory",
     "s3": "skyplane_gateway.stores.s3.store",
 }
 
@@ -37,9 +37,9 @@ def require_kind(kind: str) -> None:
             f"{_PLANNED_ONLY[kind]} is not supported yet; this release moves s3:// and file: "
             "(it makes plans for other stores where their region and the volume are given)"
         )
-    if kind not in MODULES:
+    if kind not in _MODULES:
         raise ConfigurationInvalid(
-            f"there is no store of kind {kind!r}; choose one of {', '.join(MODULES)}"
+            f"there is no store of kind {kind!r}; choose one of {', '.join(_MODULES)}"
         )
 
 
@@ -104,7 +104,7 @@ def open_without_retries(spec: StoreSpec, credentials: Credentials | None = None
 def _module(kind: str) -> Any:
     require_kind(kind)
     try:
-        return import_module(MODULES[kind])
+        return import_module(_MODULES[kind])
     except ModuleNotFoundError as error:
         if kind not in _EXTRAS:
             raise

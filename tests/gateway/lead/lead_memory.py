@@ -25,8 +25,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tests.memory_store import create_bucket
-
 from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOutcome
 from skyplane_gateway.clock import SYSTEM_CLOCK
 from skyplane_gateway.config import MIB, Route, Topology, TransferSpec
@@ -40,6 +38,7 @@ from skyplane_gateway.objects import ObjectInfo, StoreSpec
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, Wants
+from skyplane_gateway.stores.memory import create_bucket
 
 TRANSFER: Final = "ab" * 16
 FOLDER: Final = "to/"

@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.memory_store import _buckets
-
 from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.stores import GUESSED_TYPE, open_store
+from skyplane_gateway.stores.memory import _buckets
 
 CHUNK = 1 << 20
 SIZES = {"large": 3 * CHUNK, "lone": CHUNK, "plain": 3, "small": 3}

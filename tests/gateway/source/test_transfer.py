@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import pytest
-from tests.memory_store import MemoryReader, MemoryStore, create_bucket
 
 from skyplane_gateway.chunk_orders import ChunkOrder, RangeOrder, RangeOutcome
 from skyplane_gateway.errors import MetadataNotCarried, UnknownTransfer
@@ -15,6 +14,7 @@ from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.protocol import RawFrame
 from skyplane_gateway.source.transfer import SendFrame, SourceTransfer
 from skyplane_gateway.stores import ObjectStore, open_store
+from skyplane_gateway.stores.memory import MemoryReader, MemoryStore, create_bucket
 
 
 async def _send_frame(frame: RawFrame) -> None:

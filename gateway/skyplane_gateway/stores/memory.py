@@ -1,7 +1,6 @@
-"""A store in the memory of this process, with the full semantics.
+"""A store in the memory of this process, with the full semantics, for tests.
 
-An import of this module adds the kind `memory`. All stores of one bucket name share their
-objects. Stored checksums can be trusted.
+All stores of one bucket name share their objects. Stored checksums can be trusted.
 """
 
 from __future__ import annotations
@@ -35,9 +34,6 @@ from skyplane_gateway.objects import (
 from skyplane_gateway.stores.base import ClosingReader, ObjectStore, Wants
 from skyplane_gateway.stores.checksums import crc32c_of, verify
 from skyplane_gateway.stores.key_rules import check_key
-from skyplane_gateway.stores.registry import MODULES
-
-MODULES["memory"] = __name__
 
 _CAPABILITIES = StoreCapabilities(
     trusts_checksum=True,

@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from tests.memory_store import create_bucket, delete_bucket
 
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.stores import ObjectStore, StoreSpec
 from skyplane_gateway.stores.base import read_object
+from skyplane_gateway.stores.memory import create_bucket, delete_bucket
 from skyplane_gateway.stores.registry import open_without_retries
 
 PARTS = 10_000
