@@ -120,7 +120,7 @@ class _PriceCeilingSearch:
 
     def _consider(self, found: Incumbent) -> bool:
         """Keep the plan if it is under the ceiling and faster; whether it is under it."""
-        candidate = candidate_from(self.request, found)
+        candidate = candidate_from(self.request, found.solution)
         if not is_within(candidate.usd_per_gb, self.usd_per_gb):
             return False
         if self.best is None or candidate.gbps > self.best.gbps:
@@ -268,7 +268,7 @@ class _TotalCeilingSearch:
 
     def _consider(self, found: Incumbent) -> bool:
         """Keep the plan if it is under the ceiling and faster; whether it is under it."""
-        return self._keep(candidate_from(self.request, found, self.wait_s))
+        return self._keep(candidate_from(self.request, found.solution, self.wait_s))
 
     def _keep(self, candidate: Candidate) -> bool:
         if not is_within(candidate.usd, self.usd):

@@ -34,7 +34,7 @@ from skyplane_orchestration.planner.pricing import billing, costs
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest
 from skyplane_orchestration.planner.search.variable_fixing import least_instances
-from skyplane_orchestration.planner.solution import OPTIMAL_GAP, Incumbent
+from skyplane_orchestration.planner.solution import OPTIMAL_GAP, IntegerSolution
 
 #: Rounds per wait. More rounds run while they fit into the time of _PROOFS proofs.
 ROUNDS: Final = 4
@@ -105,10 +105,10 @@ def is_within(usd: float, ceiling_usd: float) -> bool:
 
 
 def candidate_from(
-    request: PlanRequest, found: Incumbent, wait_s: float | None = None
+    request: PlanRequest, solution: IntegerSolution, wait_s: float | None = None
 ) -> Candidate:
     """The decoded solution with its price; `wait_s` None: the wait of the overlay's own clouds."""
-    return priced(request, decode(found.solution), wait_s)
+    return priced(request, decode(solution), wait_s)
 
 
 def priced(request: PlanRequest, overlay: Overlay, wait_s: float | None = None) -> Candidate:
@@ -187,7 +187,7 @@ def least_total(
         found = cheapest(priced_at(request, part, low, wait_s), exactly=False, proof_s=proof_s)
         if found is None:
             continue
-        candidate = candidate_from(request, found, wait_s)
+        candidate = candidate_from(request, found.solution, wait_s)
         best = _cheaper(candidate, best)
         gain = _SMALL_GAIN_USD / max(best.usd, _SMALL_GAIN_USD)
         tolerance = max(OPTIMAL_GAP, _SOLVER_GAP_FACTOR * found.gap, gain)
@@ -218,7 +218,7 @@ def _at_goal(
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
     at_price = priced_at(request, at_goal, problem.goal_gbps, wait_s)
     found = cheapest(at_price, exactly=True, proof_s=proof_s)
-    return None if found is None else candidate_from(request, found, wait_s)
+    return None if found is None else candidate_from(request, found.solution, wait_s)
 
 
 def _is_near(best: Candidate | None, bound_usd: float, gap: float) -> bool:

@@ -135,7 +135,7 @@ class ObjectiveSearch:
         found = cheapest(self.problem, exactly=exactly, proof_s=self.proof_s)
         if found is None:
             raise self._goal_infeasible(self.problem)
-        candidate = job_cost.candidate_from(self.request, found)
+        candidate = job_cost.candidate_from(self.request, found.solution)
         bound = usd_per_gbit_to_usd_per_gb(found.bound)
         if not self.is_within_policy(candidate):
             candidate = self._least_total_at_goal(candidate)
@@ -151,7 +151,7 @@ class ObjectiveSearch:
             )
             if found is None:
                 return None
-            candidate = job_cost.candidate_from(self.request, found, wait_s)
+            candidate = job_cost.candidate_from(self.request, found.solution, wait_s)
             return BoundedCandidate(candidate, self.request.total_usd(found.bound))
 
         least = job_cost.best_over_waits(self.problem, solve, maximize=False)
@@ -249,5 +249,5 @@ class ObjectiveSearch:
         found = cheapest(self.problem, exactly=False, proof_s=0.0)
         if found is None:
             return self._goal_infeasible(self.problem)
-        least = job_cost.candidate_from(self.request, found).usd_per_gb
+        least = job_cost.candidate_from(self.request, found.solution).usd_per_gb
         return infeasibility.price_ceiling_infeasible(self.request.route, usd_per_gb, least)

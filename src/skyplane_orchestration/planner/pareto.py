@@ -29,13 +29,13 @@ from skyplane_orchestration.model.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
 from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.constraint_names import THROUGHPUT_FLOOR
-from skyplane_orchestration.planner.decode import decode
 from skyplane_orchestration.planner.formulation import cost_per_second, policy_rows
 from skyplane_orchestration.planner.infeasibility import (
     binding_limits,
     goal_infeasible,
     total_ceiling_infeasible,
 )
+from skyplane_orchestration.planner.job_cost import candidate_from
 from skyplane_orchestration.planner.objectives import LEAST_GBPS
 from skyplane_orchestration.planner.optimize import PROOF_S, plan, require_volume
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
@@ -139,8 +139,7 @@ def frontier(
         raise goal_infeasible(problem, request)
     found = _FrontierSearch(problem, relaxed, proof_s).along(lowest.solution, points)
     seconds = (time.perf_counter() - started) / len(found)
-    builder = _PlanBuilder(request, relaxed, seconds)
-    plans = _undominated([builder.plan_of(one) for one in found])
+    plans = _undominated([_plan_of(request, relaxed, one, seconds) for one in found])
     plans = _affordable(request, plans, policy.max_job_usd)
     logger.info(
         "frontier %s -> %s: %d plans of %d rates, %d breakpoints, %.3f s",
@@ -278,34 +277,23 @@ def _have_equal_instances(one: IntegerSolution, other: IntegerSolution) -> bool:
     return one.problem.tags == other.problem.tags and np.array_equal(one.instances, other.instances)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _PlanBuilder:
-    """Builds plans from solutions; `seconds` is the average time to find one."""
-
-    request: PlanRequest
-    relaxed: RelaxedFrontier
-    seconds: float
-
-    def plan_of(self, integers: IntegerSolution) -> TransferPlan:
-        """Raises SolverFailed when the plan breaks (4b) to (4j)."""
-        overlay = decode(integers)
-        binding = binding_limits(self.request, overlay)
-        rate = overlay.throughput_gbps
-        built = assemble(
-            self.request,
-            overlay,
-            objective=objective_to_dict(MinimizeCost(rate, exactly=True)),
-            binding=(THROUGHPUT_FLOOR, *binding),
-            solver=SolverReport("feasible", 0.0, self._bound_at(rate), self.seconds),
-        )
-        broken = violations(built, self.request.grid, self.request.limits)
-        if broken:
-            raise SolverFailed(f"a frontier plan breaks its constraints: {'; '.join(broken)}")
-        price = built.cost.usd_per_gb
-        bound = min(built.solver.bound, price)
-        gap = relative_gap(price, bound)
-        return replace(built, solver=SolverReport(solver_status(gap), gap, bound, self.seconds))
-
-    def _bound_at(self, gbps: float) -> float:
-        """The relaxed price; the fastest plan may exceed the last rate by a tolerance."""
-        return self.relaxed.usd_per_gb_at(min(gbps, self.relaxed.most_gbps))
+def _plan_of(
+    request: PlanRequest, relaxed: RelaxedFrontier, solution: IntegerSolution, solve_s: float
+) -> TransferPlan:
+    """The plan of a solution. Raises SolverFailed when it breaks (4b) to (4j)."""
+    found = candidate_from(request, solution)
+    # The fastest plan may exceed the last rate by a tolerance.
+    relaxed_usd_per_gb = relaxed.usd_per_gb_at(min(found.gbps, relaxed.most_gbps))
+    bound = min(relaxed_usd_per_gb, found.usd_per_gb)
+    gap = relative_gap(found.usd_per_gb, bound)
+    built = assemble(
+        request,
+        found.overlay,
+        objective=objective_to_dict(MinimizeCost(found.gbps, exactly=True)),
+        binding=(THROUGHPUT_FLOOR, *binding_limits(request, found.overlay)),
+        solver=SolverReport(solver_status(gap), gap, bound, solve_s),
+    )
+    broken = violations(built, request.grid, request.limits)
+    if broken:
+        raise SolverFailed(f"a frontier plan breaks its constraints: {'; '.join(broken)}")
+    return built
