@@ -70,6 +70,7 @@ def test_an_honest_plan_breaks_nothing(triangle: Grid, honest: TransferPlan) -> 
         (lambda p: replace(p, paths=(PlanPath((S, R), 3.2),)), "does not join"),
         (lambda p: replace(p, paths=(PlanPath((S, R, S, T), 3.2),)), "visits a region twice"),
         (lambda p: replace(p, paths=(PlanPath((S, T), 3.2),)), "do not add up to its flow"),
+        (lambda p: replace(p, edges=p.edges[:1]), "which is no edge of the plan"),
     ],
 )
 def test_a_lie_is_found(triangle: Grid, honest: TransferPlan, lie: Lie, says: str) -> None:

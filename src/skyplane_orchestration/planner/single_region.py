@@ -24,7 +24,6 @@ from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.instance_options import quota_of, types_by_cloud
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import billing, costs
-from skyplane_orchestration.units import gb_to_gbit
 
 #: Relative difference of rates that counts as none.
 _ROUNDING: Final = 1e-9
@@ -148,7 +147,7 @@ class SingleRegion:
         if isinstance(objective, MinimizeCost):
             return objective.min_throughput_gbps
         left_s = objective.seconds - self._wait_s
-        return math.inf if left_s <= 0 else gb_to_gbit(self._request.volume_gb or 0.0) / left_s
+        return math.inf if left_s <= 0 else self._request.volume_gbit / left_s
 
     def _floor_infeasible(self, objective: Objective, floor_gbps: float) -> PlanInfeasible:
         most = infeasibility.rounded_down(self.most_gbps)
@@ -159,7 +158,7 @@ class SingleRegion:
         if isinstance(objective, Deadline):
             least_s = self._wait_s
             if most > 0:
-                least_s += gb_to_gbit(self._request.volume_gb or 0.0) / most
+                least_s += self._request.volume_gbit / most
             return infeasibility.deadline_infeasible(
                 self._request.route, objective.seconds, least_s, names
             )

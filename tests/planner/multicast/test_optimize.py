@@ -162,6 +162,7 @@ def test_a_byte_is_read_once_and_written_at_every_destination(small_grid: Any) -
         (Limits(), Policy(allow=("gcp:*",)), lambda p: not p.relays),
         (Limits(instance_limit=1), Policy(), lambda p: p.instance_count <= 4),
         (Limits(vcpu_quota={"azure": 4}), Policy(), lambda p: p.instances[R].count == 1),
+        (Limits(vcpu_quota={"azure": 3}), Policy(), lambda p: not p.relays),
         (Limits(safety_margin=0.5), Policy(), lambda p: p.instances[S].count >= 2),
         (
             Limits(instance_types={"aws": "aws-big"}),
@@ -240,6 +241,12 @@ def test_no_way_to_one_of_them_is_no_way(small_grid: Any) -> None:
     with pytest.raises(PlanInfeasible, match="no way") as refused:
         multicast_plan(grid, S, [A, B], MinimizeCost(1.0))
     assert refused.value.most_gbps == 0.0
+
+
+def test_an_end_without_an_instance_is_no_way(harbour: Grid) -> None:
+    limits = Limits(vcpu_quota={"gcp": 3})
+    with pytest.raises(PlanInfeasible, match="no way"):
+        multicast_plan(harbour, S, [A, B], MinimizeCost(1.0), limits=limits)
 
 
 def test_the_policys_most_per_job_is_met_or_refused(ocean: Grid) -> None:

@@ -94,12 +94,12 @@ class _IntegerProgram:
         self.trees, count = len(trees), len(self.regions)
         self.tail = np.searchsorted(self.regions, [edge[0] for edge in self.edges])
         self.head = np.searchsorted(self.regions, [edge[1] for edge in self.edges])
+        self.connections_per_gbps = pool.connections_per_gbps[tuple(np.transpose(self.edges))]
         number = {edge: position for position, edge in enumerate(self.edges)}
         self.on_edge = np.zeros((len(self.edges), len(trees)))
         for column, tree in enumerate(trees):
             self.on_edge[[number[edge] for edge in tree], column] = 1.0
         self.instances = slice(self.trees, self.trees + count)
-        self.connections_per_gbps = pool.connections_per_gbps[tuple(np.transpose(self.edges))]
         self.connections = slice(self.instances.stop, self.instances.stop + len(self.edges))
         self.throughput = self.connections.stop
         self.relaying = slice(self.throughput + 1, self.throughput + 1 + count)
