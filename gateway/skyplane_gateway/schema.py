@@ -24,6 +24,9 @@ T = TypeVar("T", bound="DataclassInstance")
 #: Values that JSON has. A tuple, since a union is slow for the many rows of a journal.
 _PLAIN = (str, int, float, types.NoneType)
 
+#: Types of fields whose values need no check beyond their type.
+_EXACT = frozenset({str, int, bool})
+
 
 def encode(value: DataclassInstance, version: int | None = None) -> dict[str, Any]:
     """The document of a dataclass: its fields in their order, after the schema version.
@@ -86,25 +89,32 @@ def reading(what: str) -> Iterator[None]:
 
 
 @cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _fields(kind: type[Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Name -> type of all fields, and the names of those without a default."""
+    hints, found = get_type_hints(kind), [entry for entry in fields(kind) if entry.init]
+    without = [
+        entry.name
+        for entry in found
+        if entry.default is MISSING and entry.default_factory is MISSING
+    ]
+    return {entry.name: hints[entry.name] for entry in found}, tuple(without)
 
 
 def _dataclass(kind: type[T], document: Mapping[str, Any], place: str) -> T:
-    hints = _hints(kind)
-    known = {entry.name: entry for entry in fields(kind) if entry.init}
-    unknown = sorted(set(document) - set(known))
+    hints, required = _fields(kind)
+    unknown = sorted(document.keys() - hints.keys())
     if unknown:
         raise ConfigurationInvalid(f"{place} has no {', '.join(unknown)}; was it written by hand?")
-    missing = [
-        name
-        for name, entry in known.items()
-        if name not in document and entry.default is MISSING and entry.default_factory is MISSING
-    ]
+    missing = [name for name in required if name not in document]
     if missing:
         raise ConfigurationInvalid(f"{place} is not complete: it lacks {', '.join(missing)}")
     return kind(
-        **{name: _value(hints[name], document[name], f"{place}: {name}") for name in document}
+        **{
+            name: value
+            if type(value) is hints[name] and type(value) in _EXACT
+            else _value(hints[name], value, f"{place}: {name}")
+            for name, value in document.items()
+        }
     )
 
 

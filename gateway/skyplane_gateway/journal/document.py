@@ -15,7 +15,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -65,21 +64,6 @@ class DoneRow:
     crc32c: int
     is_last: bool = False
     is_fresh: bool = False
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> DoneRow:
-        """Raises ConfigurationInvalid for a broken row."""
-        # `decode` is slow for very many rows; it finds the error of a broken row.
-        with suppress(TypeError):
-            row = cls(**data)
-            texts, numbers = (row.key, row.etag, row.source_etag), (row.size_bytes, row.crc32c)
-            if (
-                all(type(text) is str for text in texts)
-                and all(type(number) is int for number in numbers)
-                and type(row.is_last) is type(row.is_fresh) is bool
-            ):
-                return row
-        return decode(cls, data, "a journal: done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +122,6 @@ class FailedRow:
 
     key: str
     code: str
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> FailedRow:
-        """Raises ConfigurationInvalid for a broken row."""
-        with suppress(TypeError):
-            row = cls(**data)
-            if type(row.key) is str and type(row.code) is str:
-                return row
-        return decode(cls, data, "a journal: failed")
 
 
 @dataclass(frozen=True, slots=True)
