@@ -92,11 +92,10 @@ class EarlierJournal:
         self._doubt = doubt
         self._through = journal.through if journal is not None else None
         self._began_unix_s = journal.began_unix_s if journal is not None else None
-        rows = journal if journal is not None else None
-        self._done = {row.key: row for row in rows.done} if rows is not None else {}
-        self._begun = frozenset(rows.begun) if rows is not None else frozenset()
-        self._failed = {row.key: row.code for row in rows.failed} if rows is not None else {}
-        self._uploads = {row.key: row for row in rows.uploads} if rows is not None else {}
+        self._done = {row.key: row for row in journal.done} if journal is not None else {}
+        self._begun = frozenset(journal.begun) if journal is not None else frozenset()
+        self._failed = {row.key: row.code for row in journal.failed} if journal is not None else {}
+        self._uploads = {row.key: row for row in journal.uploads} if journal is not None else {}
 
     def upload_id_of(self, key: str) -> str | None:
         """Id of the upload that may be continued, where it is known."""

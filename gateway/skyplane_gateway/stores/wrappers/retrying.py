@@ -40,7 +40,7 @@ from skyplane_gateway.retry import RetryBudget, RetryPolicy
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, read_object
 from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
 from skyplane_gateway.stores.wrappers.rate_limiter import Pause, Permit, RateLimiter
-from skyplane_gateway.stores.wrappers.retrying_reader import PermitReader, RetryingReader
+from skyplane_gateway.stores.wrappers.retrying_reader import RetryingReader
 from skyplane_gateway.stores.wrappers.store_call import StoreCall
 
 _T = TypeVar("_T")
@@ -176,7 +176,8 @@ class RetryingStore:
                 call, lambda: self._open(call, key, offset + done, length - done, if_match)
             )
 
-        return RetryingReader(open_rest, can_resume=if_match is not None, call=call)
+        release = self._limiter.release
+        return RetryingReader(open_rest, release, can_resume=if_match is not None, call=call)
 
     def put(
         self,
@@ -322,15 +323,14 @@ class RetryingStore:
     def _open(
         self, call: StoreCall, key: str, offset: int, length: int, if_match: str | None
     ) -> Reader:
-        """One attempt. The reader holds its permit until it is closed."""
+        """One attempt. The caller releases the permit when the reader is closed."""
         permit = self._limiter.acquire(call.cancelled, call.budget.throttle_left_s)
         try:
             with self._reported(permit):
-                reader = self._store.read(key, offset=offset, length=length, if_match=if_match)
+                return self._store.read(key, offset=offset, length=length, if_match=if_match)
         except BaseException:
             self._limiter.release()
             raise
-        return PermitReader(reader, self._limiter.release)
 
     @contextmanager
     def _permit(self, call: StoreCall) -> Iterator[None]:
