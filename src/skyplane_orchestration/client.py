@@ -25,13 +25,13 @@ from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.resume_handle import ResumeHandle
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import Provisioner, TeardownReport
+from skyplane_orchestration.provision.base import FleetTimes, Provisioner, TeardownReport
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
-from skyplane_orchestration.transfer.fleets import Fleets, FleetTimes
+from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.monitor import OnStatus, OnSubmitted
 from skyplane_orchestration.transfer.move import check_move
 from skyplane_orchestration.transfer.run import RunOptions, TransferRun, transfer_key_of

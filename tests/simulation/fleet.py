@@ -238,7 +238,7 @@ class SimProvisioner:
         self._start_missing()
         while True:
             try:
-                self._tell(self.fleet.nodes, spec.start_within_s)
+                self._tell(self.fleet.nodes, spec.times.start_within_s)
                 break
             except SkyplaneError as error:
                 # One that ends while it is asked is replaced: the real one adopts who answers.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import uuid
+from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.identity import RunIdentity
 
 if TYPE_CHECKING:
@@ -33,13 +33,6 @@ def open_client(options: argparse.Namespace, *, run: str = "", grid: str = "ship
 def _times_from(options: argparse.Namespace) -> FleetTimes:
     from skyplane_orchestration.client import FleetTimes
 
-    given = {
-        name: value
-        for name in ("start_within_s", "lease_s", "hard_end_s")
-        if (value := getattr(options, name, None)) is not None
-    }
-    for name, value in given.items():
-        if not value > 0:
-            option = "--" + name.replace("_", "-")
-            raise ConfigurationInvalid(f"{option} must be a number above zero, not {value:g}")
-    return FleetTimes(**given)
+    names = [field.name for field in fields(FleetTimes)]
+    given = {name: getattr(options, name, None) for name in names}
+    return FleetTimes(**{name: value for name, value in given.items() if value is not None})

@@ -50,7 +50,9 @@ _SAME_NAME: Final = (
     "allow_failed",
     "chunk_mib",
     "deadline_s",
+    "hard_end_s",
     "instance_limit",
+    "lease_s",
     "max_cost_usd",
     "max_job_usd",
     "max_usd_per_gb",
@@ -59,6 +61,7 @@ _SAME_NAME: Final = (
     "safety_margin",
     "source_read_gbps",
     "destination_write_gbps",
+    "start_within_s",
     "volume_gb",
 )
 _OPTIONS: Final = {**_RENAMED, **{name: "--" + name.replace("_", "-") for name in _SAME_NAME}}

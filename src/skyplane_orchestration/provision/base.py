@@ -8,7 +8,7 @@ checks each provisioner against this page.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -21,6 +21,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class FleetTimes:
+    """How long gateways live: see docs/explanation/recovery.md.
+
+    Args:
+        start_within_s: from provision to the transfer's start, a scheduler's queue included.
+        lease_s: life after the last renewal.
+        hard_end_s: life after provision, whatever happens.
+
+    Raises ConfigurationInvalid for a time that is not positive.
+    """
+
+    start_within_s: float = 900.0
+    lease_s: float = 120.0
+    hard_end_s: float = 86400.0
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not value > 0:
+                raise ConfigurationInvalid(f"{name} must be a number above zero, not {value:g}")
+
+
+@dataclass(frozen=True, slots=True)
 class FleetSpec:
     """The fleet that `ensure` brings up.
 
@@ -29,24 +51,19 @@ class FleetSpec:
         generation: number of the rebuild; part of the key.
         deployment: owner of the fleet; a sweep removes only fleets of its own deployment.
         plan: instances per region, and the paths between them.
-        start_within_s: first lease; it covers the wait in a scheduler's queue.
-        lease_s: lease after the first renewal.
-        hard_end_s: longest life of the gateways from now.
+        times: how long the gateways live.
         max_gateways_per_region: limit per region; None for the provisioner's own limit.
         must_exist: only repair an existing fleet. A transfer that has lost its fleet must
             not bring up a fleet that was torn down.
 
-    Raises ConfigurationInvalid for a missing deployment, a key that is not hex, or a time
-    that is not positive.
+    Raises ConfigurationInvalid for a missing deployment, or a key that is not hex.
     """
 
     key: str
     generation: int
     deployment: str
     plan: TransferPlan
-    start_within_s: float = 900.0
-    lease_s: float = 120.0
-    hard_end_s: float = 86400.0
+    times: FleetTimes = FleetTimes()
     max_gateways_per_region: int | None = None
     must_exist: bool = False
 
@@ -58,9 +75,6 @@ class FleetSpec:
         # The key is used as a directory, a tag and the fleet id on the wire.
         if not self.key or set(self.key) - set("0123456789abcdef"):
             raise ConfigurationInvalid(f"fleet key {self.key!r} is not lower-case hex")
-        for name in ("start_within_s", "lease_s", "hard_end_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigurationInvalid(f"{name} must be positive")
         if self.max_gateways_per_region is not None and self.max_gateways_per_region < 1:
             raise ConfigurationInvalid("max_gateways_per_region must be at least 1")
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.clock import Clock
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.provision.base import FleetSpec, Provisioner, TeardownReport
+from skyplane_orchestration.provision.base import (
+    FleetSpec,
+    FleetTimes,
+    Provisioner,
+    TeardownReport,
+)
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.control import FleetControl, SubmittedTransfer
 from skyplane_orchestration.transfer.sessions import FleetSessions
@@ -25,21 +29,6 @@ log = logging.getLogger(__name__)
 #: How often, and at what interval, this process checks whether another one is done with a fleet.
 _CHECKS: Final = 40
 _CHECK_INTERVAL_S: Final = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class FleetTimes:
-    """How long gateways live: see docs/explanation/recovery.md.
-
-    Args:
-        start_within_s: from provision to the transfer's start, a scheduler's queue included.
-        lease_s: life after the last renewal.
-        hard_end_s: life after provision, whatever happens.
-    """
-
-    start_within_s: float = 900.0
-    lease_s: float = 120.0
-    hard_end_s: float = 86400.0
 
 
 class Fleets:
@@ -86,9 +75,7 @@ class Fleets:
             generation=generation,
             deployment=deployment,
             plan=plan,
-            start_within_s=self._times.start_within_s,
-            lease_s=self._times.lease_s,
-            hard_end_s=self._times.hard_end_s,
+            times=self._times,
             must_exist=must_exist,
         )
         with timed("provision"):

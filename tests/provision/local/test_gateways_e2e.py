@@ -53,7 +53,7 @@ def test_a_fleet_of_real_gateways_lives_is_repaired_and_ends(
         with ControlClient(*gateway.control, context, uri) as session:
             status = session.status()
             assert (status["node"], status["connected"]) == (gateway.node, True)
-            assert 0 < status["lease_remaining_s"] <= spec.start_within_s
+            assert 0 < status["lease_remaining_s"] <= spec.times.start_within_s
     assert real.ensure(spec, authority).gateways == first.gateways
 
     relay = first.gateway(f"{B}/0")

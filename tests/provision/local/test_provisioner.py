@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import resource
 import signal
@@ -32,6 +33,7 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.provision.base import FleetTimes
 from skyplane_orchestration.provision.control_sessions import ControlSession
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner, hosts
 from skyplane_orchestration.provision.local.options import loopback_address
@@ -90,7 +92,7 @@ def test_every_file_is_private(local: LocalHarness) -> None:
 
 
 def test_the_configuration_of_a_gateway_has_the_values_of_the_fleet(local: LocalHarness) -> None:
-    spec = local.spec(lease_s=33.0, start_within_s=44.0, hard_end_s=5000.0)
+    spec = local.spec(times=FleetTimes(start_within_s=44.0, lease_s=33.0, hard_end_s=5000.0))
     authority = local.authority(spec)
     deadlines = {"ack_deadline_s": 1.5, "stall_deadline_s": 2.5, "write_timeout_s": 3.5}
     provisioner = local.provisioner(address_map={B: "127.5.5.5"}, gateway_settings=deadlines)
@@ -141,7 +143,7 @@ def test_a_gateway_without_a_key_for_its_new_neighbour_is_started_anew(
 
 def test_a_gateway_that_is_started_later_ends_with_its_fleet(local: LocalHarness) -> None:
     """The hard end belongs to the fleet. A replaced gateway does not postpone it."""
-    spec = local.spec(hard_end_s=5000.0)
+    spec = local.spec(times=FleetTimes(hard_end_s=5000.0))
     fleet = local.provisioner().ensure(spec, local.authority(spec))
     lost = fleet.gateway(f"{B}/0")
     local.kill(lost)
@@ -543,9 +545,13 @@ def test_options_and_specifications_are_checked(local: LocalHarness) -> None:
             LocalOptions(gateway_settings=useless)
     with pytest.raises(ConfigurationInvalid, match="at least 1"):
         LocalOptions(max_gateways_per_region=0)
-    for change in ({"deployment": ""}, {"lease_s": 0.0}, {"max_gateways_per_region": 0}):
+    for change in ({"deployment": ""}, {"max_gateways_per_region": 0}):
         with pytest.raises(ConfigurationInvalid):
             local.spec(**change)
+    for name in ("start_within_s", "lease_s", "hard_end_s"):
+        for wrong in (0.0, -1.0, math.nan):
+            with pytest.raises(ConfigurationInvalid, match=f"{name} must be a number above zero"):
+                FleetTimes(**{name: wrong})
 
 
 @given(st.text())

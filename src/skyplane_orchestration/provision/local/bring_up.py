@@ -151,7 +151,7 @@ class _BringUp:
                 # A teardown is in progress, or was interrupted.
                 raise GatewayDraining(f"{node} takes no new transfer")
             # The gateway waits for its transfer for the whole time again.
-            session.renew(self.spec.start_within_s)
+            session.renew(self.spec.times.start_within_s)
         except NotAuthorised:
             raise
         except GatewayError:

@@ -114,8 +114,8 @@ def write_files(
         data_host=address,
         directory=str(files.directory),
         hello_keys_hex={peer: authority.hello_key(node, peer).hex() for peer in sorted(peers)},
-        start_within_s=spec.start_within_s,
-        lease_s=spec.lease_s,
+        start_within_s=spec.times.start_within_s,
+        lease_s=spec.times.lease_s,
         hard_end_s=remaining_s,
         **settings,
     )

@@ -191,7 +191,7 @@ class LocalProvisioner:
             deployment=spec.deployment,
             generation=spec.generation,
             created_unix_s=now,
-            hard_end_unix_s=now + spec.hard_end_s,
+            hard_end_unix_s=now + spec.times.hard_end_s,
             host=host,
         )
         directory.write_meta(meta)
