@@ -17,7 +17,7 @@ from tests.simulation.world import Process, World
 
 from skyplane_gateway.config import GatewayConfig, Route, Topology
 from skyplane_gateway.identifiers import gateway_uri
-from skyplane_gateway.protocol import ChunkId, FrameHeader
+from skyplane_gateway.protocol import FrameHeader
 from skyplane_gateway.service import GatewayService
 from skyplane_orchestration.errors import FleetLost, ProvisionFailed, SkyplaneError
 from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
@@ -199,11 +199,11 @@ def _watch_epochs(gateway: Gateway) -> None:
     take = sink.on_frame
 
     def on_frame(header: FrameHeader, sealed: memoryview) -> None:
-        state = sink._transfers.get(header.transfer)
-        is_stale = state is not None and header.epoch < state.epoch
+        state = sink._transfers.get(header.chunk_id.transfer)
+        is_stale = state is not None and header.chunk_id.epoch < state.epoch
         take(header, sealed)
-        if is_stale and ChunkId.of(header) in sink._assemblers:
-            gateway.process.unhandled.append(f"a frame of epoch {header.epoch} was taken")
+        if is_stale and header.chunk_id in sink._assemblers:
+            gateway.process.unhandled.append(f"a frame of epoch {header.chunk_id.epoch} was taken")
 
     sink.on_frame = on_frame  # type: ignore[method-assign]
 

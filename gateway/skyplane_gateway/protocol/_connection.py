@@ -225,7 +225,7 @@ class Connection:
         Raises:
             LocalProtocolError: not allowed in this state, another fleet or route, or too large.
         """
-        self._check_ids(header)
+        self._check_ids(header.chunk_id)
         outer = pack_frame_header(header, total_bytes(sealed))
         self._send(Step.SEND_DATA, *_joined(outer, sealed))
 
@@ -270,10 +270,10 @@ class Connection:
         self._move(Step.FAIL)
         self._failure = error
 
-    def _check_ids(self, header: FrameHeader | ChunkId) -> None:
-        if header.fleet != self._identity.fleet or header.route != self._peer.route:
+    def _check_ids(self, chunk: ChunkId) -> None:
+        if chunk.fleet != self._identity.fleet or chunk.route != self._peer.route:
             raise LocalProtocolError(
-                f"{header} does not belong on a connection of route {self._peer.route}"
+                f"{chunk} does not belong on a connection of route {self._peer.route}"
             )
 
     def _admit(self, prefix: Prefix) -> None:
@@ -284,14 +284,14 @@ class Connection:
 
     def _admit_head(self, prefix: Prefix, head: bytes) -> None:
         if prefix.kind is MessageType.DATA:
-            header: FrameHeader | ChunkId = unpack_frame_header(head)
+            chunk = unpack_frame_header(head).chunk_id
         elif prefix.kind is MessageType.RECEIPT:
-            header = unpack_receipt_header(head)
+            chunk = unpack_receipt_header(head)
         else:
             return
-        if header.fleet != self._identity.fleet or header.route != self._peer.route:
+        if chunk.fleet != self._identity.fleet or chunk.route != self._peer.route:
             raise RemoteProtocolError(
-                f"{prefix.kind.name} of fleet {header.fleet.hex()}, route {header.route} "
+                f"{prefix.kind.name} of fleet {chunk.fleet.hex()}, route {chunk.route} "
                 f"on a connection of route {self._peer.route}"
             )
 

@@ -124,12 +124,12 @@ class ChunkAssembler:
             LocalProtocolError: it belongs to another chunk, attempt or epoch.
         """
         header = frame.header
-        if ChunkId.of(header) != self._chunk:
+        if header.chunk_id != self._chunk:
             raise LocalProtocolError(f"{header} does not belong to {self._chunk}")
         span = _Span(frame.offset, len(frame.payload), frame.payload_crc32c, header.is_last)
         if crc32c(frame.payload) != span.crc32c:
             raise FrameCorrupt(
-                f"the payload of frame {header.frame} of chunk {header.chunk} "
+                f"the payload of frame {header.frame} of chunk {self._chunk.chunk} "
                 "does not have its checksum"
             )
         known = self._spans.get(header.frame)

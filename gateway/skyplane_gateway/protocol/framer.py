@@ -13,7 +13,7 @@ from skyplane_gateway.protocol.errors import (
 )
 from skyplane_gateway.protocol.frames import MAX_PAYLOAD_BYTES, RawFrame, seal_frame
 from skyplane_gateway.protocol.limits import MAX_FRAMES
-from skyplane_gateway.protocol.messages import ChunkId
+from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.sealing import PLAIN, Sealer
 
 
@@ -99,7 +99,11 @@ class ChunkFramer:
         if self._number == 0 or self.is_complete:
             return None
         return seal_frame(
-            self._chunk.frame(self._number, is_last=True), self._offset, (), 0, sealer=self._sealer
+            FrameHeader(self._chunk, self._number, is_last=True),
+            self._offset,
+            (),
+            0,
+            sealer=self._sealer,
         )
 
     def _room(self) -> int:
@@ -119,7 +123,7 @@ class ChunkFramer:
             checksum = crc32c(piece, checksum)
         end = self._offset + self._held_bytes
         frame = seal_frame(
-            self._chunk.frame(self._number, is_last=end == self._length_bytes),
+            FrameHeader(self._chunk, self._number, is_last=end == self._length_bytes),
             self._offset,
             self._pieces,
             checksum,

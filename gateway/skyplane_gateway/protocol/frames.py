@@ -104,7 +104,8 @@ def open_frame(header: FrameHeader, sealed: memoryview, sealer: Sealer = PLAIN) 
         )
     if check != crc32c(body[_CHECK.size : end], crc32c(outer)):
         raise FrameCorrupt(
-            f"the head of frame {header.frame} of chunk {header.chunk} does not have its checksum"
+            f"the head of frame {header.frame} of chunk {header.chunk_id.chunk} "
+            "does not have its checksum"
         )
     if (header.frame == 0) != bool(manifest_bytes):
         raise RemoteProtocolError(

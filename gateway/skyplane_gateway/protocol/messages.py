@@ -87,30 +87,12 @@ class Prefix:
 
 
 @dataclass(frozen=True, slots=True)
-class FrameHeader:
-    """Outer header of DATA, visible to relays.
-
-    `epoch` belongs to the lead that cut the chunk. Leads number their chunks independently,
-    so it keeps the frames of two leads apart. `frame` counts from 0 within the chunk;
-    `is_last` marks the highest.
-    """
-
-    fleet: bytes
-    transfer: bytes
-    epoch: int
-    route: int
-    attempt: int
-    chunk: int
-    frame: int
-    is_last: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ChunkId:
     """Identity of one sending of a chunk; the outer header of its RECEIPT.
 
     `attempt` counts the sendings of the chunk, so late frames of an earlier attempt never mix
-    with later ones. `epoch` keeps the chunks of two leads apart.
+    with later ones. `epoch` belongs to the lead that cut the chunk. Leads number their chunks
+    independently, so it keeps the chunks of two leads apart.
     """
 
     fleet: bytes
@@ -120,23 +102,17 @@ class ChunkId:
     attempt: int
     chunk: int
 
-    @classmethod
-    def of(cls, header: FrameHeader) -> ChunkId:
-        return cls(
-            header.fleet, header.transfer, header.epoch, header.route, header.attempt, header.chunk
-        )
 
-    def frame(self, number: int, *, is_last: bool) -> FrameHeader:
-        return FrameHeader(
-            self.fleet,
-            self.transfer,
-            self.epoch,
-            self.route,
-            self.attempt,
-            self.chunk,
-            number,
-            is_last,
-        )
+@dataclass(frozen=True, slots=True)
+class FrameHeader:
+    """Outer header of DATA, visible to relays.
+
+    `frame` counts from 0 within the chunk; `is_last` marks the highest.
+    """
+
+    chunk_id: ChunkId
+    frame: int
+    is_last: bool
 
 
 def read_prefix(data: memoryview) -> Prefix:
@@ -171,14 +147,15 @@ def pack_prefix(kind: MessageType, length: int) -> bytes:
 def pack_frame_header(header: FrameHeader, sealed_bytes: int) -> bytes:
     """The outer 52 bytes of a frame whose sealed part has `sealed_bytes`."""
     flags = FLAG_LAST if header.is_last else 0
-    return _pack_header(_FRAME, MessageType.DATA, flags, header, sealed_bytes, header.frame)
+    return _pack_header(
+        _FRAME, MessageType.DATA, flags, header.chunk_id, sealed_bytes, header.frame
+    )
 
 
 def unpack_frame_header(data: Buffer) -> FrameHeader:
     """Read the outer 52 bytes, whose prefix has been checked."""
-    _, flags, _, _, fleet, transfer, epoch, route, attempt, chunk, frame = _FRAME.unpack_from(data)
-    is_last = bool(flags & FLAG_LAST)
-    return FrameHeader(fleet, transfer, epoch, route, attempt, chunk, frame, is_last)
+    _, flags, _, _, *identity, frame = _FRAME.unpack_from(data)
+    return FrameHeader(ChunkId(*identity), frame, bool(flags & FLAG_LAST))
 
 
 def pack_receipt_header(header: ChunkId, sealed_bytes: int) -> bytes:
@@ -220,18 +197,18 @@ def _pack_header(
     layout: struct.Struct,
     kind: MessageType,
     flags: int,
-    header: FrameHeader | ChunkId,
+    chunk: ChunkId,
     sealed_bytes: int,
     *frame: int,
 ) -> bytes:
     length = layout.size + sealed_bytes - PREFIX_BYTES
     _check_length(kind, length)
-    _check_ids(header.fleet, header.transfer)
-    identity = (header.fleet, header.transfer, header.epoch, header.route, header.attempt)
+    _check_ids(chunk.fleet, chunk.transfer)
+    identity = (chunk.fleet, chunk.transfer, chunk.epoch, chunk.route, chunk.attempt, chunk.chunk)
     try:
-        return layout.pack(kind, flags, WIRE_VERSION, length, *identity, header.chunk, *frame)
+        return layout.pack(kind, flags, WIRE_VERSION, length, *identity, *frame)
     except struct.error as error:
-        raise LocalProtocolError(f"{header} has a number that does not fit") from error
+        raise LocalProtocolError(f"a number of {chunk} or of its frame does not fit") from error
 
 
 def _check_length(kind: MessageType, length: int) -> None:

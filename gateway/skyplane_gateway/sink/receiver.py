@@ -136,10 +136,10 @@ class Sink:
 
     def on_frame(self, header: FrameHeader, sealed: memoryview) -> None:
         """Take one frame; an error is reported by a receipt."""
-        chunk = ChunkId.of(header)
+        chunk = header.chunk_id
         if chunk in self._ended:
             return
-        transfer = self._transfers.get(header.transfer)
+        transfer = self._transfers.get(chunk.transfer)
         if transfer is None:
             self._refuse(chunk, 0, UnknownTransfer("this sink has no such transfer"))
             return

@@ -113,9 +113,10 @@ class Router:
         Raises GatewayLost when the route is down, or goes down while the frame waits.
         """
         header = frame.header
-        route = self._routes.get(header.route)
+        number = header.chunk_id.route
+        route = self._routes.get(number)
         if route is None:
-            raise GatewayLost(f"this gateway knows no route {header.route}")
+            raise GatewayLost(f"this gateway knows no route {number}")
         if not route.hops:
             # Source and sink are this gateway. The lead grants no more chunks than the sink
             # can hold.
@@ -155,7 +156,7 @@ class Router:
     # -- what arrives on links
 
     def frame_received(self, link: Link, header: FrameHeader, sealed: memoryview) -> None:
-        route = self._routes.get(header.route)
+        route = self._routes.get(header.chunk_id.route)
         if route is None or link not in route.upstream_links:
             return  # The link belongs to connections that are being closed.
         if route.is_sink:

@@ -19,6 +19,7 @@ from skyplane_gateway.protocol import (
     ChunkId,
     ChunkManifest,
     FrameCorrupt,
+    FrameHeader,
     LocalProtocolError,
     ObjectEntry,
     OpenedFrame,
@@ -66,7 +67,7 @@ def made(
 ) -> OpenedFrame:
     """A frame that no framer would make, with good checksums."""
     encoded = b"" if manifest is None else encode_chunk_manifest(manifest)
-    header = CHUNK.frame(number, is_last=is_last)
+    header = FrameHeader(CHUNK, number, is_last=is_last)
     return opened(seal_frame(header, offset, [payload], crc32c(payload), encoded))
 
 
@@ -96,7 +97,7 @@ def test_pieces_of_any_size_become_full_frames(
 def test_empty_chunk_is_one_frame() -> None:
     framer = ChunkFramer(CHUNK, part_manifest(0))
     (frame,) = framer.feed(b"")
-    assert frame.header == CHUNK.frame(0, is_last=True)
+    assert frame.header == FrameHeader(CHUNK, 0, is_last=True)
     assert framer.is_complete
     assert framer.feed(b"") == []
 
@@ -225,7 +226,7 @@ def test_a_frame_of_another_chunk_is_a_local_error(other: ChunkId) -> None:
     (frame,) = ChunkFramer(other, part_manifest(1)).feed(b"x")
     with pytest.raises(LocalProtocolError, match="does not belong"):
         assembler().add(opened(frame))
-    assert ChunkId.of(frame.header) == other
+    assert frame.header.chunk_id == other
 
 
 FOUR = part_manifest(4)

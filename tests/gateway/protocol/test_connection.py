@@ -209,8 +209,9 @@ def test_frames_and_receipts_stay_on_their_route(changes: dict[str, Any]) -> Non
     """Refused by the outer header, before the body gets memory."""
     pair = ConnectionPair().established()
     frame, receipt = make_frames(bytes(200_000), frame_bytes=200_000)[0], make_receipt()
+    stray = replace(frame.header, chunk_id=replace(frame.header.chunk_id, **changes))
     with pytest.raises(LocalProtocolError, match="route 7"):
-        pair.upstream.send_frame(replace(frame.header, **changes), *frame.sealed)
+        pair.upstream.send_frame(stray, *frame.sealed)
     with pytest.raises(LocalProtocolError, match="route 7"):
         pair.downstream.send_receipt(replace(receipt.header, **changes), *receipt.sealed)
     position = 8 if "fleet" in changes else 37

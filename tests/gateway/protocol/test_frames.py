@@ -12,6 +12,7 @@ from skyplane_gateway.checksum import combine, crc32c
 from skyplane_gateway.protocol import (
     MAX_PAYLOAD_BYTES,
     Buffer,
+    ChunkId,
     FrameCorrupt,
     FrameHeader,
     LocalProtocolError,
@@ -25,7 +26,8 @@ from skyplane_gateway.protocol.limits import MAX_MANIFEST, MAX_MESSAGE
 from skyplane_gateway.protocol.sealing import PROLOGUE_BYTES, SEAL_BYTES, TAG_BYTES
 
 PAYLOAD = b"123456789"
-SECOND = FrameHeader(b"fleet-01", b"T" * 16, 3, 7, 2, 5, 1, True)
+CHUNK = ChunkId(b"fleet-01", b"T" * 16, 3, 7, 2, 5)
+SECOND = FrameHeader(CHUNK, 1, True)
 FIRST = replace(SECOND, frame=0)
 PROLOGUE, TAG = "0000" + "00" * 16 + "00" * 8, "00" * 16
 MANIFEST = bytes.fromhex("0000000000000009 01 0005 612f622e63 0002 7531 00000001 0000000000000000")
@@ -90,12 +92,12 @@ def test_every_flipped_bit_outside_the_payload_is_refused() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        replace(FIRST, fleet=b"fleet-02"),
-        replace(FIRST, transfer=b"U" * 16),
-        replace(FIRST, epoch=4),
-        replace(FIRST, route=6),
-        replace(FIRST, attempt=0),
-        replace(FIRST, chunk=4),
+        replace(FIRST, chunk_id=replace(CHUNK, fleet=b"fleet-02")),
+        replace(FIRST, chunk_id=replace(CHUNK, transfer=b"U" * 16)),
+        replace(FIRST, chunk_id=replace(CHUNK, epoch=4)),
+        replace(FIRST, chunk_id=replace(CHUNK, route=6)),
+        replace(FIRST, chunk_id=replace(CHUNK, attempt=0)),
+        replace(FIRST, chunk_id=replace(CHUNK, chunk=4)),
         replace(FIRST, frame=1),
         replace(FIRST, is_last=False),
     ],
@@ -212,6 +214,6 @@ def test_an_encrypting_sealer_changes_no_size() -> None:
     opened = open_frame(FIRST, sealed, sealer)
     assert (bytes(opened.payload), bytes(opened.manifest)) == (PAYLOAD, MANIFEST)
     with pytest.raises(FrameCorrupt, match="not what was sealed"):
-        open_frame(replace(FIRST, chunk=6), sealed, sealer)
+        open_frame(replace(FIRST, chunk_id=replace(CHUNK, chunk=6)), sealed, sealer)
     with pytest.raises(RemoteProtocolError, match="suite 1"):
         open_frame(FIRST, sealed)

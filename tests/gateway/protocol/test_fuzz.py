@@ -70,7 +70,7 @@ class Driver:
 
     def _take(self, event: FrameReceived) -> None:
         frame: OpenedFrame = open_frame(event.header, event.sealed)
-        key = ChunkId.of(event.header)
+        key = event.header.chunk_id
         sink = self.assemblers.setdefault(key, ChunkAssembler(key, limit_bytes=len(PAYLOAD)))
         if sink.add(frame):
             assert sink.payload == PAYLOAD
@@ -197,7 +197,7 @@ READERS: dict[str, Callable[[memoryview], object]] = {
     "manifest": decode_chunk_manifest,
     "receipt": lambda data: open_receipt(ChunkId(b"fleet-01", b"T" * 16, 3, 7, 0, 0), data),
     "frame": lambda data: open_frame(
-        FrameHeader(b"fleet-01", b"T" * 16, 3, 7, 0, 0, 0, True), data
+        FrameHeader(ChunkId(b"fleet-01", b"T" * 16, 3, 7, 0, 0), 0, True), data
     ),
 }
 

@@ -68,7 +68,7 @@ CHALLENGE_HEX = (
 
 PROOF_HEX = "03 00 0001 00000020" + "bb" * 32
 
-FRAME = FrameHeader(FLEET, b"T" * 16, 3, 7, 2, 5, 1, True)
+FRAME = FrameHeader(ChunkId(FLEET, b"T" * 16, 3, 7, 2, 5), 1, True)
 FRAME_HEX = (
     "04 01 0001 00000073" + FLEET_HEX + "54" * 16 + "00000003 0007 0002 0000000000000005 00000001"
 )
@@ -200,12 +200,12 @@ def test_the_error_names_both_versions(version: int) -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        replace(FRAME, fleet=b"short"),
-        replace(FRAME, transfer=b"T" * 17),
-        replace(FRAME, epoch=1 << 32),
-        replace(FRAME, route=1 << 16),
-        replace(FRAME, attempt=-1),
-        replace(FRAME, chunk=1 << 64),
+        replace(FRAME, chunk_id=replace(FRAME.chunk_id, fleet=b"short")),
+        replace(FRAME, chunk_id=replace(FRAME.chunk_id, transfer=b"T" * 17)),
+        replace(FRAME, chunk_id=replace(FRAME.chunk_id, epoch=1 << 32)),
+        replace(FRAME, chunk_id=replace(FRAME.chunk_id, route=1 << 16)),
+        replace(FRAME, chunk_id=replace(FRAME.chunk_id, attempt=-1)),
+        replace(FRAME, chunk_id=replace(FRAME.chunk_id, chunk=1 << 64)),
         replace(FRAME, frame=1 << 32),
         replace(RECEIPT, fleet=b""),
         replace(RECEIPT, route=1 << 16),

@@ -154,7 +154,7 @@ def test_every_sending_in_every_state(state: State, step: Step) -> None:
 
     def send() -> None:
         if step is Step.SEND_DATA:
-            header = FrameHeader(b"fleet-01", b"T" * 16, 3, route, 0, 0, 1, False)
+            header = FrameHeader(ChunkId(b"fleet-01", b"T" * 16, 3, route, 0, 0), 1, False)
             connection.send_frame(header, b"sealed")
         elif step is Step.SEND_RECEIPT:
             connection.send_receipt(ChunkId(b"fleet-01", b"T" * 16, 3, route, 0, 0), b"sealed")

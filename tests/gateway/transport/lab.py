@@ -236,7 +236,7 @@ def frame(route: int = 0, payload: bytes = b"data") -> RawFrame:
 
 def receipt_for(header: FrameHeader) -> RawReceipt:
     receipt = Receipt(1, ReceiptStatus.REFUSED, code="x", message="m", is_permanent=False)
-    return seal_receipt(ChunkId.of(header), receipt)
+    return seal_receipt(header.chunk_id, receipt)
 
 
 async def there_and_back(source: Gateway, sink: Gateway, route: int = 0) -> None:

@@ -74,7 +74,7 @@ class Scenario:
                 return
 
     def collect(self) -> None:
-        self.arrived.update(header.chunk for header in self.fleet["b"].frames)
+        self.arrived.update(header.chunk_id.chunk for header in self.fleet["b"].frames)
         self.fleet["b"].frames.clear()
 
 
