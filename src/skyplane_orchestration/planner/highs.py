@@ -10,14 +10,13 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, milp
 
 from skyplane_orchestration.errors import SolverFailed
@@ -140,45 +139,24 @@ def solve_linear(program: LinearProgram) -> LinearOptimum | None:
 
 
 def solve_integer(
-    program: LinearProgram, whole: Mask, *, relative_gap: float, time_limit_s: float
-) -> IntegerOptimum | None:
-    """The best x whose `whole` entries (mask over columns) are integers; None if infeasible.
-
-    Raises SolverFailed when the time limit passes without a solution.
-    """
-    rows = (
-        (sparse.csc_array(program.below), np.full_like(program.most, -np.inf), program.most),
-        (sparse.csc_array(program.equal), program.exact, program.exact),
-    )
-    return solve_integer_rows(
-        program.cost,
-        rows,
-        (program.lower, program.upper),
-        whole,
-        relative_gap=relative_gap,
-        time_limit_s=time_limit_s,
-    )
-
-
-def solve_integer_rows(
-    cost: Floats,
-    rows: Sequence[tuple[sparse.csc_array, Floats, Floats]],
-    bounds: tuple[Floats, Floats],
+    program: LinearProgram,
     whole: Mask,
     *,
     relative_gap: float,
     time_limit_s: float,
     options: Mapping[str, bool] = _OPTIONS,
 ) -> IntegerOptimum | None:
-    """`solve_integer` for rows with lower and upper bounds.
+    """The best x whose `whole` entries (mask over columns) are integers; None if infeasible.
 
     Args:
-        rows: matrix, lower bounds and upper bounds of each part.
-        bounds: lower and upper bounds of x.
         options: options of HiGHS.
 
     Raises SolverFailed when the time limit passes without a solution.
     """
+    rows = [
+        LinearConstraint(program.below, -np.inf, program.most),
+        LinearConstraint(program.equal, program.exact, program.exact),
+    ]
     until = time.monotonic() + time_limit_s
     presolve = options.get("presolve", True)
     # HiGHS sometimes ends at once with an error, and succeeds with the other presolve setting.
@@ -186,9 +164,9 @@ def solve_integer_rows(
         left_s = max(until - time.monotonic(), _LEAST_S)
         given = {"mip_rel_gap": relative_gap, "time_limit": left_s, **options}
         answer = _milp_quietly(
-            cost,
-            constraints=[LinearConstraint(*part) for part in rows],
-            bounds=Bounds(*bounds),
+            program.cost,
+            constraints=rows,
+            bounds=Bounds(program.lower, program.upper),
             integrality=whole.astype(np.int64),
             options={**given, "presolve": with_presolve},
         )

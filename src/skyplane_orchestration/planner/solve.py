@@ -29,7 +29,7 @@ from skyplane_orchestration.planner.highs import (
     NO_PRESOLVE,
     LinearOptimum,
     LinearProgram,
-    solve_integer_rows,
+    solve_integer,
     solve_linear,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
@@ -70,26 +70,32 @@ def relax(
     """
     columns = columns_of(problem)
     blocks = [*model_rows(problem, np.zeros(problem.edge_count, dtype=bool)), *extra]
-    blocks = [block for block in blocks if len(block.upper)]
-    equal = [block for block in blocks if block.lower[0] == block.upper[0]]
-    below = [block for block in blocks if block.lower[0] != block.upper[0]]
     lower, upper = _bounds(problem)
     if problem.goal_gbps < min(problem.read_gbps, problem.write_gbps) <= problem.most_gbps:
         upper[columns.throughput] = np.inf  # the store's row has the limit and its shadow price
     if instances_at_least is not None:
         lower[columns.instances] = instances_at_least
     scale = _COST_SCALE / (float(np.abs(cost).max()) or 1.0)
-    program = LinearProgram(
-        cost=cost * scale,
-        below=stacked(below),
-        most=np.concatenate([block.upper for block in below]),
-        equal=stacked(equal),
-        exact=np.concatenate([block.upper for block in equal]),
-        lower=lower,
-        upper=upper,
-    )
+    program = _program(cost * scale, blocks, (lower, upper))
     answer = _by_column_generation(program, columns.flow, _starting_columns(problem))
-    return None if answer is None else _relaxation(problem, program, answer, below, equal, scale)
+    return None if answer is None else _relaxation(problem, program, answer, blocks, scale)
+
+
+def _by_kind(blocks: Sequence[RowBlock]) -> tuple[list[RowBlock], list[RowBlock]]:
+    """The inequalities and the equations, in order; a block without rows is neither."""
+    equal = [block for block in blocks if len(block.upper) and block.lower[0] == block.upper[0]]
+    below = [block for block in blocks if len(block.upper) and block.lower[0] != block.upper[0]]
+    return below, equal
+
+
+def _program(
+    cost: Floats, blocks: Sequence[RowBlock], bounds: tuple[Floats, Floats]
+) -> LinearProgram:
+    """The program with the rows of all blocks."""
+    below, equal = _by_kind(blocks)
+    most = np.concatenate([block.upper for block in below])
+    exact = np.concatenate([block.upper for block in equal])
+    return LinearProgram(cost, stacked(below), most, stacked(equal), exact, *bounds)
 
 
 def _starting_columns(problem: PlanProblem) -> Mask:
@@ -129,12 +135,12 @@ def _relaxation(
     problem: PlanProblem,
     program: LinearProgram,
     answer: LinearOptimum,
-    below: Sequence[RowBlock],
-    equal: Sequence[RowBlock],
+    blocks: Sequence[RowBlock],
     scale: float,
 ) -> Relaxation:
     """The optimum by the model's names, in the unit of the cost before scaling."""
     columns = columns_of(problem)
+    below, equal = _by_kind(blocks)
     limits = _split(below, answer.below_price / scale)
     reduced = program.reduced_cost(answer) / scale
     length = (program.cost + program.below.T @ answer.below_price) / scale
@@ -206,19 +212,16 @@ def solve_integers(
     if integer_edges is None:
         integer_edges = np.ones(problem.edge_count, dtype=bool)
     blocks = [*model_rows(problem, integer_edges), *choice_rows(problem), *extra]
-    matrix = stacked(blocks)
     lower, upper = _bounds(problem)
+    program = _program(cost, blocks, (lower, upper))
     whole = np.zeros(columns.count, dtype=bool)
     for part in (columns.instances, columns.connections, columns.relaying, columns.chosen):
         whole[part] = True
     # Columns without a row have no effect, except the constant, which has a cost.
-    kept = np.flatnonzero((np.diff(matrix.indptr) > 0) | (cost != 0) & (lower == upper))
-    least = np.concatenate([block.lower for block in blocks])
-    most = np.concatenate([block.upper for block in blocks])
-    answer = solve_integer_rows(
-        cost[kept],
-        ((matrix[:, kept], least, most),),
-        (lower[kept], upper[kept]),
+    entries = np.diff(program.below.indptr) + np.diff(program.equal.indptr)
+    kept = (entries > 0) | (cost != 0) & (lower == upper)
+    answer = solve_integer(
+        program.only(kept),
         whole[kept],
         relative_gap=relative_gap,
         time_limit_s=time_limit_s,
