@@ -15,6 +15,9 @@ import pytest
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-home-")
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
+# So does matplotlib.
+os.environ["MPLCONFIGDIR"] = tempfile.mkdtemp(prefix="matplotlib-")
+atexit.register(shutil.rmtree, os.environ["MPLCONFIGDIR"], ignore_errors=True)
 
 
 #: Files that take more than ten seconds, the longest first, as measured. Workers are handed files

@@ -6,12 +6,13 @@ trees, their rates, and (4b) to (4j) on the plan's own integers.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
+
+import networkx as nx
 
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import NO_LIMITS, Limits
-from skyplane_orchestration.model.multicast_plan import MulticastPlan, PlanTree
+from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.planner.check import (
     beyond_region_limits,
     beyond_store_limits,
@@ -36,30 +37,22 @@ def multicast_violations(plan: MulticastPlan, grid: Grid, limits: Limits = NO_LI
 def _trees(plan: MulticastPlan) -> Iterator[str]:
     """Each tree is an arborescence from the source that reaches every destination."""
     for number, tree in enumerate(plan.trees, 1):
-        heads = Counter(head for _, head in tree.edges)
-        for region, count in heads.items():
+        graph = nx.DiGraph(tree.edges)
+        graph.add_node(plan.src)
+        for region, count in graph.in_degree:
             if count > 1:
                 yield f"tree {number} enters {region} {count} times"
-        if plan.src in heads:
+        if graph.in_degree[plan.src]:
             yield f"tree {number} enters the source"
-        reached = _reached(plan.src, tree)
+        reached = {plan.src, *nx.descendants(graph, plan.src)}
         for tail, head in tree.edges:
             if tail not in reached:
                 yield f"tree {number} does not hang together at {tail} -> {head}"
         for end in plan.destinations:
             if end not in reached:
                 yield f"tree {number} does not reach {end}"
-        forwarding = {tail for tail, _ in tree.edges}
-        for region in sorted(set(heads) - forwarding - set(plan.destinations)):
+        leaves = {region for region, forwards in graph.out_degree if not forwards}
+        for region in sorted(leaves - {plan.src, *plan.destinations}):
             yield f"tree {number} ends in {region}, which is no destination"
         if tree.flow_gbps <= 0:
             yield f"tree {number} carries {tree.flow_gbps:g} Gbit/s"
-
-
-def _reached(source: str, tree: PlanTree) -> set[str]:
-    reached, grows = {source}, True
-    while grows:
-        more = {head for tail, head in tree.edges if tail in reached} - reached
-        reached |= more
-        grows = bool(more)
-    return reached
