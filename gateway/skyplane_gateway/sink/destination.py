@@ -34,6 +34,7 @@ from skyplane_gateway.schema import encode
 from skyplane_gateway.sink.write_verifier import WriteVerifier
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.readback import find_written, object_crc32c
+from skyplane_gateway.stores.wrappers.retrying import try_put
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +105,27 @@ class Destination:
                 raise
             return landed
         self._verifier.ensure_stored(info, len(data), crc32c, precondition)
+        return info
+
+    async def try_put(
+        self,
+        key: str,
+        data: Body,
+        crc32c: int,
+        attributes: ObjectAttributes,
+        precondition: Precondition,
+    ) -> ObjectInfo | None:
+        """`put` without a thread; None where `put` has to do it, perhaps again."""
+        info = await try_put(
+            self.store,
+            key,
+            data,
+            attributes=attributes,
+            precondition=self._verifier.fence(key, precondition),
+            crc32c=crc32c,
+        )
+        if info is None or not await self._verifier.is_stored(info, len(data), crc32c):
+            return None
         return info
 
     def put_part(

@@ -212,9 +212,7 @@ class Sink:
         else:
             keys = [entry.key for entry in manifest.content]
             writes = [
-                loop.run_in_executor(
-                    self._threads, _write_object, transfer.destination, entry, payload
-                )
+                self._write_object(transfer.destination, entry, payload)
                 for entry, payload in assembler.objects()
             ]
         entries = tuple(
@@ -227,6 +225,23 @@ class Sink:
         durable = all(entry.status is ReceiptStatus.DURABLE for entry in entries)
         status = ReceiptStatus.DURABLE if durable else ReceiptStatus.REFUSED
         self._answer(chunk, Receipt(transfer.epoch, status, entries=entries))
+
+    async def _write_object(
+        self, destination: Destination, entry: ObjectEntry, payload: memoryview
+    ) -> EntryResult:
+        crc32c = checksum(payload)
+        arguments = entry.key, payload, crc32c, entry.attributes, entry.precondition
+        info = await destination.try_put(*arguments)
+        if info is None:
+            loop = asyncio.get_running_loop()
+            put = partial(destination.put, *arguments)
+            try:
+                info = await loop.run_in_executor(self._threads, put)
+            except SkyplaneError as error:
+                return _refused(error)
+        return EntryResult(
+            ReceiptStatus.DURABLE, etag=info.etag, crc32c=crc32c, size_bytes=len(payload)
+        )
 
     # -- answers
 
@@ -298,17 +313,6 @@ def _write_part(
         return _refused(error)
     return EntryResult(
         ReceiptStatus.DURABLE, etag=part.etag, crc32c=crc32c, size_bytes=len(payload)
-    )
-
-
-def _write_object(destination: Destination, entry: ObjectEntry, payload: memoryview) -> EntryResult:
-    crc32c = checksum(payload)
-    try:
-        info = destination.put(entry.key, payload, crc32c, entry.attributes, entry.precondition)
-    except SkyplaneError as error:
-        return _refused(error)
-    return EntryResult(
-        ReceiptStatus.DURABLE, etag=info.etag, crc32c=crc32c, size_bytes=len(payload)
     )
 
 

@@ -6,11 +6,13 @@ import threading
 from contextlib import suppress
 from typing import Final
 
+from skyplane_gateway.checksum import crc32c as checksum
 from skyplane_gateway.config import Verification
 from skyplane_gateway.errors import NotFound, PreconditionFailed, ReadBackMismatch
 from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, Precondition
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.readback import read_crc32c
+from skyplane_gateway.stores.wrappers.retrying import try_read
 
 #: Removed objects that are remembered, so that their next write has the right precondition.
 _REMEMBERED: Final = 10_000
@@ -41,13 +43,10 @@ class WriteVerifier:
             ReadBackMismatch: it has not, and was removed.
             PreconditionFailed: another writer has replaced it meanwhile.
         """
-        # A directory marker has no bytes, and a file store cannot read it.
-        if self._verify == "none" or (info.key.endswith("/") and size_bytes == 0):
+        if self._is_exempt(info.key, size_bytes):
             return
-        trusted = self._store.capabilities.trusts_checksum and info.crc32c is not None
-        if self.trusts_store and trusted:
-            found: int | None = info.crc32c
-        else:
+        found = self._reported(info)
+        if found is None:
             found = read_crc32c(self._store, info, size_bytes)
         if found != crc32c:
             # The response may be wrong, and others may use the object already: read it again.
@@ -68,6 +67,30 @@ class WriteVerifier:
             else ""
         )
         raise ReadBackMismatch(f"{info.key!r} was written but {what}; it was removed{hole}")
+
+    async def is_stored(self, info: ObjectInfo, size_bytes: int, crc32c: int) -> bool:
+        """`ensure_stored` for a small object, without a thread; False where that has to look."""
+        if self._is_exempt(info.key, size_bytes):
+            return True
+        found = self._reported(info)
+        if found is None:
+            body = await try_read(self._store, info.key, length=size_bytes, if_match=info.etag)
+            found = None if body is None else checksum(body.data)
+        if found != crc32c:
+            return False
+        with self._lock:
+            self._removed.pop(info.key, None)
+        return True
+
+    def _is_exempt(self, key: str, size_bytes: int) -> bool:
+        # A directory marker has no bytes, and a file store cannot read it.
+        return self._verify == "none" or (key.endswith("/") and size_bytes == 0)
+
+    def _reported(self, info: ObjectInfo) -> int | None:
+        """The store's own checksum of the bytes, if it counts."""
+        return (
+            info.crc32c if self.trusts_store and self._store.capabilities.trusts_checksum else None
+        )
 
     def _remove(self, bad: ObjectInfo, precondition: Precondition) -> None:
         """Remove our object, but no object that has replaced it (PreconditionFailed).

@@ -26,7 +26,7 @@ from skyplane_gateway.protocol.limits import MAX_MANIFEST
 class SmallObject:
     """An object in memory, with its metadata."""
 
-    data: bytearray
+    data: bytes | bytearray
     crc32c: int
     attributes: ObjectAttributes
     not_carried: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Batch:
 
     indexes: list[int] = field(default_factory=list)
     entries: list[ObjectEntry] = field(default_factory=list)
-    bodies: list[bytearray] = field(default_factory=list)
+    bodies: list[bytes | bytearray] = field(default_factory=list)
     crc32cs: list[int] = field(default_factory=list)
     not_carried: list[tuple[str, ...]] = field(default_factory=list)
     failed: dict[int, SkyplaneError] = field(default_factory=dict)

@@ -39,7 +39,9 @@ from skyplane_gateway.protocol import (
 from skyplane_gateway.selection import require_carried
 from skyplane_gateway.source.batch import SmallObject, fill
 from skyplane_gateway.source.outcomes import Sending, outcome_of, unread
+from skyplane_gateway.stores.async_requests import WholeObject
 from skyplane_gateway.stores.base import ObjectStore, Reader, read_exactly
+from skyplane_gateway.stores.wrappers.retrying import try_read
 
 log = logging.getLogger(__name__)
 
@@ -269,7 +271,7 @@ class SourceTransfer:
             await self._in_thread(reader.close)
 
     async def _send_batch(self, order: ChunkOrder) -> None:
-        reads = [self._in_thread(self._read_small, wanted) for wanted in order.ranges]
+        reads = [self._read_small(wanted) for wanted in order.ranges]
         batch = fill(order.ranges, await asyncio.gather(*reads))
         if not batch.entries:
             rows = tuple(unread(batch.failed[index]) for index in sorted(batch.failed))
@@ -337,7 +339,19 @@ class SourceTransfer:
             wanted.source_key, offset=wanted.offset, length=wanted.length, if_match=wanted.etag
         )
 
-    def _read_small(self, wanted: RangeOrder) -> SmallObject | SkyplaneError:
+    async def _read_small(self, wanted: RangeOrder) -> SmallObject | SkyplaneError:
+        found = await try_read(
+            self.store, wanted.source_key, length=wanted.length, if_match=wanted.etag
+        )
+        if found is None:
+            return await self._in_thread(self._read_in_thread, wanted)
+        try:
+            _require_carried(wanted, found)
+        except SkyplaneError as error:
+            return error
+        return SmallObject(found.data, checksum(found.data), found.attributes, found.not_carried)
+
+    def _read_in_thread(self, wanted: RangeOrder) -> SmallObject | SkyplaneError:
         try:
             with self._open(wanted) as reader:
                 _require_carried(wanted, reader)
@@ -370,6 +384,6 @@ class SourceTransfer:
         self._news.set()
 
 
-def _require_carried(wanted: RangeOrder, reader: Reader) -> None:
+def _require_carried(wanted: RangeOrder, reader: Reader | WholeObject) -> None:
     if wanted.strict_metadata:
         require_carried(wanted.source_key, reader.not_carried)

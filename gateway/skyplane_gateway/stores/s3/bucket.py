@@ -23,7 +23,7 @@ from skyplane_gateway.objects import (
     is_time_pin,
     time_pin,
 )
-from skyplane_gateway.stores.s3.client import open_client
+from skyplane_gateway.stores.s3.client import open_client_and_session
 from skyplane_gateway.stores.s3.errors import code_of, mapped, translate
 from skyplane_gateway.stores.s3.lost_replies import Fingerprint
 from skyplane_gateway.stores.s3.requests import info_of_head
@@ -39,7 +39,7 @@ class Bucket:
 
     def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
         self.name = spec.bucket
-        self.client = open_client(spec, credentials)
+        self.client, self.session = open_client_and_session(spec, credentials)
         self._at = f" at {spec.endpoint_url}" if spec.endpoint_url else ""
         checksum = spec.option("checksum") or ("sent" if spec.endpoint_url else "trusted")
         self.trusts_checksum = checksum == "trusted"

@@ -57,6 +57,14 @@ def check_options(spec: StoreSpec) -> None:
 
 def open_client(spec: StoreSpec, credentials: Credentials | None) -> S3Client:
     """A thread-safe client; makes no request."""
+    client, _ = open_client_and_session(spec, credentials)
+    return client
+
+
+def open_client_and_session(
+    spec: StoreSpec, credentials: Credentials | None
+) -> tuple[S3Client, botocore.session.Session]:
+    """`open_client`, and the session with its credentials and configuration."""
     check_options(spec)
     if spec.endpoint_url is not None and not spec.endpoint_url.startswith(("http://", "https://")):
         raise ConfigurationInvalid(
@@ -65,10 +73,10 @@ def open_client(spec: StoreSpec, credentials: Credentials | None) -> S3Client:
     try:
         with _BUILDING:
             session = _session(credentials)
-            client = session.client(
+            client = boto3.Session(botocore_session=session).client(
                 "s3",
                 endpoint_url=spec.endpoint_url,
-                region_name=spec.region or session.region_name or "us-east-1",
+                region_name=spec.region or session.get_config_variable("region") or "us-east-1",
                 config=_config(spec),
             )
     except (BotoCoreError, ValueError) as error:
@@ -79,7 +87,7 @@ def open_client(spec: StoreSpec, credentials: Credentials | None) -> S3Client:
             f"before-parameter-build.s3.{operation}", convert_body_to_file_like_object
         )
         client.meta.events.register(f"before-send.s3.{operation}", _send_in_blocks)
-    return client
+    return client, session
 
 
 class _Blocks:
@@ -113,22 +121,22 @@ def _descriptions(data_path: str | None) -> Loader:
     return create_loader(data_path)
 
 
-def _session(credentials: Credentials | None) -> boto3.Session:
+def _session(credentials: Credentials | None) -> botocore.session.Session:
     """A session per client, since a session caches what it reads from the environment."""
-    inner = botocore.session.get_session()
-    data_path = inner.get_config_variable("data_path")
-    inner.register_component("data_loader", _descriptions(data_path))
+    session = botocore.session.get_session()
+    data_path = session.get_config_variable("data_path")
+    session.register_component("data_loader", _descriptions(data_path))
     if credentials is None:
-        return boto3.Session(botocore_session=inner)
+        return session
     missing = [name for name in ("access_key_id", "secret_access_key") if not credentials.get(name)]
     if missing:
         raise ConfigurationInvalid(f"S3 credentials lack {' and '.join(missing)}")
-    return boto3.Session(
-        botocore_session=inner,
-        aws_access_key_id=credentials["access_key_id"],
-        aws_secret_access_key=credentials["secret_access_key"],
-        aws_session_token=credentials.get("session_token") or None,
+    session.set_credentials(
+        credentials["access_key_id"],
+        credentials["secret_access_key"],
+        credentials.get("session_token") or None,
     )
+    return session
 
 
 def _config(spec: StoreSpec) -> Config:

@@ -9,6 +9,7 @@ none, for servers that refuse the header.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from io import BytesIO
 from typing import Any
 
@@ -35,6 +36,7 @@ from skyplane_gateway.objects import (
     UploadInfo,
     is_time_pin,
 )
+from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
 from skyplane_gateway.stores.key_rules import check_key
 from skyplane_gateway.stores.s3 import listing
@@ -81,6 +83,15 @@ class S3Store:
             max_parts=10_000,
             max_object_bytes=10_000 * 5 * _GIB,
         )
+
+    @cached_property
+    def async_requests(self) -> AsyncRequests | None:
+        """See `HasAsyncRequests`. boto3 and threads are left without aiohttp, or without SigV4."""
+        try:
+            from skyplane_gateway.stores.s3.async_requests import open_requests
+        except ModuleNotFoundError:
+            return None
+        return open_requests(self._bucket, self.spec)
 
     def check(self, prefix: str = "") -> None:
         with mapped(self._bucket.doing("listing", prefix)):

@@ -7,8 +7,10 @@ costs nothing.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -40,6 +42,8 @@ class Limits:
 
 
 _SHRINK: Final = 0.5
+#: Slots that an event loop takes ahead; its timers are no finer than a millisecond.
+_BURST_S: Final = 0.01
 #: Window of the measured rate, and the longest time that one success adds growth for.
 _WINDOW_S: Final = 1.0
 
@@ -74,6 +78,8 @@ class RateLimiter:
         self._pause = pause
         self._condition = threading.Condition()
         self._in_flight = 0
+        #: Coroutines that wait for a place, the first first.
+        self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
         self._rate = self._limits.ceiling
         self._next_slot_s = 0.0
         self._closed_until_s = 0.0
@@ -139,16 +145,53 @@ class RateLimiter:
         with self._condition:
             return Permit(self._burst)
 
+    async def acquire_on_loop(self, cancelled: threading.Event) -> Permit | None:
+        """As `acquire`, on an event loop; None while the store throttles, and when cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            with self._condition:
+                if cancelled.is_set() or self._clock.monotonic() < self._throttling_until_s:
+                    return None
+                if self._in_flight < self._limits.concurrent:
+                    self._in_flight += 1
+                    break
+                waiter = loop.create_future()
+                self._waiters.append((loop, waiter))
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                self._wake_waiters(1)  # It may have been woken for a place.
+                raise
+        try:
+            while (left_s := self._until_slot(_BURST_S)) > 0:  # noqa: ASYNC110 (slots are times)
+                await asyncio.sleep(left_s)
+        except asyncio.CancelledError:
+            self.release()
+            raise
+        with self._condition:
+            return Permit(self._burst)
+
     def release(self) -> None:
         """The request and its body are finished."""
         with self._condition:
             self._in_flight -= 1
             self._condition.notify()
+        self._wake_waiters(1)
 
     def wake(self) -> None:
-        """Make waiting threads check whether they are cancelled."""
+        """Make waiting calls check whether they are cancelled."""
         with self._condition:
             self._condition.notify_all()
+        self._wake_waiters(len(self._waiters))
+
+    def _wake_waiters(self, count: int) -> None:
+        """Wake so many coroutines that wait for a place."""
+        with self._condition:
+            while self._waiters and count:
+                loop, waiter = self._waiters.popleft()
+                if not waiter.done() and not loop.is_closed():
+                    loop.call_soon_threadsafe(_finish, waiter)
+                    count -= 1
 
     def succeeded(self) -> None:
         """The store answered: the rate grows by the time since its last change, at most 1 s."""
@@ -178,17 +221,18 @@ class RateLimiter:
                 # The rate does not grow for the time of throttling.
                 self._grown_at_s = now_s
 
-    def _until_slot(self) -> float:
+    def _until_slot(self, burst_s: float = 0.0) -> float:
         """Take the next slot if it is due, and return 0; else return the seconds until then.
 
-        Slots are not reserved ahead, so that all waiting requests gain from a higher rate.
+        Slots are not reserved ahead, so that all waiting requests gain from a higher rate. A
+        caller that cannot sleep for less than a millisecond takes slots of the next `burst_s`.
         """
         with self._condition:
             now_s = self._clock.monotonic()
             slot_s = max(self._next_slot_s, self._closed_until_s)
-            if slot_s > now_s:
+            if slot_s > now_s + burst_s:
                 return slot_s - now_s
-            self._next_slot_s = now_s + 1 / self._rate
+            self._next_slot_s = max(now_s, slot_s) + 1 / self._rate
             self._roll(now_s)
             self._in_window += 1
             return 0.0
@@ -203,6 +247,11 @@ class RateLimiter:
     def _rate_in_use(self, now_s: float) -> float:
         self._roll(now_s)
         return max(self._in_window, self._in_last_window) / _WINDOW_S
+
+
+def _finish(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _require_running(cancelled: threading.Event) -> None:

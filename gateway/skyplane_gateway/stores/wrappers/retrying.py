@@ -5,10 +5,11 @@ Throttling is retried for minutes, other errors in transit a few times, permanen
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
@@ -37,11 +38,20 @@ from skyplane_gateway.objects import (
     UploadInfo,
 )
 from skyplane_gateway.retry import RetryBudget, RetryPolicy
+from skyplane_gateway.stores.async_requests import (
+    MAX_SMALL_BYTES,
+    AsyncRequests,
+    HasAsyncRequests,
+    Unsettled,
+    WholeObject,
+)
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, read_object
 from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
 from skyplane_gateway.stores.wrappers.rate_limiter import Pause, Permit, RateLimiter
 from skyplane_gateway.stores.wrappers.retrying_reader import RetryingReader
 from skyplane_gateway.stores.wrappers.store_call import StoreCall
+
+log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -55,6 +65,40 @@ _DEADLINE_S: ContextVar[float] = ContextVar("deadline_s", default=math.inf)
 def is_throttling(store: ObjectStore) -> bool:
     """Whether requests may be waiting because the store throttles or credentials expired."""
     return isinstance(store, RetryingStore) and store.is_throttling
+
+
+async def try_read(
+    store: ObjectStore, key: str, *, length: int, if_match: str | None
+) -> WholeObject | None:
+    """Read a small object without a thread; None where the caller has to use `read`."""
+    if not isinstance(store, RetryingStore):
+        return None
+    return await store.try_once(
+        lambda requests: requests.read(key, length=length, if_match=if_match), length
+    )
+
+
+async def try_put(
+    store: ObjectStore,
+    key: str,
+    data: Body,
+    *,
+    attributes: ObjectAttributes,
+    precondition: Precondition,
+    crc32c: int,
+) -> ObjectInfo | None:
+    """Write a small object without a thread; None where the caller has to use `put`.
+
+    The object may be written all the same.
+    """
+    if not isinstance(store, RetryingStore):
+        return None
+    return await store.try_once(
+        lambda requests: requests.put(
+            key, data, attributes=attributes, precondition=precondition, crc32c=crc32c
+        ),
+        len(data),
+    )
 
 
 class RetryingStore:
@@ -257,6 +301,28 @@ class RetryingStore:
         self._call(lambda: self._store.delete(key, if_match=if_match))
 
     # -- attempts
+
+    async def try_once(
+        self, request: Callable[[AsyncRequests], Awaitable[_T]], size_bytes: int
+    ) -> _T | None:
+        """One attempt on the event loop; None where the store or the size allow none."""
+        inner = self._store
+        requests = inner.async_requests if isinstance(inner, HasAsyncRequests) else None
+        if requests is None or size_bytes > MAX_SMALL_BYTES:
+            return None
+        permit = await self._limiter.acquire_on_loop(self._cancelled)
+        if permit is None:
+            return None
+        try:
+            found = await request(requests)
+        except Unsettled as error:
+            log.debug("a thread repeats the request: %s", error)
+            return None
+        finally:
+            self._limiter.release()
+        self._limiter.succeeded()
+        self._renewal.succeeded()
+        return found
 
     def _begin(self) -> StoreCall:
         budget = RetryBudget(

@@ -1,0 +1,61 @@
+"""Requests for small objects over asyncio: a thread for each would cost more than the request.
+
+Each request is sent once. Where it does not succeed, the caller repeats it by the methods of
+`ObjectStore`, which retry, follow redirects and explain errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol, runtime_checkable
+
+from skyplane_gateway.objects import (
+    MIB,
+    Body,
+    ObjectAttributes,
+    ObjectInfo,
+    Precondition,
+)
+
+#: Larger bodies would hold up the event loop.
+MAX_SMALL_BYTES: Final = MIB
+
+
+class Unsettled(Exception):
+    """The request did not succeed, or whether it did is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeObject:
+    """A small object with its metadata; see `Reader`."""
+
+    data: bytes
+    attributes: ObjectAttributes
+    not_carried: tuple[str, ...]
+
+
+class AsyncRequests(Protocol):
+    """The requests of one bucket. All methods run on an event loop and raise `Unsettled`."""
+
+    async def read(self, key: str, *, length: int, if_match: str | None) -> WholeObject:
+        """The object of `length` bytes, in the version `if_match`. 1 call."""
+
+    async def put(
+        self,
+        key: str,
+        data: Body,
+        *,
+        attributes: ObjectAttributes,
+        precondition: Precondition,
+        crc32c: int,
+    ) -> ObjectInfo:
+        """As `ObjectStore.put`. 1 call."""
+
+
+@runtime_checkable
+class HasAsyncRequests(Protocol):
+    """A store that can send requests over asyncio."""
+
+    @property
+    def async_requests(self) -> AsyncRequests | None:
+        """None where the way to the bucket allows none, for example a signature of two regions."""
