@@ -20,12 +20,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import boto3
 import botocore.loaders
 import pytest
 from moto.server import ThreadedMotoServer
 from tests.faults import moto_server, versitygw
+from tests.gateway.stores.async_first import AsyncFirst
 
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.objects import ObjectInfo, PartInfo
@@ -47,16 +49,17 @@ class Harness:
     credentials: Credentials | None = None
     lacks: frozenset[str] = frozenset()
     opened: list[ObjectStore] = field(default_factory=list)
+    wrap: Callable[[ObjectStore], Any] = lambda store: store
 
     def open(self) -> ObjectStore:
-        store = open_without_retries(self.spec, self.credentials)
+        store: ObjectStore = self.wrap(open_without_retries(self.spec, self.credentials))
         self.opened.append(store)
         return store
 
     def open_missing(self) -> ObjectStore:
         """The same store, but a bucket that does not exist."""
         spec = replace(self.spec, bucket=self.spec.bucket + "-missing")
-        store = open_without_retries(spec, self.credentials)
+        store: ObjectStore = self.wrap(open_without_retries(spec, self.credentials))
         self.opened.append(store)
         return store
 
@@ -170,6 +173,10 @@ def _versitygw(request: pytest.FixtureRequest) -> Harness:
     return Harness(spec, credentials, lacks=versitygw.LACKS)
 
 
+def _versitygw_async(request: pytest.FixtureRequest) -> Harness:
+    return replace(_versitygw(request), wrap=AsyncFirst)
+
+
 def _file(request: pytest.FixtureRequest) -> Harness:
     folder: Path = request.getfixturevalue("tmp_path")
     root = folder / "root"
@@ -189,6 +196,7 @@ _FACTORIES: dict[str, Callable[[pytest.FixtureRequest], Harness]] = {
     "file": _file,
     "s3": _s3,
     "versitygw": _versitygw,
+    "versitygw-async": _versitygw_async,
 }
 if "SKYPLANE_TEST_S3_ENDPOINT" in os.environ:
     _FACTORIES["endpoint"] = _endpoint
