@@ -8,32 +8,26 @@ with the same two jobs (`sync --checksum`, so that it also compares by listings 
 those of whole processes, with compiled bytecode.
 
 Floors are in starts of that Python, so they hold on a busy machine. Goals are in seconds on a quiet
-machine with 2 processors. rclone is taken from the PATH or from GOPATH/bin, else it is built with
-`go` once and kept in the user's cache.
+machine with 2 processors. `bench/s3_commands.py` finds or builds rclone.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Final
 
-import boto3
 from tests.faults import versitygw
 
 from bench.report import Case, finish, spread_of
+from bench.s3_commands import SOURCE, TARGET, Servers, put_all, rclone_binary, servers
 
 OBJECTS: Final = 2000
 ROUNDS: Final = 7
@@ -44,8 +38,6 @@ GOAL_CP_S, GOAL_SYNC_S = 2.3, 1.4
 #: teardown and the solver's libraries, `cp` took 12 on a quiet machine, and `sync` 14.
 FLOOR_CP, FLOOR_SYNC = 9.0, 7.0
 
-_RCLONE: Final = "github.com/rclone/rclone@v1.76.0"
-_PUTS_AT_ONCE: Final = 16
 _START: Final = "import boto3; boto3.client('s3', region_name='us-east-1')"
 
 
@@ -67,17 +59,14 @@ class Commands:
         rclone: its binary; None without rclone.
     """
 
-    def __init__(
-        self, source: versitygw.Server, target: versitygw.Server, folder: Path, rclone: str | None
-    ) -> None:
-        self._source, self._target, self._rclone = source, target, rclone
+    def __init__(self, between: Servers, rclone: str | None) -> None:
+        self._between, self._rclone = between, rclone
         self._numbers = count()
-        self._environment = _environment(source, target, folder)
 
     def round(self) -> Round:
         number = next(self._numbers)
         return Round(
-            start_s=self._seconds([sys.executable, "-c", _START]),
+            start_s=self._between.seconds([sys.executable, "-c", _START]),
             cp_s=self._own("cp", "one", f"copied-{number}"),
             rclone_cp_s=self._other("copyto", "one", f"theirs-{number}"),
             sync_s=self._own("sync", "many/", "many/"),
@@ -85,111 +74,25 @@ class Commands:
         )
 
     def _own(self, verb: str, source: str, target: str) -> float:
-        ends = [f"s3://source/{source}", f"s3://target/{target}"]
-        servers = ["--src-endpoint", self._source.url, "--dst-endpoint", self._target.url]
-        command = [sys.executable, "-m", "skyplane_orchestration.cli", verb, "-q", *ends, *servers]
-        return self._seconds(command)
+        return self._between.seconds(self._between.own(verb, source, target))
 
     def _other(self, verb: str, source: str, target: str, *more: str) -> float | None:
         if self._rclone is None:
             return None
-        ends = [f"near:source/{source}", f"far:target/{target}"]
-        return self._seconds([self._rclone, verb, *ends, "--s3-no-check-bucket", *more])
-
-    def _seconds(self, command: Sequence[str]) -> float:
-        began = time.perf_counter()
-        done = subprocess.run(
-            command, env=self._environment, capture_output=True, text=True, check=False
+        return self._between.seconds(
+            self._between.rclone(self._rclone, verb, source, target, *more)
         )
-        seconds = time.perf_counter() - began
-        if done.returncode:
-            raise AssertionError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
-        return seconds
-
-
-def _environment(
-    source: versitygw.Server, target: versitygw.Server, folder: Path
-) -> dict[str, str]:
-    """The environment of all commands: the servers' keys, and separate directories."""
-    kept = ("PATH", "LANG", "VIRTUAL_ENV", "PYTHONPATH")
-    environment = {name: os.environ[name] for name in kept if name in os.environ}
-    for name in ("home", "run"):
-        (folder / name).mkdir()
-    environment |= {
-        "HOME": str(folder / "home"),
-        "XDG_RUNTIME_DIR": str(folder / "run"),
-        "AWS_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": source.access_key_id,
-        "AWS_SECRET_ACCESS_KEY": source.secret_access_key,
-    }
-    for name, server in (("NEAR", source), ("FAR", target)):
-        environment |= {
-            f"RCLONE_CONFIG_{name}_TYPE": "s3",
-            f"RCLONE_CONFIG_{name}_PROVIDER": "Other",
-            f"RCLONE_CONFIG_{name}_ENDPOINT": server.url,
-            f"RCLONE_CONFIG_{name}_ACCESS_KEY_ID": server.access_key_id,
-            f"RCLONE_CONFIG_{name}_SECRET_ACCESS_KEY": server.secret_access_key,
-        }
-    return environment
-
-
-def fill(server: versitygw.Server, bucket: str, objects: int) -> None:
-    """One object of 1 KiB, and many of 100 bytes."""
-    client = boto3.client(
-        "s3",
-        endpoint_url=server.url,
-        aws_access_key_id=server.access_key_id,
-        aws_secret_access_key=server.secret_access_key,
-        region_name="us-east-1",
-    )
-    client.create_bucket(Bucket=bucket)
-    client.put_object(Bucket=bucket, Key="one", Body=bytes(1024))
-    with ThreadPoolExecutor(_PUTS_AT_ONCE) as threads:
-        puts = [
-            threads.submit(client.put_object, Bucket=bucket, Key=f"many/{n:05d}", Body=bytes(100))
-            for n in range(objects)
-        ]
-    for put in puts:
-        put.result()
-
-
-def rclone_binary() -> str | None:
-    """The path of rclone, built if necessary; None, with the reason on stderr, where that fails."""
-    found = shutil.which("rclone")
-    go = shutil.which("go")
-    if found or go is None:
-        if not found:
-            print("rclone is missing, and there is no go to build it with", file=sys.stderr)
-        return found
-    asked = subprocess.run([go, "env", "GOPATH"], capture_output=True, text=True, check=False)
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    kept = home / "skyplane-orchestration" / "bin"
-    for folder in (Path(asked.stdout.strip()) / "bin", kept):
-        if (folder / "rclone").is_file():
-            return str(folder / "rclone")
-    built = subprocess.run(
-        [go, "install", _RCLONE],
-        env={**os.environ, "GOBIN": str(kept)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if built.returncode:
-        print(f"rclone is missing, and go cannot build it: {built.stderr[-300:]}", file=sys.stderr)
-        return None
-    return str(kept / "rclone")
 
 
 def rounds_of(rounds: int, objects: int, rclone: str | None) -> list[Round]:
     """This many rounds, after one that warms up caches."""
     with ExitStack() as open_:
         folder = Path(open_.enter_context(tempfile.TemporaryDirectory(prefix="small-jobs-")))
-        servers = {}
-        for bucket in ("source", "target"):
-            (folder / bucket).mkdir()
-            servers[bucket] = open_.enter_context(versitygw.running(folder / bucket))
-            fill(servers[bucket], bucket, objects)
-        commands = Commands(servers["source"], servers["target"], folder, rclone)
+        between = open_.enter_context(servers(folder))
+        bodies = [("one", bytes(1024)), *((f"many/{n:05d}", bytes(100)) for n in range(objects))]
+        put_all(between.source, SOURCE, bodies)
+        put_all(between.target, TARGET, bodies)
+        commands = Commands(between, rclone)
         return [commands.round() for _ in range(rounds + 1)][1:]
 
 

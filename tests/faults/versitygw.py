@@ -42,6 +42,7 @@ class Server:
     url: str
     access_key_id: str
     secret_access_key: str
+    pid: int
 
 
 def binary(build_s: float | None = _BUILD_S) -> Path:
@@ -106,8 +107,11 @@ def _build(go: str, target: Path, build_s: float | None) -> None:
 
 
 @contextmanager
-def running(root: Path) -> Iterator[Server]:
+def running(root: Path, *options: str) -> Iterator[Server]:
     """A server that keeps buckets as directories below `root`, until the block ends.
+
+    Args:
+        options: of its posix back end, for example `--data-integrity-etag`.
 
     Raises:
         Unavailable: there is none, or it does not come up (its file system may lack extended
@@ -116,21 +120,22 @@ def running(root: Path) -> Iterator[Server]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    server = Server(f"http://{address}", "versity-key", "versity-secret")
+    access_key_id, secret_access_key = "versity-key", "versity-secret"
+    command = [str(binary()), "--port", address, "--keep-alive", "--quiet", "posix"]
     with (root.parent / f"{root.name}.log").open("w+") as log:
         process = subprocess.Popen(
-            [str(binary()), "--port", address, "--keep-alive", "--quiet", "posix", str(root)],
+            [*command, *options, str(root)],
             env={
                 **os.environ,
-                "ROOT_ACCESS_KEY_ID": server.access_key_id,
-                "ROOT_SECRET_ACCESS_KEY": server.secret_access_key,
+                "ROOT_ACCESS_KEY_ID": access_key_id,
+                "ROOT_SECRET_ACCESS_KEY": secret_access_key,
             },
             stdout=log,
             stderr=log,
         )
         try:
             _wait_until_up(process, address, log.name)
-            yield server
+            yield Server(f"http://{address}", access_key_id, secret_access_key, process.pid)
         finally:
             process.terminate()
             process.wait(_START_S)
