@@ -76,7 +76,7 @@ _IN_PARTS: Final = ("--s3-upload-cutoff", "8M", "--s3-chunk-size", "8M")
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is copied."""
+    """The objects to copy."""
 
     large: int = 16
     large_bytes: int = 64 * MIB
