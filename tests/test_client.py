@@ -131,7 +131,7 @@ class FakeControl:
             raise self.script.submits.pop(0)
         return SubmittedTransfer(request.transfer_key, least_epoch, "a", joined=False)
 
-    def status(self, submitted: SubmittedTransfer) -> TransferStatus:
+    def status(self, submitted: SubmittedTransfer, *, wait_s: float = 0.0) -> TransferStatus:
         answer = self.script.statuses.pop(0)
         if isinstance(answer, BaseException):
             raise answer

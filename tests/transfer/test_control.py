@@ -88,7 +88,9 @@ class FakeControl:
     def shutdown(self) -> None:
         self._say("shutdown")
 
-    def transfer_status(self, key: str, *, renew: bool = True) -> dict[str, Any]:
+    def transfer_status(
+        self, key: str, *, renew: bool = True, wait_s: float = 0.0
+    ) -> dict[str, Any]:
         self._say("follow" if renew else "followers", key)
         return {"followers": self.followers}
 

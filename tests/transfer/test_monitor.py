@@ -64,9 +64,11 @@ class FakeControl:
     done: list[Any] = field(default_factory=list)
     told: list[SubmittedTransfer] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
+    waits_s: list[float] = field(default_factory=list)
     reason: str = ""
 
-    def status(self, submitted: SubmittedTransfer) -> TransferStatus:
+    def status(self, submitted: SubmittedTransfer, *, wait_s: float) -> TransferStatus:
+        self.waits_s.append(wait_s)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -122,7 +124,7 @@ def followed(control: FakeControl, max_usd: float | None = None) -> tuple[Monito
 
 def test_pauses_between_polls_are_short_at_first_and_grow() -> None:
     pauses = PollPauses(1.0)
-    slept = [pauses.next_s(answered=True) for _ in range(20)]
+    slept = [pauses.after(running(1.0)) for _ in range(20)]
     assert slept[0] == pytest.approx(0.05)
     assert sum(slept[:4]) < 0.5, "a short job ends without a long pause"
     assert slept == sorted(slept)
@@ -131,8 +133,17 @@ def test_pauses_between_polls_are_short_at_first_and_grow() -> None:
 
 def test_a_lead_that_does_not_answer_has_the_longest_pause_to_answer() -> None:
     pauses = PollPauses(1.0)
-    slept = [pauses.next_s(answered=answered) for answered in (True, False, False, True)]
+    slept = [pauses.after(answer) for answer in (running(1.0), None, None, running(1.0))]
     assert slept == pytest.approx([0.05, 1.0, 1.0, 0.065])
+
+
+def test_a_poll_that_waited_for_the_end_is_followed_by_the_next_at_once() -> None:
+    waited = replace(running(1.0), waited=True)
+    control = FakeControl([*[waited] * 20, ended(waited, None)])
+    _, status = followed(control)
+    assert (status.state, control.slept) == ("succeeded", [])
+    assert control.waits_s[:2] == pytest.approx([0.05, 0.065])
+    assert control.waits_s[-1] == 1.5, "budget and lease are looked after at least this often"
 
 
 # -- failover

@@ -143,13 +143,19 @@ class ControlClient:
         # The new lead first calls the other gateways, and one of them may hang.
         return self._call("POST", _transfer_path(transfer_key), body, timeout_s=60.0)
 
-    def transfer_status(self, transfer_key: str, *, renew: bool = True) -> dict[str, Any]:
+    def transfer_status(
+        self, transfer_key: str, *, renew: bool = True, wait_s: float = 0.0
+    ) -> dict[str, Any]:
         """The small status document; also renews the lead's lease.
 
         Args:
             renew: False for a caller that does not follow the transfer (any longer).
+            wait_s: longest wait for the end, at most half the timeout of a call. The document
+                has `waited` if the gateway knows this wait.
         """
-        query = f"?renew={int(renew)}&session={self._session}"
+        # A gateway that hangs is noticed as soon as without a wait.
+        wait_s = min(wait_s, self._timeout_s / 2)
+        query = f"?renew={int(renew)}&session={self._session}&wait_s={wait_s}"
         return self._call("GET", _transfer_path(transfer_key) + query)
 
     def report(self, transfer_key: str, *, offset: int = 0) -> dict[str, Any]:

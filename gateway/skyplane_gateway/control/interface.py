@@ -27,6 +27,8 @@ class LedTransfer(Protocol):
 
     def status(self) -> Mapping[str, Any]: ...
 
+    async def wait_for_end(self, wait_s: float) -> None: ...
+
 
 class Source(Protocol):
     """The source side of one transfer."""

@@ -175,8 +175,13 @@ class ControlServer:
             self._gateway.pollers.note(key, session)
         else:
             self._gateway.pollers.forget(key, session)
+        wait_s = _wait_s(request)
+        if wait_s:
+            await lead.wait_for_end(wait_s)
+            self._gateway.require_in_service()
         return {
             **lead.status(),
+            "waited": wait_s > 0,
             "followers": self._gateway.pollers.count(key),
             "needs_credentials": self._gateway.endpoints.needs_credentials(key),
         }
@@ -217,8 +222,7 @@ class ControlServer:
     async def _outcomes(self, request: web.Request) -> Response:
         # Every epoch numbers its chunks from the start.
         source = self._gateway.endpoints.source(_key(request), _number(request, "epoch", 0))
-        wait_s = min(float(request.query.get("wait_s", "0")), _MAX_WAIT_S)
-        last, outcomes = await source.outcomes(_number(request, "after", 0), wait_s)
+        last, outcomes = await source.outcomes(_number(request, "after", 0), _wait_s(request))
         return {"last": last, "outcomes": [outcome.to_dict() for outcome in outcomes]}
 
     async def _waiting(self, request: web.Request) -> Response:
@@ -264,6 +268,10 @@ async def _body(request: web.Request) -> dict[str, Any]:
 
 def _key(request: web.Request) -> str:
     return request.match_info["key"]
+
+
+def _wait_s(request: web.Request) -> float:
+    return min(float(request.query.get("wait_s", "0")), _MAX_WAIT_S)
 
 
 def _number(request: web.Request, name: str, default: int) -> int:

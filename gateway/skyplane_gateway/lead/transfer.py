@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -135,6 +136,7 @@ class LeadTransfer:
         self._stop_reason: SkyplaneError | None = None
         #: None before the epoch is open, and once the transfer has ended.
         self._epoch: Epoch | None = None
+        self._has_ended = asyncio.Event()
 
     def stop(self, why: SkyplaneError) -> None:
         """Call this before cancelling the task of `run`: the transfer then fails with that
@@ -163,6 +165,7 @@ class LeadTransfer:
                 self._status.end()
                 # Free the journal: a fleet may lead many transfers.
                 self._epoch = None
+                self._has_ended.set()
             log.info("transfer %s %s: %s", self.transfer_key, self.state, self.error or "done")
 
     async def _uncancelled(self, last: Coroutine[Any, Any, None]) -> None:
@@ -356,6 +359,12 @@ class LeadTransfer:
     def status(self) -> dict[str, Any]:
         """The status document."""
         return self._status.document(self.state, self.error, is_resumable=self._is_resumable)
+
+    async def wait_for_end(self, wait_s: float) -> None:
+        """Return when the transfer has ended, and after `wait_s` at the latest."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._has_ended.wait()
 
     def uses(self, number: int) -> bool:
         """Whether chunks of this transfer may take that route."""

@@ -32,6 +32,7 @@ class TransferStatus:
         not_carried, not_carried_by_name: see `TransferResult.metadata_not_carried`.
         reserved, first_reserved: see `TransferResult.reserved`; the first such key.
         earlier: bytes and seconds of the epochs before this one.
+        waited: the gateway has waited for the end before it answered, as it was asked to.
     """
 
     transfer_key: str
@@ -61,6 +62,7 @@ class TransferStatus:
     first_reserved: str = ""
     earlier: Totals = field(default_factory=Totals)
     needs_credentials: tuple[str, ...] = ()
+    waited: bool = False
 
     @property
     def is_running(self) -> bool:
@@ -105,6 +107,7 @@ class TransferStatus:
                 first_reserved=document.get("first_reserved", ""),
                 earlier=Totals.from_dict(document.get("earlier", {})),
                 needs_credentials=tuple(document.get("needs_credentials", ())),
+                waited=document.get("waited", False),
                 skipped=document["skipped"],
                 failed=document["failed"],
                 seconds=document["seconds"],

@@ -204,9 +204,12 @@ class FleetControl:
             raise NotAuthorised(silent.message) from silent
         return view_of(self._fleet, documents, transfer_key), silent
 
-    def status(self, submitted: SubmittedTransfer) -> TransferStatus:
-        """Raises GatewayUnreachable when the lead does not answer."""
-        document = self._lead(submitted).transfer_status(submitted.transfer_key)
+    def status(self, submitted: SubmittedTransfer, *, wait_s: float = 0.0) -> TransferStatus:
+        """The status after up to `wait_s`, or at the end of the transfer.
+
+        Raises GatewayUnreachable when the lead does not answer.
+        """
+        document = self._lead(submitted).transfer_status(submitted.transfer_key, wait_s=wait_s)
         self._is_trusted = True
         return TransferStatus.from_document(document)
 

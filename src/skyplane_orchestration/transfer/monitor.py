@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 #: restarted and does not know the transfer.
 _DISPLACED: Final = (StaleEpoch.code, UnknownTransfer.code)
 
-#: The first pause between two polls, and the factor from each pause to the next.
+#: How long the first poll waits, and the factor from each wait to the next.
 _FIRST_PAUSE_S: Final = 0.05
 _GROWTH: Final = 1.3
 
@@ -82,23 +82,26 @@ class FleetAccess:
 
 
 class PollPauses:
-    """The pauses between polls: short at first, so that small jobs end quickly, then longer.
+    """How long each poll waits for the end: short at first, for an early progress, then longer.
 
-    After an unanswered poll the pause is `longest_s`: a lead counts as lost after a number of
-    polls, and needs time to answer again.
+    A gateway of the previous release answers at once. Then the same time is the pause until the
+    next poll. After an unanswered poll the pause is `longest_s`: a lead counts as lost after a
+    number of polls, and needs time to answer again.
+
+    Attributes:
+        wait_s: how long the next poll waits.
     """
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
-        self._next_s = _FIRST_PAUSE_S
+        self.wait_s = min(_FIRST_PAUSE_S, longest_s)
 
-    def next_s(self, *, answered: bool) -> float:
-        """The next pause; `answered` tells whether the last poll was."""
-        if not answered:
+    def after(self, status: TransferStatus | None) -> float:
+        """The pause after a poll, by its answer; None without an answer."""
+        if status is None:
             return self._longest_s
-        pause_s = min(self._next_s, self._longest_s)
-        self._next_s = min(self._next_s * _GROWTH, self._longest_s)
-        return pause_s
+        waited_s, self.wait_s = self.wait_s, min(self.wait_s * _GROWTH, self._longest_s)
+        return 0.0 if status.waited else waited_s
 
 
 class Monitor:
@@ -162,8 +165,9 @@ class Monitor:
             if isinstance(action, GiveUp):
                 return self._given_up(action)
             if isinstance(action, Poll):
-                answered = isinstance(event, Answered)
-                self._access.clock.sleep(self._pauses.next_s(answered=answered))
+                answer = self._status if isinstance(event, Answered) else None
+                if pause_s := self._pauses.after(answer):
+                    self._access.clock.sleep(pause_s)
 
     def _given_up(self, action: GiveUp) -> TransferStatus:
         # The last status of a displaced lead is not the end of the transfer.
@@ -211,7 +215,7 @@ class Monitor:
         if tenure != Tenure(self.submitted.lead, self.submitted.epoch):
             self._lead_changed(tenure)
         try:
-            status = self.control.status(self.submitted)
+            status = self.control.status(self.submitted, wait_s=self._pauses.wait_s)
         except (GatewayDraining, UnknownTransfer) as error:
             return Displaced(error.message)
         except GatewayUnreachable as error:
