@@ -84,6 +84,17 @@ def test_an_object_that_cannot_be_compared_fails_alone_and_the_next_run_compares
     assert ends == ["k07: failed store-unavailable", "k07: copied"]
 
 
+def test_a_bad_copy_is_removed_although_its_transfer_ends_while_it_is_read_back() -> None:
+    """It stayed, and the next run skipped it as somebody's object."""
+    faults = (
+        Store("destination", "put", 6, 2, "corrupt"),
+        Store("destination", "read", 1, 1, "slow"),
+        Store("source", "list", 7, 2, "throttled"),
+    )
+    more = {"announcing": 0, "move": True, "then": "again elsewhere"}
+    play(271845231, 1, (1, 266240, 32768), faults, "skip", trusts_checksum=True, **more)
+
+
 def test_a_copy_that_could_not_be_read_back_is_no_conflict() -> None:
     sizes = (32767, 266240, 71680, 0, 32768, 65536, 0, 153600)
     faults = (

@@ -333,6 +333,7 @@ class Destination:
             uploads, self._uploads = self._uploads, {}
             journals, self._journals = tuple(self._journals.values()), {}
             self._is_closed, self._is_abandoned = True, abandoned_epoch is not None
+        self._verifier.remove_rest()
         self._abort_all(row for row, is_named in uploads.items() if not is_named)
         is_cleared = abandoned_epoch is not None and _clear(journals, abandoned_epoch)
         if is_cleared:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import suppress
 from typing import Final
 
 from skyplane_gateway.checksum import crc32c as checksum
 from skyplane_gateway.config import Verification
-from skyplane_gateway.errors import NotFound, PreconditionFailed, ReadBackMismatch
+from skyplane_gateway.errors import (
+    WAITED_FOR,
+    Cancelled,
+    NotFound,
+    PreconditionFailed,
+    ReadBackMismatch,
+    SkyplaneError,
+    StoreUnavailable,
+)
 from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, Precondition
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.readback import read_crc32c
 from skyplane_gateway.stores.wrappers.retrying import try_read
+
+log = logging.getLogger(__name__)
 
 #: Removed objects that are remembered, so that their next write has the right precondition.
 _REMEMBERED: Final = 10_000
@@ -32,6 +43,8 @@ class WriteVerifier:
         self.trusts_store = verify != "reread"
         #: Key -> the ETag that we replaced, where we have removed our own object since.
         self._removed: dict[str, str | None] = {}
+        #: Bad objects that were not removed, with the precondition of their write.
+        self._unremoved: list[tuple[ObjectInfo, Precondition]] = []
         self._lock = threading.Lock()
 
     def ensure_stored(
@@ -55,7 +68,13 @@ class WriteVerifier:
             with self._lock:
                 self._removed.pop(info.key, None)
             return
-        self._remove(info, precondition)
+        try:
+            self._remove(info, precondition)
+        except (*WAITED_FOR, Cancelled, StoreUnavailable):
+            # The transfer may end meanwhile, and nobody else knows that the object is bad.
+            with self._lock:
+                self._unremoved.append((info, precondition))
+            raise
         what = (
             f"reads back with other bytes (crc32c {found:#010x}, sent {crc32c:#010x})"
             if found is not None
@@ -111,6 +130,16 @@ class WriteVerifier:
         with self._lock:
             if len(self._removed) < _REMEMBERED:
                 self._removed.setdefault(bad.key, precondition.if_match)
+
+    def remove_rest(self) -> None:
+        """Try again to remove bad objects, at the end of a transfer. Logs what stays."""
+        with self._lock:
+            rest, self._unremoved = self._unremoved, []
+        for bad, precondition in rest:
+            try:
+                self._remove(bad, precondition)
+            except SkyplaneError as error:
+                log.error("%r has other bytes than were sent, and stays: %s", bad.key, error)
 
     def fence(self, key: str, precondition: Precondition) -> Precondition:
         """The precondition for a write, also after a bad object of ours was removed."""
