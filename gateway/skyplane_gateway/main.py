@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import fcntl
+import gc
 import json
 import logging
 import os
@@ -52,6 +53,8 @@ _THREADS_TIMEOUT_S: Final = 1.0
 def entry_point() -> None:
     code = main(sys.argv[1:])
     leave_busy_threads(code)
+    # A last collection of all loaded modules would take longer than the rest of the end.
+    gc.freeze()
     sys.exit(code)
 
 

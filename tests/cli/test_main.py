@@ -249,3 +249,16 @@ def test_a_failed_transfer_names_its_first_failed_objects(
     assert "s3://b/9\\x1b" in said.err
     assert "s3://b/10" not in said.err
     assert said.err.endswith("... and 2 more (--manifest PATH lists all)\n")
+
+
+def test_the_exit_collects_no_loaded_modules() -> None:
+    code = (
+        "import atexit, gc\n"
+        "from skyplane_orchestration.cli.main import entry_point\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"
+        "entry_point()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "no-such-command"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "True\n")

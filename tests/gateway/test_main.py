@@ -169,3 +169,18 @@ def test_a_thread_that_waits_for_a_store_does_not_hold_up_the_exit(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (code, said)
+
+
+def test_the_exit_collects_no_loaded_modules(tmp_path: Path) -> None:
+    """It took most of the time from the request to end to the end of the process."""
+    program = (
+        "import atexit, gc\n"
+        "from skyplane_gateway.main import entry_point\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"
+        "entry_point()\n"
+    )
+    arguments = ["--config", str(tmp_path / "none"), "--fleet", "ab" * 16]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "True\n")
