@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.object_filter import ALL_OBJECTS, ObjectFilter
 from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.schema import decode, encode
 
@@ -245,6 +246,7 @@ class TransferSpec:
         source_prefix, destination_prefix: key or prefix in the stores.
         recursive: the source is a prefix.
         include, exclude: globs on the key below the source prefix.
+        filter: further filters; durations count from the begin of the first epoch.
         publish_last: more globs of objects to write after all others.
         allow_empty: a transfer without objects succeeds.
         allow_failed: a transfer with failed objects succeeds, and is not resumed.
@@ -267,6 +269,7 @@ class TransferSpec:
     allow_failed: bool = False
     chunk_bytes: int = 16 * MIB
     strict_metadata: bool = False
+    filter: ObjectFilter = ALL_OBJECTS
 
     def to_dict(self) -> dict[str, Any]:
         return encode(self)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import io
+import sys
+from pathlib import Path
 
 import pytest
 
+from skyplane_gateway.object_filter import ObjectFilter
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.arguments import Parser
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -107,6 +111,25 @@ def test_the_help_states_the_planners_own_time_for_proofs() -> None:
     assert f"(default: {PROOF_S:g})" in " ".join(parser.format_help().split())
     assert planner_options.proof_s_from(parser.parse_args([])) == PROOF_S
     assert planner_options.proof_s_from(parser.parse_args(["--prove-s", "0"])) == 0.0
+
+
+def test_filters_reach_the_job(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("# two\nx/b\n/a\n")
+    job = arguments.job_from(
+        parsed(
+            f"-r --files-from {keys} --newer-than 7d --older-than 24h --min-size 1K --max-size 2G"
+        )
+    )
+    assert job.object_filter == ObjectFilter(("a", "x/b"), "7d", "24h", "1K", "2G")
+
+
+def test_the_list_of_keys_can_come_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("größe\n".encode())))
+    assert arguments.job_from(parsed("-r --files-from -")).files_from == ("größe",)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n")))
+    with pytest.raises(ConfigurationInvalid, match="--files-from: '-' is not UTF-8 text"):
+        parsed("-r --files-from -")
 
 
 @pytest.mark.parametrize(

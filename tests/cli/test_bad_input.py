@@ -22,6 +22,7 @@ SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
 ENDS = f"{SRC} {DST}"
 ALL = ("plan", "frontier", "compare")
 WITH_GOAL = ("plan", "compare")
+COPYING = ("cp -r", "sync", "cp -r --dry-run")
 BELOW = ("cp -r", "sync", "verify -r", "cp -r --dry-run")
 MOVING = ("cp -r", "sync", "verify", "cp -r --src-region gcp:us-east1 --dst-region gcp:us-east1")
 
@@ -102,6 +103,29 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (("cp -r",), "s3://b/ {tmp}/new --src-option colour=red", "colour"),
     (("cp -r",), "{tree} {tmp}/new --lease-s 0", "--lease-s"),
     (("cp -r",), "{tree} {tmp}/new --exclude *.tmp", "--exclude-keys"),
+    # ---- filters
+    *[
+        (COPYING, f"{{tree}} {{tmp}}/new {option}-size {bad}", f"{option}-size must be a number w")
+        for option in ("--min", "--max")
+        for bad in ("10", "10KB", "many", "1e3")
+    ],
+    (COPYING, "{tree} {tmp}/new --min-size -1K", "--min-size"),
+    (COPYING, "{tree} {tmp}/new --min-size 2K --max-size 1K", "no object has --min-size 2K or m"),
+    *[
+        (COPYING, f"{{tree}} {{tmp}}/new {option}-than {bad}", f"{option}-than must be a duration")
+        for option in ("--newer", "--older")
+        for bad in ("10", "1y", "2026-01-31T06:00:00", "yesterday")
+    ],
+    (COPYING, "{tree} {tmp}/new --newer-than 1h --older-than 2h", "no object is --newer-than 1h"),
+    (COPYING, "{tree} {tmp}/new --min-size 1G", "the filters leave out every object under"),
+    (
+        COPYING,
+        "{tree} {tmp}/new --files-from {missing}",
+        "argument --files-from: '{missing}' canno",
+    ),
+    (COPYING, "{tree} {tmp}/new --files-from {tree}", "Is a directory"),
+    (COPYING, "{tree} {tmp}/new --files-from /dev/null", "'/dev/null' has no key"),
+    (("cp",), "{tree}/a {tmp}/new --files-from {tree}/a", "--files-from names keys below a prefix"),
     # ---- names of the Python API
     (("cp -r", "sync"), "{tree} {tmp}/new --chunk-mib 1", ": --chunk-mib must be from 5 to 512"),
     (WITH_GOAL, f"{ENDS} --max-cost-usd 5", "give --volume-gb, or list"),

@@ -13,6 +13,7 @@ import pytest
 from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
 from skyplane_gateway.config import GatewayConfig, Route, Topology, TransferSpec
 from skyplane_gateway.errors import NotFound
+from skyplane_gateway.object_filter import ObjectFilter
 from skyplane_gateway.objects import IF_ABSENT, StoreSpec
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
@@ -76,6 +77,7 @@ SPEC = TransferSpec(
     "p/",
     "q/",
     include=("*.csv",),
+    filter=ObjectFilter(("a", "b/c"), "24h", "2026-01-31", "1K", "2.5G"),
 )
 VALUES: dict[str, Any] = {
     "location": LOCATION,
@@ -89,6 +91,9 @@ VALUES: dict[str, Any] = {
         policy=Policy(("aws:*",), ("aws:us-gov-*",)),
         volume_gb=1.0,
         objects=7,
+        files_from=("a", "b/c"),
+        newer_than="24h",
+        max_size="2.5G",
     ),
     "plan": PLAN,
     "gateway": HANDLES[0],

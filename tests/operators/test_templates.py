@@ -45,6 +45,11 @@ def test_every_text_of_a_job_is_rendered() -> None:
         limits=Limits(instance_types={"aws": "m5.{{ ds }}"}, chunk_mib=8),
         volume_gb=1.5,
         move=True,
+        files_from=("{{ ds }}/a",),
+        newer_than="{{ ds }}",
+        older_than="{{ ds }}T06:00:00Z",
+        min_size="{{ ds[-1] }}K",
+        max_size="{{ ds[-1] }}G",
     )
     for given in (job, job.to_dict()):
         assert rendered(SkyplanePlanOperator(task_id="t", job=given)).transfer_job() == TransferJob(
@@ -64,6 +69,11 @@ def test_every_text_of_a_job_is_rendered() -> None:
             limits=Limits(instance_types={"aws": "m5.2026-01-02"}, chunk_mib=8),
             volume_gb=1.5,
             move=True,
+            files_from=("2026-01-02/a",),
+            newer_than="2026-01-02",
+            older_than="2026-01-02T06:00:00Z",
+            min_size="2K",
+            max_size="2G",
         )
 
 

@@ -74,7 +74,11 @@ def build_epoch(
         trusts_checksum=context.capabilities.trusts_checksum,
     )
     resumer = Resumer(EarlierJournal(left.journal, doubt), call, context.source, journal.place())
-    pipeline = Pipeline(context, journal, resumer, copier, multipart, recorder)
+    first = left.journal if left.journal is not None else identity
+    began_unix_s = first.began_unix_s or context.clock.wall()
+    pipeline = Pipeline(
+        context, journal, resumer, copier, multipart, recorder, began_unix_s=began_unix_s
+    )
     return Epoch(journal, multipart, resumer, pipeline, earlier)
 
 

@@ -14,6 +14,7 @@ from skyplane_gateway.lead.object_report import Counters
 from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import (
+    Candidate,
     KeyCheck,
     Selection,
     SelectionRule,
@@ -61,11 +62,11 @@ class ListingDiff:
         there: _Pages | None = None
         while True:
             step = await self._source.run(_next_step, found)
-            for source, key in step:
+            for one in step:
                 if there is None:
-                    there = _Pages(destination_listing_prefix(self._rule, key), self._fetch_page)
-                destination = await there.at(key)
-                yield decide(self._rule, source, key, destination, self._check_key)
+                    prefix = destination_listing_prefix(self._rule, one.key)
+                    there = _Pages(prefix, self._fetch_page)
+                yield decide(self._rule, one, await there.at(one.key), self._check_key)
             if len(step) < _STEP_OBJECTS:
                 return
 
@@ -78,7 +79,7 @@ class ListingDiff:
             yield row
 
 
-def _next_step(found: Iterator[tuple[ObjectInfo, str]]) -> list[tuple[ObjectInfo, str]]:
+def _next_step(found: Iterator[Candidate]) -> list[Candidate]:
     return list(islice(found, _STEP_OBJECTS))
 
 

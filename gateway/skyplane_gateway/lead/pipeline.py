@@ -8,7 +8,7 @@ from contextlib import aclosing, closing
 from functools import partial
 from typing import Any, Final
 
-from skyplane_gateway.errors import AlreadyExists, InvalidKey, StoreError
+from skyplane_gateway.errors import AlreadyExists, InvalidKey, NotFound, StoreError
 from skyplane_gateway.journal.writer import JournalWriter
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.copier import Copier
@@ -39,7 +39,11 @@ _PAGE_OBJECTS: Final = 1000
 
 
 class Pipeline:
-    """All objects of one transfer, in the order in which they are copied."""
+    """All objects of one transfer, in the order in which they are copied.
+
+    Args:
+        began_unix_s: when the first epoch began; durations of filters count back from it.
+    """
 
     def __init__(
         self,
@@ -49,6 +53,8 @@ class Pipeline:
         copier: Copier,
         multipart: MultipartCopier,
         recorder: Recorder,
+        *,
+        began_unix_s: float,
     ) -> None:
         spec = self._spec = context.spec
         self._sinks = context.sinks
@@ -66,6 +72,8 @@ class Pipeline:
             include=spec.include,
             exclude=spec.exclude,
             conflict=spec.conflict,
+            files_from=spec.filter.files_from,
+            bounds=spec.filter.bounds(began_unix_s),
         )
         self._diff = ListingDiff(
             rule,
@@ -91,6 +99,8 @@ class Pipeline:
         journal = self._journal.state
         async with aclosing(self._diff.selections()) as rows:
             async for row in rows:
+                if row.action == "missing" and journal.is_complete:
+                    continue  # An earlier epoch has copied it, and a move has deleted it since.
                 self._counters.found += 1
                 self._counters.found_bytes += row.source.size_bytes
                 is_last = is_published_last(row.destination_key, self._spec.publish_last)
@@ -134,6 +144,8 @@ class Pipeline:
             self._recorder.ended_earlier(row)
         elif row.action == "skip":
             self._recorder.skipped(row)
+        elif row.action == "missing":
+            self._recorder.failed(row, NotFound(row.reason))
         elif row.action == "refuse":
             kind = InvalidKey if row.destination is None else AlreadyExists
             self._recorder.failed(row, kind(row.reason))

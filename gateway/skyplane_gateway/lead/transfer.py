@@ -38,6 +38,7 @@ from skyplane_gateway.lead.source_peers import SourcePeer
 from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.lead.status import TransferStatus
 from skyplane_gateway.lead.throttle_probe import explain_loss
+from skyplane_gateway.object_filter import ALL_OBJECTS
 from skyplane_gateway.objects import StoreCapabilities
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.wrappers.retrying import is_throttling
@@ -218,7 +219,8 @@ class LeadTransfer:
         """Every listed object has ended. `is_complete`: an earlier epoch had copied all."""
         counters = self.report.counters
         if counters.found == 0 and not (self.spec.allow_empty or is_complete):
-            what = "prefix and filters" if self.spec.include or self.spec.exclude else "prefix"
+            has_filters = self.spec.include or self.spec.exclude or self.spec.filter != ALL_OBJECTS
+            what = "prefix and filters" if has_filters else "prefix"
             raise EmptySource(
                 f"there are no objects to copy under {self.spec.source_prefix!r} in "
                 f"{self.spec.source.bucket!r}; check the {what}, or allow an empty source"

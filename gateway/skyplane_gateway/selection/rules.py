@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -9,10 +10,12 @@ from typing import Literal, get_args
 
 from skyplane_gateway.config import ConflictRule
 from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey, NotFound
+from skyplane_gateway.object_filter import UNBOUNDED, Bounds, common_start, has_key, has_key_below
 from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectInfo, Precondition
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
 
-Action = Literal["copy", "skip", "refuse"]
+#: `missing`: a list of keys names the object, and the source does not have it.
+Action = Literal["copy", "skip", "refuse", "missing"]
 
 CONFLICT_RULES: tuple[ConflictRule, ...] = get_args(ConflictRule)
 
@@ -42,6 +45,8 @@ class SelectionRule:
         include, exclude: globs on the key below the source folder (for a single object, on its
             last segment), as in the AWS CLI: `*` also matches slashes. An empty `include`
             means all; `exclude` has priority.
+        files_from: sorted keys below the source folder, each once; None for all.
+        bounds: bounds of size and time.
         conflict: one of `CONFLICT_RULES`. `replace-if-newer` compares the stores' times;
             `replace-if-different` size, then checksums where both are known, then times.
 
@@ -55,6 +60,8 @@ class SelectionRule:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     conflict: ConflictRule = "replace"
+    files_from: tuple[str, ...] | None = None
+    bounds: Bounds = UNBOUNDED
 
     def __post_init__(self) -> None:
         if self.conflict not in CONFLICT_RULES:
@@ -69,14 +76,31 @@ class SelectionRule:
         name = key.removeprefix(folder_of(self.source_prefix))
         if not key.endswith("/"):
             return self.matches(name)
+        if self.files_from is not None and not has_key_below(self.files_from, name):
+            return False
         # A glob that ends in `*` and matches `a/` matches all keys below.
         return not any(glob.endswith("*") and fnmatchcase(name, glob) for glob in self.exclude)
 
     def matches(self, name: str) -> bool:
-        """Whether the filters select an object of this name below the source folder."""
+        """Whether globs and the list of keys select this name below the source folder."""
+        if self.files_from is not None and not has_key(self.files_from, name):
+            return False
         if self.include and not any(fnmatchcase(name, glob) for glob in self.include):
             return False
         return not any(fnmatchcase(name, glob) for glob in self.exclude)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An object that the filters select, and its key at the destination.
+
+    `is_missing`: a list of keys names it, and the source does not have it; then size, time and
+    ETag of `source` are empty.
+    """
+
+    source: ObjectInfo
+    key: str
+    is_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,32 +138,58 @@ def select(
     """
     # Opened late, so that an empty source sends no request to the destination.
     there: _Cursor | None = None
-    for source, key in candidates(rule, list_source):
+    for found in candidates(rule, list_source):
         if there is None:
-            there = _Cursor(list_destination(destination_listing_prefix(rule, key)))
-        yield decide(rule, source, key, there.at(key), check_key)
+            there = _Cursor(list_destination(destination_listing_prefix(rule, found.key)))
+        yield decide(rule, found, there.at(found.key), check_key)
 
 
-def candidates(rule: SelectionRule, list_source: Lister) -> Iterator[tuple[ObjectInfo, str]]:
+def candidates(rule: SelectionRule, list_source: Lister) -> Iterator[Candidate]:
     """The selected objects with their keys at the destination, in key order; errors as `select`."""
     if not rule.recursive:
         yield from _single(rule, list_source)
         return
     folder = folder_of(rule.source_prefix)
-    for source in list_source(folder):
-        name = source.key.removeprefix(folder)
-        if is_reserved(source.key) or not rule.matches(name):
+    for source, is_missing in _listed(rule, list_source, folder):
+        if is_reserved(source.key) or not (is_missing or rule.bounds.admit(source)):
             continue
         key = map_key(rule.source_prefix, source.key, rule.destination_prefix, recursive=True)
-        yield source, key
+        yield Candidate(source, key, is_missing)
+
+
+def _listed(
+    rule: SelectionRule, list_source: Lister, folder: str
+) -> Iterator[tuple[ObjectInfo, bool]]:
+    """The objects below a folder whose names match, and whether each is missing, in key order."""
+    if rule.files_from is None:
+        for source in list_source(folder):
+            if rule.matches(source.key.removeprefix(folder)):
+                yield source, False
+        return
+    # The globs apply to the list as well: what they leave out cannot be missing.
+    wanted = deque(folder + name for name in rule.files_from if rule.matches(name))
+    if not wanted:
+        return
+    for source in list_source(common_start((wanted[0], wanted[-1]))):
+        while wanted and wanted[0] < source.key:
+            yield ObjectInfo(wanted.popleft(), 0, "", 0.0), True
+        if not wanted:
+            return
+        if wanted[0] == source.key:
+            wanted.popleft()
+            yield source, False
+    for key in wanted:
+        yield ObjectInfo(key, 0, "", 0.0), True
 
 
 def destination_listing_prefix(rule: SelectionRule, key: str) -> str:
     """The prefix to list at the destination; for a single object, its `key` there."""
-    return folder_of(rule.destination_prefix) if rule.recursive else key
+    if not rule.recursive:
+        return key
+    return folder_of(rule.destination_prefix) + common_start(rule.files_from or ())
 
 
-def _single(rule: SelectionRule, list_source: Lister) -> Iterator[tuple[ObjectInfo, str]]:
+def _single(rule: SelectionRule, list_source: Lister) -> Iterator[Candidate]:
     """The object of that key: the first row of a listing by its whole key."""
     wanted = rule.source_prefix
     if wanted in ("", "/"):
@@ -153,8 +203,10 @@ def _single(rule: SelectionRule, list_source: Lister) -> Iterator[tuple[ObjectIn
             f"there is no object {wanted!r} at the source; to copy the objects below {folder!r}, "
             "copy recursively (-r)"
         )
-    if rule.matches(source.key[source.key.rstrip("/").rfind("/") + 1 :]):
-        yield source, map_key(wanted, source.key, rule.destination_prefix, recursive=False)
+    name = source.key[source.key.rstrip("/").rfind("/") + 1 :]
+    if rule.matches(name) and rule.bounds.admit(source):
+        key = map_key(wanted, source.key, rule.destination_prefix, recursive=False)
+        yield Candidate(source, key)
 
 
 class _Cursor:
@@ -173,16 +225,19 @@ class _Cursor:
 
 def decide(
     rule: SelectionRule,
-    source: ObjectInfo,
-    key: str,
+    candidate: Candidate,
     destination: ObjectInfo | None,
     check_key: KeyCheck | None,
 ) -> Selection:
     """The decision for one candidate, given the object at the destination."""
+    source, key = candidate.source, candidate.key
 
     def outcome(action: Action, reason: str, fence: Precondition = UNCONDITIONAL) -> Selection:
         return Selection(source, key, destination, action, reason, fence)
 
+    if candidate.is_missing:
+        reason = f"{source.key!r} of the list of keys (files_from) is not at the source"
+        return Selection(source, key, None, "missing", reason, UNCONDITIONAL)
     if key == "":
         return outcome("skip", "it is the source folder itself: it has no name at the destination")
     if is_reserved(key):

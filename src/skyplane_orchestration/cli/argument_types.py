@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
+from skyplane_gateway.object_filter import keys_of_lines
 from skyplane_orchestration.model.location import KNOWN_CLOUDS
 
 
@@ -20,6 +23,20 @@ def pair(text: str) -> tuple[str, str]:
     if not (name and equals and value):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
     return name, value
+
+
+def keys_of_file(path: str) -> tuple[str, ...]:
+    """The keys of a file with one key per line; `-` is stdin. See `keys_of_lines`."""
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        keys = keys_of_lines(data.decode())
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{path!r} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise argparse.ArgumentTypeError(f"{path!r} is not UTF-8 text") from error
+    if not keys:
+        raise argparse.ArgumentTypeError(f"{path!r} has no key")
+    return keys
 
 
 def number_above_zero(text: str) -> float:

@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, get_args
 
 from skyplane_gateway.config import ConflictRule, Verification
-from skyplane_orchestration.cli.argument_types import number_above_zero, pair, whole_number_from
+from skyplane_orchestration.cli.argument_types import (
+    keys_of_file,
+    number_above_zero,
+    pair,
+    whole_number_from,
+)
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
@@ -138,8 +143,33 @@ def add_keys(parser: Parser, verb: str) -> argparse._ArgumentGroup:
     return group
 
 
+def _add_filters(group: argparse._ArgumentGroup) -> None:
+    """Filters by a list of keys, by time and by size."""
+    group.add_argument(
+        "--files-from",
+        type=keys_of_file,
+        metavar="FILE",
+        help="copy only the keys in FILE, one per line, relative to SRC; - reads stdin",
+    )
+    for name, what in (("newer", "at this time or later"), ("older", "before this time")):
+        group.add_argument(
+            f"--{name}-than",
+            metavar="TIME",
+            help=f"copy only objects that were modified {what}: a duration before now such as"
+            " 24h or 7d (s, m, h, d, w), a date, or a time such as 2026-01-31T06:00:00Z",
+        )
+    for name, what in (("min", "smaller"), ("max", "larger")):
+        group.add_argument(
+            f"--{name}-size",
+            metavar="SIZE",
+            help=f"skip {what} objects: a number and a unit B, K, M, G, T or P, in powers of"
+            " 1024, such as 10M",
+        )
+
+
 def add_selection(parser: Parser) -> None:
     group = add_keys(parser, "copy")
+    _add_filters(group)
     group.add_argument(
         "--conflict",
         choices=get_args(ConflictRule),
@@ -299,4 +329,9 @@ def job_from(
         move=getattr(options, "move", False),
         strict_metadata=options.strict_metadata,
         guess_mime_type=not options.no_guess_mime_type,
+        files_from=options.files_from,
+        newer_than=options.newer_than,
+        older_than=options.older_than,
+        min_size=options.min_size,
+        max_size=options.max_size,
     )

@@ -121,11 +121,12 @@ def preview_parts(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
     parts: list[Any] = [shown]
     if len(rows) > SHOWN_ROWS:
         parts.append(text_line(f"... and {len(rows) - SHOWN_ROWS} more (--json lists all)"))
+    missing = f", {summary['missing']} missing" if summary["missing"] else ""
     parts.append(
         text_line(
             f"{counted(summary['objects'], 'object')}: {summary['copy']} to copy"
             f" ({size(summary['copy_bytes'])}), {summary['skip']} to skip,"
-            f" {summary['refuse']} refused; nothing was written"
+            f" {summary['refuse']} refused{missing}; nothing was written"
         )
     )
     return parts

@@ -45,6 +45,11 @@ class JobOptions(TypedDict, total=False):
     move: bool
     strict_metadata: bool
     guess_mime_type: bool
+    files_from: tuple[str, ...] | None
+    newer_than: str | None
+    older_than: str | None
+    min_size: str | None
+    max_size: str | None
 
 
 def build_skyplane_transfer_asset(

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, get_args
 
 from skyplane_gateway.config import ConflictRule, Verification
+from skyplane_gateway.object_filter import ObjectFilter
 from skyplane_gateway.schema import as_mapping, decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.location import Location, holds_template
 
 SCHEMA_VERSION: Final = 1
 
@@ -198,6 +199,11 @@ class TransferJob:
         strict_metadata: an object fails, and is not copied, when its copy would lack tags,
             storage class, website redirect or an Expires header of the source.
         guess_mime_type: a file that is copied to a bucket gets the content type of its name.
+        files_from: keys below the source prefix; nothing else is copied, and a key that is not
+            at the source is a failed object. None for all.
+        newer_than, older_than: bounds of the store's time: a duration before the begin of the
+            transfer (`24h`, `7d`), a date, or an RFC 3339 time.
+        min_size, max_size: bounds of the size, such as `10K` or `1.5G`, in powers of 1024.
     """
 
     source: Location
@@ -218,8 +224,14 @@ class TransferJob:
     move: bool = False
     strict_metadata: bool = False
     guess_mime_type: bool = True
+    files_from: tuple[str, ...] | None = None
+    newer_than: str | None = None
+    older_than: str | None = None
+    min_size: str | None = None
+    max_size: str | None = None
 
     def __post_init__(self) -> None:
+        self._check_filter()
         for name in ("include", "exclude", "publish_last"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
         if self.conflict not in get_args(ConflictRule):
@@ -243,6 +255,30 @@ class TransferJob:
                 "files keep no metadata at all, so nothing could be copied; leave out "
                 "strict_metadata (--strict-metadata), or copy to a bucket"
             )
+
+    def _check_filter(self) -> None:
+        if self.files_from is not None:
+            if not self.recursive:
+                raise ConfigurationInvalid(
+                    "files_from names keys below a prefix; copy recursively (-r)"
+                )
+            object.__setattr__(self, "files_from", _texts("files_from", self.files_from))
+        bounds = (self.newer_than, self.older_than, self.min_size, self.max_size)
+        texts = (*(self.files_from or ()), *(text for text in bounds if text is not None))
+        if not any(holds_template(text) for text in texts):
+            found = self.object_filter.files_from
+            object.__setattr__(self, "files_from", found)
+
+    @property
+    def object_filter(self) -> ObjectFilter:
+        """The filters beside the globs."""
+        return ObjectFilter(
+            self.files_from,
+            self.newer_than,
+            self.older_than,
+            self.min_size,
+            self.max_size,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         document = encode(self, SCHEMA_VERSION)

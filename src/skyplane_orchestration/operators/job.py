@@ -51,6 +51,11 @@ class JobArguments(TypedDict, total=False):
     move: bool
     strict_metadata: bool
     guess_mime_type: bool
+    files_from: Sequence[str] | None
+    newer_than: str | None
+    older_than: str | None
+    min_size: str | None
+    max_size: str | None
     allow_regions: Sequence[str]
     exclude_regions: Sequence[str]
     max_job_usd: Number
@@ -76,7 +81,9 @@ class SkyplaneJobOperator(SkyplaneOperator):
         destination_url, destination_region, destination_endpoint, destination_conn_id: the
             same for the destination.
         recursive, include, exclude, conflict, publish_last, verify, allow_empty,
-            allow_failed, move, strict_metadata, guess_mime_type: see `TransferJob`.
+            allow_failed, move, strict_metadata, guess_mime_type, files_from, newer_than,
+            older_than, min_size, max_size: see `TransferJob`. A template of a time or a size
+            that renders to an empty text means no bound.
         min_throughput_gbps: the cheapest plan at this rate or more.
         exactly: plan at exactly `min_throughput_gbps`, as the paper does.
         max_usd_per_gb, max_cost_usd: the fastest plan for at most this price or cost.
@@ -112,6 +119,11 @@ class SkyplaneJobOperator(SkyplaneOperator):
         "include",
         "exclude",
         "publish_last",
+        "files_from",
+        "newer_than",
+        "older_than",
+        "min_size",
+        "max_size",
         "conflict",
         "verify",
     )
@@ -154,6 +166,11 @@ class SkyplaneJobOperator(SkyplaneOperator):
         move: bool = False,
         strict_metadata: bool = False,
         guess_mime_type: bool = True,
+        files_from: Sequence[str] | None = None,
+        newer_than: str | None = None,
+        older_than: str | None = None,
+        min_size: str | None = None,
+        max_size: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -177,6 +194,11 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.move = move
         self.strict_metadata = strict_metadata
         self.guess_mime_type = guess_mime_type
+        self.files_from = files_from
+        self.newer_than = newer_than
+        self.older_than = older_than
+        self.min_size = min_size
+        self.max_size = max_size
         self.min_throughput_gbps = min_throughput_gbps
         self.exactly = exactly
         self.max_usd_per_gb = max_usd_per_gb
@@ -214,6 +236,11 @@ class SkyplaneJobOperator(SkyplaneOperator):
             move=self.move,
             strict_metadata=self.strict_metadata,
             guess_mime_type=self.guess_mime_type,
+            files_from=None if self.files_from is None else texts(self.files_from),
+            newer_than=self.newer_than or None,
+            older_than=self.older_than or None,
+            min_size=self.min_size or None,
+            max_size=self.max_size or None,
             limits=self.limits(),
             policy=self.policy(),
         )

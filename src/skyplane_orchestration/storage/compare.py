@@ -9,7 +9,13 @@ from typing import Any, Final, Literal
 
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.schema import encode
-from skyplane_gateway.selection import Lister, SelectionRule, candidates, destination_listing_prefix
+from skyplane_gateway.selection import (
+    Candidate,
+    Lister,
+    SelectionRule,
+    candidates,
+    destination_listing_prefix,
+)
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -107,7 +113,7 @@ def pairs(rule: SelectionRule, list_source: Lister, list_destination: Lister) ->
     Leaves out objects that the filters exclude, and journals. Raises NotFound where the one object
     of a job without `recursive` is missing, or StoreError.
     """
-    destination_rows: Iterator[tuple[ObjectInfo, str]] = iter(())
+    destination_rows: Iterator[Candidate] = iter(())
     if rule.recursive:
         # The same rule in the opposite direction.
         reverse = replace(
@@ -117,22 +123,23 @@ def pairs(rule: SelectionRule, list_source: Lister, list_destination: Lister) ->
         )
         destination_rows = candidates(reverse, list_destination)
     there = next(destination_rows, None)
-    for source, key in candidates(rule, list_source):
+    for found in candidates(rule, list_source):
+        source, key = found.source, found.key
         if key == "":
             continue  # The mark of the source folder itself has no key at the destination.
         if not rule.recursive:
             first = next(list_destination(destination_listing_prefix(rule, key)), None)
-            there = None if first is None or first.key != key else (first, "")
-        while there is not None and there[0].key < key:
-            yield Pair(there[0].key, None, there[0])
+            there = None if first is None or first.key != key else Candidate(first, "")
+        while there is not None and there.source.key < key:
+            yield Pair(there.source.key, None, there.source)
             there = next(destination_rows, None)
-        if there is not None and there[0].key == key:
-            yield Pair(key, source, there[0])
+        if there is not None and there.source.key == key:
+            yield Pair(key, source, there.source)
             there = next(destination_rows, None)
         else:
             yield Pair(key, source, None)
     while there is not None:
-        yield Pair(there[0].key, None, there[0])
+        yield Pair(there.source.key, None, there.source)
         there = next(destination_rows, None)
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from skyplane_gateway.object_filter import ALL_OBJECTS, ObjectFilter
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Lister
 from skyplane_gateway.stores import ObjectStore
@@ -59,6 +60,13 @@ def require_some(job: TransferJob, store: ObjectStore, *, selected: int, listed:
 
 def _why(job: TransferJob, store: ObjectStore, listed: int) -> str:
     url, key = job.source.url, job.source.key
+    if job.files_from == ():
+        return "files_from names no object; allow_empty makes that a success"
+    if listed and job.object_filter not in (ALL_OBJECTS, ObjectFilter(job.files_from)):
+        return (
+            f"the filters leave out every object under {url!r}; size and time have to be within "
+            "min_size, max_size, newer_than and older_than"
+        )
     if listed and (job.include or job.exclude):
         all_of = "the only object" if listed == 1 else f"all {listed} objects"
         what = f"{all_of} under" if job.recursive else "the one object"

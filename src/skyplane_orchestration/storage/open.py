@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Final
 
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.document import folder_of_destination
 from skyplane_gateway.retry import RetryPolicy
@@ -85,8 +86,8 @@ def journal_folder(job: TransferJob) -> str:
     return folder_of_destination(job.destination.key, recursive=job.recursive)
 
 
-def rule_of(job: TransferJob) -> SelectionRule:
-    """Which objects the job copies, and to which keys."""
+def rule_of(job: TransferJob, clock: Clock = SYSTEM_CLOCK) -> SelectionRule:
+    """Which objects the job copies, and to which keys; durations of filters count from now."""
     return SelectionRule(
         source_prefix=job.source.key,
         destination_prefix=job.destination.key,
@@ -94,6 +95,8 @@ def rule_of(job: TransferJob) -> SelectionRule:
         include=job.include,
         exclude=job.exclude,
         conflict=job.conflict,
+        files_from=job.files_from,
+        bounds=job.object_filter.bounds(clock.wall()),
     )
 
 
@@ -114,4 +117,5 @@ def transfer_spec_of(job: TransferJob) -> TransferSpec:
         allow_failed=job.allow_failed,
         chunk_bytes=mib_to_bytes(job.limits.chunk_mib),
         strict_metadata=job.strict_metadata,
+        filter=job.object_filter,
     )

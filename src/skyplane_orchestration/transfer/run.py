@@ -10,6 +10,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from skyplane_gateway.clock import Clock
+from skyplane_gateway.object_filter import ALL_OBJECTS
+from skyplane_gateway.schema import encode
 from skyplane_orchestration.errors import FleetLost, GatewayDraining, SkyplaneError
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
@@ -46,6 +48,8 @@ def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:
         "exclude": list(job.exclude),
         "conflict": job.conflict,
     }
+    if job.object_filter != ALL_OBJECTS:
+        rule["filter"] = encode(job.object_filter)
     return identity.transfer_key(job.source, job.destination, json.dumps(rule))
 
 

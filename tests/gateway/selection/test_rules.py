@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from skyplane_gateway.config import ConflictRule
 from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey, NotFound, StoreUnavailable
+from skyplane_gateway.object_filter import Bounds
 from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectInfo, Precondition
 from skyplane_gateway.selection import CONFLICT_RULES, Selection, SelectionRule, select
 
@@ -229,3 +230,60 @@ def test_the_merge_agrees_with_a_dictionary(
         if row.action == "copy":
             assert row.precondition.if_absent is not known
             assert (row.precondition.if_match is not None) == known
+
+
+def test_bounds_apply_to_a_prefix_and_to_one_object() -> None:
+    source = Listing(info("a/k", 5), info("a/l", 15), info("a/m", 25))
+    rule = SelectionRule("a", "b", bounds=Bounds(min_bytes=10, max_bytes=20))
+    assert [row.source.key for row in run(rule, source, Listing())] == ["a/l"]
+    one = SelectionRule("a/k", "b", recursive=False, bounds=Bounds(min_bytes=10))
+    assert run(one, source, Listing()) == []
+
+
+def test_a_key_of_the_list_that_is_not_at_the_source_is_missing() -> None:
+    """Also where the destination has one of that name: nothing may replace it."""
+    rule = SelectionRule("a", "b", files_from=("d/x", "d/y", "d/z"), exclude=("*z",))
+    source = Listing("a/d/w", info("a/d/y", 9), "a/d/z", "a/e")
+    rows = run(rule, source, Listing("b/d/x"))
+    assert [(row.destination_key, row.action, row.source.size_bytes) for row in rows] == [
+        ("b/d/x", "missing", 0),
+        ("b/d/y", "copy", 9),
+    ]
+    assert "'a/d/x' of the list of keys (files_from) is not at the source" in rows[0].reason
+    assert (rows[0].destination, rows[0].precondition) == (None, UNCONDITIONAL)
+    # Both listings begin at what the keys have in common.
+    assert source.prefixes == ["a/d/"]
+
+
+def test_a_listed_key_outside_the_bounds_is_not_missing() -> None:
+    rule = SelectionRule("a", "b", files_from=("x",), bounds=Bounds(min_bytes=10))
+    assert run(rule, Listing("a/x"), Listing()) == []
+    assert run(SelectionRule("a", "b", files_from=()), Listing("a/x"), Listing()) == []
+
+
+folders = st.lists(st.text("ab/.", min_size=1, max_size=4), max_size=9, unique=True)
+
+
+@given(folders, folders, folders)
+def test_a_list_of_keys_chooses_as_a_look_at_each_key_would(
+    here: list[str], there: list[str], wanted: list[str]
+) -> None:
+    rule = SelectionRule("s", "d", files_from=tuple(sorted(wanted)))
+    source, destination = (Listing(*(f"{end}/{key}" for key in keys)) for end, keys in
+                           (("s", here), ("d", there)))  # fmt: skip
+    rows = run(rule, source, destination)
+    assert [row.destination_key for row in rows] == [f"d/{key}" for key in sorted(wanted)]
+    for row in rows:
+        key = row.source.key.removeprefix("s/")
+        assert (row.action == "missing") == (key not in here)
+        assert (row.destination is not None) == (key in here and key in there)
+
+
+def test_folders_without_a_listed_key_are_not_wanted() -> None:
+    rule = SelectionRule("in", "", files_from=("a/b/c",))
+    assert [rule.wants(f"in/{key}") for key in ("a/", "a/b/", "a/c/", "a/b/c")] == [
+        True,
+        True,
+        False,
+        True,
+    ]

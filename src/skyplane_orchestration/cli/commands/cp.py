@@ -164,4 +164,5 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "copy_bytes": sum(row["bytes"] for row in rows if row["action"] == "copy"),
         "skip": actions.count("skip"),
         "refuse": actions.count("refuse"),
+        "missing": actions.count("missing"),
     }

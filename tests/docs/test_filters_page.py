@@ -1,0 +1,73 @@
+"""The table of docs/reference/filters.md: every row chooses what it says, here and in rclone."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.docs.pages import Page
+
+from skyplane_orchestration.cli import arguments
+from skyplane_orchestration.cli.arguments import Parser
+from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.storage.preflight import preview
+
+PAGE: Final = Page("docs/reference/filters.md")
+SIZES: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "B": 1}
+AGES_S: Final = {"day": 86_400, "hour": 3600}
+
+
+def rows(header: str) -> list[list[str]]:
+    """The cells of the table with this first line."""
+    lines = PAGE.text.split(header, 1)[1].splitlines()[2:]
+    table = lines[: lines.index("")] if "" in lines else lines
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+
+
+def codes(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tree")
+    for cell, size, age in rows("| key | size | modified |"):
+        path = folder / codes(cell)[0]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        number, unit = size.split()
+        path.touch()
+        os.truncate(path, int(number) * SIZES[unit])
+        count, unit, _ = age.split()
+        modified = time.time() - int(count) * AGES_S[unit.removesuffix("s")]
+        os.utime(path, (modified, modified))
+    return folder
+
+
+EXAMPLES: Final = [(codes(a)[0], codes(b)[0], codes(c)) for a, b, c in rows("| here | rclone |")]
+
+
+@pytest.mark.parametrize(("here", "rclone", "copies"), EXAMPLES)
+def test_each_example_copies_what_it_says(
+    tree: Path, tmp_path: Path, here: str, rclone: str, copies: list[str]
+) -> None:
+    parser = Parser(prog="x")
+    arguments.add_ends(parser, "a place")
+    arguments.add_selection(parser)
+    options = parser.parse_args(["-r", f"{tree}/", f"{tmp_path}/", *shlex.split(here)])
+    chosen = preview(arguments.job_from(options), CredentialSources(is_ambient_allowed=False))
+    assert [f"/{row.source.key}" for row in chosen] == [f"{tree}/{key}" for key in copies]
+
+
+@pytest.mark.skipif(shutil.which("rclone") is None, reason="rclone is not installed")
+@pytest.mark.parametrize(("here", "rclone", "copies"), EXAMPLES)
+def test_rclone_copies_the_same(tree: Path, here: str, rclone: str, copies: list[str]) -> None:
+    command = ["rclone", "lsf", "-R", "--files-only", *shlex.split(rclone), str(tree)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert sorted(done.stdout.split()) == copies

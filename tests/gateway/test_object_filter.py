@@ -1,0 +1,72 @@
+"""Filters by a list of keys, by time and by size."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.object_filter import (
+    MAX_LIST_BYTES,
+    Bounds,
+    ObjectFilter,
+    common_start,
+    has_key,
+    has_key_below,
+    keys_of_lines,
+)
+from skyplane_gateway.objects import ObjectInfo
+
+keys = st.lists(st.text("ab/", min_size=1, max_size=4), max_size=8)
+
+
+def test_the_lines_of_a_file() -> None:
+    text = "# a\n;b\n\n  /c d  \r\nx/y\nx/y\n e#f\n//g/\n   \n"
+    assert keys_of_lines(text) == ("c d", "x/y", "x/y", "e#f", "g/")
+
+
+@given(keys, st.text("ab/", max_size=4))
+def test_a_list_finds_its_keys(names: list[str], start: str) -> None:
+    found = ObjectFilter(tuple(names)).files_from
+    assert found is not None
+    assert list(found) == sorted(set(names))
+    assert has_key(found, start) == (start in names)
+    assert has_key_below(found, start) == any(name.startswith(start) for name in names)
+    assert all(name.startswith(common_start(found)) for name in names)
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
+def test_windows_that_meet_share_no_object_and_leave_none_out(a: int, b: int, time: int) -> None:
+    early, late = sorted((a, b))
+    info = ObjectInfo("k", 1, "e", float(time))
+    windows = (Bounds(None, early), Bounds(early, late), Bounds(late, None))
+    assert sum(window.admit(info) for window in windows) == 1
+
+
+def test_both_sizes_are_within_their_bounds() -> None:
+    bounds = ObjectFilter(min_size="1K", max_size="2K").bounds(0.0)
+    sizes = (1023, 1024, 2048, 2049)
+    admitted = [bounds.admit(ObjectInfo("k", size, "e", 0.0)) for size in sizes]
+    assert admitted == [False, True, True, False]
+
+
+def test_durations_count_from_the_given_time() -> None:
+    bounds = ObjectFilter(newer_than="1h", older_than="1970-01-01T01:00:00Z").bounds(7200.0)
+    assert bounds == Bounds(3600.0, 3600.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"min_size": "2K", "max_size": "1K"}, "no object has min_size 2K or more"),
+        ({"newer_than": "1h", "older_than": "2h"}, "no object is newer_than 1h and older_than 2h"),
+        ({"newer_than": "2026-01-02", "older_than": "2026-01-01"}, "no object is newer_than 2026"),
+        ({"files_from": ("a", "")}, "files_from has an empty key"),
+        ({"files_from": ("a" * (MAX_LIST_BYTES + 1),)}, "files_from has more than 8 MiB"),
+        ({"older_than": "soon"}, "older_than must be a duration"),
+    ],
+)
+def test_filters_that_are_refused(fields: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=says):
+        ObjectFilter(**fields)  # type: ignore[arg-type]
