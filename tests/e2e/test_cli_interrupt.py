@@ -94,8 +94,9 @@ def read_until(process: subprocess.Popen[str], word: str) -> str:
     raise AssertionError(f"ended before {word!r}: {seen}")
 
 
-def test_an_interrupted_copy_takes_its_fleet_down(copy: Copy) -> None:
-    with copy.started("--json") as process:
+@pytest.mark.parametrize("gateways", ["always", "never"])
+def test_an_interrupted_copy_takes_its_fleet_down(copy: Copy, gateways: str) -> None:
+    with copy.started("--json", "--gateways", gateways) as process:
         read_until(process, "running:")
         copy.wait_for_open_uploads()
         refuse(copy.gate)
@@ -114,7 +115,7 @@ def test_an_interrupted_copy_takes_its_fleet_down(copy: Copy) -> None:
 def test_a_transfer_goes_on_without_its_client_and_then_ends_its_fleet(
     copy: Copy, objects: dict[str, bytes]
 ) -> None:
-    with copy.started("--lease-s", "2") as process:
+    with copy.started("--lease-s", "2", "--gateways", "always") as process:
         read_until(process, "running:")
         copy.wait_for_open_uploads()
         process.send_signal(signal.SIGKILL)
@@ -127,5 +128,25 @@ def test_a_transfer_goes_on_without_its_client_and_then_ends_its_fleet(
     (journal,) = (key for key in found if key.startswith(".skyplane/jobs/"))
     wanted = {key: hashlib.sha256(body).hexdigest() for key, body in objects.items()}
     assert found == {**wanted, journal: found[journal]}
+    assert copy.destination.open_uploads(copy.bucket) == []
+    assert copy.home.traces() == []
+
+
+def test_a_killed_copy_without_gateways_is_swept_and_its_next_run_ends_it(
+    copy: Copy, objects: dict[str, bytes]
+) -> None:
+    with copy.started("--gateways", "never", "--run", "nightly") as process:
+        read_until(process, "running:")
+        copy.wait_for_open_uploads()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    take(copy.gate)
+    assert copy.home.gateways() == []
+    with copy.started("--gateways", "never", "--run", "nightly", "--json") as process:
+        output, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors
+    assert json.loads(output)["copied"] == len(objects)
+    wanted = {key: hashlib.sha256(body).hexdigest() for key, body in objects.items()}
+    assert copy.destination.digests(copy.bucket, "copy/") == wanted
     assert copy.destination.open_uploads(copy.bucket) == []
     assert copy.home.traces() == []

@@ -11,6 +11,8 @@ from skyplane_orchestration.model.identity import RunIdentity
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client, FleetTimes
+    from skyplane_orchestration.provision.base import Provisioner
+    from skyplane_orchestration.provision.in_process import GatewayPlace
 
 #: Owner of every run that this command starts.
 OWNER: Final = "skyplane-orch"
@@ -19,15 +21,26 @@ OWNER: Final = "skyplane-orch"
 def open_client(options: argparse.Namespace, *, run: str = "", grid: str = "shipped") -> Client:
     """Create a client; an empty `run` is a new one. Raises ConfigurationInvalid."""
     from skyplane_orchestration.client import Client
-    from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 
     return Client(
         identity=RunIdentity(options.deployment, OWNER, run or uuid.uuid4().hex),
-        provisioner=LocalProvisioner(LocalOptions(run_root=options.run_root)),
+        provisioner=_provisioner_from(options),
         grid=grid,
         price_overrides=getattr(options, "price_overrides", None),
         times=_times_from(options),
     )
+
+
+def _provisioner_from(options: argparse.Namespace) -> Provisioner:
+    from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+
+    local = LocalProvisioner(LocalOptions(run_root=options.run_root))
+    place: GatewayPlace = getattr(options, "gateways", "always")
+    if place == "always":
+        return local
+    from skyplane_orchestration.provision.in_process import SmallJobsProvisioner
+
+    return SmallJobsProvisioner(local, place)
 
 
 def _times_from(options: argparse.Namespace) -> FleetTimes:

@@ -47,6 +47,13 @@ def _add(commands: arguments.Subparsers, name: str, what: str) -> arguments.Pars
         "--dry-run", action="store_true", help="print what would be copied; write nothing"
     )
     arguments.add_selection(parser)
+    parser.add_argument(
+        "--gateways",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="start gateways as processes of their own; auto: not for up to 64 MB, which are"
+        " copied inside this process (default: %(default)s)",
+    )
     planner_options.add_objective(parser)
     planner_options.add_limits(parser)
     planner_options.add_proof(parser)

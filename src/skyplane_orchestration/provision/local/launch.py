@@ -98,7 +98,7 @@ def write_files(
     hard_end_unix_s: float,
     now_unix_s: float,
     settings: Mapping[str, Any],
-) -> None:
+) -> GatewayConfig:
     """Write certificate, key and configuration of a gateway to its empty directory."""
     files.make_empty()
     remaining_s = hard_end_unix_s - now_unix_s
@@ -120,6 +120,7 @@ def write_files(
         **settings,
     )
     write_document(files.config_path, config.to_dict())
+    return config
 
 
 def start(

@@ -69,9 +69,9 @@ class LocalProvisioner:
         # Command lines contain this path, so all workers must spell it alike. The last part
         # is not resolved: `prepare` refuses a symbolic link.
         run_root = self.options.run_root or default_run_root()
-        self._root = RunRoot(run_root.parent.resolve() / run_root.name)
+        self.root = RunRoot(run_root.parent.resolve() / run_root.name)
         self._clock = clock
-        self._machine = LocalMachine(self.options, self._root.path, connect, clock)
+        self._machine = LocalMachine(self.options, self.root.path, connect, clock)
 
     @property
     def name(self) -> str:
@@ -82,8 +82,8 @@ class LocalProvisioner:
         self._require_gateway()
         limit = spec.max_gateways_per_region or self.options.max_gateways_per_region
         nodes = node_names(spec.plan, limit)
-        self._root.prepare()
-        directory = self._root.fleet(spec.key)
+        self.root.prepare()
+        directory = self.root.fleet(spec.key)
         timeout_s = self.options.lock_timeout_s
         try:
             with directory.locked(
@@ -118,14 +118,14 @@ class LocalProvisioner:
 
     def find(self, fleet_key: str) -> tuple[FoundGateway, ...]:
         pids: dict[str, list[str]] = {}
-        for process in self._machine.processes_of(self._root.fleet(fleet_key)):
+        for process in self._machine.processes_of(self.root.fleet(fleet_key)):
             pids.setdefault(process.node, []).append(str(process.pid))
         return tuple(
             FoundGateway(node=node, details={"pid": ",".join(pids[node])}) for node in sorted(pids)
         )
 
     def recorded(self, fleet_key: str) -> Fleet | None:
-        document = self._root.fleet(fleet_key).read_fleet()
+        document = self.root.fleet(fleet_key).read_fleet()
         try:
             fleet = None if document is None else Fleet.from_dict(document)
         except ConfigurationInvalid as error:
@@ -135,8 +135,8 @@ class LocalProvisioner:
         return fleet if is_here else None
 
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
-        self._root.prepare()
-        directory = self._root.fleet(fleet_key)
+        self.root.prepare()
+        directory = self.root.fleet(fleet_key)
         timeout_s = self.options.lock_timeout_s
         try:
             # The directory is created if it is missing: without the lock, a concurrent
@@ -148,7 +148,7 @@ class LocalProvisioner:
             raise TeardownIncomplete(f"{error}; still running: {left or 'nothing yet'}") from error
 
     def log_tails(self, fleet_key: str, max_bytes: int = 65536) -> Mapping[str, str]:
-        gateways = self._root.fleet(fleet_key).gateways()
+        gateways = self.root.fleet(fleet_key).gateways()
         tails = {files.node: files.log_tail(max_bytes) for files in gateways}
         return {node: tail for node, tail in tails.items() if tail}
 
@@ -158,9 +158,9 @@ class LocalProvisioner:
     def sweep(
         self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
     ) -> SweepReport:
-        self._root.prepare()
+        self.root.prepare()
         return sweep_fleets(
-            self._machine, self._root, deployment, dry_run=dry_run, older_than_s=older_than_s
+            self._machine, self.root, deployment, dry_run=dry_run, older_than_s=older_than_s
         )
 
     def _require_gateway(self) -> None:

@@ -1,0 +1,198 @@
+"""`InProcessProvisioner`: the gateways of a fleet as a thread of the calling process.
+
+Source, sink and lead are the code that gateways run elsewhere. They end with the process, and
+other processes cannot reach them. The process holds the lock of the fleet's directory, so a sweep
+removes the directory of a process that was killed, and no other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.config import GatewayConfig
+from skyplane_orchestration.errors import FleetLost, ForeignHost, ProvisionFailed
+from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet, GatewayHandle
+from skyplane_orchestration.model.sweep_report import SweepReport
+from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
+from skyplane_orchestration.provision.in_process.fleet_thread import FleetThread
+from skyplane_orchestration.provision.local import hosts, launch
+from skyplane_orchestration.provision.local.options import loopback_address
+from skyplane_orchestration.provision.local.run_directory import (
+    DirectoryBusy,
+    FleetDirectory,
+    FleetMeta,
+    RunRoot,
+)
+from skyplane_orchestration.provision.routes import (
+    build_routes,
+    neighbours,
+    node_names,
+    route_document,
+)
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.security.authority import Authority
+
+_READY_TIMEOUT_S: Final = 30.0
+_END_TIMEOUT_S: Final = 40.0
+
+#: Less memory than in a process of its own: see docs/explanation/memory.md.
+_SETTINGS: Final[Mapping[str, Any]] = {"assembly_mib": 64, "readers": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """`held` has the directory, its lock and the gateways; it gives them up when it is closed."""
+
+    fleet: Fleet
+    thread: FleetThread
+    held: ExitStack
+
+
+class InProcessProvisioner:
+    """See `Provisioner`. Thread-safe.
+
+    Args:
+        root: the directory of all local fleets.
+    """
+
+    def __init__(self, root: RunRoot, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._root = root
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._running: dict[str, _Running] = {}
+
+    @property
+    def name(self) -> str:
+        return IN_PROCESS
+
+    def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
+        with self._lock:
+            found = self._running.get(spec.key)
+            if found is not None and found.thread.is_alive:
+                return found.fleet
+            if found is None and spec.must_exist:
+                raise FleetLost(f"fleet {spec.key} was torn down")
+            self._forget(spec.key)
+            self._root.prepare()
+            with ExitStack() as stack:
+                try:
+                    started = self._start(spec, authority, stack)
+                except (DirectoryBusy, OSError) as error:
+                    raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
+                self._running[spec.key] = started
+            return started.fleet
+
+    def _start(self, spec: FleetSpec, authority: Authority, stack: ExitStack) -> _Running:
+        began_s, now = self._clock.monotonic(), self._clock.wall()
+        nodes = node_names(spec.plan, 1)
+        routes = build_routes(spec.plan, nodes)
+        region_of = {node: region for region, group in nodes.items() for node in group}
+        directory = self._root.fleet(spec.key)
+        stack.enter_context(directory.locked(create=True, timeout_s=0.0, clock=self._clock))
+        stack.callback(directory.remove)
+        meta = FleetMeta(
+            deployment=spec.deployment,
+            generation=spec.generation,
+            created_unix_s=now,
+            hard_end_unix_s=now + spec.times.hard_end_s,
+            host=hosts.host_identity(),
+        )
+        directory.write_meta(meta)
+        configs = self._write_files(spec, meta, authority, directory, region_of, neighbours(routes))
+        thread = FleetThread(configs, routes)
+        stack.callback(thread.stop, _END_TIMEOUT_S)
+        thread.start(_READY_TIMEOUT_S)
+        fleet = Fleet(
+            key=spec.key,
+            generation=spec.generation,
+            deployment=spec.deployment,
+            provisioner=self.name,
+            plan=spec.plan,
+            gateways=tuple(_handle(config, region_of, thread) for config in configs),
+            routes=tuple(route_document(route) for route in routes),
+            host=meta.host,
+            provision_s=self._clock.monotonic() - began_s,
+            hard_end_unix_s=meta.hard_end_unix_s,
+        )
+        return _Running(fleet, thread, stack.pop_all())
+
+    def _write_files(
+        self,
+        spec: FleetSpec,
+        meta: FleetMeta,
+        authority: Authority,
+        directory: FleetDirectory,
+        region_of: Mapping[str, str],
+        peers: Mapping[str, frozenset[str]],
+    ) -> list[GatewayConfig]:
+        return [
+            launch.write_files(
+                directory.gateway(node),
+                spec,
+                authority,
+                node=node,
+                address=loopback_address(region),
+                peers=peers[node],
+                hard_end_unix_s=meta.hard_end_unix_s,
+                now_unix_s=meta.created_unix_s,
+                settings=_SETTINGS,
+            )
+            for node, region in region_of.items()
+        ]
+
+    def find(self, fleet_key: str) -> tuple[FoundGateway, ...]:
+        found = self._running.get(fleet_key)
+        if found is None or not found.thread.is_alive:
+            return ()
+        return tuple(FoundGateway(gateway.node) for gateway in found.fleet.gateways)
+
+    def recorded(self, fleet_key: str) -> Fleet | None:
+        found = self._running.get(fleet_key)
+        return None if found is None else found.fleet
+
+    def destroy(self, fleet_key: str) -> tuple[str, ...]:
+        with self._lock:
+            nodes = tuple(found.node for found in self.find(fleet_key))
+            self._forget(fleet_key)
+            return nodes
+
+    def _forget(self, fleet_key: str) -> None:
+        """End a fleet and remove its directory. Raises TeardownIncomplete."""
+        found = self._running.pop(fleet_key, None)
+        if found is not None:
+            found.held.close()
+
+    def log_tails(self, fleet_key: str, max_bytes: int = 65536) -> Mapping[str, str]:
+        """Nothing: these gateways write to the log of the process."""
+        return {}
+
+    def check_host(self, fleet: Fleet) -> None:
+        if fleet.key not in self._running:
+            raise ForeignHost(
+                f"fleet {fleet.key} runs inside the process that made it, which is another one;"
+                " use gateways that are processes of their own (--gateways always)"
+            )
+
+    def sweep(
+        self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
+    ) -> SweepReport:
+        """Nothing: these gateways end with their process."""
+        return SweepReport((), (), dry_run)
+
+
+def _handle(
+    config: GatewayConfig, region_of: Mapping[str, str], thread: FleetThread
+) -> GatewayHandle:
+    from skyplane_orchestration.security.authority import fingerprint_of
+
+    ports = thread.ports[config.node]
+    certificate = config.certificate_path.read_text(encoding="ascii")
+    return GatewayHandle(
+        config.node, region_of[config.node], ports.control, ports.data, fingerprint_of(certificate)
+    )

@@ -1,0 +1,77 @@
+"""Chooses where the gateways of a fleet run: inside this process, or as processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal
+
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.sweep_report import SweepReport
+from skyplane_orchestration.provision.base import FleetSpec, FoundGateway, Provisioner
+from skyplane_orchestration.provision.in_process.provisioner import InProcessProvisioner
+from skyplane_orchestration.provision.local import LocalProvisioner
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.security.authority import Authority
+
+#: `auto`: inside this process for small jobs. `always`: processes of their own. `never`: inside.
+GatewayPlace = Literal["auto", "always", "never"]
+
+#: A larger job gains more from a second process than the start of one costs (0.5 s).
+_SMALL_GB: Final = 0.064
+
+
+class SmallJobsProvisioner:
+    """See `Provisioner`. A fleet that runs already stays where it is."""
+
+    def __init__(
+        self, outside: LocalProvisioner, place: GatewayPlace, *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._outside = outside
+        self._inside = InProcessProvisioner(outside.root, clock=clock)
+        self._place = place
+
+    @property
+    def name(self) -> str:
+        return self._outside.name
+
+    def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
+        return self._chosen(spec).ensure(spec, authority)
+
+    def _chosen(self, spec: FleetSpec) -> Provisioner:
+        if self._inside.recorded(spec.key) is not None:
+            return self._inside
+        wants_inside = self._place == "never" or (self._place == "auto" and is_small(spec.plan))
+        if spec.must_exist or not wants_inside or self._outside.find(spec.key):
+            return self._outside
+        return self._inside
+
+    def _of(self, fleet_key: str) -> Provisioner:
+        return self._outside if self._inside.recorded(fleet_key) is None else self._inside
+
+    def find(self, fleet_key: str) -> tuple[FoundGateway, ...]:
+        return self._of(fleet_key).find(fleet_key)
+
+    def recorded(self, fleet_key: str) -> Fleet | None:
+        return self._of(fleet_key).recorded(fleet_key)
+
+    def destroy(self, fleet_key: str) -> tuple[str, ...]:
+        return self._of(fleet_key).destroy(fleet_key)
+
+    def log_tails(self, fleet_key: str, max_bytes: int = 65536) -> Mapping[str, str]:
+        return self._of(fleet_key).log_tails(fleet_key, max_bytes)
+
+    def check_host(self, fleet: Fleet) -> None:
+        (self._inside if fleet.provisioner == IN_PROCESS else self._outside).check_host(fleet)
+
+    def sweep(
+        self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
+    ) -> SweepReport:
+        return self._outside.sweep(deployment, dry_run=dry_run, older_than_s=older_than_s)
+
+
+def is_small(plan: TransferPlan) -> bool:
+    """Whether the bytes of a plan are few enough for gateways inside the calling process."""
+    return plan.volume_gb is not None and plan.volume_gb <= _SMALL_GB

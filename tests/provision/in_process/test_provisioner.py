@@ -1,0 +1,164 @@
+"""Gateways inside the calling process: they come up, connect, end, and leave nothing."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from skyplane_gateway.control.client import ControlClient
+from skyplane_orchestration.errors import FleetLost, ForeignHost, ProvisionFailed
+from skyplane_orchestration.model.fleet import IN_PROCESS, LOCAL
+from skyplane_orchestration.provision.base import FleetSpec, FleetTimes
+from skyplane_orchestration.provision.in_process import (
+    InProcessProvisioner,
+    SmallJobsProvisioner,
+)
+from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+from skyplane_orchestration.provision.local.run_directory import RunRoot
+from skyplane_orchestration.security.authority import Authority, FleetSecret
+
+if TYPE_CHECKING:
+    from tests.provision.conftest import PlanMaker
+
+A, B, C = "aws:us-east-1", "gcp:us-central1", "azure:westeurope"
+KEY = "00000000000f1ee7"
+AUTHORITY = Authority(FleetSecret(b"a fleet secret of the test suite"), KEY)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> RunRoot:
+    return RunRoot(tmp_path / "run")
+
+
+@pytest.fixture
+def provisioner(root: RunRoot) -> Iterator[InProcessProvisioner]:
+    made = InProcessProvisioner(root)
+    yield made
+    made.destroy(KEY)
+
+
+@pytest.fixture
+def spec(plan_of: PlanMaker) -> FleetSpec:
+    """A relay and a direct path, and more instances than one process runs."""
+    plan = plan_of([((A, B, C), 2.0), ((A, C), 1.0)], {A: 2, B: 1, C: 2})
+    return FleetSpec(KEY, 0, "test", plan)
+
+
+def files(root: RunRoot) -> list[Path]:
+    return sorted(root.path.rglob("*"))
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if "gateway" in thread.name}
+
+
+def test_one_gateway_for_each_region_answers_and_is_connected(
+    provisioner: InProcessProvisioner, spec: FleetSpec
+) -> None:
+    fleet = provisioner.ensure(spec, AUTHORITY)
+    assert [gateway.node for gateway in fleet.gateways] == [f"{A}/0", f"{B}/0", f"{C}/0"]
+    assert fleet.provisioner == IN_PROCESS
+    context = AUTHORITY.client_context()
+    for gateway in fleet.gateways:
+        client = ControlClient(*gateway.control, context, AUTHORITY.expected_uri(gateway.node))
+        assert client.status()["connected"]
+        client.close()
+    assert [found.node for found in provisioner.find(KEY)] == [f"{A}/0", f"{B}/0", f"{C}/0"]
+    assert provisioner.ensure(spec, AUTHORITY) is fleet
+    assert provisioner.recorded(KEY) == fleet
+    provisioner.check_host(fleet)
+
+
+def test_destroy_leaves_neither_thread_nor_file_nor_record(
+    provisioner: InProcessProvisioner, root: RunRoot, spec: FleetSpec
+) -> None:
+    provisioner.ensure(spec, AUTHORITY)
+    assert provisioner.destroy(KEY) == (f"{A}/0", f"{B}/0", f"{C}/0")
+    assert provisioner.destroy(KEY) == ()
+    assert (files(root), threads()) == ([], set())
+    assert provisioner.recorded(KEY) is None
+    assert provisioner.find(KEY) == ()
+
+
+def test_a_fleet_that_must_exist_is_not_brought_up(
+    provisioner: InProcessProvisioner, spec: FleetSpec
+) -> None:
+    with pytest.raises(FleetLost):
+        provisioner.ensure(replace(spec, must_exist=True), AUTHORITY)
+
+
+def test_a_fleet_whose_leases_have_expired_is_brought_up_again(
+    provisioner: InProcessProvisioner, spec: FleetSpec
+) -> None:
+    first = provisioner.ensure(replace(spec, times=FleetTimes(start_within_s=0.01)), AUTHORITY)
+    provisioner._running[KEY].thread._thread.join()
+    assert provisioner.find(KEY) == ()
+    second = provisioner.ensure(replace(spec, must_exist=True), AUTHORITY)
+    assert {gateway.control for gateway in first.gateways}.isdisjoint(
+        gateway.control for gateway in second.gateways
+    )
+
+
+def test_another_process_can_neither_share_the_fleet_nor_sweep_it(
+    provisioner: InProcessProvisioner, root: RunRoot, spec: FleetSpec
+) -> None:
+    fleet = provisioner.ensure(spec, AUTHORITY)
+    other = InProcessProvisioner(root)
+    with pytest.raises(ForeignHost, match="--gateways always"):
+        other.check_host(fleet)
+    with pytest.raises(ProvisionFailed, match="another process is working on fleet"):
+        other.ensure(spec, AUTHORITY)
+    local = LocalProvisioner(LocalOptions(run_root=root.path))
+    assert local.sweep("test", older_than_s=0).kept == (KEY,)
+    assert provisioner.find(KEY)
+
+
+def test_a_sweep_removes_what_a_killed_process_left(root: RunRoot, spec: FleetSpec) -> None:
+    killed = InProcessProvisioner(root)
+    killed.ensure(spec, AUTHORITY)
+    # The kernel releases the lock of a killed process; its files stay.
+    left = root.path.with_name("left")
+    shutil.copytree(root.path, left)
+    killed.destroy(KEY)
+    local = LocalProvisioner(LocalOptions(run_root=left))
+    assert [orphan.key for orphan in local.sweep("test").orphans] == [KEY]
+    assert list(left.iterdir()) == []
+
+
+def test_a_gateway_that_cannot_listen_leaves_nothing(
+    provisioner: InProcessProvisioner,
+    root: RunRoot,
+    spec: FleetSpec,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # An address of documentation (RFC 5737), which no machine has.
+    module = "skyplane_orchestration.provision.in_process.provisioner"
+    monkeypatch.setattr(f"{module}.loopback_address", lambda _: "203.0.113.1")
+    with pytest.raises(ProvisionFailed, match="did not start"):
+        provisioner.ensure(spec, AUTHORITY)
+    assert (files(root), threads()) == ([], set())
+
+
+@pytest.mark.parametrize(
+    ("place", "volume_gb", "wanted"),
+    [
+        ("auto", 0.064, IN_PROCESS),
+        ("auto", 0.065, LOCAL),
+        ("auto", None, LOCAL),
+        ("never", 100.0, IN_PROCESS),
+        ("always", 0.001, LOCAL),
+    ],
+)
+def test_small_jobs_need_no_processes(
+    root: RunRoot, spec: FleetSpec, place: str, volume_gb: float | None, wanted: str
+) -> None:
+    outside = LocalProvisioner(LocalOptions(run_root=root.path))
+    chooser = SmallJobsProvisioner(outside, place)  # type: ignore[arg-type]
+    chosen = chooser._chosen(replace(spec, plan=replace(spec.plan, volume_gb=volume_gb)))
+    assert chosen.name == wanted
