@@ -24,6 +24,7 @@ from skyplane_gateway.objects import (
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
 from skyplane_gateway.stores.http_session import http_session
 from skyplane_gateway.stores.s3.bucket import Bucket
+from skyplane_gateway.stores.s3.request_parameters import RequestParameters
 from skyplane_gateway.stores.s3.requests import (
     attribute_arguments,
     attributes_of,
@@ -72,20 +73,23 @@ def open_requests(bucket: Bucket, spec: StoreSpec) -> S3AsyncRequests | None:
     except (BotoCoreError, OSError) as error:
         log.info("requests to %s go through boto3: %s", spec.place, error)
         return None
-    return None if signing is None else S3AsyncRequests(bucket, signing)
+    return None if signing is None else S3AsyncRequests(bucket, signing, RequestParameters(spec))
 
 
 class S3AsyncRequests:
     """See `AsyncRequests`."""
 
-    def __init__(self, bucket: Bucket, signing: Signing) -> None:
+    def __init__(self, bucket: Bucket, signing: Signing, parameters: RequestParameters) -> None:
         self._bucket = bucket
+        self._parameters = parameters
         self._signing = signing
 
     async def read(self, key: str, *, length: int, if_match: str | None) -> WholeObject:
         if is_time_pin(if_match):
             raise Unsettled("a time is compared by `S3Store.read`")
-        headers = {} if if_match is None else {"If-Match": if_match}
+        headers = self._parameters.headers(key, writes=False)
+        if if_match is not None:
+            headers["If-Match"] = if_match
         method, expected = ("HEAD", 200) if length == 0 else ("GET", 206)
         if length:
             headers["Range"] = f"bytes=0-{length - 1}"
@@ -113,7 +117,8 @@ class S3AsyncRequests:
         arguments = {**attribute_arguments(attributes), **precondition_arguments(precondition)}
         if self._bucket.sends_checksum:
             arguments["ChecksumCRC32C"] = to_header(crc32c)
-        async with self._answer("PUT", key, _headers(arguments), 200, data) as answer:
+        sent = {**_headers(arguments), **self._parameters.headers(key, writes=True)}
+        async with self._answer("PUT", key, sent, 200, data) as answer:
             headers = answer.headers
             await answer.read()
         if "ETag" not in headers:

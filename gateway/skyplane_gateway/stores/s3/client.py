@@ -19,6 +19,12 @@ from botocore.loaders import Loader, create_loader
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.s3.errors import mapped, status_of, translate
+from skyplane_gateway.stores.s3.request_parameters import (
+    ACLS,
+    ENCRYPTIONS,
+    STORAGE_CLASSES,
+    RequestParameters,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -29,7 +35,13 @@ _CHOICES = {
     "addressing": ("", "path", "virtual"),
     "payload": ("unsigned", "signed"),
     "anonymous": ("false", "true"),
+    "acl": ("", *ACLS),
+    "requester-pays": ("false", "true"),
+    "sse": ("", *ENCRYPTIONS),
+    "storage-class": ("", *STORAGE_CLASSES),
 }
+#: Options with a text of their own.
+_TEXTS = ("bucket-owner", "sse-kms-key-id")
 #: Options that take a number from 1.
 _NUMBERS = ("connections", "attempts")
 #: More than the gateway's threads for stores, so that no thread waits for a connection.
@@ -47,12 +59,16 @@ def check_options(spec: StoreSpec) -> None:
         if name in _NUMBERS:
             if not value.isdecimal() or int(value) < 1:
                 raise ConfigurationInvalid(f"option {name}={value!r}: give a number from 1")
+        elif name in _TEXTS:
+            continue
         elif name not in _CHOICES:
-            known = ", ".join([*_CHOICES, *_NUMBERS])
+            known = ", ".join([*_CHOICES, *_NUMBERS, *_TEXTS])
             raise ConfigurationInvalid(f"an S3 store has no option {name!r}; it has {known}")
         elif value not in _CHOICES[name]:
             choices = ", ".join(choice for choice in _CHOICES[name] if choice)
             raise ConfigurationInvalid(f"option {name}={value!r}: choose one of {choices}")
+    if spec.option("sse-kms-key-id") and not spec.option("sse").startswith("aws:kms"):
+        raise ConfigurationInvalid("option sse-kms-key-id needs sse=aws:kms or sse=aws:kms:dsse")
 
 
 def open_client(spec: StoreSpec, credentials: Credentials | None) -> S3Client:
@@ -87,6 +103,7 @@ def open_client_and_session(
             f"before-parameter-build.s3.{operation}", convert_body_to_file_like_object
         )
         client.meta.events.register(f"before-send.s3.{operation}", _send_in_blocks)
+    RequestParameters(spec).register(client)
     return client, session
 
 

@@ -1,0 +1,99 @@
+"""Store options that S3 takes as a parameter of each request: encryption, class, ACL, payer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from skyplane_gateway.objects import StoreSpec
+
+if TYPE_CHECKING:
+    from botocore.model import OperationModel
+    from mypy_boto3_s3 import S3Client
+
+#: Classes whose objects can be read at once: a copy is read back.
+STORAGE_CLASSES: Final = (
+    "STANDARD",
+    "STANDARD_IA",
+    "ONEZONE_IA",
+    "INTELLIGENT_TIERING",
+    "GLACIER_IR",
+    "REDUCED_REDUNDANCY",
+)
+ENCRYPTIONS: Final = ("AES256", "aws:kms", "aws:kms:dsse")
+#: Canned ACLs of the S3 documentation.
+ACLS: Final = (
+    "private",
+    "bucket-owner-full-control",
+    "bucket-owner-read",
+    "authenticated-read",
+    "aws-exec-read",
+    "public-read",
+    "public-read-write",
+)
+
+#: Keys of this project's own objects, which stay in the bucket's default class.
+_OWN_PREFIX: Final = ".skyplane/"
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    """boto3's parameter and the header of one option."""
+
+    name: str
+    header: str
+
+
+_PARAMETERS: Final = {
+    "acl": _Parameter("ACL", "x-amz-acl"),
+    "bucket-owner": _Parameter("ExpectedBucketOwner", "x-amz-expected-bucket-owner"),
+    "requester-pays": _Parameter("RequestPayer", "x-amz-request-payer"),
+    "sse": _Parameter("ServerSideEncryption", "x-amz-server-side-encryption"),
+    "sse-kms-key-id": _Parameter("SSEKMSKeyId", "x-amz-server-side-encryption-aws-kms-key-id"),
+    "storage-class": _Parameter("StorageClass", "x-amz-storage-class"),
+}
+#: Options of requests that write an object.
+_OF_WRITES: Final = frozenset({"acl", "sse", "sse-kms-key-id", "storage-class"})
+
+
+class RequestParameters:
+    """The parameters that the options of one store add to its requests."""
+
+    def __init__(self, spec: StoreSpec) -> None:
+        self._values = {name: spec.option(name) for name in _PARAMETERS if spec.option(name)}
+        if self._values.get("requester-pays") == "true":
+            self._values["requester-pays"] = "requester"
+        else:
+            self._values.pop("requester-pays", None)
+
+    def register(self, client: S3Client) -> None:
+        """Add them to each request of a client whose operation has them."""
+        if self._values:
+            client.meta.events.register("provide-client-params.s3", self._provide)
+
+    # Any: the stubs do not know that the answer of a handler replaces the parameters.
+    def _provide(self, params: dict[str, Any], model: OperationModel, **_: Any) -> Any:
+        shape = model.input_shape
+        known = {} if shape is None else shape.members
+        found = {
+            _PARAMETERS[name].name: value
+            for name, value in self._of(params.get("Key", ""))
+            if _PARAMETERS[name].name in known
+        }
+        return {**found, **params}
+
+    def headers(self, key: str, *, writes: bool) -> dict[str, str]:
+        """The same as headers, for requests that boto3 does not send."""
+        return {
+            _PARAMETERS[name].header: value
+            for name, value in self._of(key)
+            if writes or name not in _OF_WRITES
+        }
+
+    def _of(self, key: str) -> list[tuple[str, str]]:
+        is_own = key.startswith(_OWN_PREFIX) or f"/{_OWN_PREFIX}" in key
+        return [
+            (name, value)
+            for name, value in self._values.items()
+            if not (is_own and name == "storage-class")
+        ]

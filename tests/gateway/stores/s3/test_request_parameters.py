@@ -1,0 +1,106 @@
+"""Options that travel with each request: through boto3, and over asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import boto3
+import pytest
+from tests.gateway.stores.async_first import AsyncFirst
+
+from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.objects import ObjectAttributes, StoreSpec
+from skyplane_gateway.stores import Credentials
+from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.stores.s3.request_parameters import STORAGE_CLASSES
+from skyplane_gateway.stores.s3.store import S3Store
+
+CREDENTIALS = Credentials({"access_key_id": "test", "secret_access_key": "test"})
+BODY = b"body"
+KMS_KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+
+
+#: Opens a store with options; also the client of a user who looks at its bucket.
+Opener = Callable[..., tuple[ObjectStore, Any]]
+
+
+@pytest.fixture(params=["boto3", "asyncio"])
+def open_store(request: pytest.FixtureRequest, moto_url: str) -> Iterator[Opener]:
+    with ExitStack() as stack:
+        client = boto3.client(
+            "s3",
+            endpoint_url=moto_url,
+            region_name="us-east-1",
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+        )
+        stack.callback(client.close)
+        client.create_bucket(Bucket="parameters")
+
+        def open_with(**options: str) -> tuple[ObjectStore, Any]:
+            pairs = tuple((name.replace("_", "-"), text) for name, text in sorted(options.items()))
+            spec = StoreSpec("s3", "parameters", moto_url, "us-east-1", pairs)
+            store: Any = S3Store(spec, CREDENTIALS)
+            stack.callback(store.close)
+            return AsyncFirst(store) if request.param == "asyncio" else store, client
+
+        yield open_with
+
+
+def put_and_look(open_store: Opener, key: str = "key", **options: str) -> dict[str, Any]:
+    store, client = open_store(**options)
+    store.put(key, BODY, attributes=ObjectAttributes(), crc32c=crc32c(BODY))
+    found: dict[str, Any] = client.head_object(Bucket="parameters", Key=key)
+    return found
+
+
+def test_a_write_is_encrypted_with_the_key(open_store: Opener) -> None:
+    found = put_and_look(open_store, sse="aws:kms", sse_kms_key_id=KMS_KEY)
+    assert (found["ServerSideEncryption"], found["SSEKMSKeyId"]) == ("aws:kms", KMS_KEY)
+
+
+def test_a_write_has_the_class_and_the_journal_has_not(open_store: Opener) -> None:
+    assert put_and_look(open_store, storage_class="STANDARD_IA")["StorageClass"] == "STANDARD_IA"
+    own = put_and_look(open_store, "p/.skyplane/jobs/1", storage_class="STANDARD_IA")
+    assert "StorageClass" not in own
+
+
+def test_an_upload_has_them_too(open_store: Opener) -> None:
+    store, client = open_store(storage_class="ONEZONE_IA", acl="public-read")
+    upload = store.create_upload("large")
+    part = store.put_part("large", upload, 1, BODY, offset=0, crc32c=crc32c(BODY))
+    store.complete_upload("large", upload, [part], size_bytes=len(BODY))
+    found = client.head_object(Bucket="parameters", Key="large")
+    assert found["StorageClass"] == "ONEZONE_IA"
+    grants = client.get_object_acl(Bucket="parameters", Key="large")["Grants"]
+    assert "READ" in [grant["Permission"] for grant in grants]
+
+
+def test_every_request_says_who_pays_and_who_owns(scripted: Any, reply: Any) -> None:
+    answer = reply(200, b"", {"ETag": '"e"', "Last-Modified": "Mon, 23 Nov 2026 10:00:00 GMT"})
+    store = scripted.open(answer, **{"requester-pays": "true", "bucket-owner": "123456789012"})
+    store.head("key")
+    (request,) = scripted.requests
+    assert request.headers["x-amz-request-payer"] == "requester"
+    assert request.headers["x-amz-expected-bucket-owner"] == "123456789012"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((("sse", "rot13"),), "AES256"),
+        ((("storage-class", "DEEP_ARCHIVE"),), "STANDARD_IA"),
+        ((("sse-kms-key-id", KMS_KEY),), "needs sse=aws:kms"),
+        ((("requester-pays", "yes"),), "true"),
+    ],
+)
+def test_wrong_values_are_refused(options: tuple[tuple[str, str], ...], words: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=words):
+        S3Store(StoreSpec("s3", "bkt", None, "us-east-1", options), CREDENTIALS)
+
+
+def test_no_class_needs_a_restore() -> None:
+    assert {"GLACIER", "DEEP_ARCHIVE"}.isdisjoint(STORAGE_CLASSES)
