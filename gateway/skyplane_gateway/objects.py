@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey
 from skyplane_gateway.schema import encode
@@ -17,6 +17,9 @@ from skyplane_gateway.schema import encode
 Body = bytes | bytearray | memoryview
 
 MIB = 1 << 20
+
+#: The folder in a bucket for objects of this project itself, such as journals.
+PROJECT_FOLDER: Final = ".skyplane/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +103,16 @@ class ObjectInfo:
     Attributes:
         key: the object's name in its bucket.
         size_bytes: length of the body.
-        etag: the version, exactly as the store writes it (S3: with quotes; file:
-            `mtime_ns-size-inode`), or a `time_pin` where it gives none. Compare it only
-            with ETags of the same store.
+        etag: the version, exactly as the store writes it (S3: with quotes; Google: the
+            generation; file: `mtime_ns-size-inode`), or a `time_pin` where it gives none.
+            Compare it only with ETags of the same store.
         last_modified: unix seconds.
         crc32c: checksum of the whole body; None where the store gives none that can be
             trusted. Listings of S3 never have it.
         attributes: None in listings of stores that do not list them.
         not_carried: metadata that a copy will not have, as far as this answer tells: `tags`,
-            `storage-class`, `website-redirect`, `expires`.
+            `storage-class`, `website-redirect`, `expires`, and Google's `custom-time`, `hold`,
+            `retention`, `contexts`.
     """
 
     key: str
@@ -208,9 +212,9 @@ class StoreSpec:
     """Which store. Contains no secret, so it may appear in plans, fleets and logs.
 
     Attributes:
-        kind: `s3`, `file` or `memory`.
+        kind: `s3`, `gcs`, `file` or `memory`.
         bucket: the bucket's name; for `file` the absolute root directory (`/` for all).
-        endpoint_url: where an S3-compatible store answers; None for AWS itself.
+        endpoint_url: where an S3-compatible store or an emulator answers; None for the cloud's own.
         region: the store's own region name, where it is known.
         options: settings of that kind, sorted pairs of strings.
     """
@@ -253,7 +257,8 @@ class Credentials(Mapping[str, str]):
     """A mapping of secret strings; repr and str never show a value.
 
     For S3 the names are `access_key_id`, `secret_access_key` and, for temporary ones,
-    `session_token` and `expires_at` (unix seconds as decimal text).
+    `session_token` and `expires_at` (unix seconds as decimal text). For Google Cloud Storage they
+    are `access_token` and `expires_at`.
     `to_dict` is for the authenticated control API only.
     """
 

@@ -69,8 +69,7 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
             ("a:dst", "write ./a:dst for a file"),
             ("-", "(stdin or stdout) is not supported"),
             ("s3:/src", "write s3://src"),
-            ("gs://bucket/", "gs:// is not supported yet; this release moves s3:// and file:"),
-            ("az://account/box/", "az:// is not supported yet"),
+            ("az://account/box/", "az:// is not supported yet; this release moves s3://, gs://"),
             ("https://a.blob.core.windows.net/box/", "az:// is not supported yet"),
         )
         for ends in (f"{{empty}} {word}", f"{word} {{empty}}")

@@ -11,7 +11,13 @@ from typing import Literal, get_args
 from skyplane_gateway.config import ConflictRule
 from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey, NotFound
 from skyplane_gateway.object_filter import UNBOUNDED, Bounds, common_start, has_key, has_key_below
-from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectInfo, Precondition
+from skyplane_gateway.objects import (
+    IF_ABSENT,
+    PROJECT_FOLDER,
+    UNCONDITIONAL,
+    ObjectInfo,
+    Precondition,
+)
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
 
 #: `missing`: a list of keys names the object, and the source does not have it.
@@ -23,7 +29,7 @@ CONFLICT_RULES: tuple[ConflictRule, ...] = get_args(ConflictRule)
 KEEPING_RULES = ("skip", "replace-if-newer", "replace-if-different")
 
 #: The folder of this project's journals, which is never copied.
-JOURNAL_FOLDER = ".skyplane/jobs/"
+JOURNAL_FOLDER = f"{PROJECT_FOLDER}jobs/"
 
 #: A listing of the keys that start with a prefix, ascending (`ObjectStore.list`).
 Lister = Callable[[str], Iterator[ObjectInfo]]

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from skyplane_gateway.errors import InvalidKey
+from skyplane_gateway.objects import PROJECT_FOLDER
 from skyplane_gateway.stores.local.paths import path_of
 
 #: S3 and Google Cloud Storage: 1,024 bytes of UTF-8.
 MAX_KEY_BYTES = 1024
+
+#: The folder of open uploads in a bucket of Google Cloud Storage.
+UPLOADS_FOLDER: Final = f"{PROJECT_FOLDER}uploads/"
+
+_ACME_FOLDER: Final = ".well-known/acme-challenge/"
 
 
 def check_key(key: str) -> str:
@@ -30,8 +37,24 @@ def check_key(key: str) -> str:
     return key
 
 
+def check_gcs_key(key: str) -> str:
+    """Return `key`; raise InvalidKey for a name that Google Cloud Storage does not accept."""
+    check_key(key)
+    if key in (".", "..") or "\n" in key or "\r" in key or key.startswith(_ACME_FOLDER):
+        raise InvalidKey(
+            f"Google Cloud Storage accepts no object named {key!r} (. and .., line breaks, "
+            f"{_ACME_FOLDER}); rename it"
+        )
+    if key.startswith(UPLOADS_FOLDER):
+        raise InvalidKey(f"{key!r} is in {UPLOADS_FOLDER}, where open uploads are; rename it")
+    return key
+
+
 def check_destination_key(kind: str, key: str, size_bytes: int) -> None:
     """Raise InvalidKey unless a store of that kind can hold such an object. Sends no request."""
+    if kind == "gcs":
+        check_gcs_key(key)
+        return
     if kind != "file":
         check_key(key)
         return

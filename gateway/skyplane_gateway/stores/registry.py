@@ -19,23 +19,27 @@ from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
 _MODULES = {
     "file": "skyplane_gateway.stores.local.store",
+    "gcs": "skyplane_gateway.stores.gcs.store",
     "memory": "skyplane_gateway.stores.memory",
     "s3": "skyplane_gateway.stores.s3.store",
 }
 
 #: Kind -> the extra that installs its SDK.
-_EXTRAS = {"s3": "aws"}
+_EXTRAS = {"gcs": "gcs", "s3": "aws"}
 
 #: Kinds that plans know and gateways do not, and the scheme of their URLs.
-_PLANNED_ONLY = {"azure": "az://", "gcs": "gs://"}
+_PLANNED_ONLY = {"azure": "az://"}
+
+#: Kinds whose stores know credentials and regions.
+_CLOUD_KINDS = ("gcs", "s3")
 
 
 def require_kind(kind: str) -> None:
     """Raise ConfigurationInvalid unless this release can open stores of this kind."""
     if kind in _PLANNED_ONLY:
         raise ConfigurationInvalid(
-            f"{_PLANNED_ONLY[kind]} is not supported yet; this release moves s3:// and file: "
-            "(it makes plans for other stores where their region and the volume are given)"
+            f"{_PLANNED_ONLY[kind]} is not supported yet; this release moves s3://, gs:// and "
+            "file: (it makes plans for other stores where their region and the volume are given)"
         )
     if kind not in _MODULES:
         raise ConfigurationInvalid(
@@ -52,7 +56,7 @@ def ambient_credentials(kind: str, profile: str | None = None) -> Credentials | 
         ConfigurationInvalid: there is no such profile.
         MissingExtra: the SDK is not installed.
     """
-    if kind != "s3":
+    if kind not in _CLOUD_KINDS:
         return None
     found: Credentials | None = _module(kind).ambient_credentials(profile)
     return found
@@ -66,7 +70,7 @@ def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> st
         StoreError: the bucket is missing, access is denied, or the store does not answer.
     """
     require_kind(spec.kind)
-    if spec.kind != "s3":
+    if spec.kind not in _CLOUD_KINDS:
         return None
     region: str | None = _module(spec.kind).bucket_region(spec, credentials)
     return region

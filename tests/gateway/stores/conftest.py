@@ -4,8 +4,10 @@ To add a store: add a factory to `_FACTORIES`. It makes an empty bucket and retu
 opens it; every `test_conformance_*` module then runs against it. Name known shortcomings of a
 server in `lacks`.
 
-`versitygw` is a real S3 server in a process of its own; its tests are skipped, with the
-reason, where it can neither be found nor built. SKYPLANE_TEST_S3_ENDPOINT, with
+`versitygw` is a real S3 server and `gcs` an emulator of Google Cloud Storage, each in a process of
+its own; their tests are skipped, with the reason, where it can neither be found nor built.
+
+SKYPLANE_TEST_S3_ENDPOINT, with
 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, adds one more S3-compatible server, `endpoint`;
 SKYPLANE_TEST_S3_LACKS is its list of shortcomings.
 """
@@ -26,7 +28,7 @@ import boto3
 import botocore.loaders
 import pytest
 from moto.server import ThreadedMotoServer
-from tests.faults import moto_server, versitygw
+from tests.faults import fake_gcs, moto_server, versitygw
 from tests.gateway.stores.async_first import AsyncFirst
 
 from skyplane_gateway.checksum import crc32c
@@ -133,6 +135,15 @@ def versitygw_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[versi
         pytest.skip(str(error))
 
 
+@pytest.fixture(scope="session")
+def fake_gcs_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    try:
+        with fake_gcs.running(tmp_path_factory.mktemp("fake-gcs") / "log") as url:
+            yield url
+    except fake_gcs.Unavailable as error:
+        pytest.skip(str(error))
+
+
 def _bucket(url: str, credentials: Credentials) -> StoreSpec:
     bucket = f"bucket-{uuid.uuid4().hex[:12]}"
     client = boto3.client(
@@ -177,6 +188,12 @@ def _versitygw_async(request: pytest.FixtureRequest) -> Harness:
     return replace(_versitygw(request), wrap=AsyncFirst)
 
 
+def _gcs(request: pytest.FixtureRequest) -> Harness:
+    url: str = request.getfixturevalue("fake_gcs_url")
+    spec = StoreSpec("gcs", fake_gcs.create_bucket(url), endpoint_url=url)
+    return Harness(spec, lacks=fake_gcs.LACKS)
+
+
 def _file(request: pytest.FixtureRequest) -> Harness:
     folder: Path = request.getfixturevalue("tmp_path")
     root = folder / "root"
@@ -194,6 +211,7 @@ def _memory(request: pytest.FixtureRequest) -> Harness:
 _FACTORIES: dict[str, Callable[[pytest.FixtureRequest], Harness]] = {
     "memory": _memory,
     "file": _file,
+    "gcs": _gcs,
     "s3": _s3,
     "versitygw": _versitygw,
     "versitygw-async": _versitygw_async,

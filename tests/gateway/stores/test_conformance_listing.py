@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.errors import NotFound
+from skyplane_gateway.stores.gcs import listing as gcs_listing
 from skyplane_gateway.stores.s3 import listing
 
 
@@ -71,6 +72,7 @@ def test_a_listing_starts_after_a_key(harness: Any, start_after: str) -> None:
 
 def test_a_listing_of_several_pages(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "_PAGE_KEYS", 50)
+    monkeypatch.setattr(gcs_listing, "_PAGE_KEYS", 50)
     names = [f"p/{number:04d} {'x' * (number % 3)}" for number in range(123)]
     harness.fill(names)
     assert keys(harness, "p/") == names

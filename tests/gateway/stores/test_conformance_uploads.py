@@ -119,6 +119,8 @@ def test_an_unknown_upload_is_not_found(harness: Any) -> None:
 
 
 def test_completion_under_if_absent(harness: Any) -> None:
+    if "if-absent-on-completion" in harness.lacks:
+        pytest.skip("this server replaces any object (gcs/test_uploads.py asserts the request)")
     store = harness.shared
     upload_id = store.create_upload("k")
     parts = harness.put_parts("k", upload_id, [b"late"])

@@ -1,0 +1,125 @@
+"""One bucket of Google Cloud Storage: the requests that several verbs share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from skyplane_gateway.errors import NotFound, StoreError
+from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
+from skyplane_gateway.stores.checksums import verify
+from skyplane_gateway.stores.gcs.client import Client
+from skyplane_gateway.stores.gcs.requests import (
+    OBJECT_FIELDS,
+    Related,
+    info_of,
+    precondition_query,
+    resource_of,
+    unix_s,
+)
+from skyplane_gateway.stores.readback import has_attributes
+
+#: An object as the JSON API describes it.
+Resource = Mapping[str, Any]
+
+
+class Bucket:
+    """Requests about objects; each is sent once and raises StoreError."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.doing = client.doing
+
+    def look(self, key: str, what: str) -> Resource:
+        url = self.client.urls.object(key, fields=OBJECT_FIELDS)
+        return self.client.send_json("GET", url, what)
+
+    def insert(
+        self,
+        key: str,
+        data: Body,
+        what: str,
+        *,
+        resource: Resource,
+        precondition: Precondition,
+        crc32c: int | None,
+    ) -> Resource:
+        """Write an object. The service compares its checksum with that of the resource.
+
+        Raises:
+            ChecksumMismatch: the bytes do not have that checksum.
+        """
+        related = Related(resource, data)
+        query = {"fields": OBJECT_FIELDS, **precondition_query(precondition)}
+        try:
+            answer = self.client.send(
+                "POST",
+                self.client.urls.upload(key, **query),
+                what,
+                headers={"Content-Type": related.content_type},
+                data=related,
+            )
+        except StoreError as error:
+            # The service has no reason of its own for a wrong checksum.
+            if type(error) is StoreError and crc32c is not None:
+                verify(what, data, crc32c)
+            raise
+        found: Resource = answer.json()
+        return found
+
+    def compose(
+        self,
+        key: str,
+        sources: Sequence[tuple[str, str]],
+        what: str,
+        *,
+        attributes: ObjectAttributes | None = None,
+        precondition: Precondition,
+        removes_sources: bool,
+    ) -> Resource:
+        """Join up to 32 objects, each a name with its generation, to one.
+
+        `removes_sources` deletes them in the same request, without a fee for early deletion and
+        without soft delete. Emulators do not know it.
+        """
+        body = {
+            "sourceObjects": [
+                {"name": name, "generation": generation} for name, generation in sources
+            ],
+            "destination": resource_of(attributes),
+            "deleteSourceObjects": removes_sources,
+        }
+        query = {"fields": OBJECT_FIELDS, **precondition_query(precondition)}
+        return self.client.send_json("POST", self.client.urls.compose(key, **query), what, body)
+
+    def delete(self, key: str, what: str, **query: str) -> None:
+        """Raises NotFound where there is no such object."""
+        self.client.send("DELETE", self.client.urls.object(key, **query), what, expected=(200, 204))
+
+    def remove(self, key: str, generation: str, what: str) -> None:
+        """Delete a temporary object if it is there; also from a bucket that keeps versions."""
+        try:
+            self.delete(key, what, generation=generation)
+        except NotFound:
+            return
+
+    def find_written(
+        self,
+        key: str,
+        size_bytes: int,
+        crc32c: int | None,
+        attributes: ObjectAttributes | None,
+        since_unix_s: float = 0.0,
+    ) -> ObjectInfo | None:
+        """The object at `key` if it has these bytes and attributes, and is not older.
+
+        Decides whether a write succeeded when its answer was lost.
+        """
+        try:
+            found = self.look(key, self.doing("looking at", key))
+        except NotFound:
+            return None
+        info = info_of(key, found)
+        is_same = (info.size_bytes, info.crc32c) == (size_bytes, crc32c)
+        is_new = unix_s(found["timeCreated"]) >= since_unix_s
+        return info if is_same and is_new and has_attributes(info, attributes) else None

@@ -1,0 +1,172 @@
+"""Sends requests of one bucket, each once, with Google's credentials."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+import google.auth.transport.requests
+import requests
+from requests.adapters import HTTPAdapter
+
+from skyplane_gateway.errors import ConfigurationInvalid, NotFound, PermissionDenied
+from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.stores.gcs.credentials import GoogleCredentials, google_credentials
+from skyplane_gateway.stores.gcs.errors import from_refusal, mapped, refusal_of
+from skyplane_gateway.stores.gcs.requests import Urls
+
+#: Any: google-auth's functions have no types.
+_AuthorizedSession: Any = google.auth.transport.requests.AuthorizedSession
+
+#: Options with their values, the default first.
+_CHOICES: Final = {"anonymous": ("false", "true")}
+#: Options that take a number from 1.
+_NUMBERS: Final = ("connections", "attempts")
+_TEXTS: Final = ("user_project",)
+#: More than the gateway's threads for stores, so that no thread waits for a connection.
+_CONNECTIONS: Final = 64
+#: Waits for a connection, and for the next bytes of an answer or to be sent.
+_TIMEOUT_S: Final = (10, 60)
+
+
+def check_options(spec: StoreSpec) -> None:
+    """Raise ConfigurationInvalid for an unknown option, a wrong value, or a wrong endpoint."""
+    for name, value in spec.options:
+        if name in _NUMBERS:
+            if not value.isdecimal() or int(value) < 1:
+                raise ConfigurationInvalid(f"option {name}={value!r}: give a number from 1")
+        elif name in _CHOICES:
+            if value not in _CHOICES[name]:
+                choices = ", ".join(_CHOICES[name])
+                raise ConfigurationInvalid(f"option {name}={value!r}: choose one of {choices}")
+        elif name not in _TEXTS:
+            known = ", ".join([*_CHOICES, *_NUMBERS, *_TEXTS])
+            raise ConfigurationInvalid(
+                f"a Google Cloud Storage bucket has no option {name!r}; it has {known}"
+            )
+    if spec.endpoint_url is not None and not spec.endpoint_url.startswith(("http://", "https://")):
+        raise ConfigurationInvalid(
+            f"the endpoint {spec.endpoint_url!r} must begin with http:// or https://"
+        )
+
+
+class Client:
+    """One bucket at one endpoint. Thread-safe.
+
+    The platform's identity is looked up with the first request: it may ask a metadata server.
+    """
+
+    def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
+        check_options(spec)
+        self.spec = spec
+        self.urls = Urls(spec.endpoint_url, spec.bucket, spec.option("user_project"))
+        self._given = credentials
+        self._at = f" at {spec.endpoint_url}" if spec.endpoint_url else ""
+        self._lock = threading.Lock()
+        self._session: Any = None
+        if credentials is not None:
+            google_credentials(spec, credentials)
+
+    def doing(self, verb: str, key: str) -> str:
+        """The beginning of an error message: which request, of which object."""
+        return f"{verb} gs://{self.spec.bucket}/{key}{self._at}"
+
+    @property
+    def credentials(self) -> GoogleCredentials:
+        """Raises Unauthenticated."""
+        return self._opened().credentials
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        what: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        data: Any = None,
+        expected: tuple[int, ...] = (200,),
+        stream: bool = False,
+    ) -> requests.Response:
+        """The answer to one request; with `stream` its body is not read yet.
+
+        Raises StoreError for any status but the expected ones.
+        """
+        with mapped(what):
+            answer: requests.Response = self._opened().request(
+                method,
+                url,
+                data=data,
+                headers={"Accept-Encoding": "gzip", **(headers or {})},
+                timeout=_TIMEOUT_S,
+                allow_redirects=False,
+                stream=stream,
+            )
+            if answer.status_code in expected:
+                return answer
+            refusal = refusal_of(answer.status_code, answer.headers, answer.content)
+        is_renewable = self._given is not None and "expires_at" in self._given
+        raise from_refusal(refusal, what, is_renewable=is_renewable)
+
+    def send_json(
+        self, method: str, url: str, what: str, body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The answer of the JSON API to a request with an optional JSON body."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {} if body is None else {"Content-Type": "application/json; charset=UTF-8"}
+        found: dict[str, Any] = self.send(method, url, what, headers=headers, data=data).json()
+        return found
+
+    def close(self) -> None:
+        with self._lock:
+            session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _opened(self) -> Any:
+        with self._lock:
+            if self._session is None:
+                self._session = _session(self.spec, self._given)
+            return self._session
+
+
+def _session(spec: StoreSpec, credentials: Credentials | None) -> Any:
+    found = google_credentials(spec, credentials)
+    # A given token cannot be refreshed here: the orchestrator sends another.
+    session = _AuthorizedSession(found, refresh_status_codes=(401,) if credentials is None else ())
+    size = int(spec.option("connections", str(_CONNECTIONS)))
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, HTTPAdapter(pool_maxsize=size, max_retries=0))
+    return session
+
+
+def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> str | None:
+    """The region of the bucket. 1 call.
+
+    Raises:
+        ConfigurationInvalid: the bucket is in several regions.
+        PermissionDenied: the credentials may not look at the bucket; other leaves as usual.
+        NotFound: there is no such bucket.
+    """
+    client = Client(spec, credentials)
+    what = f"asking for the region of gs://{spec.bucket}"
+    try:
+        found = client.send_json("GET", client.urls.bucket(fields="location,locationType"), what)
+    except PermissionDenied as error:
+        raise PermissionDenied(
+            f"{error.message}; grant storage.buckets.get (for example by the role Storage Bucket "
+            "Viewer), or give this location its region, for example gcp:europe-west3"
+        ) from error
+    except NotFound as error:
+        raise NotFound(f"{what}: there is no such bucket; check its name") from error
+    finally:
+        client.close()
+    if found.get("locationType", "region") not in ("region", "zone"):
+        raise ConfigurationInvalid(
+            f"gs://{spec.bucket} is in the {found['locationType']} {found['location']}, not in one "
+            "region; give the region near which its gateways are to run, for example "
+            "gcp:europe-west3"
+        )
+    location = str(found.get("location", "")).lower()
+    return location or None

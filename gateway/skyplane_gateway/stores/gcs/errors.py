@@ -1,0 +1,203 @@
+"""Maps answers and exceptions of Google Cloud Storage to this project's errors.
+
+The JSON API's reason decides, then the HTTP status; never the text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+import requests
+from google.auth import exceptions as auth_errors
+from urllib3.exceptions import HTTPError
+
+from skyplane_gateway.errors import (
+    CredentialsExpired,
+    NotFound,
+    PermissionDenied,
+    PreconditionFailed,
+    SkyplaneError,
+    StoreError,
+    StoreUnavailable,
+    Throttled,
+    Unauthenticated,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One answer that is no success.
+
+    Attributes:
+        reason: of the JSON API (`retentionPolicyNotMet`) or the code of the XML API (`NoSuchKey`).
+        message: Google's own words; they name a missing permission.
+    """
+
+    status: int
+    reason: str
+    message: str
+    retry_after_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Reasons (separated by spaces) and statuses that have one meaning."""
+
+    error: type[StoreError]
+    advice: str
+    reasons: str = ""
+    statuses: tuple[int, ...] = ()
+    is_permanent: bool | None = None
+
+
+_THROTTLED: Final = "rateLimitExceeded userRateLimitExceeded SlowDown"
+
+#: A reason decides before a status does.
+_ANSWERS: Final = (
+    _Answer(
+        PermissionDenied,
+        "a retention policy protects the object: choose another key or bucket, or wait until its "
+        "retention ends",
+        "retentionPolicyNotMet",
+    ),
+    _Answer(
+        PermissionDenied,
+        "a hold protects the object: release the hold (gcloud storage objects update), or choose "
+        "another key",
+        "objectUnderActiveHold",
+    ),
+    _Answer(
+        PermissionDenied,
+        "an organisation policy forbids this request",
+        "orgPolicyConstraintFailed",
+    ),
+    _Answer(
+        StoreError,
+        "the bucket charges its readers: give the option user_project=PROJECT",
+        "userProjectMissing UserProjectMissing",
+        is_permanent=True,
+    ),
+    _Answer(NotFound, "check the name, or it was deleted meanwhile", statuses=(404, 410)),
+    _Answer(
+        PermissionDenied,
+        "grant these credentials the permission for it",
+        statuses=(403,),
+    ),
+    _Answer(
+        PreconditionFailed,
+        "another writer wrote or changed the object meanwhile",
+        statuses=(412,),
+    ),
+    _Answer(
+        PreconditionFailed,
+        "another write of the same object was in progress: begin again",
+        statuses=(409,),
+        is_permanent=False,
+    ),
+    _Answer(StoreUnavailable, "try again", statuses=(408,)),
+)
+
+_NO_CREDENTIALS: Final = (
+    "there are no usable credentials: run `gcloud auth application-default login`, set "
+    "GOOGLE_APPLICATION_CREDENTIALS, or give this location a connection"
+)
+
+
+def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
+    """Read an answer that is no success; JSON, or XML from the XML API."""
+    reason, message = "", ""
+    try:
+        error = json.loads(body)["error"]
+        message = str(error.get("message", ""))
+        reason = str(error["errors"][0]["reason"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        if code := re.search(rb"<Code>(\w+)</Code>", body):
+            reason = code.group(1).decode()
+        if details := re.search(rb"<Details>([^<]*)</Details>", body):
+            message = details.group(1).decode(errors="replace")
+    return Refusal(status, reason, message, _retry_after(headers))
+
+
+def from_refusal(refusal: Refusal, what: str, *, is_renewable: bool) -> StoreError:
+    """The leaf of the error tree for an answer.
+
+    Args:
+        is_renewable: the request was sent with a token of limited life, which can be renewed.
+    """
+    status = refusal.status
+    said = f"{what}: {status} {refusal.reason}".rstrip()
+    if refusal.reason in _THROTTLED.split() or status in (429, 503):
+        return Throttled(
+            f"{said}; the store asks for fewer requests", retry_after_s=refusal.retry_after_s
+        )
+    if status == 401 and is_renewable:
+        return CredentialsExpired(f"{said}; these credentials have expired: renew them")
+    if status == 401:
+        return Unauthenticated(f"{said}; the store does not accept these credentials")
+    by_reason = (answer for answer in _ANSWERS if refusal.reason in answer.reasons.split())
+    by_status = (answer for answer in _ANSWERS if status in answer.statuses)
+    answer = next(by_reason, None) or next(by_status, None)
+    words = f" ({refusal.message})" if refusal.message else ""
+    if answer is not None:
+        # Google's words name the permission that a refusal is about.
+        named = words if answer.error is PermissionDenied else ""
+        return answer.error(f"{said}; {answer.advice}{named}", is_permanent=answer.is_permanent)
+    if status >= 500:
+        return StoreUnavailable(f"{said}; try again")
+    return StoreError(f"{said}{words}", is_permanent=400 <= status < 500)
+
+
+@contextmanager
+def mapped(what: str) -> Iterator[None]:
+    """Raise this project's error for exceptions of google-auth, requests and urllib3."""
+    try:
+        yield
+    except (auth_errors.GoogleAuthError, requests.RequestException, HTTPError) as error:
+        raise translate(error, what) from error
+
+
+def translate(error: Exception, what: str) -> SkyplaneError:
+    """The leaf of the error tree for an exception without an answer."""
+    if isinstance(error, auth_errors.DefaultCredentialsError):
+        return Unauthenticated(f"{what}: {_NO_CREDENTIALS}")
+    if isinstance(error, auth_errors.TransportError):
+        return StoreUnavailable(
+            f"{what}: Google's token service does not answer; check the network"
+        )
+    if isinstance(error, auth_errors.GoogleAuthError):
+        if error.retryable:
+            return StoreUnavailable(f"{what}: Google's token service failed; try again")
+        return Unauthenticated(
+            f"{what}: Google gives no token for these credentials ({type(error).__name__}: "
+            f"{error}); renew or correct them"
+        )
+    if isinstance(error, requests.exceptions.SSLError):
+        return StoreUnavailable(
+            f"{what}: the endpoint's certificate was not accepted; check the endpoint's name and "
+            "the CA bundle (REQUESTS_CA_BUNDLE)",
+            is_permanent=True,
+        )
+    if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):
+        return StoreError(f"{what}: the endpoint is not a URL; correct it", is_permanent=True)
+    return StoreUnavailable(
+        f"{what}: the endpoint cannot be reached or does not answer ({type(error).__name__}); "
+        "check the endpoint and the network"
+    )
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """`Retry-After` (RFC 9110, 10.2.3): seconds, or a date, compared with the answer's `Date`."""
+    text: Any = headers.get("Retry-After", "")
+    if text.isdecimal():
+        return float(text)
+    try:
+        until, now = parsedate_to_datetime(text), parsedate_to_datetime(headers.get("Date", ""))
+        return max(0.0, (until - now).total_seconds())
+    except (TypeError, ValueError):
+        return None

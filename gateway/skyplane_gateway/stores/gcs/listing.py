@@ -1,0 +1,58 @@
+"""Paged listings of Google Cloud Storage, checked to be complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from skyplane_gateway.errors import StoreError
+from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.stores.gcs.client import Client
+from skyplane_gateway.stores.gcs.requests import ROW_FIELDS, info_of
+from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
+
+_PAGE_KEYS: Final = 1000
+
+
+def pages(client: Client, prefix: str, what: str, fields: str, **query: str) -> Iterator[Any]:
+    """The pages of a listing, as JSON. A page without objects may be followed by others."""
+    query = {
+        "prefix": prefix,
+        "maxResults": str(_PAGE_KEYS),
+        "fields": f"items({fields}),prefixes,nextPageToken",
+        **query,
+    }
+    while True:
+        page = client.send_json("GET", client.urls.objects(**query), what)
+        yield page
+        token = page.get("nextPageToken")
+        if not token:
+            return
+        if token == query.get("pageToken"):
+            raise _broken(what, "the token of the next page is repeated")
+        query["pageToken"] = token
+
+
+def objects(
+    client: Client, prefix: str, start_after: str | None, what: str
+) -> Iterator[ObjectInfo]:
+    """Every object under `prefix`, ascending, without the parts of open uploads.
+
+    Raises StoreError when the listing may be incomplete; see `ObjectStore.list`.
+    """
+    # The service's start is inclusive.
+    start = {"startOffset": start_after} if start_after else {}
+    last: str | None = None
+    for page in pages(client, prefix, what, ROW_FIELDS, **start):
+        for resource in page.get("items", ()):
+            key = resource["name"]
+            # Order of code points is order of UTF-8 bytes.
+            if last is not None and key <= last:
+                raise _broken(what, f"{key!r} comes after {last!r}")
+            last = key
+            if key != start_after and not key.startswith(UPLOADS_FOLDER):
+                yield info_of(key, resource, with_attributes=False)
+
+
+def _broken(what: str, why: str) -> StoreError:
+    return StoreError(f"{what}: the listing cannot be relied on ({why}); list again")

@@ -1,0 +1,261 @@
+"""Converts this project's values to requests of Google Cloud Storage, and answers back.
+
+Metadata and writes use the JSON API. Bodies are read through the XML API, whose answer also holds
+the user metadata; that of the JSON API does not.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from skyplane_gateway.errors import PreconditionFailed, StoreUnavailable
+from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
+
+GOOGLE_URL: Final = "https://storage.googleapis.com"
+
+#: Attribute -> field of an object's resource in the JSON API.
+_FIELDS: Final = {
+    "content_type": "contentType",
+    "content_encoding": "contentEncoding",
+    "content_language": "contentLanguage",
+    "content_disposition": "contentDisposition",
+    "cache_control": "cacheControl",
+}
+#: Attribute -> header of the XML API.
+_HEADERS: Final = {
+    "content_type": "Content-Type",
+    "content_encoding": "X-Goog-Stored-Content-Encoding",
+    "content_language": "Content-Language",
+    "content_disposition": "Content-Disposition",
+    "cache_control": "Cache-Control",
+}
+_METADATA: Final = "x-goog-meta-"
+#: Sent with objects that have no cache control, to anyone and to those with a token.
+_DEFAULT_CACHE_CONTROL: Final = ("public, max-age=3600", "private, max-age=0")
+#: Storage classes that cost and behave as an object without a class does.
+_STANDARD: Final = ("STANDARD", "MULTI_REGIONAL", "REGIONAL")
+#: What a copy does not have -> the fields that tell.
+_NOT_CARRIED: Final = {
+    "custom-time": ("customTime",),
+    "hold": ("temporaryHold", "eventBasedHold"),
+    "retention": ("retention",),
+    "contexts": ("contexts",),
+}
+
+#: The fields that a listing shows of an object.
+ROW_FIELDS: Final = (
+    "name,generation,size,updated,crc32c,storageClass,"
+    "customTime,temporaryHold,eventBasedHold,retention,contexts"
+)
+#: The fields of an answer about one object.
+OBJECT_FIELDS: Final = (
+    f"{ROW_FIELDS},contentType,contentEncoding,contentLanguage,contentDisposition,cacheControl,"
+    "metadata,timeCreated,retentionExpirationTime"
+)
+
+_BLOCK_BYTES: Final = 1 << 20
+
+
+class Urls:
+    """The addresses of one bucket.
+
+    Keys are encoded as one segment, since HTTP clients change paths with `..` and `//`.
+    """
+
+    def __init__(self, endpoint_url: str | None, bucket: str, user_project: str) -> None:
+        self._base = (endpoint_url or GOOGLE_URL).rstrip("/")
+        self._bucket = quote(bucket, safe="")
+        self._common = {"userProject": user_project} if user_project else {}
+
+    def bucket(self, **query: str) -> str:
+        return self._with(f"/storage/v1/b/{self._bucket}", query)
+
+    def objects(self, **query: str) -> str:
+        return self._with(f"/storage/v1/b/{self._bucket}/o", query)
+
+    def object(self, key: str, **query: str) -> str:
+        return self._with(f"/storage/v1/b/{self._bucket}/o/{quote(key, safe='')}", query)
+
+    def compose(self, key: str, **query: str) -> str:
+        return self._with(f"/storage/v1/b/{self._bucket}/o/{quote(key, safe='')}/compose", query)
+
+    def upload(self, key: str, **query: str) -> str:
+        query = {"uploadType": "multipart", "name": key, **query}
+        return self._with(f"/upload/storage/v1/b/{self._bucket}/o", query)
+
+    def body(self, key: str) -> str:
+        """For the XML API."""
+        return self._with(f"/{self._bucket}/{quote(key, safe='')}", {})
+
+    def _with(self, path: str, query: Mapping[str, str]) -> str:
+        query = {**self._common, **query}
+        return f"{self._base}{path}{'?' if query else ''}{urlencode(query)}"
+
+
+class Related:
+    """A body of an object's resource and its bytes (RFC 2387), sent block by block.
+
+    The socket's timeout covers one block. The bytes are not copied.
+    """
+
+    def __init__(self, resource: Mapping[str, Any], data: Body) -> None:
+        boundary = uuid.uuid4().hex
+        self.content_type = f"multipart/related; boundary={boundary}"
+        self._head = (
+            f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n"
+            f"{json.dumps(resource)}\r\n--{boundary}\r\n"
+            f"Content-Type: {_header(resource.get('contentType'))}\r\n\r\n"
+        ).encode()
+        self._data = memoryview(data)
+        self._tail = f"\r\n--{boundary}--".encode()
+
+    def __len__(self) -> int:
+        return len(self._head) + self._data.nbytes + len(self._tail)
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        yield self._head
+        for start in range(0, len(self._data), _BLOCK_BYTES):
+            yield self._data[start : start + _BLOCK_BYTES]
+        yield self._tail
+
+
+def resource_of(attributes: ObjectAttributes | None, crc32c: int | None = None) -> dict[str, Any]:
+    """The resource of an object to be written."""
+    found: dict[str, Any] = {}
+    if attributes is not None:
+        values = {theirs: getattr(attributes, ours) for ours, theirs in _FIELDS.items()}
+        found = {name: value for name, value in values.items() if value is not None}
+        if attributes.metadata:
+            found["metadata"] = dict(attributes.metadata)
+    if crc32c is not None:
+        found["crc32c"] = to_text(crc32c)
+    return found
+
+
+def precondition_query(precondition: Precondition) -> dict[str, str]:
+    """Generation 0 stands for no object."""
+    if precondition.if_absent:
+        return {"ifGenerationMatch": "0"}
+    if precondition.if_match is not None:
+        return {"ifGenerationMatch": precondition.if_match}
+    return {}
+
+
+def info_of(key: str, resource: Mapping[str, Any], *, with_attributes: bool = True) -> ObjectInfo:
+    """The object that a resource shows."""
+    return ObjectInfo(
+        key=key,
+        size_bytes=int(resource["size"]),
+        etag=str(resource["generation"]),
+        last_modified=unix_s(resource["updated"]),
+        crc32c=from_text(resource.get("crc32c")),
+        attributes=attributes_of_resource(resource) if with_attributes else None,
+        not_carried=not_carried_of_resource(resource),
+    )
+
+
+def attributes_of_resource(resource: Mapping[str, Any]) -> ObjectAttributes:
+    headers = {ours: resource.get(theirs) or None for ours, theirs in _FIELDS.items()}
+    metadata = {name.lower(): text for name, text in resource.get("metadata", {}).items()}
+    return ObjectAttributes(**headers, metadata=tuple(sorted(metadata.items())))
+
+
+def not_carried_of_resource(resource: Mapping[str, Any]) -> tuple[str, ...]:
+    """Metadata that a copy will not have; see `ObjectInfo.not_carried`."""
+    named = [name for name, fields in _NOT_CARRIED.items() if any(map(resource.get, fields))]
+    return (*_class_name(resource.get("storageClass")), *named)
+
+
+def read_headers(offset: int, length: int, if_match: str | None) -> dict[str, str]:
+    """The headers of a ranged read of one version, as the bytes are stored."""
+    # Without this header the service decompresses gzip, and ignores the range.
+    headers = {"Accept-Encoding": "gzip", "Range": f"bytes={offset}-{offset + length - 1}"}
+    if if_match is not None:
+        headers["x-goog-if-generation-match"] = if_match
+    return headers
+
+
+def require_answer(headers: Mapping[str, str], offset: int, last: int, what: str) -> None:
+    """Raise StoreUnavailable unless the answer is for that range."""
+    found = headers.get("Content-Range", "")
+    if not found.startswith(f"bytes {offset}-{last}/"):
+        raise StoreUnavailable(
+            f"{what}: asked for bytes {offset} to {last}, the answer has {found or 'no range'}; "
+            "read the range again"
+        )
+
+
+def require_generation(found: str | None, if_match: str | None, what: str) -> None:
+    """Compare the version of an answer: emulators ignore the condition of a read."""
+    if if_match is not None and found != if_match:
+        raise PreconditionFailed(f"{what}: it is no longer generation {if_match}; list it again")
+
+
+def attributes_of_headers(headers: Mapping[str, str]) -> ObjectAttributes:
+    """From an answer of the XML API.
+
+    The service sends a cache control for objects that have none; it counts as none.
+    """
+    found = {ours: _text(headers.get(theirs)) for ours, theirs in _HEADERS.items()}
+    if found["content_encoding"] == "identity":
+        found["content_encoding"] = None
+    if found["cache_control"] in _DEFAULT_CACHE_CONTROL:
+        found["cache_control"] = None
+    metadata = {
+        name.lower()[len(_METADATA) :]: _text(text) or ""
+        for name, text in headers.items()
+        if name.lower().startswith(_METADATA)
+    }
+    return ObjectAttributes(**found, metadata=tuple(sorted(metadata.items())))
+
+
+def not_carried_of_headers(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """As `not_carried_of_resource`; the rest is in the listing's row."""
+    custom_time = ("custom-time",) if headers.get("x-goog-custom-time") else ()
+    return (*_class_name(headers.get("x-goog-storage-class")), *custom_time)
+
+
+def to_text(crc32c: int) -> str:
+    """Base64 of four big-endian bytes."""
+    return b64encode(crc32c.to_bytes(4, "big")).decode()
+
+
+def from_text(text: str | None) -> int | None:
+    try:
+        raw = b64decode(text or "", validate=True)
+    except Base64Error:
+        return None
+    return int.from_bytes(raw, "big") if len(raw) == 4 else None
+
+
+def unix_s(text: str) -> float:
+    """Unix seconds of a time of RFC 3339."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _class_name(storage_class: str | None) -> tuple[str, ...]:
+    return () if (storage_class or _STANDARD[0]) in _STANDARD else ("storage-class",)
+
+
+def _header(content_type: str | None) -> str:
+    """The type of the part with the bytes; the service takes that of the resource."""
+    if content_type and content_type.isascii() and content_type.isprintable():
+        return content_type
+    return "application/octet-stream"
+
+
+def _text(value: str | None) -> str | None:
+    """The text of a header in UTF-8, which http.client decodes as Latin-1."""
+    if not value:
+        return None
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value

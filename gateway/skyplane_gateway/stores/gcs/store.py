@@ -1,0 +1,188 @@
+"""Google Cloud Storage, through its HTTP APIs with google-auth.
+
+The version of an object is its generation. Bodies are sent with their CRC32C. The service checks
+it, and reports that of the whole object also for objects of several parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from skyplane_gateway.errors import NotFound, StoreError, StoreUnavailable
+from skyplane_gateway.objects import (
+    MIB,
+    UNCONDITIONAL,
+    Body,
+    Credentials,
+    ObjectAttributes,
+    ObjectInfo,
+    PartInfo,
+    Precondition,
+    StoreCapabilities,
+    StoreSpec,
+    UploadInfo,
+)
+from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
+from skyplane_gateway.stores.checksums import crc32c_of
+from skyplane_gateway.stores.gcs import listing
+from skyplane_gateway.stores.gcs.bucket import Bucket
+from skyplane_gateway.stores.gcs.client import Client, bucket_region
+from skyplane_gateway.stores.gcs.credentials import ambient_credentials, exchanged_credentials
+from skyplane_gateway.stores.gcs.reader import GcsReader
+from skyplane_gateway.stores.gcs.requests import (
+    attributes_of_headers,
+    info_of,
+    not_carried_of_headers,
+    precondition_query,
+    read_headers,
+    require_answer,
+    require_generation,
+    resource_of,
+)
+from skyplane_gateway.stores.gcs.uploads import Uploads
+from skyplane_gateway.stores.key_rules import check_gcs_key
+
+__all__ = [
+    "GcsStore",
+    "ambient_credentials",
+    "bucket_region",
+    "exchanged_credentials",
+    "open_from_spec",
+]
+
+_TIB: Final = MIB * MIB
+_CAPABILITIES: Final = StoreCapabilities(
+    trusts_checksum=True,
+    ordered_listing=True,
+    supports_metadata=True,
+    min_part_bytes=1,
+    max_part_bytes=5 * 1024 * MIB,
+    max_parts=10_000,
+    max_object_bytes=5 * _TIB,
+)
+
+
+def open_from_spec(spec: StoreSpec, credentials: Credentials | None) -> ObjectStore:
+    """Called by `open_without_retries`."""
+    return GcsStore(spec, credentials)
+
+
+class GcsStore:
+    """See `ObjectStore`."""
+
+    def __init__(self, spec: StoreSpec, credentials: Credentials | None = None) -> None:
+        self.spec = spec
+        self.capabilities = _CAPABILITIES
+        self._client = Client(spec, credentials)
+        self._bucket = Bucket(self._client)
+        self._uploads = Uploads(self._bucket)
+
+    def check(self, prefix: str = "") -> None:
+        what = self._client.doing("listing", prefix)
+        url = self._client.urls.objects(prefix=prefix, maxResults="1", fields="items(name)")
+        self._client.send_json("GET", url, what)
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
+    ) -> Iterator[ObjectInfo]:
+        what = self._client.doing("listing", prefix)
+        return listing.objects(self._client, prefix, start_after, what)
+
+    def head(self, key: str) -> ObjectInfo:
+        what = self._client.doing("looking at", check_gcs_key(key))
+        return info_of(key, self._bucket.look(key, what))
+
+    def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Reader:
+        what = self._client.doing("reading", check_gcs_key(key))
+        if length == 0:
+            info = info_of(key, self._bucket.look(key, what))
+            require_generation(info.etag, if_match, what)
+            return GcsReader(None, 0, what, info.attributes, info.not_carried)
+        answer = self._client.send(
+            "GET",
+            self._client.urls.body(key),
+            what,
+            headers=read_headers(offset, length, if_match),
+            expected=(206,),
+            stream=True,
+        )
+        headers = answer.headers
+        try:
+            require_generation(headers.get("x-goog-generation"), if_match, what)
+            require_answer(headers, offset, offset + length - 1, what)
+        except StoreError:
+            answer.close()
+            raise
+        return GcsReader(
+            answer, length, what, attributes_of_headers(headers), not_carried_of_headers(headers)
+        )
+
+    def put(
+        self,
+        key: str,
+        data: Body,
+        *,
+        attributes: ObjectAttributes | None = None,
+        precondition: Precondition = UNCONDITIONAL,
+        crc32c: int | None = None,
+    ) -> ObjectInfo:
+        what = self._client.doing("writing", check_gcs_key(key))
+        try:
+            made = self._bucket.insert(
+                key,
+                data,
+                what,
+                resource=resource_of(attributes, crc32c),
+                precondition=precondition,
+                crc32c=crc32c,
+            )
+        except StoreUnavailable:
+            written = None
+            if precondition != UNCONDITIONAL:
+                written = self._bucket.find_written(key, len(data), crc32c_of(data), attributes)
+            if written is None:
+                raise
+            return written
+        return info_of(key, made)
+
+    def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
+        return self._uploads.create(check_gcs_key(key), attributes)
+
+    def put_part(
+        self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
+    ) -> PartInfo:
+        return self._uploads.put_part(key, upload_id, number, data, offset, crc32c)
+
+    def complete_upload(
+        self,
+        key: str,
+        upload_id: str,
+        parts: Sequence[PartInfo],
+        *,
+        precondition: Precondition = UNCONDITIONAL,
+        size_bytes: int,
+        crc32c: int | None = None,
+    ) -> ObjectInfo:
+        return self._uploads.complete(key, upload_id, parts, precondition, size_bytes, crc32c)
+
+    def abort_upload(self, key: str, upload_id: str) -> None:
+        self._uploads.abort(key, upload_id)
+
+    def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
+        return self._uploads.open_uploads(prefix)
+
+    def list_parts(self, key: str, upload_id: str) -> tuple[PartInfo, ...]:
+        return self._uploads.parts(key, upload_id)
+
+    def delete(self, key: str, *, if_match: str | None = None) -> None:
+        what = self._client.doing("deleting", check_gcs_key(key))
+        query = precondition_query(Precondition(if_match=if_match))
+        try:
+            self._bucket.delete(key, what, **query)
+        except NotFound:
+            if if_match is not None:
+                raise
+
+    def close(self) -> None:
+        self._client.close()

@@ -1,0 +1,140 @@
+"""Servers written in Go, found or built for tests.
+
+A binary is the one that the program's variable names, else one on the PATH, else one that is built
+once with `go` and kept in the user's cache: a few minutes, in a temporary GOPATH. Tests wait for
+that no longer than their own time limit allows; `python -m tests.faults.NAME` takes its time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_BUILD_S: Final = 240
+_START_S: Final = 20
+#: For so long a build that failed is not tried again.
+_FAILED_S: Final = 600
+
+
+class Unavailable(Exception):
+    """The program is not here; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A Go program; `module` has its version, `variable` may name a binary."""
+
+    name: str
+    module: str
+    variable: str
+
+    def binary(self, build_s: float | None = _BUILD_S) -> Path:
+        """Find the binary, or build it within so many seconds.
+
+        Raises:
+            Unavailable.
+        """
+        named = os.environ.get(self.variable)
+        found = named or shutil.which(self.name)
+        if found:
+            if not Path(found).is_file():
+                raise Unavailable(f"{self.variable} names no file: {found}")
+            return Path(found)
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = home / "skyplane-orchestration" / "bin"
+        folder.mkdir(parents=True, exist_ok=True)
+        # Test processes run side by side: one builds, the others wait for it.
+        with (folder / f"{self.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return self._built(folder, build_s)
+
+    def _built(self, folder: Path, build_s: float | None) -> Path:
+        name = self.name
+        target, failed = folder / name, folder / f"{name}.failed"
+        if target.is_file():
+            return target
+        is_recent = failed.is_file() and time.time() - failed.stat().st_mtime < _FAILED_S
+        if is_recent and build_s is not None:
+            raise Unavailable(f"building {name} failed a while ago: {failed.read_text()}")
+        go = shutil.which("go")
+        if go is None:
+            raise Unavailable(f"there is no {name} and no go to build it with")
+        try:
+            self._build(go, target, build_s)
+        except subprocess.CalledProcessError as error:
+            failed.write_text((error.stderr.strip().splitlines() or ["no reason given"])[-1])
+            raise Unavailable(f"go cannot build {name}: {failed.read_text()}") from error
+        except subprocess.TimeoutExpired as error:
+            # Go caches the compiled packages, so the next attempt continues from there.
+            failed.write_text(f"it takes longer than {build_s:g} s; build it beforehand")
+            raise Unavailable(f"go did not build {name}: {failed.read_text()}") from error
+        return target
+
+    def _build(self, go: str, target: Path, build_s: float | None) -> None:
+        prefix = f"{self.name}-"
+        with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as scratch:
+            subprocess.run(
+                [go, "install", self.module],
+                env={
+                    **os.environ,
+                    "GOPATH": scratch,
+                    "GOBIN": f"{scratch}/bin",
+                    "GOFLAGS": "-modcacherw",
+                },
+                check=True,
+                capture_output=True,
+                text=True,
+                timeout=build_s,
+            )
+            shutil.move(f"{scratch}/bin/{self.name}", target)
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def running(
+    command: Sequence[str], port: int, log_file: Path, environment: Mapping[str, str]
+) -> Iterator[int]:
+    """A server on a port of 127.0.0.1, until the block ends; yields its process id.
+
+    Raises:
+        Unavailable: it does not come up.
+    """
+    with log_file.open("w+") as log:
+        process = subprocess.Popen(
+            command, env={**os.environ, **environment}, stdout=log, stderr=log
+        )
+        try:
+            _wait_until_up(process, port, log_file)
+            yield process.pid
+        finally:
+            process.terminate()
+            process.wait(_START_S)
+
+
+def _wait_until_up(process: subprocess.Popen[bytes], port: int, log_file: Path) -> None:
+    deadline_s = time.monotonic() + _START_S
+    while time.monotonic() < deadline_s and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.02)
+        else:
+            return
+    raise Unavailable(f"the server does not come up: {log_file.read_text()[-500:]}")

@@ -1,0 +1,142 @@
+"""Answers of Google Cloud Storage as errors of this project: by reason, then by status."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import google.auth.exceptions
+import pytest
+
+from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.errors import (
+    ChecksumMismatch,
+    CredentialsExpired,
+    NotFound,
+    PermissionDenied,
+    PreconditionFailed,
+    StoreError,
+    StoreUnavailable,
+    Throttled,
+    Unauthenticated,
+)
+from skyplane_gateway.objects import Credentials
+from skyplane_gateway.stores import StoreSpec
+from skyplane_gateway.stores.gcs.errors import refusal_of, translate
+from skyplane_gateway.stores.gcs.store import GcsStore
+
+#: Any: google-auth's functions have no types.
+auth_errors: Any = google.auth.exceptions
+
+
+def refusal(reason: str, message: str = "no") -> bytes:
+    errors = [{"domain": "global", "reason": reason, "message": message}]
+    return json.dumps({"error": {"code": 0, "message": message, "errors": errors}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "is_permanent", "said"),
+    [
+        (404, refusal("notFound"), NotFound, True, "check the name"),
+        (
+            403,
+            refusal("forbidden", "lacks storage.objects.get"),
+            PermissionDenied,
+            True,
+            "objects.get",
+        ),
+        (403, refusal("retentionPolicyNotMet"), PermissionDenied, True, "retention"),
+        (403, refusal("objectUnderActiveHold"), PermissionDenied, True, "hold"),
+        (403, refusal("userRateLimitExceeded"), Throttled, False, "fewer"),
+        (412, refusal("conditionNotMet"), PreconditionFailed, True, "another writer"),
+        (409, refusal("conflict"), PreconditionFailed, False, "begin again"),
+        (429, refusal("rateLimitExceeded"), Throttled, False, "fewer"),
+        (503, refusal("backendError"), Throttled, False, "fewer"),
+        (500, refusal("internalError"), StoreUnavailable, False, "try again"),
+        (502, b"<html>", StoreUnavailable, False, "try again"),
+        (408, b"", StoreUnavailable, False, "try again"),
+        (401, refusal("authError"), Unauthenticated, True, "credentials"),
+        (400, refusal("userProjectMissing"), StoreError, True, "user_project"),
+        (400, refusal("invalid", "a long story"), StoreError, True, "a long story"),
+        (302, b"", StoreError, False, "302"),
+    ],
+)
+def test_answers(
+    scripted: Any,
+    reply: Any,
+    status: int,
+    body: bytes,
+    kind: type[StoreError],
+    is_permanent: bool,
+    said: str,
+) -> None:
+    scripted.replies.append(reply(status, body))
+    with pytest.raises(kind, match=said) as caught:
+        GcsStore(StoreSpec("gcs", "bkt", scripted.url)).head("k")
+    assert type(caught.value) is kind
+    assert caught.value.is_permanent is is_permanent
+    assert "looking at gs://bkt/k at http://" in caught.value.message
+
+
+def test_an_answer_of_the_xml_api_is_read_too(scripted: Any, reply: Any) -> None:
+    body = (
+        b"<?xml version='1.0'?><Error><Code>AccessDenied</Code>"
+        b"<Details>x lacks storage.objects.get</Details></Error>"
+    )
+    scripted.replies.append(reply(403, body))
+    store = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
+    with pytest.raises(PermissionDenied, match=r"AccessDenied.*objects\.get"):
+        store.read("k", offset=0, length=1, if_match=None)
+
+
+def test_a_token_of_limited_life_is_renewed(scripted: Any, reply: Any) -> None:
+    scripted.replies.append(reply(401, refusal("authError")))
+    credentials = Credentials({"access_token": "t", "expires_at": "1"})
+    with pytest.raises(CredentialsExpired):
+        GcsStore(StoreSpec("gcs", "bkt", scripted.url), credentials).head("k")
+    (request,) = scripted.requests
+    assert request.headers["authorization"] == "Bearer t"
+
+
+@pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), ("soon", None), ("", None)])
+def test_retry_after(scripted: Any, reply: Any, header: str, seconds: float | None) -> None:
+    scripted.replies.append(reply(429, refusal("rateLimitExceeded"), {"Retry-After": header}))
+    with pytest.raises(Throttled) as caught:
+        GcsStore(StoreSpec("gcs", "bkt", scripted.url)).head("k")
+    assert caught.value.retry_after_s == seconds
+
+
+def test_retry_after_as_a_date_is_compared_with_the_stores_clock() -> None:
+    headers = {
+        "Retry-After": "Mon, 23 Nov 2026 10:00:09 GMT",
+        "Date": "Mon, 23 Nov 2026 10:00:00 GMT",
+    }
+    assert refusal_of(429, headers, b"").retry_after_s == 9.0
+
+
+def test_a_wrong_checksum_is_told_from_other_bad_requests(scripted: Any, reply: Any) -> None:
+    store = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
+    scripted.replies += [reply(400, refusal("invalid", "metadata is too long"))] * 2
+    with pytest.raises(ChecksumMismatch):
+        store.put("k", b"body", crc32c=1)
+    with pytest.raises(StoreError, match="metadata is too long"):
+        store.put("k", b"body", crc32c=crc32c(b"body"))
+
+
+def test_an_endpoint_that_does_not_answer() -> None:
+    store = GcsStore(StoreSpec("gcs", "bkt", "http://127.0.0.1:9"))
+    with pytest.raises(StoreUnavailable, match="check the endpoint"):
+        store.head("k")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (auth_errors.DefaultCredentialsError(), Unauthenticated),
+        (auth_errors.RefreshError("revoked"), Unauthenticated),
+        (auth_errors.RefreshError("later", retryable=True), StoreUnavailable),
+        (auth_errors.TransportError("no route"), StoreUnavailable),
+    ],
+)
+def test_errors_of_credentials(error: Exception, kind: type[StoreError]) -> None:
+    assert type(translate(error, "reading gs://b/k")) is kind

@@ -1,0 +1,154 @@
+"""Requests to Google Cloud Storage, and its answers as values of this project."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+import requests
+from tests.faults import fake_gcs
+
+from skyplane_gateway.errors import ConfigurationInvalid, NotFound, PermissionDenied
+from skyplane_gateway.objects import ObjectAttributes, Precondition
+from skyplane_gateway.stores import StoreSpec, bucket_region
+from skyplane_gateway.stores.gcs.requests import (
+    Related,
+    Urls,
+    attributes_of_headers,
+    attributes_of_resource,
+    not_carried_of_headers,
+    not_carried_of_resource,
+)
+from skyplane_gateway.stores.gcs.store import GcsStore
+
+
+@pytest.fixture
+def store(fake_gcs_url: str) -> GcsStore:
+    return GcsStore(StoreSpec("gcs", fake_gcs.create_bucket(fake_gcs_url), fake_gcs_url))
+
+
+def test_an_object_with_gzip_is_read_as_it_is_stored(store: GcsStore) -> None:
+    body = gzip.compress(b"text " * 100)
+    attributes = ObjectAttributes(content_type="text/plain", content_encoding="gzip")
+    info = store.put("k", body, attributes=attributes)
+    with store.read("k", offset=2, length=len(body) - 2, if_match=info.etag) as reader:
+        found = bytearray(len(body) - 2)
+        assert reader.readinto(memoryview(found)) == len(found)
+        assert reader.attributes == attributes
+    assert found == body[2:]
+
+
+def test_a_read_names_its_range_and_version(scripted: Any, reply: Any) -> None:
+    headers = {"Content-Range": "bytes 3-4/9", "x-goog-generation": "7"}
+    scripted.replies.append(reply(206, b"ab", headers))
+    store = GcsStore(StoreSpec("gcs", "bkt", scripted.url, None, (("user_project", "p"),)))
+    with store.read("a/../b c", offset=3, length=2, if_match="7") as reader:
+        assert reader.readinto(memoryview(bytearray(5))) == 2
+    (request,) = scripted.requests
+    assert request.path == "/bkt/a%2F..%2Fb%20c?userProject=p"
+    sent = request.headers
+    assert (sent["range"], sent["accept-encoding"]) == ("bytes=3-4", "gzip")
+    assert sent["x-goog-if-generation-match"] == "7"
+    # An endpoint that is not Google's gets no credentials of this machine.
+    assert "authorization" not in sent
+
+
+def test_a_delete_names_the_version(scripted: Any, reply: Any) -> None:
+    store = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
+    scripted.replies += [reply(204), reply(404), reply(404)]
+    store.delete("k", if_match="7")
+    store.delete("k")
+    with pytest.raises(NotFound):
+        store.delete("k", if_match="7")
+    paths = [request.path for request in scripted.requests]
+    pinned = "/storage/v1/b/bkt/o/k?ifGenerationMatch=7"
+    assert paths == [pinned, "/storage/v1/b/bkt/o/k", pinned]
+
+
+def test_a_write_whose_answer_is_lost_is_looked_at(
+    store: GcsStore, scripted: Any, reply: Any
+) -> None:
+    lost = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
+    there = store.put("k", b"body")
+    resource = store._bucket.look("k", "looking")
+    scripted.replies += [reply(502), reply(200, json.dumps(resource).encode())]
+    again = lost.put("k", b"body", precondition=Precondition(if_absent=True))
+    assert again.etag == there.etag
+
+
+def test_metadata_that_a_copy_loses(store: GcsStore) -> None:
+    url = store._client.urls.upload("k")
+    related = Related({"storageClass": "NEARLINE", "customTime": "2026-01-01T00:00:00Z"}, b"x")
+    headers = {"Content-Type": related.content_type}
+    requests.post(url, data=b"".join(related), headers=headers, timeout=10).raise_for_status()
+    (row,) = store.list("")
+    assert row.not_carried == store.head("k").not_carried == ("storage-class", "custom-time")
+
+
+@pytest.mark.parametrize(
+    ("resource", "names"),
+    [
+        ({"storageClass": "STANDARD", "temporaryHold": False}, ()),
+        ({"storageClass": "REGIONAL"}, ()),
+        ({"eventBasedHold": True}, ("hold",)),
+        ({"retention": {"mode": "Locked"}}, ("retention",)),
+        ({"contexts": {"custom": {"a": {"value": "b"}}}}, ("contexts",)),
+    ],
+)
+def test_each_field_has_a_name(resource: dict[str, Any], names: tuple[str, ...]) -> None:
+    assert not_carried_of_resource(resource) == names
+
+
+def test_headers_of_a_read_become_attributes() -> None:
+    headers = {
+        "Content-Type": "text/csv",
+        "X-Goog-Stored-Content-Encoding": "identity",
+        "Cache-Control": "private, max-age=0",
+        "x-goog-meta-Owner": "caf\u00e9".encode().decode("latin-1"),
+        "x-goog-storage-class": "COLDLINE",
+        "x-goog-custom-time": "2026-01-01T00:00:00Z",
+    }
+    assert attributes_of_headers(headers) == ObjectAttributes(
+        content_type="text/csv", metadata=(("owner", "caf\u00e9"),)
+    )
+    assert not_carried_of_headers(headers) == ("storage-class", "custom-time")
+
+
+def test_names_of_metadata_are_lower_case() -> None:
+    found = attributes_of_resource({"metadata": {"Owner": "x"}, "cacheControl": ""})
+    assert found == ObjectAttributes(metadata=(("owner", "x"),))
+
+
+def test_addresses_of_google_and_of_a_private_endpoint() -> None:
+    google = Urls(None, "b", "")
+    assert google.object("a/b") == "https://storage.googleapis.com/storage/v1/b/b/o/a%2Fb"
+    private = Urls("https://storage-x.p.googleapis.com/", "b", "")
+    assert private.body("k") == "https://storage-x.p.googleapis.com/b/k"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"checksum": "none"}, "no option 'checksum'"),
+        ({"connections": "many"}, "give a number"),
+        ({"anonymous": "yes"}, "choose one of false, true"),
+    ],
+)
+def test_wrong_options(options: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=said):
+        GcsStore(StoreSpec("gcs", "b", None, None, tuple(options.items())))
+
+
+def test_the_region_of_a_bucket(fake_gcs_url: str, scripted: Any, reply: Any) -> None:
+    spec = StoreSpec("gcs", fake_gcs.create_bucket(fake_gcs_url), fake_gcs_url)
+    assert bucket_region(spec) == "us-central1"
+    with pytest.raises(NotFound, match="no such bucket"):
+        bucket_region(StoreSpec("gcs", "missing", fake_gcs_url))
+    wide = {"location": "EU", "locationType": "multi-region"}
+    scripted.replies += [reply(200, json.dumps(wide).encode()), reply(403)]
+    with pytest.raises(ConfigurationInvalid, match="multi-region EU, not in one region; give the"):
+        bucket_region(StoreSpec("gcs", "b", scripted.url))
+    with pytest.raises(PermissionDenied, match=r"grant storage\.buckets\.get"):
+        bucket_region(StoreSpec("gcs", "b", scripted.url))

@@ -1,0 +1,187 @@
+"""Multipart uploads of Google Cloud Storage: parts are objects, joined by compose requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from tests.faults import fake_gcs
+
+from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.errors import (
+    InvalidKey,
+    NotFound,
+    PreconditionFailed,
+    StoreError,
+    StoreUnavailable,
+)
+from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, PartInfo
+from skyplane_gateway.stores import StoreSpec
+from skyplane_gateway.stores.gcs import uploads
+from skyplane_gateway.stores.gcs.bucket import Bucket
+from skyplane_gateway.stores.gcs.store import GcsStore
+
+ATTRIBUTES = ObjectAttributes(content_type="text/csv", metadata=(("a", "b"),))
+Raw = Callable[[], list[str]]
+
+
+@pytest.fixture
+def store(fake_gcs_url: str) -> GcsStore:
+    return GcsStore(StoreSpec("gcs", fake_gcs.create_bucket(fake_gcs_url), fake_gcs_url))
+
+
+@pytest.fixture
+def temporary(store: GcsStore, monkeypatch: pytest.MonkeyPatch) -> Raw:
+    """Lists the objects of open uploads, which `GcsStore.list` hides."""
+
+    def names() -> list[str]:
+        with monkeypatch.context() as patch:
+            patch.setattr("skyplane_gateway.stores.gcs.listing.UPLOADS_FOLDER", "nothing/")
+            return [info.key for info in store.list(".skyplane/uploads/")]
+
+    return names
+
+
+def begin(store: GcsStore, bodies: list[bytes], key: str = "k") -> tuple[str, list[PartInfo]]:
+    upload_id, parts, offset = store.create_upload(key, ATTRIBUTES), [], 0
+    for number, body in enumerate(bodies, 1):
+        checksum = crc32c(body)
+        parts.append(store.put_part(key, upload_id, number, body, offset=offset, crc32c=checksum))
+        offset += len(body)
+    return upload_id, parts
+
+
+def test_more_parts_than_one_request_joins(store: GcsStore, temporary: Raw) -> None:
+    bodies = [b"%d," % number * (number % 3) for number in range(70)]
+    whole = b"".join(bodies)
+    upload_id, parts = begin(store, bodies)
+    arguments: Any = {"size_bytes": len(whole), "crc32c": crc32c(whole)}
+    done = store.complete_upload("k", upload_id, parts, precondition=IF_ABSENT, **arguments)
+    with store.read("k", offset=0, length=len(whole), if_match=done.etag) as reader:
+        body = bytearray(len(whole))
+        assert reader.readinto(memoryview(body)) == len(whole)
+    assert bytes(body) == whole
+    assert (done.crc32c, done.attributes) == (crc32c(whole), ATTRIBUTES)
+    assert temporary() == []
+
+
+@pytest.mark.parametrize("removes", [False, True])
+def test_a_completion_whose_answer_is_lost_finds_its_own_object(
+    store: GcsStore, temporary: Raw, monkeypatch: pytest.MonkeyPatch, removes: bool
+) -> None:
+    upload_id, parts = begin(store, [b"one", b"two"])
+    inner = Bucket.compose
+
+    def lost(self: Bucket, *arguments: Any, **more: Any) -> Any:
+        inner(self, *arguments, **more)
+        if removes:  # As the service does, and the emulator does not.
+            for name, generation in arguments[1]:
+                self.remove(name, generation, "removing a source")
+        raise StoreUnavailable("the connection broke")
+
+    arguments: Any = {"precondition": IF_ABSENT, "size_bytes": 6, "crc32c": crc32c(b"onetwo")}
+    with monkeypatch.context() as patch:
+        patch.setattr(Bucket, "compose", lost)
+        with pytest.raises(StoreUnavailable):
+            store.complete_upload("k", upload_id, parts, **arguments)
+    written = store.head("k")
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise PreconditionFailed("the emulator does not check it")
+
+    monkeypatch.setattr(Bucket, "compose", refused)
+    assert store.complete_upload("k", upload_id, parts, **arguments).etag == written.etag
+    assert temporary() == []
+    assert list(store.list_uploads("")) == []
+
+
+def test_a_refused_completion_keeps_the_upload_open(
+    store: GcsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload_id, parts = begin(store, [b"late!"])
+    store.put("k", b"early")
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise PreconditionFailed("there is another object")
+
+    monkeypatch.setattr(Bucket, "compose", refused)
+    with pytest.raises(PreconditionFailed):
+        store.complete_upload("k", upload_id, parts, precondition=IF_ABSENT, size_bytes=5)
+    assert [row.upload_id for row in store.list_uploads("")] == [upload_id]
+    assert len(store.list_parts("k", upload_id)) == 1
+
+
+def test_a_part_that_comes_after_the_abort_removes_itself(
+    store: GcsStore, temporary: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload_id, _ = begin(store, [b"one"])
+    inner = Bucket.insert
+
+    def aborted_meanwhile(self: Bucket, *arguments: Any, **more: Any) -> Any:
+        store.abort_upload("k", upload_id)
+        return inner(self, *arguments, **more)
+
+    monkeypatch.setattr(Bucket, "insert", aborted_meanwhile)
+    with pytest.raises(NotFound):
+        store.put_part("k", upload_id, 2, b"two", offset=3, crc32c=crc32c(b"two"))
+    assert temporary() == []
+
+
+def test_parts_without_a_marker_are_found_and_removed(store: GcsStore, temporary: Raw) -> None:
+    """A process died between the removal of the marker and that of the parts."""
+    upload_id, _ = begin(store, [b"one", b"two"], key="a folder/b c")
+    other, _ = begin(store, [b"x"], key="other")
+    store._bucket.delete(f".skyplane/uploads/{upload_id}.upload", "deleting the marker")
+    found = {row.upload_id: row.key for row in store.list_uploads("")}
+    assert found == {upload_id: "a folder/b c", other: "other"}
+    store.abort_upload("a folder/b c", upload_id)
+    store.abort_upload("other", other)
+    assert temporary() == []
+
+
+def test_a_key_in_the_folder_of_uploads_is_refused(store: GcsStore) -> None:
+    with pytest.raises(InvalidKey, match="open uploads"):
+        store.put(".skyplane/uploads/x", b"")
+
+
+def test_the_compose_request_pins_parts_and_the_object(scripted: Any, reply: Any) -> None:
+    """The emulator reads neither generations nor preconditions of this request."""
+    store = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
+    row = {"size": "3", "timeCreated": "2026-11-23T10:00:00Z", "crc32c": "AAAAAA=="}
+    upload_id, key = "0" * 32, "a/b"
+    part = {**row, "name": f".skyplane/uploads/{upload_id}/00001", "generation": "7"}
+    done = {**row, "name": key, "generation": "9", "updated": "2026-11-23T10:00:01Z"}
+    marker = {**row, "name": "m", "generation": "1", "updated": "2026-11-23T10:00:00Z"}
+    answers = [marker, ATTRIBUTES.to_dict(), {"items": [part]}, done, {}, {"items": []}]
+    scripted.replies += [reply(200, json.dumps(answer).encode()) for answer in answers]
+    parts = [PartInfo(1, "7", 3, 0)]
+    store.complete_upload(key, upload_id, parts, precondition=IF_ABSENT, size_bytes=3)
+    request = scripted.requests[3]
+    url = urlsplit(request.path)
+    assert url.path == "/storage/v1/b/bkt/o/a%2Fb/compose"
+    assert parse_qs(url.query)["ifGenerationMatch"] == ["0"]
+    assert json.loads(request.body) == {
+        "sourceObjects": [{"name": part["name"], "generation": "7"}],
+        "destination": {"contentType": "text/csv", "metadata": {"a": "b"}},
+        "deleteSourceObjects": True,
+    }
+
+
+def test_a_bucket_that_keeps_all_objects_takes_no_parts(scripted: Any, reply: Any) -> None:
+    store = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
+    marker = {"generation": "1", "retentionExpirationTime": "2027-01-01T00:00:00Z"}
+    scripted.replies.append(reply(200, json.dumps(marker).encode()))
+    with pytest.raises(StoreError, match="retention policy") as caught:
+        store.create_upload("k")
+    assert caught.value.is_permanent
+
+
+def test_a_marker_is_small_and_names_the_key(store: GcsStore, temporary: Raw) -> None:
+    upload_id = store.create_upload("caf\u00e9/x")
+    assert temporary() == [f".skyplane/uploads/{upload_id}.upload"]
+    assert uploads._ID.match(upload_id)
+    (row,) = store.list_uploads("caf\u00e9/")
+    assert row.key == "caf\u00e9/x"
