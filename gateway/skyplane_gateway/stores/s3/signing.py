@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSPreparedRequest, AWSRequest, AWSResponse
@@ -43,11 +43,13 @@ class Signing:
 
     Attributes:
         base_url: the URL of a key without the key.
+        host: its `Host` header; botocore would parse the URL for each request.
         credentials: None for anonymous requests.
         ssl: None for plain HTTP.
     """
 
     base_url: str
+    host: str
     region: str
     service: str
     credentials: SdkCredentials | None
@@ -72,7 +74,8 @@ class Signing:
         if is_old is not None and is_old():
             raise Unsettled("the credentials are being renewed")
         kind = S3SigV4Auth if self.signs_payload else _UnsignedPayload
-        request = AWSRequest(method=method, url=url, headers=dict(headers), data=data)
+        named = {**headers, "Host": self.host}
+        request = AWSRequest(method=method, url=url, headers=named, data=data)
         kind(self.credentials.get_frozen_credentials(), self.service, self.region).add_auth(request)
         return url, dict(request.headers.items())
 
@@ -92,8 +95,7 @@ def signing_of(
     """
     prepared = _prepared_head(client, bucket)
     base_url = prepared.url.removesuffix(_KEY)
-    said = prepared.headers.get("Authorization", b"")
-    said = said.decode("ascii") if isinstance(said, bytes) else str(said)
+    said = _text(prepared.headers.get("Authorization", b""))
     is_https = base_url.startswith("https://")
     region = service = ""
     if not is_anonymous:
@@ -103,6 +105,7 @@ def signing_of(
         region, service = scope[-3], scope[-2]
     return Signing(
         base_url,
+        _text(prepared.headers.get("host", b"")) or urlsplit(base_url).netloc,
         region,
         service,
         credentials,
@@ -115,6 +118,10 @@ def signing_of(
 def _tls(ca_bundle: str | None) -> ssl.SSLContext:
     bundle = ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE") or get_cert_path(True)
     return ssl.create_default_context(cafile=bundle)
+
+
+def _text(header: str | bytes) -> str:
+    return header.decode("ascii") if isinstance(header, bytes) else header
 
 
 class _NoBody:
