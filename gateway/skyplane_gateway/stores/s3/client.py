@@ -1,20 +1,17 @@
-"""Builds boto3 clients; reads the credentials of the process and the region of a bucket."""
+"""Builds botocore clients; reads the credentials of the process and the region of a bucket."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-import boto3
 import botocore.session
 from botocore import UNSIGNED
 from botocore.awsrequest import AWSPreparedRequest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.handlers import convert_body_to_file_like_object
-from botocore.loaders import Loader, create_loader
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.objects import Credentials, StoreSpec
@@ -25,6 +22,7 @@ from skyplane_gateway.stores.s3.request_parameters import (
     STORAGE_CLASSES,
     RequestParameters,
 )
+from skyplane_gateway.stores.s3.sdk import Parsers, descriptions
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -89,7 +87,8 @@ def open_client_and_session(
     try:
         with _BUILDING:
             session = _session(credentials)
-            client = boto3.Session(botocore_session=session).client(
+            # boto3 would add transfers in parts, which nothing here uses, and takes long to load.
+            made = session.create_client(
                 "s3",
                 endpoint_url=spec.endpoint_url,
                 region_name=spec.region or session.get_config_variable("region") or "us-east-1",
@@ -97,6 +96,7 @@ def open_client_and_session(
             )
     except (BotoCoreError, ValueError) as error:
         raise ConfigurationInvalid(f"cannot open the S3 store {spec.bucket!r}: {error}") from error
+    client = cast("S3Client", made)
     for operation in ("PutObject", "UploadPart"):
         # botocore would send a file-like body in blocks of 16 KiB, after 100-continue.
         client.meta.events.unregister(
@@ -132,17 +132,12 @@ def _send_in_blocks(request: AWSPreparedRequest, **_: Any) -> None:
         request.body = blocks
 
 
-@cache
-def _descriptions(data_path: str | None) -> Loader:
-    """botocore's service descriptions, read once: each read takes 0.15 s of a processor."""
-    return create_loader(data_path)
-
-
 def _session(credentials: Credentials | None) -> botocore.session.Session:
     """A session per client, since a session caches what it reads from the environment."""
     session = botocore.session.get_session()
     data_path = session.get_config_variable("data_path")
-    session.register_component("data_loader", _descriptions(data_path))
+    session.register_component("data_loader", descriptions(data_path))
+    session.register_component("response_parser_factory", Parsers())
     if credentials is None:
         return session
     missing = [name for name in ("access_key_id", "secret_access_key") if not credentials.get(name)]
@@ -184,7 +179,7 @@ def _config(spec: StoreSpec) -> Config:
 
 
 def ambient_credentials(profile: str | None = None) -> Credentials | None:
-    """The credentials of boto3's default chain, or of one profile, frozen; None for none.
+    """The credentials of botocore's default chain, or of one profile, frozen; None for none.
 
     Temporary credentials carry `expires_at`.
 
@@ -193,7 +188,7 @@ def ambient_credentials(profile: str | None = None) -> Credentials | None:
         Unauthenticated: a source of the chain fails.
     """
     with mapped(f"reading the credentials of {profile or 'this process'}"):
-        found = boto3.Session(profile_name=profile).get_credentials()
+        found = botocore.session.Session(profile=profile).get_credentials()
         if found is None:
             return None
         frozen = found.get_frozen_credentials()
