@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.objects import Credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.hooks import store_credentials
 from skyplane_orchestration.hooks.store_credentials import credentials_from_connection
 from skyplane_orchestration.model.location import Location
 
@@ -80,6 +82,64 @@ def test_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_invalid_connections_are_refused(connection: FakeConnection, words: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=words):
         resolve(connection)
+
+
+@pytest.fixture
+def google(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
+    """Records the requests to Google's token service."""
+    asked: list[dict[str, str]] = []
+
+    def answer(kind: str, values: dict[str, str]) -> Credentials:
+        assert kind == "gcs"
+        asked.append({name: value for name, value in values.items() if value})
+        return Credentials({"access_token": "t"})
+
+    monkeypatch.setattr(store_credentials, "sendable_credentials", answer)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("extra", "asked"),
+    [
+        ({}, {}),
+        ({"key_path": "/k.json", "project": "p"}, {"service_account_file": "/k.json"}),
+        ({"keyfile_dict": {"a": 1}}, {"service_account_json": '{"a": 1}'}),
+        ({"extra__google_cloud_platform__keyfile_dict": "{}"}, {"service_account_json": "{}"}),
+        (
+            {"impersonation_chain": ["x", "y"], "scope": "a,b"},
+            {"impersonate": "x,y", "scopes": "a,b"},
+        ),
+        ({"impersonation_chain": "x"}, {"impersonate": "x"}),
+    ],
+)
+def test_google_connections(
+    google: list[dict[str, str]], extra: dict[str, Any], asked: dict[str, str]
+) -> None:
+    connection = FakeConnection("google_cloud_platform", extra_dejson=extra)
+    found = credentials_from_connection(connection, "gcp", Location("gs://bucket/"))
+    assert dict(found or {}) == {"access_token": "t"}
+    assert google == [asked]
+
+
+@pytest.mark.parametrize(
+    ("connection", "words"),
+    [
+        (FakeConnection(), "needs one of type 'google_cloud_platform'"),
+        (
+            FakeConnection("google_cloud_platform", extra_dejson={"key_secret_name": "s"}),
+            "key_secret_name, which is not supported; give keyfile_dict or key_path",
+        ),
+        (
+            FakeConnection(
+                "google_cloud_platform", extra_dejson={"key_path": "a", "keyfile_dict": "{}"}
+            ),
+            "both keyfile_dict and key_path",
+        ),
+    ],
+)
+def test_invalid_google_connections_are_refused(connection: FakeConnection, words: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=words):
+        credentials_from_connection(connection, "gcp", Location("gs://bucket/"))
 
 
 def test_a_file_takes_no_credentials() -> None:

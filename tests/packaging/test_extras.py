@@ -80,6 +80,7 @@ DRAWN = ("plan", "aws:ap-southeast-2", "aws:eu-west-3", "--plot", "plan.svg")
 EXTRAS_BY_CHECK = {
     "gateway": "gateway",
     "extra aws": "aws",
+    "extra gcs": "gcs",
     "extra airflow": "airflow",
     "extra dagster": "dagster",
     "extra plots": "plots",
@@ -183,6 +184,7 @@ def test_base_names_the_extra_of_what_it_cannot_do(with_extra: WithExtra) -> Non
     assert_names("gateway", base.command("cp", "here.txt", "there.txt"))
     assert_names("aws", base.command("cp", "here.txt", "s3://bucket/key"))
     assert_names("aws", base.command("sweep", "--destination", "s3://bucket/"))
+    assert_names("gcs", base.command("sweep", "--destination", "gs://bucket/"))
     assert_names("plots", base.command(*DRAWN))
     assert not (base.home / "plan.svg").exists()
     assert not (base.home / "there.txt").exists()

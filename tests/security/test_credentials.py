@@ -86,6 +86,35 @@ def test_an_unknown_form_is_refused_and_the_known_forms_are_named(reference: str
         CredentialSources().resolve(s3(reference))
 
 
+def test_google_credentials_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Location("gs://bucket/", credential_ref="env:G")
+    with pytest.raises(ConfigurationInvalid, match="one of the variables G_ACCESS_TOKEN, G_SERV"):
+        CredentialSources().resolve(place)
+    monkeypatch.setenv("G_ACCESS_TOKEN", "ya29.x")
+    assert dict(CredentialSources().resolve(place) or {}) == {"access_token": "ya29.x"}
+    monkeypatch.delenv("G_ACCESS_TOKEN")
+    monkeypatch.setenv("G_SERVICE_ACCOUNT_FILE", "/no/such/key.json")
+    with pytest.raises(ConfigurationInvalid, match=r"/no/such/key\.json' cannot"):
+        CredentialSources().resolve(place)
+    with pytest.raises(ConfigurationInvalid, match="no profiles"):
+        CredentialSources().resolve(Location("gs://bucket/", credential_ref="profile:x"))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        Location("gs://bucket/", endpoint_url="http://127.0.0.1:4443"),
+        Location("gs://bucket/", options={"anonymous": "true"}),
+        Location("s3://bucket/", options={"anonymous": "true"}),
+    ],
+)
+def test_places_that_take_no_identity(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKMINE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-mine")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/no/such/key.json")
+    assert CredentialSources().resolve(place) is None
+
+
 def test_a_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SRC_ACCESS_KEY_ID", "AK")
     monkeypatch.setenv("SRC_SECRET_ACCESS_KEY", "hush")

@@ -195,6 +195,17 @@ def test_the_endpoint_of_the_environment_is_handed_to_gateways(
     assert spec_of(Location("/data/")).endpoint_url is None
 
 
+def test_the_emulator_of_the_environment_is_handed_to_gateways(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "localhost:4443")
+    assert spec_of(Location("gs://b/k")).endpoint_url == "http://localhost:4443"
+    assert spec_of(Location("s3://b/k")).endpoint_url is None
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "https://emulator")
+    assert spec_of(Location("gs://b/k")).endpoint_url == "https://emulator"
+    assert spec_of(Location("gs://b/k", endpoint_url="http://x")).endpoint_url == "http://x"
+
+
 def test_a_preview_lists_the_source_once_and_says_when_there_is_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Object stores behind one protocol (`base.ObjectStore`): S3, files, and memory for tests."""
+"""Object stores behind one protocol (`base.ObjectStore`): clouds, files, and memory for tests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from skyplane_gateway.stores.registry import (
     bucket_region,
     open_store,
     require_kind,
+    sendable_credentials,
 )
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "check_destination_key",
     "open_store",
     "require_kind",
+    "sendable_credentials",
 ]

@@ -5,6 +5,7 @@ Imports the SDK of the kind it is asked for, and no other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -47,18 +48,46 @@ def require_kind(kind: str) -> None:
         )
 
 
-def ambient_credentials(kind: str, profile: str | None = None) -> Credentials | None:
+def ambient_credentials(
+    kind: str, profile: str | None = None, *, endpoint_url: str = ""
+) -> Credentials | None:
     """The credentials of the calling process, frozen, to be sent to gateways.
 
     None for stores that need none, and where the process has none.
 
+    Args:
+        profile: of the AWS CLI.
+        endpoint_url: a token of Google is for Google's own endpoints only.
+
     Raises:
-        ConfigurationInvalid: there is no such profile.
+        ConfigurationInvalid: there is no such profile, or this kind has none.
         MissingExtra: the SDK is not installed.
     """
     if kind not in _CLOUD_KINDS:
         return None
-    found: Credentials | None = _module(kind).ambient_credentials(profile)
+    module = _module(kind)
+    found: Credentials | None = (
+        module.ambient_credentials(profile, endpoint_url)
+        if kind == "gcs"
+        else module.ambient_credentials(profile)
+    )
+    return found
+
+
+def sendable_credentials(kind: str, values: Mapping[str, str]) -> Credentials | None:
+    """The credentials that gateways get for those that a user named.
+
+    Google: a key or an identity to act as becomes a token that expires. None where the process
+    itself has no identity.
+
+    Raises:
+        ConfigurationInvalid: they cannot be used.
+        StoreError: the service that gives tokens refuses, or does not answer.
+        MissingExtra: the SDK is not installed.
+    """
+    if kind != "gcs":
+        return Credentials(values)
+    found: Credentials | None = _module(kind).sendable_credentials(values)
     return found
 
 

@@ -96,8 +96,9 @@ def add_location(group: argparse._ArgumentGroup, end: str, name: str) -> None:
         f"--{end}-endpoint",
         default="",
         metavar="URL",
-        help=f"address of the {name}'s S3-compatible service"
-        " (default: $AWS_ENDPOINT_URL_S3, else $AWS_ENDPOINT_URL)",
+        help=f"address of the {name}'s S3-compatible service or emulator"
+        " (default: $AWS_ENDPOINT_URL_S3, else $AWS_ENDPOINT_URL; for gs://"
+        " $STORAGE_EMULATOR_HOST)",
     )
     group.add_argument(
         f"--{end}-credentials",

@@ -5,17 +5,25 @@ No provider package of a cloud is needed.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from skyplane_gateway.stores import Credentials, ambient_credentials
+from skyplane_gateway.stores import Credentials, ambient_credentials, sendable_credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
 
-#: Kind of store -> connection type with its credentials.
-_CONNECTION_TYPES: Final = {"s3": "aws"}
-
 #: Extra fields of an `aws` connection that ask for a call to AWS STS before use.
 _ROLE_FIELDS: Final = ("role_arn", "assume_role_method")
+
+#: Older releases of Airflow's form for Google connections put this before the names of the fields.
+_GOOGLE_PREFIX: Final = "extra__google_cloud_platform__"
+#: Fields of Google connections that are not read -> what to do instead.
+_GOOGLE_UNREAD: Final = {
+    "key_secret_name": "give keyfile_dict or key_path",
+    "credential_config_file": "set GOOGLE_APPLICATION_CREDENTIALS for the workers",
+    "is_anonymous": "give the location the option anonymous=true, and no connection",
+}
 
 
 class StoreConnection(Protocol):
@@ -37,22 +45,30 @@ class StoreConnection(Protocol):
 def credentials_from_connection(
     connection: StoreConnection, connection_id: str, location: Location
 ) -> Credentials | None:
-    """The credentials of an `aws` connection for a location, as in the amazon provider.
+    """The credentials of a connection for a location, as in the provider packages of the clouds.
 
-    Login and password, or their names in the extra, or `profile_name`; else the worker's own.
-    Raises ConfigurationInvalid for a wrong type, half an access key, or a role.
+    Raises ConfigurationInvalid for a wrong type or a field that cannot be used.
     """
-    wanted = _CONNECTION_TYPES.get(location.kind)
-    if wanted is None:
+    found = _READERS.get(location.kind)
+    if found is None:
         raise ConfigurationInvalid(
             f"{location.url!r} takes no credentials from a connection; omit the connection "
             f"id {connection_id!r}"
         )
+    wanted, read = found
     if connection.conn_type != wanted:
         raise ConfigurationInvalid(
             f"connection {connection_id!r} is of type {connection.conn_type!r}; {location.url!r} "
             f"needs one of type {wanted!r}"
         )
+    return read(connection, connection_id)
+
+
+def _from_aws(connection: StoreConnection, connection_id: str) -> Credentials | None:
+    """Login and password, or their names in the extra, or `profile_name`; else the worker's own.
+
+    Half an access key and a role are refused.
+    """
     extra = connection.extra_dejson
     if any(extra.get(name) for name in _ROLE_FIELDS):
         raise ConfigurationInvalid(
@@ -67,8 +83,44 @@ def credentials_from_connection(
             "login (access key id) and the password (secret access key)"
         )
     if not key:
-        return ambient_credentials(location.kind, extra.get("profile_name") or None)
+        return ambient_credentials("s3", extra.get("profile_name") or None)
     values = {"access_key_id": str(key), "secret_access_key": str(secret)}
     if token := extra.get("aws_session_token"):
         values["session_token"] = str(token)
     return Credentials(values)
+
+
+def _from_google(connection: StoreConnection, connection_id: str) -> Credentials | None:
+    """A service account's key (`keyfile_dict`, `key_path`), else the worker's own identity.
+
+    `impersonation_chain` and `scope` apply to either. Other fields with credentials are refused.
+    """
+    extra = {
+        name.removeprefix(_GOOGLE_PREFIX): value
+        for name, value in connection.extra_dejson.items()
+        if value
+    }
+    for name, advice in _GOOGLE_UNREAD.items():
+        if name in extra:
+            raise ConfigurationInvalid(
+                f"connection {connection_id!r} has {name}, which is not supported; {advice}"
+            )
+    key, chain = extra.get("keyfile_dict"), extra.get("impersonation_chain", "")
+    values = {
+        "service_account_file": str(extra.get("key_path", "")),
+        "service_account_json": key if isinstance(key, str) else json.dumps(key) if key else "",
+        "impersonate": chain if isinstance(chain, str) else ",".join(map(str, chain)),
+        "scopes": str(extra.get("scope", "")),
+    }
+    if values["service_account_file"] and values["service_account_json"]:
+        raise ConfigurationInvalid(
+            f"connection {connection_id!r} has both keyfile_dict and key_path; give one"
+        )
+    return sendable_credentials("gcs", values)
+
+
+_READERS: Final[dict[str, tuple[str, Callable[[StoreConnection, str], Credentials | None]]]] = {
+    # Kind of store -> connection type with its credentials, and the function that reads one.
+    "gcs": ("google_cloud_platform", _from_google),
+    "s3": ("aws", _from_aws),
+}

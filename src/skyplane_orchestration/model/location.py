@@ -50,9 +50,10 @@ class Location:
         url: `s3://bucket/key`, `gs://bucket/key`, `az://account/container/key`,
             `https://account.blob.core.windows.net/container/key`, `file:///path`
             or a plain path. A path with a colon before its first slash needs `./` before it.
-            Google's and Azure's stores can be planned for, but not transferred from or to yet.
+            Azure's store can be planned for, but not transferred from or to yet.
         region: region tag (`aws:eu-west-3`) of the bucket; looked up when empty.
-        endpoint_url: address of an S3-compatible service; empty for the cloud's own.
+        endpoint_url: address of an S3-compatible service, a private endpoint or an emulator; empty
+            for the cloud's own.
         credential_ref: the source of credentials (`profile:NAME`, `env:PREFIX`,
             `airflow:CONN_ID`); empty for the ambient ones. Never a secret.
         options: store options as text, for example `checksum=trusted`.

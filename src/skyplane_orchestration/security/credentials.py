@@ -1,24 +1,27 @@
 """Resolves a location's `credential_ref` to credentials.
 
 A reference is never a secret: `profile:NAME` (AWS profile), `env:PREFIX` (variables
-PREFIX_ACCESS_KEY_ID, ...), or a scheme of an orchestrator's hook, such as `airflow:CONN_ID`.
+PREFIX_ACCESS_KEY_ID, ...; for Google PREFIX_SERVICE_ACCOUNT_FILE, ...), or a scheme of an
+orchestrator's hook, such as `airflow:CONN_ID`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from skyplane_gateway.objects import Credentials
-from skyplane_gateway.stores import ambient_credentials
+from skyplane_gateway.stores import ambient_credentials, sendable_credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
 
 #: (text after the colon, location) -> credentials.
 Resolver = Callable[[str, Location], Credentials | None]
 
-_ENVIRONMENT_NAMES: Final = ("access_key_id", "secret_access_key", "session_token")
+_S3_NAMES: Final = ("access_key_id", "secret_access_key", "session_token")
+#: One suffices. The first three exclude each other; the last also works with the platform's own.
+_GCS_NAMES: Final = ("access_token", "service_account_file", "service_account_json", "impersonate")
 
 
 def _from_profile(name: str, location: Location) -> Credentials | None:
@@ -26,18 +29,30 @@ def _from_profile(name: str, location: Location) -> Credentials | None:
 
 
 def _from_environment(prefix: str, location: Location) -> Credentials | None:
-    found = {
-        name: value
-        for name in _ENVIRONMENT_NAMES
-        if (value := os.environ.get(f"{prefix}_{name.upper()}"))
-    }
-    for name in _ENVIRONMENT_NAMES[:2]:
+    if location.kind == "gcs":
+        return _gcs_from_environment(prefix)
+    found = _variables(prefix, _S3_NAMES)
+    for name in _S3_NAMES[:2]:
         if name not in found:
             raise ConfigurationInvalid(
                 f"credentials env:{prefix} need the variable {prefix}_{name.upper()}, "
                 "which is not set"
             )
     return Credentials(found)
+
+
+def _gcs_from_environment(prefix: str) -> Credentials | None:
+    found = _variables(prefix, _GCS_NAMES)
+    if not found:
+        names = ", ".join(f"{prefix}_{name.upper()}" for name in _GCS_NAMES)
+        raise ConfigurationInvalid(f"credentials env:{prefix} need one of the variables {names}")
+    return sendable_credentials("gcs", found)
+
+
+def _variables(prefix: str, names: Iterable[str]) -> dict[str, str]:
+    """Those that are set, by our names."""
+    values = {name: os.environ.get(f"{prefix}_{name.upper()}") for name in names}
+    return {name: value for name, value in values.items() if value}
 
 
 class CredentialSources:
@@ -58,7 +73,10 @@ class CredentialSources:
         """The credentials for a location; None if there are none. Raises ConfigurationInvalid."""
         reference = location.credential_ref
         if not reference:
-            return ambient_credentials(location.kind) if self._is_ambient_allowed else None
+            is_anonymous = location.options.get("anonymous") == "true"
+            if is_anonymous or not self._is_ambient_allowed:
+                return None
+            return ambient_credentials(location.kind, endpoint_url=location.endpoint_url)
         scheme, colon, rest = reference.partition(":")
         resolver = self._resolvers.get(scheme)
         if not colon or not rest or resolver is None:

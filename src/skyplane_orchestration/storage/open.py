@@ -25,6 +25,8 @@ SHORT_RETRIES: Final = RetryPolicy(attempts=3, throttle_s=10.0, longest_pause_s=
 
 #: Where the AWS CLI looks for another endpoint, in this order.
 _S3_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+#: Where Google's SDKs look for an emulator; a host and a port may do.
+_GCS_EMULATOR: Final = "STORAGE_EMULATOR_HOST"
 
 
 @contextmanager
@@ -58,10 +60,14 @@ def open_ends(
 def spec_of(location: Location) -> StoreSpec:
     """The store of a location, in the form that gateways read.
 
-    An S3 location without an endpoint takes the one that the AWS CLI and SDKs take on this
-    machine: AWS_ENDPOINT_URL_S3, then AWS_ENDPOINT_URL. Gateways do not see these variables.
+    A location without an endpoint takes the one that the cloud's own SDKs take on this machine.
+    S3: AWS_ENDPOINT_URL_S3, then AWS_ENDPOINT_URL. Google: STORAGE_EMULATOR_HOST. Gateways do not
+    see these variables.
     """
     endpoint = location.endpoint_url
+    if location.kind == "gcs" and not endpoint:
+        endpoint = os.environ.get(_GCS_EMULATOR, "")
+        endpoint = f"http://{endpoint}" if endpoint and "://" not in endpoint else endpoint
     if location.kind == "s3" and not endpoint:
         endpoint = next((os.environ[name] for name in _S3_ENDPOINTS if os.environ.get(name)), "")
     return StoreSpec(

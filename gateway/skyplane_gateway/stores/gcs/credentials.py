@@ -40,8 +40,10 @@ _TokenCredentials: Any = google.oauth2.credentials.Credentials
 _ServiceAccountCredentials: Any = google.oauth2.service_account.Credentials
 
 
-def ambient_credentials(profile: str | None = None) -> Credentials | None:
+def ambient_credentials(profile: str | None = None, endpoint_url: str = "") -> Credentials | None:
     """A token of Application Default Credentials; None where this process has none.
+
+    None also for an endpoint that is not Google's, which must not see a token.
 
     Raises:
         ConfigurationInvalid: a profile is given; Google has none.
@@ -52,7 +54,7 @@ def ambient_credentials(profile: str | None = None) -> Credentials | None:
             f"credentials profile:{profile}: Google Cloud has no profiles; use env:PREFIX, a "
             "connection, or `gcloud auth application-default login`"
         )
-    if os.environ.get(EMULATOR):
+    if not is_google(endpoint_url or os.environ.get(EMULATOR)):
         return None
     try:
         found, _ = google.auth.default(scopes=SCOPES)
@@ -61,8 +63,8 @@ def ambient_credentials(profile: str | None = None) -> Credentials | None:
     return _token_of(found, "the credentials of this process")
 
 
-def exchanged_credentials(values: Mapping[str, str]) -> Credentials | None:
-    """A token for credentials by name; see `docs/reference/store-gcs.md`.
+def sendable_credentials(values: Mapping[str, str]) -> Credentials | None:
+    """A token for credentials that a user named.
 
     Args:
         values: `access_token`; or `service_account_json`, `service_account_file`, else Application

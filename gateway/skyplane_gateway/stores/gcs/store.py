@@ -28,7 +28,7 @@ from skyplane_gateway.stores.checksums import crc32c_of
 from skyplane_gateway.stores.gcs import listing
 from skyplane_gateway.stores.gcs.bucket import Bucket
 from skyplane_gateway.stores.gcs.client import Client, bucket_region
-from skyplane_gateway.stores.gcs.credentials import ambient_credentials, exchanged_credentials
+from skyplane_gateway.stores.gcs.credentials import ambient_credentials, sendable_credentials
 from skyplane_gateway.stores.gcs.reader import GcsReader
 from skyplane_gateway.stores.gcs.requests import (
     attributes_of_headers,
@@ -47,8 +47,8 @@ __all__ = [
     "GcsStore",
     "ambient_credentials",
     "bucket_region",
-    "exchanged_credentials",
     "open_from_spec",
+    "sendable_credentials",
 ]
 
 _TIB: Final = MIB * MIB

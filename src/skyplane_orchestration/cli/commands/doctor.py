@@ -23,6 +23,7 @@ State = Literal["ok", "warn", "fail"]
 
 _EXTRAS: Final = {
     "aws": "boto3",
+    "gcs": "google.auth",
     "airflow": "airflow",
     "dagster": "dagster",
     "plots": "matplotlib",

@@ -1,0 +1,177 @@
+"""Google credentials, by google-auth itself, with a token service of our own."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from skyplane_gateway.errors import (
+    ConfigurationInvalid,
+    StoreUnavailable,
+    Unauthenticated,
+)
+from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.stores import ambient_credentials, sendable_credentials
+from skyplane_gateway.stores.gcs import credentials as gcs_credentials
+from skyplane_gateway.stores.gcs.store import GcsStore
+
+STORAGE = "https://www.googleapis.com/auth/devstorage.read_write"
+
+
+@pytest.fixture(scope="module")
+def private_key() -> str:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    ).decode()
+
+
+@pytest.fixture
+def key(private_key: str, scripted: Any) -> str:
+    """The JSON key of a service account whose tokens come from the scripted server."""
+    return json.dumps(
+        {
+            "type": "service_account",
+            "client_email": "mover@project.iam.gserviceaccount.com",
+            "token_uri": f"{scripted.url}/token",
+            "private_key": private_key,
+        }
+    )
+
+
+@pytest.fixture(autouse=True)
+def _no_identity(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "gcloud"))
+
+
+def token(reply: Any, value: str = "ya29.x", seconds: int = 3600) -> Any:
+    body = {"access_token": value, "expires_in": seconds, "token_type": "Bearer"}
+    return reply(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
+
+
+def test_a_key_becomes_a_token_that_expires(scripted: Any, reply: Any, key: str) -> None:
+    scripted.replies.append(token(reply))
+    found = sendable_credentials("gcs", {"service_account_json": key})
+    assert found is not None
+    assert found["access_token"] == "ya29.x"
+    assert 3500 < float(found["expires_at"]) - time.time() <= 3600
+    assert set(found) == {"access_token", "expires_at"}
+    (request,) = scripted.requests
+    assert parse_qs(request.body.decode())["grant_type"][0].endswith("jwt-bearer")
+
+
+def test_the_identity_of_this_process(
+    scripted: Any, reply: Any, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ambient_credentials("gcs") is None
+    assert sendable_credentials("gcs", {"impersonate": "a@b"}) is None
+    (tmp_path / "key.json").write_text(key)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
+    scripted.replies += [token(reply, "mine"), token(reply, "named")]
+    found = ambient_credentials("gcs")
+    assert found is not None
+    assert found["access_token"] == "mine"
+    named = sendable_credentials("gcs", {"service_account_file": str(tmp_path / "key.json")})
+    assert named is not None
+    assert named["access_token"] == "named"
+
+
+def test_no_token_goes_to_an_endpoint_that_is_not_googles(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "key.json").write_text(key)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
+    for endpoint in (
+        "http://127.0.0.1:4443",
+        "https://googleapis.com.example",
+        "http://x.googleapis.com",
+    ):
+        assert ambient_credentials("gcs", endpoint_url=endpoint) is None
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "localhost:4443")
+    assert ambient_credentials("gcs") is None
+    assert gcs_credentials.is_google("https://storage-x.p.googleapis.com")
+
+
+def test_acting_as_another_service_account(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`impersonate` is a chain: the last is used, the others delegate."""
+    sent: list[tuple[str, Any]] = []
+    expiry = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    class Answer:
+        status = 200
+
+        def __init__(self, body: Any) -> None:
+            self.headers: dict[str, str] = {}
+            self.data = json.dumps(body).encode()
+
+    def transport(url: str, method: str = "GET", body: Any = None, **_: Any) -> Answer:
+        sent.append((url, body))
+        if "generateAccessToken" in url:
+            return Answer({"accessToken": "theirs", "expireTime": expiry})
+        return Answer({"access_token": "mine", "expires_in": 3600})
+
+    monkeypatch.setattr(gcs_credentials, "Request", lambda: transport)
+    values = {"service_account_json": key, "impersonate": "one@p, two@p", "scopes": "a,b"}
+    found = sendable_credentials("gcs", values)
+    assert found is not None
+    assert found["access_token"] == "theirs"
+    url, body = sent[-1]
+    assert url.endswith("/serviceAccounts/two@p:generateAccessToken")
+    asked = json.loads(body)
+    assert [name.rpartition("/")[2] for name in asked["delegates"]] == ["one@p"]
+    assert asked["scope"] == ["a", "b"]
+
+
+def test_a_token_is_sent_as_it_is() -> None:
+    values = {"access_token": "t", "expires_at": "5"}
+    assert dict(sendable_credentials("gcs", values) or {}) == values
+    with pytest.raises(ConfigurationInvalid, match="lack access_token"):
+        GcsStore(StoreSpec("gcs", "b"), Credentials({"access_key_id": "x"}))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"service_account_json": "{"}, "is not the JSON key of a service account"),
+        ({"service_account_json": '{"private_key": "hush"}'}, "is not the JSON key"),
+        ({"service_account_json": '["hush"]'}, "is not the JSON key"),
+        ({"service_account_file": "/no/such/file"}, "cannot be read: No such file"),
+    ],
+)
+def test_keys_that_cannot_be_used(values: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=said) as caught:
+        sendable_credentials("gcs", values)
+    assert "hush" not in str(caught.value)
+
+
+def test_a_profile_is_refused() -> None:
+    with pytest.raises(ConfigurationInvalid, match="Google Cloud has no profiles"):
+        ambient_credentials("gcs", "prod")
+
+
+def test_errors_of_the_token_service(scripted: Any, reply: Any, key: str) -> None:
+    refused = json.dumps({"error": "invalid_grant", "error_description": "disabled"}).encode()
+    scripted.replies.append(reply(400, refused, {"Content-Type": "application/json"}))
+    with pytest.raises(Unauthenticated, match="invalid_grant"):
+        sendable_credentials("gcs", {"service_account_json": key})
+    gone = json.dumps({**json.loads(key), "token_uri": "http://127.0.0.1:9/token"})
+    with pytest.raises(StoreUnavailable, match="token service does not answer"):
+        sendable_credentials("gcs", {"service_account_json": gone})
+
+
+def test_a_machine_without_identity_says_what_to_do() -> None:
+    with pytest.raises(Unauthenticated, match="gcloud auth application-default login"):
+        GcsStore(StoreSpec("gcs", "b")).head("k")
