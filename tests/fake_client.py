@@ -79,9 +79,9 @@ class FakeClient:
     def check_destination(self, job: TransferJob) -> None:
         self._note("check_destination", job)
 
-    def check_move(self, job: TransferJob) -> None:
-        if job.move:
-            self._note("check_move", job)
+    def check_deletes(self, job: TransferJob) -> None:
+        if job.move or job.delete:
+            self._note("check_deletes", job)
 
     def plan(self, job: TransferJob) -> TransferPlan:
         self._note("plan", job)

@@ -38,7 +38,7 @@ from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
 from skyplane_orchestration.recovery.failover import FleetView, Submit
 from skyplane_orchestration.security.authority import FleetSecret
-from skyplane_orchestration.transfer import finalize, fleets, run
+from skyplane_orchestration.transfer import deletes, finalize, fleets, run
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 
 JOB = replace(BARE_JOB, volume_gb=10.0)
@@ -396,6 +396,34 @@ def test_a_move_is_checked_before_it_is_submitted(
     monkeypatch.setattr(finalize, "remove_sources", lambda *_: script.do("remove"))
     assert client.run(replace(JOB, move=True), plan=PLAN).succeeded
     assert script.names[:5] == ["ensure", "check", "submit", "remove", "release"]
+
+
+def test_deletes_are_checked_before_the_submit_and_only_once(
+    client: Client, script: Script, same: TransferJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletes, "check_extra", lambda *_: script.do("check"))
+    job = replace(same, delete=True)
+    plan = replace(PLAN, src=A, dst=A)
+    script.statuses = [status("succeeded") for _ in range(2)]
+    assert client.run(job, plan=plan).succeeded
+    assert script.names[:3] == ["ensure", "check", "submit"]
+    script.done.clear()
+    client.check_deletes(job)
+    assert client.run(job, plan=plan).succeeded
+    assert script.names[:3] == ["check", "ensure", "submit"]
+
+
+def test_a_sync_with_nothing_to_copy_deletes_without_a_fleet(
+    client: Client, script: Script, same: TransferJob, tmp_path: Path
+) -> None:
+    (tmp_path / "out/extra").write_bytes(b"x")
+    with pytest.raises(TransferFailed, match="max_delete 0 allows 0") as caught:
+        client.run(replace(same, delete=True, max_delete="0"))
+    assert caught.value.is_permanent
+    assert (tmp_path / "out/extra").exists()
+    result = client.run(replace(same, delete=True))
+    assert (result.deleted, result.used_gateways, script.names) == (1, False, [])
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["a"]
 
 
 def test_regions_that_the_plan_found_are_used(client: Client, script: Script) -> None:

@@ -35,7 +35,8 @@ gateway-lost gateway-unreachable grid-invalid internal-error invalid-key invalid
 journal-unreadable metadata-not-carried missing-extra not-authorised not-found not-restored
 object-too-large objects-failed overloaded path-ended permission-denied plan-error
 plan-infeasible precondition-failed provision-failed read-back-mismatch skyplane solver-failed
-stale-epoch stopped store-error store-unavailable teardown-incomplete throttled transfer-failed
+stale-epoch stopped store-error store-unavailable teardown-incomplete throttled too-many-deletes
+transfer-failed
 unauthenticated unknown-region unknown-transfer
 """
 

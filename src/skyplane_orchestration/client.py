@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.clock import Clock
+from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Selection
+from skyplane_orchestration.errors import TooManyDeletes, TransferFailed
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
@@ -33,13 +35,18 @@ from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.monitor import OnStatus, OnSubmitted
-from skyplane_orchestration.transfer.move import check_move
-from skyplane_orchestration.transfer.run import RunOptions, TransferRun, transfer_key_of
+from skyplane_orchestration.transfer.run import (
+    RunOptions,
+    TransferRun,
+    check_deletes,
+    transfer_key_of,
+)
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
     from skyplane_orchestration.security.authority import Authority, FleetSecret
     from skyplane_orchestration.storage.compare import VerifyReport
+    from skyplane_orchestration.transfer.deletes import DeletePlan
 
 __all__ = ["Client", "FleetTimes"]
 
@@ -83,6 +90,7 @@ class Client:
         self._price_overrides = price_overrides
         self._credentials = credentials or CredentialSources()
         self._poll_s = poll_s
+        self._checked_deletes: TransferJob | None = None
         self._clock = clock or Clock()
         self._fleets = Fleets(
             provisioner,
@@ -143,13 +151,20 @@ class Client:
         with timed("check of the destination"):
             preflight.check_destination(job, self._credentials)
 
-    def check_move(self, job: TransferJob) -> None:
-        """Check that a move may delete at its source; does nothing for a copy.
+    def check_deletes(self, job: TransferJob) -> None:
+        """Check the deletes of a move at its source, and of `delete` at the destination.
 
-        Raises ConfigurationInvalid if one end lies in the other, or StoreError.
+        Does nothing for a plain copy. Raises ConfigurationInvalid if one end lies in the other,
+        TooManyDeletes or StoreError.
         """
-        if job.move:
-            check_move(job, self._credentials, self._rng)
+        check_deletes(job, self._credentials, self._rng)
+        self._checked_deletes = job
+
+    def preview_deletes(self, job: TransferJob) -> tuple[DeletePlan, list[ObjectInfo]]:
+        """What `delete` would remove at the destination now. Raises StoreError."""
+        from skyplane_orchestration.transfer.deletes import preview_extra
+
+        return preview_extra(job, self._credentials)
 
     def check_place(self, location: Location) -> None:
         """Check that a bucket exists and may be listed. Raises StoreError."""
@@ -195,7 +210,10 @@ class Client:
         )
 
     def unchanged(self, job: TransferJob) -> TransferResult | None:
-        """The success of a job that has nothing to do, which needs no gateways; else None.
+        """The success of a job that has nothing to copy, which needs no gateways; else None.
+
+        With `delete` it also deletes what only the destination has. Raises TransferFailed where
+        that fails.
 
         None as well if the ends cannot be listed or have too many keys, and if an earlier try of
         the transfer has left a journal or a fleet.
@@ -204,7 +222,19 @@ class Client:
             return None
         from skyplane_orchestration.transfer.up_to_date import result_if_unchanged
 
-        return result_if_unchanged(job, self.transfer_key(job), self._credentials, self._clock)
+        result = result_if_unchanged(job, self.transfer_key(job), self._credentials, self._clock)
+        if result is None or not job.delete:
+            return result
+        from skyplane_orchestration.transfer.deletes import delete_extra
+
+        result = delete_extra(job, self._credentials, result, self._rng)
+        if not result.succeeded:
+            raise TransferFailed(
+                result.error,
+                result=result,
+                is_permanent=result.error_code == TooManyDeletes.code,
+            )
+        return result
 
     # -- provision and teardown
 
@@ -425,4 +455,5 @@ class Client:
             poll_s=self._poll_s,
             clock=self._clock,
             rng=self._rng,
+            are_deletes_checked=self._checked_deletes == job,
         )

@@ -87,6 +87,7 @@ __all__ = [
     "StoreUnavailable",
     "TeardownIncomplete",
     "Throttled",
+    "TooManyDeletes",
     "TransferFailed",
     "Unauthenticated",
     "UnknownRegion",
@@ -177,6 +178,12 @@ class BudgetReached(SkyplaneError):
     Permanent, since every automatic retry could cost as much again; a person can use the
     resume handle.
     """
+
+    is_permanent = True
+
+
+class TooManyDeletes(SkyplaneError):
+    """A transfer would delete more objects at its destination than its job allows."""
 
     is_permanent = True
 

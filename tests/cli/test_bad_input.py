@@ -130,7 +130,22 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (WITH_GOAL, f"{ENDS} --max-cost-usd 5", "give --volume-gb, or list"),
     (WITH_GOAL, f"{ENDS} --max-job-usd 5", ": --max-job-usd needs a volume: give --volume-gb"),
     # ---- options of other tools, and of other verbs
-    (("cp -r", "sync"), "{tree} {tmp}/new --delete", "--delete (see skyplane-orch "),
+    (("cp -r",), "{tree} {tmp}/new --delete", "--delete (see skyplane-orch "),
+    # ---- deletes
+    (("sync",), "{tree} {tmp}/new --max-delete 5", "--max-delete needs --delete"),
+    *[
+        (("sync",), f"{{tree}} {{tmp}}/new --delete --max-delete {bad}", "--max-delete must be a n")
+        for bad in ("101%", "many", "1.5", "5K")
+    ],
+    (("sync",), "{tree}/sub {tree} --delete", "a sync with deletes out of"),
+    (("sync",), "{tree}/sub {broken} --delete", "1 object at 'file://{broken}' would be deleted"),
+    (("sync",), "{tree} {broken} --delete --max-delete 0", "--max-delete 0 allows 0; nothing was"),
+    (
+        ("sync",),
+        "{tree} {tmp}/new --delete --files-from {broken}/throughput.csv",
+        "out --files-from: k",
+    ),
+    (("sync",), "{tree} {tmp}/new --delete --no-verify", "only verified copies allow deletes"),
     (("cp",), "{tree} {tmp}/new -R", "unrecognized arguments: -R; did you mean -r? (see"),
     (("cp -r",), "{tree} {tmp}/new --dryrun", "did you mean --dry-run? (see skyplane-orch cp"),
     (("cp -r", "sync"), "{tree} {tmp}/new --region aws:us-east-1", "did you mean --src-region?"),

@@ -67,7 +67,7 @@ def test_all_ops_succeed(lab: Lab) -> None:
 def test_a_move_is_checked_before_provisioning(lab: Lab) -> None:
     assert lab.materialize(asset(move=True)).success
     verbs = [verb for verb in lab.client.verbs if verb != "identity"]
-    assert verbs[:3] == ["check_destination", "check_move", "plan"]
+    assert verbs[:3] == ["check_destination", "check_deletes", "plan"]
 
 
 def test_every_op_has_the_same_run_identity(lab: Lab) -> None:

@@ -185,5 +185,5 @@ def test_shell_of_the_first_page(
     places = Places(s3_endpoint, text)
     said = run(["bash", "-euo", "pipefail", "-c", text], environment, tmp_path)
     assert (tmp_path / "to" / "reports" / "world.txt").read_text() == "world\n"
-    assert "nothing to do" in said
+    assert "nothing to copy" in said
     places.assert_copied()

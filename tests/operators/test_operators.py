@@ -89,7 +89,7 @@ def test_a_move_is_checked_before_provisioning(hook: Any, context: Any) -> None:
     SkyplanePlanOperator(task_id="plan", move=True, **ENDS).execute(context)
     SkyplaneTransferOperator(task_id="copy", move=True, **ENDS).execute(context)
     looks = [client.verbs for client in hook.clients.values()]
-    assert looks == [["check_destination", "check_move", "plan"], ["check_move", "run"]]
+    assert looks == [["check_destination", "check_deletes", "plan"], ["check_deletes", "run"]]
 
 
 def test_provision_returns_the_fleet(hook: Any, context: Any) -> None:
@@ -388,7 +388,7 @@ def test_one_task_with_nothing_to_do_needs_no_fleet(
     assert operator.execute(context)["skipped"] == 30
     facts = context["outlet_events"][asset].extra
     assert (facts["copied"], facts["grid"], facts["instances"]) == (0, None, {})
-    assert "nothing to do; unchanged: 30 objects" in task_log()
+    assert "nothing to copy; unchanged: 30 objects" in task_log()
 
 
 @pytest.mark.parametrize("kind", [SkyplanePlanOperator, SkyplaneTransferOperator])

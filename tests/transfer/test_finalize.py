@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from pyarrow import parquet
 from tests.transfer.samples import JOB, KEY, PLAN, A, B, fleet_of, status
 
 from skyplane_gateway.clock import Clock
@@ -265,5 +266,47 @@ def test_a_move_onto_itself_is_a_permanent_failure(removals: Removals) -> None:
     assert (result.error_code, result.moved) == (ConfigurationInvalid.code, 0)
     assert result.resume_handle == ""
     with pytest.raises(TransferFailed, match=r"^one place by two names") as caught:
+        require_success(result, last)
+    assert caught.value.is_permanent
+
+
+# -- deletes at the destination
+
+
+@pytest.fixture
+def synced(tmp_path: Path) -> TransferJob:
+    for name in ("in/a", "out/a", "out/extra"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    ends = Location(f"{tmp_path}/in/", A), Location(f"{tmp_path}/out/", B)
+    return TransferJob(*ends, delete=True)
+
+
+def test_a_sync_ends_with_its_deletes_and_the_manifest_has_them(
+    synced: TransferJob, tmp_path: Path
+) -> None:
+    result = end(status("succeeded"), job=synced, manifest=f"{tmp_path}/list.parquet")
+    assert (result.state, result.deleted) == ("succeeded", 1)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a"]
+    (row,) = parquet.read_table(tmp_path / "list.parquet").to_pylist()
+    assert (row["state"], row["source"]) == ("deleted", "")
+    assert row["destination"] == f"file://{tmp_path}/out/extra"
+
+
+@pytest.mark.parametrize("is_abandoned", [True, False])
+def test_a_sync_that_has_not_succeeded_deletes_nothing(
+    synced: TransferJob, tmp_path: Path, is_abandoned: bool
+) -> None:
+    """Another orchestrator has the result of an abandoned one, and has deleted."""
+    last = status("succeeded") if is_abandoned else status("failed", error=LOST)
+    assert end(last, job=synced, is_abandoned=is_abandoned).deleted == 0
+    assert (tmp_path / "out/extra").exists()
+
+
+def test_too_many_deletes_are_a_permanent_failure(synced: TransferJob) -> None:
+    last = status("succeeded")
+    result = end(last, job=replace(synced, max_delete="0"))
+    assert (result.state, result.error_code, result.deleted) == ("failed", "too-many-deletes", 0)
+    with pytest.raises(TransferFailed, match="1 object at") as caught:
         require_success(result, last)
     assert caught.value.is_permanent

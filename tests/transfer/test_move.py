@@ -25,7 +25,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import open as storage_open
-from skyplane_orchestration.transfer import move
+from skyplane_orchestration.transfer import row_spool
 from skyplane_orchestration.transfer.move import Removal, check_move, remove_sources
 
 NONE = CredentialSources(is_ambient_allowed=False)
@@ -226,7 +226,7 @@ def test_the_report_is_read_whole_before_the_first_delete(
             yield one
             seen.append(left(folder))
 
-    monkeypatch.setattr(move, "_IN_MEMORY_BYTES", 1)
+    monkeypatch.setattr(row_spool, "_IN_MEMORY_BYTES", 1)
     removal = Removal()
     remove_sources(job_of(folder), report(), NONE, removal, RNG)
     assert seen == [before] * 3

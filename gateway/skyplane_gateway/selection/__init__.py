@@ -5,7 +5,7 @@ Uses no store: the lead and dry runs apply it to their listings.
 
 from __future__ import annotations
 
-from skyplane_gateway.selection.key_mapping import map_key
+from skyplane_gateway.selection.key_mapping import folder_of, map_key
 from skyplane_gateway.selection.metadata_check import metadata_not_carried, require_carried
 from skyplane_gateway.selection.overlap import refuse_overlap
 from skyplane_gateway.selection.publish_order import PUBLISHED_LAST, is_published_last
@@ -40,6 +40,7 @@ __all__ = [
     "is_published_last",
     "is_reserved",
     "destination_listing_prefix",
+    "folder_of",
     "map_key",
     "metadata_not_carried",
     "refuse_overlap",

@@ -301,6 +301,16 @@ def verification_from(options: argparse.Namespace) -> Verification:
     return "none" if options.no_verify else "stored"
 
 
+def _deletes_from(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of a job for its deletes; only `sync` has these options."""
+    most = getattr(options, "max_delete", None)
+    if not getattr(options, "delete", False):
+        if most is not None:
+            raise ConfigurationInvalid("--max-delete needs --delete")
+        return {}
+    return {"delete": True} if most is None else {"delete": True, "max_delete": most}
+
+
 def job_from(
     options: argparse.Namespace,
     *,
@@ -328,6 +338,7 @@ def job_from(
         volume_gb=volume_gb,
         objects=objects,
         move=getattr(options, "move", False),
+        **_deletes_from(options),
         strict_metadata=options.strict_metadata,
         guess_mime_type=not options.no_guess_mime_type,
         files_from=options.files_from,

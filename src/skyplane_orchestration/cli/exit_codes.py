@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from skyplane_orchestration.errors import SkyplaneError, SolverFailed
+from skyplane_orchestration.errors import SkyplaneError, SolverFailed, TransferFailed
 
 SUCCESS: Final = 0
 FAILED: Final = 1
@@ -26,11 +26,13 @@ class BadInput(Exception):
 def as_bad_input(*kinds: type[SkyplaneError]) -> Iterator[None]:
     """Turn errors of the given kinds (default: all) into BadInput, for steps that change nothing.
 
-    A failure of the solver is not the fault of the input.
+    A failure of the solver is not the fault of the input, and a failed transfer has begun.
     """
     try:
         yield
     except SkyplaneError as error:
-        if isinstance(error, SolverFailed) or (kinds and not isinstance(error, kinds)):
+        if isinstance(error, SolverFailed | TransferFailed) or (
+            kinds and not isinstance(error, kinds)
+        ):
             raise
         raise BadInput(error) from error

@@ -56,6 +56,7 @@ _SAME_NAME: Final = (
     "instance_limit",
     "lease_s",
     "max_cost_usd",
+    "max_delete",
     "max_job_usd",
     "max_size",
     "max_usd_per_gb",

@@ -121,12 +121,17 @@ def preview_parts(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
     parts: list[Any] = [shown]
     if len(rows) > SHOWN_ROWS:
         parts.append(text_line(f"... and {len(rows) - SHOWN_ROWS} more (--json lists all)"))
+    deletes = ""
+    if "delete" in summary:
+        deletes = f", {summary['delete']} to delete ({size(summary['delete_bytes'])})"
+        if summary["delete"] > summary["max_delete"]:
+            deletes += f", which --max-delete refuses (most: {summary['max_delete']})"
     missing = f", {summary['missing']} missing" if summary["missing"] else ""
     parts.append(
         text_line(
             f"{counted(summary['objects'], 'object')}: {summary['copy']} to copy"
             f" ({size(summary['copy_bytes'])}), {summary['skip']} to skip,"
-            f" {summary['refuse']} refused{missing}; nothing was written"
+            f" {summary['refuse']} refused{missing}{deletes}; nothing was written"
         )
     )
     return parts
@@ -144,7 +149,10 @@ def result_parts(result: TransferResult) -> list[Any]:
     """The output of a transfer that has ended."""
     if not result.used_gateways:
         unchanged = f"{counted(result.objects, 'object')} unchanged; no gateways were needed"
-        return [text_line(f"nothing to do: {unchanged} ({duration(result.seconds)})")]
+        return [
+            text_line(f"nothing to copy: {unchanged} ({duration(result.seconds)})"),
+            *_delete_parts(result),
+        ]
     earlier = f", {result.copied_earlier} copied earlier" if result.copied_earlier else ""
     unfinished = f", {result.unfinished} unfinished" if result.unfinished else ""
     parts: list[Any] = [
@@ -170,10 +178,19 @@ def result_parts(result: TransferResult) -> list[Any]:
         )
     if result.failures:
         parts.append(failure_table(result))
-    parts += [text_line(f"warning: {warning}") for warning in result.warnings]
+    parts += _delete_parts(result)
     if result.manifest_uri:
         parts.append(text_line(f"manifest: {result.manifest_uri}"))
     return parts
+
+
+def _delete_parts(result: TransferResult) -> list[Any]:
+    """The deletes at the destination, and all warnings."""
+    lines = []
+    if result.deleted:
+        lines.append(f"{counted(result.deleted, 'object')} deleted at the destination")
+    lines += [f"warning: {warning}" for warning in result.warnings]
+    return [text_line(line) for line in lines]
 
 
 def failure_table(result: TransferResult, limit: int = SHOWN_ROWS) -> Table:

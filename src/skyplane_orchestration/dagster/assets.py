@@ -50,6 +50,8 @@ class JobOptions(TypedDict, total=False):
     older_than: str | None
     min_size: str | None
     max_size: str | None
+    delete: bool
+    max_delete: str
 
 
 def build_skyplane_transfer_asset(

@@ -173,7 +173,7 @@ def plan_op(asset: AssetTransfer, waits_for: Iterable[str]) -> dg.OpDefinition:
             client, job = asset.client_of(context), asset.job_of(context)
             context.log.info(heading(job))
             client.check_destination(job)
-            client.check_move(job)
+            client.check_deletes(job)
             found = client.plan(job)
         context.add_output_metadata(plan_metadata(found))
         return found.to_dict()
@@ -336,6 +336,8 @@ def materialization_metadata(
     }
     if job.move:
         found["skyplane/moved"] = dg.MetadataValue.int(result.moved)
+    if job.delete:
+        found["skyplane/deleted"] = dg.MetadataValue.int(result.deleted)
     if result.manifest_uri:
         found["skyplane/manifest"] = dg.MetadataValue.url(result.manifest_uri)
     return found

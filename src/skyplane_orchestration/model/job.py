@@ -14,6 +14,7 @@ from skyplane_gateway.config import ConflictRule, Verification
 from skyplane_gateway.object_filter import ObjectFilter
 from skyplane_gateway.schema import as_mapping, decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE, DeleteLimit
 from skyplane_orchestration.model.location import Location, holds_template
 
 SCHEMA_VERSION: Final = 1
@@ -204,6 +205,9 @@ class TransferJob:
         newer_than, older_than: bounds of the store's time: a duration before the begin of the
             transfer (`24h`, `7d`), a date, or an RFC 3339 time.
         min_size, max_size: bounds of the size, such as `10K` or `1.5G`, in powers of 1024.
+        delete: after all copies are verified, delete the objects that only the destination has;
+            see docs/how-to/sync-delete.md.
+        max_delete: the most deletes, as a number or a share of the objects at the destination.
     """
 
     source: Location
@@ -229,9 +233,15 @@ class TransferJob:
     older_than: str | None = None
     min_size: str | None = None
     max_size: str | None = None
+    delete: bool = False
+    max_delete: str = DEFAULT_MAX_DELETE
 
     def __post_init__(self) -> None:
         self._check_filter()
+        if not holds_template(self.max_delete):
+            DeleteLimit.from_text(self.max_delete)
+        if self.delete:
+            self._check_delete()
         for name in ("include", "exclude", "publish_last"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
         if self.conflict not in get_args(ConflictRule):
@@ -268,6 +278,21 @@ class TransferJob:
         if not any(holds_template(text) for text in texts):
             found = self.object_filter.files_from
             object.__setattr__(self, "files_from", found)
+
+    def _check_delete(self) -> None:
+        reasons = {
+            "copy recursively (-r)": not self.recursive,
+            "leave out move: the next run would find an empty source": self.move,
+            "leave out files_from: keys outside the list are never deleted": (
+                self.files_from is not None
+            ),
+            'leave out verify="none" (--no-verify): only verified copies allow deletes': (
+                self.verify == "none"
+            ),
+        }
+        for reason, is_wrong in reasons.items():
+            if is_wrong:
+                raise ConfigurationInvalid(f"delete (--delete) is not possible here; {reason}")
 
     @property
     def object_filter(self) -> ObjectFilter:

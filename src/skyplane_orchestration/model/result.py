@@ -102,6 +102,8 @@ class TransferResult:
         not_carried_by_name: `tags`, `storage-class`, `website-redirect` or `expires` -> number
             of copies that lack it.
         moved: copied objects whose source was deleted; 0 unless the job is a move.
+        deleted: objects that only the destination had and that were deleted; 0 unless the job
+            says `delete`.
         warnings: events that did not fail the transfer but that the user should see.
     """
 
@@ -134,6 +136,7 @@ class TransferResult:
     unfinished: int = 0
     gateways: str = ""
     this_try: TryOutcome = TryOutcome()
+    deleted: int = 0
 
     @property
     def used_gateways(self) -> bool:

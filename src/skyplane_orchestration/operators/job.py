@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 
 from skyplane_gateway.config import ConflictRule, Verification
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
 from skyplane_orchestration.model.job import (
     Deadline,
     Limits,
@@ -56,6 +57,8 @@ class JobArguments(TypedDict, total=False):
     older_than: str | None
     min_size: str | None
     max_size: str | None
+    delete: bool
+    max_delete: str
     allow_regions: Sequence[str]
     exclude_regions: Sequence[str]
     max_job_usd: Number
@@ -82,8 +85,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
             same for the destination.
         recursive, include, exclude, conflict, publish_last, verify, allow_empty,
             allow_failed, move, strict_metadata, guess_mime_type, files_from, newer_than,
-            older_than, min_size, max_size: see `TransferJob`. A template of a time or a size
-            that renders to an empty text means no bound.
+            older_than, min_size, max_size, delete, max_delete: see `TransferJob`. A template of a
+            time or a size that renders to an empty text means no bound.
         min_throughput_gbps: the cheapest plan at this rate or more.
         exactly: plan at exactly `min_throughput_gbps`, as the paper does.
         max_usd_per_gb, max_cost_usd: the fastest plan for at most this price or cost.
@@ -124,6 +127,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         "older_than",
         "min_size",
         "max_size",
+        "max_delete",
         "conflict",
         "verify",
     )
@@ -171,6 +175,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
         older_than: str | None = None,
         min_size: str | None = None,
         max_size: str | None = None,
+        delete: bool = False,
+        max_delete: str = DEFAULT_MAX_DELETE,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -199,6 +205,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.older_than = older_than
         self.min_size = min_size
         self.max_size = max_size
+        self.delete = delete
+        self.max_delete = max_delete
         self.min_throughput_gbps = min_throughput_gbps
         self.exactly = exactly
         self.max_usd_per_gb = max_usd_per_gb
@@ -241,6 +249,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
             older_than=self.older_than or None,
             min_size=self.min_size or None,
             max_size=self.max_size or None,
+            delete=self.delete,
+            max_delete=self.max_delete,
             limits=self.limits(),
             policy=self.policy(),
         )

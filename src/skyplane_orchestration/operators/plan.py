@@ -27,7 +27,7 @@ class SkyplanePlanOperator(SkyplaneJobOperator):
         job = self.transfer_job()
         self.log.info("%s", heading(job))
         client.check_destination(job)
-        client.check_move(job)
+        client.check_deletes(job)
         plan = client.plan(job)
         self.log.info(
             "%s to %s at %.2f Gbit/s for %.4f USD per GB, %s, relays: %s",

@@ -81,7 +81,7 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         self, client: Client, job: TransferJob
     ) -> tuple[Fleet | None, TransferResult]:
         fleets: list[Fleet] = []
-        client.check_move(job)
+        client.check_deletes(job)
         result = client.run(
             job,
             on_fleet=fleets.append,

@@ -72,7 +72,8 @@ def _tables(job: TransferJob, rows: Iterable[Mapping[str, Any]]) -> Iterator[pa.
             [
                 {
                     **row,
-                    "source": job.source.url_of(row["source"]),
+                    # A deleted object has no source.
+                    "source": row["source"] and job.source.url_of(row["source"]),
                     "destination": job.destination.url_of(row["destination"]),
                 }
                 for row in group

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
+from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Selection, metadata_not_carried, refuse_overlap, select
 from skyplane_gateway.stores import bucket_region, check_destination_key, require_kind
 from skyplane_orchestration.errors import InvalidLocation
@@ -159,6 +160,17 @@ def preview_row(job: TransferJob, row: Selection) -> dict[str, Any]:
         "bytes": row.source.size_bytes,
         "action": row.action,
         "reason": row.reason,
+    }
+
+
+def delete_row(job: TransferJob, info: ObjectInfo) -> dict[str, Any]:
+    """The row of `sync --delete --dry-run --json` for an object that only the destination has."""
+    return {
+        "source": "",
+        "destination": job.destination.url_of(info.key),
+        "bytes": info.size_bytes,
+        "action": "delete",
+        "reason": "it is not at the source",
     }
 
 

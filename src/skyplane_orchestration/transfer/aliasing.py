@@ -1,4 +1,4 @@
-"""Checks that the two ends of a move are distinct places, whatever their names.
+"""Checks that two ends are distinct places, whatever their names, before objects are deleted.
 
 A server may have several names, a folder several links and mounts, so different names prove
 nothing. The proof is an object that is written to one end and does not appear at the other.
@@ -65,9 +65,10 @@ def _require_no_overlap(job: TransferJob, source: StoreSpec, destination: StoreS
     try:
         refuse_overlap(*ends[2:], *ends[:2], recursive=job.recursive)
     except ConfigurationInvalid as error:
+        what = "a move" if job.move else "a sync with deletes"
         raise ConfigurationInvalid(
-            f"a move out of {job.source.url!r} into a folder above it cannot be told from a "
-            "change of the source; copy instead, or move to a place beside it"
+            f"{what} out of {job.source.url!r} into a folder above it could delete what it copies; "
+            "copy instead, or choose a destination beside it"
         ) from error
 
 
@@ -220,6 +221,6 @@ def _one_place(job: TransferJob, proof: str) -> ConfigurationInvalid:
     return ConfigurationInvalid(
         f"{source}{source_endpoint and f' at {source_endpoint}'} and "
         f"{destination}{endpoint and f' at {endpoint}'} are one "
-        f"place by two names: {proof}, so a move would delete the only copy; nothing was "
+        f"place by two names: {proof}, so a delete would remove the only copy; nothing was "
         "deleted, choose another destination"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
@@ -15,6 +16,7 @@ from skyplane_orchestration.errors import (
     InternalError,
     MetadataNotCarried,
     SkyplaneError,
+    TooManyDeletes,
     TransferFailed,
 )
 from skyplane_orchestration.model.result import TransferResult
@@ -30,6 +32,7 @@ from skyplane_orchestration.transfer.control import TransferRequest
 from skyplane_orchestration.transfer.monitor import Monitor
 from skyplane_orchestration.transfer.move import Removal, remove_sources
 from skyplane_orchestration.transfer.results import result_of
+from skyplane_orchestration.transfer.row_spool import RowSpool
 
 log = logging.getLogger(__name__)
 
@@ -98,8 +101,11 @@ def _result(
         if not monitor.is_abandoned:
             # A resume needs the uploads of an abandoned transfer.
             warnings += abort_uploads(job, status.open_uploads, request.credentials)
-            uri = _write_manifest(request, monitor, manifest)
+            if not job.delete:
+                uri = _write_manifest(request, monitor, manifest)
         result = result_of(job, monitor.fleet, status, manifest_uri=uri, warnings=tuple(warnings))
+        if job.delete and not monitor.is_abandoned:
+            return _delete_extra(request, monitor, result, manifest, rng)
         # The orchestrator that fetched the success of an abandoned move has deleted its sources.
         if job.move and result.succeeded and not monitor.is_abandoned:
             return _delete_sources(request, monitor, result, rng)
@@ -119,6 +125,31 @@ def _write_manifest(request: TransferRequest, monitor: Monitor, manifest: str | 
 
     rows = monitor.control.report_rows(monitor.submitted)
     return write_manifest(manifest, request.job, rows, request.credentials)
+
+
+def _delete_extra(
+    request: TransferRequest,
+    monitor: Monitor,
+    result: TransferResult,
+    manifest: str | None,
+    rng: random.Random,
+) -> TransferResult:
+    """Delete what only the destination has, after a success; write the manifest with these rows."""
+    from skyplane_orchestration.transfer.deletes import delete_extra
+
+    job, credentials = request.job, request.credentials
+    with closing(RowSpool()) as rows:
+        if manifest is not None:
+            # Now: the lead's lease may end while deletes run.
+            rows.add(monitor.control.report_rows(monitor.submitted))
+        if result.succeeded:
+            result = delete_extra(job, credentials, result, rng, lambda row: rows.add([row]))
+        if manifest is None:
+            return result
+        from skyplane_orchestration.storage.object_manifest import write_manifest
+
+        uri = write_manifest(manifest, job, rows.rows(), credentials)
+    return replace(result, manifest_uri=uri)
 
 
 def _delete_sources(
@@ -202,5 +233,5 @@ def _can_be_resumed(result: TransferResult, monitor: Monitor, status: TransferSt
 
 def _is_permanent(result: TransferResult, status: TransferStatus) -> bool:
     """Whether a retry cannot help, neither the transfer nor what followed it."""
-    is_refused = result.error_code == ConfigurationInvalid.code
+    is_refused = result.error_code in (ConfigurationInvalid.code, TooManyDeletes.code)
     return is_refused or bool((status.error or {}).get("is_permanent", False))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,10 +29,9 @@ from skyplane_orchestration.transfer.aliasing import (
     require_distinct_files,
     require_no_overlap,
 )
+from skyplane_orchestration.transfer.row_spool import RowSpool
 
 _PARALLEL: Final = 8
-
-_IN_MEMORY_BYTES: Final = 1 << 20
 
 #: A key below the source that no copy selects and nothing writes.
 _PROBE: Final = ".skyplane/jobs/may-delete"
@@ -118,13 +115,13 @@ def remove_sources(
             names; nothing was deleted.
         SkyplaneError: the report cannot be read, or an end cannot be listed.
     """
-    with open_ends(job, credentials) as (store, copies), closing(_Copied()) as copied:
+    with open_ends(job, credentials) as (store, copies), closing(RowSpool()) as copied:
         for end, location in ((store, job.source), (copies, job.destination)):
             # A store names the right region in the body of an error. The answer to `head` has
             # no body, so this check comes first.
             end.check(_folder(location.key, job.recursive))
         require_distinct_ends(job, store, copies, rng)
-        copied.spool(rows)
+        copied.add(row for row in rows if row["state"] == "copied")
         require_distinct_files(job, copied.rows)
         for is_first in (True, False):
             chosen = (
@@ -136,35 +133,6 @@ def remove_sources(
                 chosen, lambda row: _remove(store, copies, row), _PARALLEL
             ):
                 _count(removal, job, row, *outcome)
-
-
-class _Copied:
-    """The rows of copied objects, in an unnamed file beyond a mebibyte."""
-
-    def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
-
-    def spool(self, rows: Iterable[Row]) -> None:
-        """Raises StoreError when the disk is full."""
-        for row in rows:
-            if row["state"] != "copied":
-                continue
-            try:
-                self._file.write(json.dumps(row, separators=(",", ":")).encode() + b"\n")
-            except OSError as error:
-                raise StoreError(
-                    f"there is no room for the report in {tempfile.gettempdir()}: "
-                    f"{error.strerror}; nothing was deleted, free some space"
-                ) from error
-
-    def rows(self) -> Iterator[Row]:
-        """All rows; one reader at a time."""
-        self._file.seek(0)
-        for line in self._file:
-            yield json.loads(line)
-
-    def close(self) -> None:
-        self._file.close()
 
 
 _Outcome = tuple[Literal["removed", "kept", "failed"], str]

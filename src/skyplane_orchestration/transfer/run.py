@@ -19,6 +19,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.cleanup import remove_journals
+from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.preflight import require_ends_apart, require_usable
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
@@ -53,8 +54,25 @@ def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:
     return identity.transfer_key(job.source, job.destination, json.dumps(rule))
 
 
+def check_deletes(job: TransferJob, credentials: CredentialSources, rng: random.Random) -> None:
+    """Check the deletes of a job, if it has any, before a fleet is built for it.
+
+    Raises as `check_move` and `check_extra`.
+    """
+    if job.move:
+        check_move(job, credentials, rng)
+    if job.delete:
+        from skyplane_orchestration.transfer.deletes import check_extra
+
+        with timed("listing of both ends for the deletes"):
+            check_extra(job, credentials, rng)
+
+
 class TransferRun:
     """Runs one job on a fleet.
+
+    Args:
+        are_deletes_checked: the caller has just called `check_deletes` for this job.
 
     Attributes:
         fleet: the fleet that was used last.
@@ -72,6 +90,7 @@ class TransferRun:
         poll_s: float,
         clock: Clock,
         rng: random.Random,
+        are_deletes_checked: bool = False,
     ) -> None:
         self.fleet = fleet
         self.submitted: SubmittedTransfer | None = None
@@ -89,6 +108,7 @@ class TransferRun:
         self._poll_s = poll_s
         self._clock = clock
         self._rng = rng
+        self._are_deletes_checked = are_deletes_checked
 
     def run(self, *, least_epoch: int = 1) -> TransferResult:
         """Submit the job and follow it to its end; see `Client.transfer`."""
@@ -119,8 +139,9 @@ class TransferRun:
         job = self._request.job
         require_usable(job)
         require_ends_apart(job)
-        if job.move:
-            check_move(job, self._request.credentials, self._rng)
+        if not self._are_deletes_checked:
+            check_deletes(job, self._request.credentials, self._rng)
+            self._are_deletes_checked = True
         with timed("transfer: submit"), self._fleets.control(self.fleet) as control:
             return control.submit(self._request, least_epoch=least_epoch)
 

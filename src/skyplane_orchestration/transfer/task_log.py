@@ -52,7 +52,8 @@ def log_submitted(log: TaskLogger, submitted: SubmittedTransfer) -> None:
 def log_result(log: TaskLogger, result: TransferResult) -> None:
     """The result of a transfer without failures, and its warnings."""
     if not result.used_gateways:
-        log.info("nothing to do; unchanged: %s", counted(result.objects, "object"))
+        log.info("nothing to copy; unchanged: %s", counted(result.objects, "object"))
+        _log_deletes(log, result)
         return
     log.info(
         "%s copied (%s%s), %d skipped, %d failed; %s, %s (planned %s), planned cost %s; %s",
@@ -78,6 +79,13 @@ def log_result(log: TaskLogger, result: TransferResult) -> None:
         )
     if result.moved:
         log.info("%s deleted at the source", counted(result.moved, "object"))
+    _log_deletes(log, result)
+
+
+def _log_deletes(log: TaskLogger, result: TransferResult) -> None:
+    """The deletes at the destination, and all warnings."""
+    if result.deleted:
+        log.info("%s deleted at the destination", counted(result.deleted, "object"))
     for warning in result.warnings:
         log.warning("%s", warning)
 

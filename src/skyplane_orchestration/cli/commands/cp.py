@@ -19,6 +19,7 @@ from skyplane_orchestration.errors import (
     SkyplaneError,
 )
 from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.transfer.progress_log import heading
 
@@ -38,6 +39,18 @@ def add(commands: arguments.Subparsers) -> None:
     # As other tools do: recursive, and only objects that differ.
     sync = _add(commands, "sync", "copy objects that are missing or different, as cp -r")
     sync.set_defaults(recursive=True, conflict="replace-if-different")
+    sync.add_argument(
+        "--delete",
+        action="store_true",
+        help="after all copies are verified, delete objects that exist only at DST; filters"
+        " protect what they leave out",
+    )
+    sync.add_argument(
+        "--max-delete",
+        metavar="N|P%",
+        help="with --delete: refuse to run if it would delete more than N objects, or more than"
+        f" P percent of those at DST (default: {DEFAULT_MAX_DELETE.replace('%', '%%')})",
+    )
 
 
 def _add(commands: arguments.Subparsers, name: str, what: str) -> arguments.Parser:
@@ -68,7 +81,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         if options.dry_run:
             return _dry_run(job, client, console)
         check_destination(client, job)
-        client.check_move(job)
+        client.check_deletes(job)
         result = None if options.manifest else client.unchanged(job)
     if result is None:
         with as_bad_input():
@@ -147,11 +160,16 @@ def _tear_down_leftovers(client: Client) -> None:
 
 
 def _dry_run(job: TransferJob, client: Client, console: Console) -> int:
-    from skyplane_orchestration.storage.preflight import preview_row
+    from skyplane_orchestration.storage.preflight import delete_row, preview_row
 
     selections = client.preview(job)
     rows = [preview_row(job, row) for row in selections]
     summary = _summary(rows)
+    if job.delete:
+        limits, extra = client.preview_deletes(job)
+        rows += [delete_row(job, info) for info in extra]
+        sizes = sum(info.size_bytes for info in extra)
+        summary |= {"delete": len(extra), "delete_bytes": sizes, "max_delete": limits.most}
     if console.is_json:
         console.write_json({"objects": rows, "summary": summary})
     else:

@@ -1,0 +1,72 @@
+"""Finds objects that only the destination has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.selection import Lister, SelectionRule, folder_of
+
+#: The folder of this project's own objects, at any depth.
+_OWN_FOLDER = ".skyplane/"
+
+
+class ExtraObjects:
+    """The objects of the destination that pass the filters and that the source does not have.
+
+    An object at the source counts even if the filters leave it out. So a filter protects the
+    copies of what it leaves out, whether it looks at names, times or sizes.
+
+    Attributes:
+        selected: objects of the source that pass the filters; known at the end.
+        there: objects of the destination that pass the filters; known at the end.
+    """
+
+    def __init__(self, rule: SelectionRule, list_source: Lister, list_destination: Lister) -> None:
+        self._rule = rule
+        self._list_source = list_source
+        self._list_destination = list_destination
+        self.selected = 0
+        self.there = 0
+
+    def __iter__(self) -> Iterator[ObjectInfo]:
+        """In the order of keys, in constant memory.
+
+        Use no object before the iteration has ended: a listing may still fail.
+
+        Raises:
+            StoreError: a listing failed.
+        """
+        self.selected = self.there = 0
+        names = self._source_names()
+        name = next(names, None)
+        for found in self._destination_objects():
+            self.there += 1
+            below = self._below(self._rule.destination_prefix, found)
+            while name is not None and name < below:
+                name = next(names, None)
+            if name != below:
+                yield found
+        for _ in names:  # The rest may fail, and is counted.
+            pass
+
+    def _source_names(self) -> Iterator[str]:
+        """Names below the source folder, filtered ones included, in their order."""
+        rule = self._rule
+        for found in self._list_source(folder_of(rule.source_prefix)):
+            name = self._below(rule.source_prefix, found)
+            self.selected += rule.matches(name) and rule.bounds.admit(found)
+            yield name
+
+    def _destination_objects(self) -> Iterator[ObjectInfo]:
+        rule = self._rule
+        for found in self._list_destination(folder_of(rule.destination_prefix)):
+            name = self._below(rule.destination_prefix, found)
+            if not name or f"/{_OWN_FOLDER}" in f"/{found.key}":
+                continue
+            if rule.matches(name) and rule.bounds.admit(found):
+                yield found
+
+    @staticmethod
+    def _below(prefix: str, found: ObjectInfo) -> str:
+        return found.key.removeprefix(folder_of(prefix))

@@ -1,0 +1,265 @@
+"""Deletes what only the destination has, once a transfer has ended well.
+
+The listing that decides is made after all copies: so a run that was killed before its deletes
+needs no memory of them, and the next run finds what is left. The check before the first byte
+lists as well, so that a run with too many deletes changes nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, Literal
+
+from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.selection import folder_of, is_published_last
+from skyplane_gateway.stores.base import ObjectStore
+from skyplane_orchestration.errors import (
+    NotFound,
+    PreconditionFailed,
+    SkyplaneError,
+    StoreError,
+    TooManyDeletes,
+)
+from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.model.delete_limit import DeleteLimit
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.storage.empty_source import CountingLister
+from skyplane_orchestration.storage.extra_objects import ExtraObjects
+from skyplane_orchestration.storage.open import open_ends, rule_of
+from skyplane_orchestration.storage.parallel import map_parallel
+from skyplane_orchestration.transfer.aliasing import require_distinct_ends, require_no_overlap
+from skyplane_orchestration.transfer.row_spool import RowSpool
+
+#: Code of a transfer that copied everything and could not delete every extra object.
+EXTRA_LEFT: Final = "extra-left"
+
+#: Objects that are deleted in parallel.
+_PARALLEL: Final = 16
+
+_LISTED_REASONS: Final = 8
+
+_REASON: Final = "it is not at the source"
+
+#: Takes the report's row of a deleted object.
+Record = Callable[[dict[str, Any]], None]
+
+_Outcome = tuple[Literal["deleted", "gone", "kept", "failed"], str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePlan:
+    """What the deletes of a job would be now.
+
+    Args:
+        objects: number of deletes.
+        most: the most that the job allows.
+        is_source_empty: the filters select nothing at the source, so nothing is deleted.
+    """
+
+    objects: int
+    most: int
+    is_source_empty: bool = False
+
+    def require_allowed(self, job: TransferJob) -> None:
+        """Raises TooManyDeletes."""
+        if self.objects > self.most:
+            raise TooManyDeletes(
+                f"{counted(self.objects, 'object')} at {job.destination.url!r} would be deleted, "
+                f"and max_delete {job.max_delete} allows {self.most}; nothing was deleted, check "
+                "the source or raise max_delete"
+            )
+
+
+@dataclass(slots=True)
+class _Deletion:
+    """What became of the extra objects; `reasons` says why the first few still exist."""
+
+    deleted: int = 0
+    failed: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+
+def check_extra(job: TransferJob, credentials: CredentialSources, rng: random.Random) -> DeletePlan:
+    """Check that a job may delete at its destination, before a fleet is built for it.
+
+    Raises:
+        TooManyDeletes: it would delete more than it allows.
+        ConfigurationInvalid: the ends are one place or overlap, under whatever names.
+        StoreError: an end cannot be listed, or the destination cannot be written.
+    """
+    require_no_overlap(job)
+    with open_ends(job, credentials) as (source, destination):
+        require_distinct_ends(job, source, destination, rng)
+    with closing(RowSpool()) as found:
+        plan = list_extra(job, credentials, found)
+    plan.require_allowed(job)
+    return plan
+
+
+def preview_extra(
+    job: TransferJob, credentials: CredentialSources
+) -> tuple[DeletePlan, list[ObjectInfo]]:
+    """What the deletes of a job would be now; errors as `list_extra`."""
+    with closing(RowSpool()) as found:
+        plan = list_extra(job, credentials, found)
+        return plan, [ObjectInfo.from_dict(row) for row in found.rows()]
+
+
+def list_extra(job: TransferJob, credentials: CredentialSources, found: RowSpool) -> DeletePlan:
+    """List both ends, and add the extra objects to `found`.
+
+    Adds none where the filters select nothing at the source: an empty listing is more often a
+    mistake or a fault than a wish. Raises StoreError where a listing fails.
+    """
+    rule = rule_of(job)
+    with open_ends(job, credentials) as (source, destination):
+        extra = ExtraObjects(
+            rule,
+            CountingLister(partial(source.list, wants=rule.wants), "source"),
+            CountingLister(destination.list, "destination"),
+        )
+        with closing(RowSpool()) as listed:
+            objects = 0
+            for info in extra:
+                objects += 1
+                listed.add([info.to_dict()])
+            if not extra.selected:
+                return DeletePlan(0, 0, is_source_empty=True)
+            found.add(listed.rows())
+    return DeletePlan(objects, DeleteLimit.from_text(job.max_delete).most(extra.there))
+
+
+def delete_extra(
+    job: TransferJob,
+    credentials: CredentialSources,
+    result: TransferResult,
+    rng: random.Random,
+    record: Record = lambda row: None,
+) -> TransferResult:
+    """Delete the extra objects of a transfer that ended well; its result with what became of that.
+
+    Deletes nothing where an object failed or has no outcome. Right before each delete it checks
+    that the source still has no such object. The delete is conditional on the listed version.
+    """
+    if result.failed or result.unfinished:
+        return _warned(result, "not every object was copied")
+    deletion = _Deletion()
+    trouble = ""
+    try:
+        require_no_overlap(job)
+        with closing(RowSpool()) as found:
+            plan = list_extra(job, credentials, found)
+            if plan.is_source_empty:
+                return _warned(result, "the listing of the source came back empty")
+            plan.require_allowed(job)
+            _delete_all(job, credentials, found, rng, deletion, record)
+    except SkyplaneError as error:
+        trouble = error.message
+        if not deletion.deleted and error.is_permanent:
+            return replace(result, state="failed", error=error.message, error_code=error.code)
+    if deletion.failed:
+        trouble = trouble or deletion.reasons[0]
+    warnings = (*result.warnings, *deletion.reasons)
+    result = replace(result, deleted=deletion.deleted, warnings=warnings)
+    if not trouble:
+        return result
+    text = (
+        "all copies are at the destination, but not all objects that only it has could be "
+        f"deleted ({deletion.deleted} were): {trouble}; run the transfer again"
+    )
+    return replace(result, state="failed", error=text, error_code=EXTRA_LEFT)
+
+
+def _warned(result: TransferResult, why: str) -> TransferResult:
+    warning = f"nothing was deleted at the destination, because {why}"
+    return replace(result, warnings=(*result.warnings, warning))
+
+
+def _delete_all(
+    job: TransferJob,
+    credentials: CredentialSources,
+    found: RowSpool,
+    rng: random.Random,
+    deletion: _Deletion,
+    record: Record,
+) -> None:
+    """Delete the objects that announce others first, then these others.
+
+    A reader then never finds an announced object missing. Where one announcer stays, all other
+    objects stay.
+    """
+    folder, source_folder = folder_of(job.destination.key), folder_of(job.source.key)
+    with open_ends(job, credentials) as (source, destination):
+        require_distinct_ends(job, source, destination, rng)
+
+        def delete(info: ObjectInfo) -> _Outcome:
+            twin = source_folder + info.key.removeprefix(folder)
+            return _delete(source, destination, info, twin)
+
+        for is_first in (True, False):
+            chosen = (
+                info
+                for info in _infos(found)
+                if is_published_last(info.key, job.publish_last) == is_first
+            )
+            for info, (outcome, reason) in map_parallel(chosen, delete, _PARALLEL):
+                if outcome == "deleted":
+                    deletion.deleted += 1
+                    record(_row(info))
+                deletion.failed += outcome == "failed"
+                if reason and len(deletion.reasons) < _LISTED_REASONS:
+                    url = job.destination.url_of(info.key)
+                    deletion.reasons.append(f"{url} is still there: {reason}")
+            if deletion.failed:
+                return
+
+
+def _infos(found: RowSpool) -> Iterable[ObjectInfo]:
+    rows: Iterator[dict[str, Any]] = found.rows()
+    return (ObjectInfo.from_dict(row) for row in rows)
+
+
+def _row(info: ObjectInfo) -> dict[str, Any]:
+    """The report's row of a deleted object."""
+    return {
+        "state": "deleted",
+        "source": "",
+        "destination": info.key,
+        "bytes": info.size_bytes,
+        "attempts": 1,
+        "reason": _REASON,
+    }
+
+
+def _delete(
+    source: ObjectStore, destination: ObjectStore, listed: ObjectInfo, twin: str
+) -> _Outcome:
+    """Delete one object unless `twin`, its key at the source, exists now."""
+    try:
+        if _exists(source, twin):
+            return "kept", "it is at the source now"
+        # Some stores have no conditional delete.
+        if destination.head(listed.key).etag != listed.etag:
+            return "kept", "it was changed after it had been listed"
+        destination.delete(listed.key, if_match=listed.etag)
+    except NotFound:
+        return "gone", ""
+    except PreconditionFailed:
+        return "kept", "it was changed after it had been listed"
+    except StoreError as error:
+        return "failed", error.message
+    return "deleted", ""
+
+
+def _exists(store: ObjectStore, key: str) -> bool:
+    try:
+        store.head(key)
+    except NotFound:
+        return False
+    return True
