@@ -194,6 +194,10 @@ def _gcs(request: pytest.FixtureRequest) -> Harness:
     return Harness(spec, lacks=fake_gcs.LACKS)
 
 
+def _gcs_async(request: pytest.FixtureRequest) -> Harness:
+    return replace(_gcs(request), wrap=AsyncFirst)
+
+
 def _file(request: pytest.FixtureRequest) -> Harness:
     folder: Path = request.getfixturevalue("tmp_path")
     root = folder / "root"
@@ -212,6 +216,7 @@ _FACTORIES: dict[str, Callable[[pytest.FixtureRequest], Harness]] = {
     "memory": _memory,
     "file": _file,
     "gcs": _gcs,
+    "gcs-async": _gcs_async,
     "s3": _s3,
     "versitygw": _versitygw,
     "versitygw-async": _versitygw_async,

@@ -13,7 +13,7 @@ from requests.adapters import HTTPAdapter
 
 from skyplane_gateway.errors import ConfigurationInvalid, NotFound, PermissionDenied
 from skyplane_gateway.objects import Credentials, StoreSpec
-from skyplane_gateway.stores.gcs.credentials import GoogleCredentials, google_credentials
+from skyplane_gateway.stores.gcs.credentials import google_credentials, is_google
 from skyplane_gateway.stores.gcs.errors import from_refusal, mapped, refusal_of
 from skyplane_gateway.stores.gcs.requests import Urls
 
@@ -73,10 +73,20 @@ class Client:
         """The beginning of an error message: which request, of which object."""
         return f"{verb} gs://{self.spec.bucket}/{key}{self._at}"
 
-    @property
-    def credentials(self) -> GoogleCredentials:
-        """Raises Unauthenticated."""
-        return self._opened().credentials
+    def authorization(self) -> dict[str, str] | None:
+        """The headers that identify a request; None while a thread has to get a token.
+
+        Raises Unauthenticated.
+        """
+        with self._lock:
+            if self._session is None and self._given is None and is_google(self.spec.endpoint_url):
+                return None
+        credentials = self._opened().credentials
+        if not credentials.valid:
+            return None
+        headers: dict[str, str] = {}
+        credentials.apply(headers)
+        return headers
 
     def send(
         self,

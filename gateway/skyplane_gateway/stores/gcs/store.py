@@ -7,6 +7,7 @@ it, and reports that of the whole object also for objects of several parts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Final
 
 from skyplane_gateway.errors import NotFound, StoreError, StoreUnavailable
@@ -23,6 +24,7 @@ from skyplane_gateway.objects import (
     StoreSpec,
     UploadInfo,
 )
+from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
 from skyplane_gateway.stores.checksums import crc32c_of
 from skyplane_gateway.stores.gcs import listing
@@ -77,6 +79,15 @@ class GcsStore:
         self._client = Client(spec, credentials)
         self._bucket = Bucket(self._client)
         self._uploads = Uploads(self._bucket)
+
+    @cached_property
+    def async_requests(self) -> AsyncRequests | None:
+        """See `HasAsyncRequests`. Threads are left without aiohttp."""
+        try:
+            from skyplane_gateway.stores.gcs.async_requests import open_requests
+        except ModuleNotFoundError:
+            return None
+        return open_requests(self._client)
 
     def check(self, prefix: str = "") -> None:
         what = self._client.doing("listing", prefix)
