@@ -8,7 +8,6 @@ nothing and loads no cloud SDK, no orchestrator and no solver. Airflow's names a
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -60,6 +59,8 @@ _HOMES: Final = {
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
+        from importlib.metadata import version
+
         return version("skyplane-orchestration")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

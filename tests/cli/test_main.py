@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -251,6 +252,32 @@ def test_a_failed_transfer_names_its_first_failed_objects(
     assert said.err.endswith("... and 2 more (--manifest PATH lists all)\n")
 
 
+@pytest.mark.parametrize("verb", [("sync",), ("cp", "-r", "--conflict", "skip")])
+def test_a_job_with_nothing_to_do_loads_no_planner_and_no_gateway(
+    verb: tuple[str, ...], tmp_path: Path
+) -> None:
+    for name in ("src", "dst"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a").write_text("x")
+        os.utime(tmp_path / name / "a", (0, 0))
+    code = (
+        "import sys\n"
+        "from skyplane_orchestration.cli.main import main\n"
+        "code = main(sys.argv[1:])\n"
+        "print(code, *sorted(sys.modules))"
+    )
+    arguments = [*verb, f"{tmp_path}/src/", f"{tmp_path}/dst/", "--run-root", f"{tmp_path}/run"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
+    said, modules = done.stdout.splitlines()
+    assert said.startswith("nothing to copy: 1 object unchanged")
+    assert modules.split()[0] == "0"
+    packages = {name.split(".")[0] for name in modules.split()}
+    assert packages.isdisjoint({"aiohttp", "awscrt", "botocore", "cryptography", "numpy", "rich"})
+    assert "skyplane_orchestration.planner" not in modules.split()
+
+
 def test_the_exit_collects_no_loaded_modules() -> None:
     code = (
         "import atexit, gc\n"
@@ -262,3 +289,22 @@ def test_the_exit_collects_no_loaded_modules() -> None:
         [sys.executable, "-c", code, "no-such-command"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (2, "True\n")
+
+
+def test_one_command_is_parsed_as_all_are() -> None:
+    arguments = ["cp", "a", "b", "--dry-run", "--max-relays", "2"]
+    one, all_ = build_parser("cp"), build_parser()
+    assert vars(one.parse_args(arguments[:4])) == vars(all_.parse_args(arguments[:4]))
+    refusals = []
+    for parser in (one, all_):
+        with pytest.raises(ConfigurationInvalid) as refusal:
+            parser.parse_args(arguments)
+        refusals.append(str(refusal.value))
+    assert refusals[0] == refusals[1]
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"skyplane-orch {version('skyplane-orchestration')}\n"

@@ -12,7 +12,7 @@ from tests.transfer import samples
 
 from skyplane_orchestration.cli.console import Console, configure_logging, print_error, printable
 from skyplane_orchestration.cli.main import main
-from skyplane_orchestration.cli.render import result_parts
+from skyplane_orchestration.cli.result_lines import result_parts
 from skyplane_orchestration.model.result import FailedObject
 
 #: Ends the line, moves the cursor, sets the window's title, turns the text round.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.transfer import samples
 
-from skyplane_orchestration.cli import render
 from skyplane_orchestration.cli.console import Console
+from skyplane_orchestration.cli.result_lines import print_result
 from skyplane_orchestration.model.result import FailedObject
 
 
@@ -20,7 +20,7 @@ def test_a_result_is_printed_without_markup(capsys: pytest.CaptureFixture[str]) 
         failures=(failure,),
         warnings=("an upload [1] stays open",),
     )
-    render.print_result(Console(is_json=False, is_quiet=False), result)
+    print_result(Console(is_json=False, is_quiet=False), result)
     output = capsys.readouterr().out
     for words in (
         "s3://b/[bold]x",

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from skyplane_gateway.buffers import Buffer
-from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.journal.totals import Totals
@@ -215,6 +214,8 @@ def decode_journal(body: bytes) -> Journal:
 
 def _last_field(others: Buffer) -> bytes:
     """The checksum field, which follows all others."""
+    from skyplane_gateway.checksum import crc32c
+
     return f',"{_CHECKSUM}":{crc32c(others)}}}'.encode()
 
 

@@ -46,11 +46,14 @@ class Console:
         return cls(is_json=options.json, is_quiet=options.quiet)
 
     def print(self, *parts: rich.console.RenderableType) -> None:
-        """Print tables and lines on stdout."""
+        """Print tables and lines on stdout. A plain text is one line, and needs no rich."""
         with _writing():
-            output = self.rich()
             for part in parts:
-                output.print(part)
+                if isinstance(part, str):
+                    sys.stdout.write(f"{printable(part)}\n")
+                else:
+                    self.rich().print(part)
+            sys.stdout.flush()
 
     def write_json(self, document: Mapping[str, Any]) -> None:
         with _writing():

@@ -10,11 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from skyplane_orchestration.cli.console import printable
-from skyplane_orchestration.formatting import counted, duration, rate, size, throughput, usd, volume
-from skyplane_orchestration.model.fleet import where_gateways_run
+from skyplane_orchestration.formatting import counted, duration, rate, size, usd, volume
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.cli.console import Console
     from skyplane_orchestration.model.multicast_plan import MulticastPlan
     from skyplane_orchestration.model.plan import PlanCost, TransferPlan
     from skyplane_orchestration.model.result import TransferResult
@@ -135,62 +133,6 @@ def preview_parts(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
         )
     )
     return parts
-
-
-def print_result(console: Console, result: TransferResult) -> None:
-    """Print the result of a transfer, as JSON or as text."""
-    if console.is_json:
-        console.write_json(result.to_dict())
-    else:
-        console.print(*result_parts(result))
-
-
-def result_parts(result: TransferResult) -> list[Any]:
-    """The output of a transfer that has ended."""
-    if not result.used_gateways:
-        unchanged = f"{counted(result.objects, 'object')} unchanged; no gateways were needed"
-        return [
-            text_line(f"nothing to copy: {unchanged} ({duration(result.seconds)})"),
-            *_delete_parts(result),
-        ]
-    earlier = f", {result.copied_earlier} copied earlier" if result.copied_earlier else ""
-    unfinished = f", {result.unfinished} unfinished" if result.unfinished else ""
-    parts: list[Any] = [
-        text_line(
-            f"{result.state}: {result.copied} of {result.objects} objects copied"
-            f" ({size(result.copied_bytes)}{earlier}),"
-            f" {result.skipped} skipped, {result.failed} failed{unfinished}"
-        ),
-        text_line(
-            f"{duration(result.seconds)}, {throughput(result.goodput_gbps)}"
-            f" (planned {throughput(result.planned_gbps)}),"
-            f" planned cost {usd(result.cost.total_usd)}"
-        ),
-        text_line(where_gateways_run(result.gateways)),
-    ]
-    own = result.this_try
-    if own.seconds < result.seconds:
-        parts.append(
-            Text(
-                f"this try: {counted(own.copied, 'object')} ({size(own.copied_bytes)}) in"
-                f" {duration(own.seconds)}, planned cost {usd(own.cost.total_usd)}"
-            )
-        )
-    if result.failures:
-        parts.append(failure_table(result))
-    parts += _delete_parts(result)
-    if result.manifest_uri:
-        parts.append(text_line(f"manifest: {result.manifest_uri}"))
-    return parts
-
-
-def _delete_parts(result: TransferResult) -> list[Any]:
-    """The deletes at the destination, and all warnings."""
-    lines = []
-    if result.deleted:
-        lines.append(f"{counted(result.deleted, 'object')} deleted at the destination")
-    lines += [f"warning: {warning}" for warning in result.warnings]
-    return [text_line(line) for line in lines]
 
 
 def failure_table(result: TransferResult, limit: int = SHOWN_ROWS) -> Table:

@@ -7,18 +7,20 @@ costs nothing.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.errors import Cancelled, Throttled
 from skyplane_gateway.objects import StoreSpec
+
+if TYPE_CHECKING:
+    import asyncio
 
 #: Waits so many seconds, or until the event is set: then True.
 Pause = Callable[[threading.Event, float], bool]
@@ -147,6 +149,8 @@ class RateLimiter:
 
     async def acquire_on_loop(self, cancelled: threading.Event) -> Permit | None:
         """As `acquire`, on an event loop; None while the store throttles, and when cancelled."""
+        import asyncio  # Programs without an event loop do without it.
+
         loop = asyncio.get_running_loop()
         while True:
             with self._condition:

@@ -92,7 +92,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             f" {plan.cost.usd_per_gb:.4f} USD per GB"
         )
         result = _copy(client, job, plan, options.manifest, TransferProgress(job, console))
-    from skyplane_orchestration.cli.render import print_result
+    from skyplane_orchestration.cli.result_lines import print_result
 
     print_result(console, result)
     return SUCCESS

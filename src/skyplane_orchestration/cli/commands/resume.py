@@ -66,7 +66,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     finally:
         progress.stop()
     delete_handle(options.handle)
-    from skyplane_orchestration.cli.render import print_result
+    from skyplane_orchestration.cli.result_lines import print_result
 
     print_result(console, result)
     return SUCCESS

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         require_usable(job, options.manifest)
         check_destination(client, job)
     result = _move(client, job, fleet, options.manifest, console)
-    from skyplane_orchestration.cli.render import print_result
+    from skyplane_orchestration.cli.result_lines import print_result
 
     print_result(console, result)
     return SUCCESS

@@ -19,7 +19,6 @@ from skyplane_orchestration.errors import FleetLost, ForeignHost, ProvisionFaile
 from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet, GatewayHandle
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
-from skyplane_orchestration.provision.in_process.fleet_thread import FleetThread
 from skyplane_orchestration.provision.local import hosts, launch
 from skyplane_orchestration.provision.local.options import loopback_address
 from skyplane_orchestration.provision.local.run_directory import (
@@ -36,6 +35,7 @@ from skyplane_orchestration.provision.routes import (
 )
 
 if TYPE_CHECKING:
+    from skyplane_orchestration.provision.in_process.fleet_thread import FleetThread
     from skyplane_orchestration.security.authority import Authority
 
 _READY_TIMEOUT_S: Final = 30.0
@@ -89,6 +89,9 @@ class InProcessProvisioner:
             return started.fleet
 
     def _start(self, spec: FleetSpec, authority: Authority, stack: ExitStack) -> _Running:
+        # It loads the gateway and aiohttp, which a job with nothing to do does not need.
+        from skyplane_orchestration.provision.in_process.fleet_thread import FleetThread
+
         began_s, now = self._clock.monotonic(), self._clock.wall()
         nodes = node_names(spec.plan, 1)
         routes = build_routes(spec.plan, nodes)
