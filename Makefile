@@ -55,7 +55,8 @@ soak: $(INSTALLED)  ## long repeats; pytest's status 5 says that no test carries
 constraints: $(INSTALLED)  ## compile the pins again; UPGRADE=--upgrade takes newer ones
 	$(COMPILE) $(UPGRADE) pyproject.toml --all-extras -o constraints.txt
 	$(BIN)/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-		extras = project["optional-dependencies"]; print(*extras["gateway"], *extras["aws"], *extras["gcs"], sep="\n")' \
+		extras = project["optional-dependencies"]; \
+		print(*(need for extra in ("gateway", "aws", "azure", "gcs") for need in extras[extra]), sep="\n")' \
 		| $(COMPILE) - -c constraints.txt -o gateway/requirements.lock
 
 clean:  ## all that is made here but the environment itself

@@ -377,13 +377,7 @@ def test_a_fleet_that_breaks_during_a_transfer_must_exist_to_be_brought_up_again
     assert script.specs[-1].must_exist
 
 
-def test_a_job_that_cannot_be_moved_builds_no_fleet(client: Client, script: Script) -> None:
-    for job in (
-        replace(JOB, source=Location("az://a/b/")),
-        replace(JOB, destination=Location("az://a/c/")),
-    ):
-        with pytest.raises(ConfigurationInvalid, match="not supported yet"):
-            client.run(job, plan=PLAN)
+def test_a_manifest_that_cannot_be_written_builds_no_fleet(client: Client, script: Script) -> None:
     with pytest.raises(ConfigurationInvalid, match="stdout"):
         client.run(JOB, plan=PLAN, manifest="-")
     assert script.done == []
@@ -488,7 +482,7 @@ def test_a_sweep_of_destinations_uses_the_wall_clock(script: Script, tmp_path: P
 
 def test_a_sweep_that_cannot_begin_changes_nothing(client: Client, script: Script) -> None:
     with pytest.raises(ConfigurationInvalid):
-        client.sweep(destinations=[Location("az://account/bucket/x/")])
+        client.sweep(destinations=[Location("s3://bucket/x/", options={"colour": "red"})])
     assert script.done == []
 
 

@@ -69,8 +69,6 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
             ("a:dst", "write ./a:dst for a file"),
             ("-", "(stdin or stdout) is not supported"),
             ("s3:/src", "write s3://src"),
-            ("az://account/box/", "az:// is not supported yet; this release moves s3://, gs://"),
-            ("https://a.blob.core.windows.net/box/", "az:// is not supported yet"),
         )
         for ends in (f"{{empty}} {word}", f"{word} {{empty}}")
     ],

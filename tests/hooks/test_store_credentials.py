@@ -145,3 +145,43 @@ def test_invalid_google_connections_are_refused(connection: FakeConnection, word
 def test_a_file_takes_no_credentials() -> None:
     with pytest.raises(ConfigurationInvalid, match="no credentials"):
         credentials_from_connection(FakeConnection(), "aws_prod", Location("file:///data/"))
+
+
+def resolve_azure(**fields: Any) -> dict[str, str] | None:
+    connection = FakeConnection("wasb", **fields)
+    location = Location("az://account/container/")
+    credentials = credentials_from_connection(connection, "azure_prod", location)
+    return None if credentials is None else credentials.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"login": "account", "password": "a2V5"}, {"account_key": "a2V5"}),
+        ({"extra_dejson": {"shared_access_key": "a2V5"}}, {"account_key": "a2V5"}),
+        (
+            {"extra_dejson": {"extra__wasb__connection_string": "AccountName=a;AccountKey=a2V5"}},
+            {"account_key": "a2V5"},
+        ),
+        ({"extra_dejson": {"sas_token": "sv=1&sig=x"}}, {"sas_token": "sv=1&sig=x"}),
+        (
+            {"extra_dejson": {"sas_token": "https://a.blob.core.windows.net/?sv=1&sig=x"}},
+            {"sas_token": "sv=1&sig=x"},
+        ),
+    ],
+)
+def test_azure_connections(fields: dict[str, Any], found: dict[str, str]) -> None:
+    assert resolve_azure(**fields) == found
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"extra_dejson": {"tenant_id": "t"}}, "client_id and client_secret"),
+        ({"extra_dejson": {"managed_identity_client_id": "c"}}, "AZURE_CLIENT_ID"),
+        ({"extra_dejson": {"connection_string": "AccountName=a"}}, "neither AccountKey"),
+    ],
+)
+def test_azure_connections_that_cannot_be_used(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=says):
+        resolve_azure(**fields)

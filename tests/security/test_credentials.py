@@ -120,3 +120,55 @@ def test_a_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SRC_SECRET_ACCESS_KEY", "hush")
     found = CredentialSources().resolve(s3("env:SRC"))
     assert "hush" not in f"{found} {found!r}"
+
+
+def azure(reference: str) -> Location:
+    return Location("az://account/container/", credential_ref=reference)
+
+
+@pytest.mark.parametrize(
+    ("variables", "found"),
+    [
+        ({"ACCOUNT_KEY": "a2V5"}, {"account_key": "a2V5"}),
+        (
+            {"CONNECTION_STRING": "AccountName=account;AccountKey=a2V5==;EndpointSuffix=x"},
+            {"account_key": "a2V5=="},
+        ),
+        (
+            {"SAS_TOKEN": "?se=2026-11-23T10%3A00%3A00Z&sig=hush"},
+            {"sas_token": "?se=2026-11-23T10%3A00%3A00Z&sig=hush", "expires_at": "1795428000"},
+        ),
+        (
+            {"CONNECTION_STRING": "SharedAccessSignature=sv=1&sig=hush"},
+            {"sas_token": "sv=1&sig=hush"},
+        ),
+    ],
+)
+def test_variables_of_azure(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], found: dict[str, str]
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"DST_{name}", value)
+    assert dict(CredentialSources().resolve(azure("env:DST")) or {}) == found
+
+
+def test_missing_variables_of_azure_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DST_TENANT_ID", "t")
+    with pytest.raises(ConfigurationInvalid, match=r"DST_ACCOUNT_KEY.*DST_CLIENT_SECRET"):
+        CredentialSources().resolve(azure("env:DST"))
+
+
+def test_azure_has_no_profiles() -> None:
+    with pytest.raises(ConfigurationInvalid, match="Azure has no profiles"):
+        CredentialSources().resolve(azure("profile:prod"))
+
+
+def test_the_variables_of_the_azure_cli_are_those_of_one_account(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "account")
+    monkeypatch.setenv("AZURE_STORAGE_KEY", "a2V5")
+    assert dict(CredentialSources().resolve(azure("")) or {}) == {"account_key": "a2V5"}
+    anonymous = Location("az://account/container/", options={"anonymous": "true"})
+    assert CredentialSources().resolve(anonymous) is None
+    assert CredentialSources(is_ambient_allowed=False).resolve(azure("")) is None

@@ -148,22 +148,28 @@ def test_the_specification_of_a_store() -> None:
     assert spec_of(Location("/data/", "aws:eu-west-3")).region is None
 
 
-@pytest.mark.parametrize("url", ["az://a/c/", "https://a.blob.core.windows.net/c/"])
-def test_an_unsupported_store_is_refused_early(url: str, tmp_path: Path) -> None:
-    here, there = Location(f"{tmp_path}/"), Location(url, "azure:westeurope")
-    says = "az:// is not supported yet; this release moves s3://, gs:// and file:"
-    for job in (TransferJob(here, there), TransferJob(there, here)):
-        with pytest.raises(ConfigurationInvalid, match=says):
-            preflight.check_destination(job, NONE)
-        with pytest.raises(ConfigurationInvalid, match=says):
-            preflight.require_usable(job)
-    with pytest.raises(ConfigurationInvalid, match=says):
-        preflight.locate(TransferJob(here, Location(url)), NONE)
-    # It can be planned for.
-    assert preflight.locate(TransferJob(here, there), NONE).source.region == "azure:westeurope"
+def test_azure_does_not_name_its_region(tmp_path: Path) -> None:
+    here, there = Location(f"{tmp_path}/"), Location("az://account/container/")
+    with pytest.raises(InvalidLocation, match="for example azure:westeurope"):
+        preflight.locate(TransferJob(here, there), NONE)
+    located = preflight.locate(TransferJob(here, there.at("azure:westeurope")), NONE)
+    assert located.destination.region == located.source.region == "azure:westeurope"
 
 
-@pytest.mark.parametrize("manifest", ["-", "a:m.parquet", "az://a/b/m.parquet", ""])
+@pytest.mark.parametrize(
+    ("account", "endpoint"), [("devstore", "http://127.0.0.1:10000/devstore"), ("other", None)]
+)
+def test_a_connection_string_names_the_endpoint_of_its_account(
+    monkeypatch: pytest.MonkeyPatch, account: str, endpoint: str | None
+) -> None:
+    text = "AccountName=devstore;AccountKey=a2V5;BlobEndpoint=http://127.0.0.1:10000/devstore/;"
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
+    assert spec_of(Location(f"az://{account}/box/")).endpoint_url == endpoint
+    given = Location(f"az://{account}/box/", endpoint_url="http://127.0.0.1:1")
+    assert spec_of(given).endpoint_url == "http://127.0.0.1:1"
+
+
+@pytest.mark.parametrize("manifest", ["-", "a:m.parquet", ""])
 def test_an_invalid_manifest_is_refused_early(manifest: str, tmp_path: Path) -> None:
     job = TransferJob(Location(f"{tmp_path}/a/"), Location(f"{tmp_path}/b/"))
     preflight.require_usable(job, None)

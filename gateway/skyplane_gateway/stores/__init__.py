@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.stores.azure.connection_strings import connection_string_fields
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.content_types import GUESSED_TYPE
 from skyplane_gateway.stores.key_rules import check_destination_key
@@ -22,6 +23,7 @@ __all__ = [
     "ambient_credentials",
     "bucket_region",
     "check_destination_key",
+    "connection_string_fields",
     "open_store",
     "require_kind",
     "sendable_credentials",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 from typing import Final
 
@@ -12,10 +13,14 @@ from skyplane_gateway.stores.local.paths import path_of
 #: S3 and Google Cloud Storage: 1,024 bytes of UTF-8.
 MAX_KEY_BYTES = 1024
 
-#: The folder of open uploads in a bucket of Google Cloud Storage.
+#: The folder of open uploads in a bucket of Google Cloud Storage, and in a container of Azure.
 UPLOADS_FOLDER: Final = f"{PROJECT_FOLDER}uploads/"
 
 _ACME_FOLDER: Final = ".well-known/acme-challenge/"
+
+#: Azure Blob Storage: characters of a name, and slashes in it.
+_MAX_AZURE_CHARACTERS: Final = 1024
+_MAX_AZURE_SLASHES: Final = 253
 
 
 def check_key(key: str) -> str:
@@ -50,13 +55,38 @@ def check_gcs_key(key: str) -> str:
     return key
 
 
+def check_azure_key(key: str) -> str:
+    """Return `key`; raise InvalidKey if Azure Blob Storage would refuse or change it.
+
+    URLs of the service take a backslash for a slash, and drop segments of dots.
+    """
+    if not key:
+        raise InvalidKey("an object needs a name; the key is empty")
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidKey(f"the key {key!r} is not valid Unicode text; rename it") from error
+    if len(key) > _MAX_AZURE_CHARACTERS or key.count("/") > _MAX_AZURE_SLASHES:
+        raise InvalidKey(
+            f"the key {key[:60]!r}... has more than {_MAX_AZURE_CHARACTERS} characters or "
+            f"{_MAX_AZURE_SLASHES} slashes; shorten it or choose a shorter destination prefix"
+        )
+    is_changed = "\\" in key or not {".", ".."}.isdisjoint(key.split("/"))
+    if is_changed or any(unicodedata.category(character) == "Cc" for character in key):
+        raise InvalidKey(
+            f"Azure cannot hold the key {key!r}: it has a backslash, a control character, or a "
+            "segment of dots; rename the object"
+        )
+    if key.startswith(UPLOADS_FOLDER):
+        raise InvalidKey(f"{key!r} is in {UPLOADS_FOLDER}, where open uploads are; rename it")
+    return key
+
+
 def check_destination_key(kind: str, key: str, size_bytes: int) -> None:
     """Raise InvalidKey unless a store of that kind can hold such an object. Sends no request."""
-    if kind == "gcs":
-        check_gcs_key(key)
-        return
     if kind != "file":
-        check_key(key)
+        check = {"azure": check_azure_key, "gcs": check_gcs_key}.get(kind, check_key)
+        check(key)
         return
     path_of(Path("/"), key)
     if key.endswith("/") and size_bytes > 0:

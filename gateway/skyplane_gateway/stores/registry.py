@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from skyplane_gateway.errors import ConfigurationInvalid, MissingExtra
 from skyplane_gateway.objects import Credentials, StoreSpec
@@ -19,6 +19,7 @@ from skyplane_gateway.stores.wrappers.rate_limiter import limiter_of
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
 _MODULES = {
+    "azure": "skyplane_gateway.stores.azure.store",
     "file": "skyplane_gateway.stores.local.store",
     "gcs": "skyplane_gateway.stores.gcs.store",
     "memory": "skyplane_gateway.stores.memory",
@@ -26,22 +27,14 @@ _MODULES = {
 }
 
 #: Kind -> the extra that installs its SDK.
-_EXTRAS = {"gcs": "gcs", "s3": "aws"}
+_EXTRAS = {"azure": "azure", "gcs": "gcs", "s3": "aws"}
 
-#: Kinds that plans know and gateways do not, and the scheme of their URLs.
-_PLANNED_ONLY = {"azure": "az://"}
-
-#: Kinds whose stores know credentials and regions.
-_CLOUD_KINDS = ("gcs", "s3")
+#: Kinds whose stores name the region of a bucket.
+_REGIONAL: Final = ("gcs", "s3")
 
 
 def require_kind(kind: str) -> None:
     """Raise ConfigurationInvalid unless this release can open stores of this kind."""
-    if kind in _PLANNED_ONLY:
-        raise ConfigurationInvalid(
-            f"{_PLANNED_ONLY[kind]} is not supported yet; this release moves s3://, gs:// and "
-            "file: (it makes plans for other stores where their region and the volume are given)"
-        )
     if kind not in _MODULES:
         raise ConfigurationInvalid(
             f"there is no store of kind {kind!r}; choose one of {', '.join(_MODULES)}"
@@ -49,7 +42,7 @@ def require_kind(kind: str) -> None:
 
 
 def ambient_credentials(
-    kind: str, profile: str | None = None, *, endpoint_url: str = ""
+    kind: str, profile: str | None = None, *, bucket: str = "", endpoint_url: str = ""
 ) -> Credentials | None:
     """The credentials of the calling process, frozen, to be sent to gateways.
 
@@ -57,35 +50,36 @@ def ambient_credentials(
 
     Args:
         profile: of the AWS CLI.
-        endpoint_url: a token of Google is for Google's own endpoints only.
+        bucket: as in `StoreSpec`; the credentials of Azure belong to an account.
+        endpoint_url: tokens of Google and Azure are for their own endpoints only.
 
     Raises:
         ConfigurationInvalid: there is no such profile, or this kind has none.
         MissingExtra: the SDK is not installed.
     """
-    if kind not in _CLOUD_KINDS:
-        return None
-    module = _module(kind)
-    found: Credentials | None = (
-        module.ambient_credentials(profile, endpoint_url)
-        if kind == "gcs"
-        else module.ambient_credentials(profile)
-    )
+    if kind == "azure":
+        found: Credentials | None = _module(kind).ambient_credentials(profile, bucket, endpoint_url)
+    elif kind == "gcs":
+        found = _module(kind).ambient_credentials(profile, endpoint_url)
+    elif kind == "s3":
+        found = _module(kind).ambient_credentials(profile)
+    else:
+        found = None
     return found
 
 
 def sendable_credentials(kind: str, values: Mapping[str, str]) -> Credentials | None:
     """The credentials that gateways get for those that a user named.
 
-    Google: a key or an identity to act as becomes a token that expires. None where the process
-    itself has no identity.
+    Google and Azure: a key of an identity, or an identity to act as, becomes a token that
+    expires. None where the process itself has no identity.
 
     Raises:
         ConfigurationInvalid: they cannot be used.
         StoreError: the service that gives tokens refuses, or does not answer.
         MissingExtra: the SDK is not installed.
     """
-    if kind != "gcs":
+    if kind not in ("azure", "gcs"):
         return Credentials(values)
     found: Credentials | None = _module(kind).sendable_credentials(values)
     return found
@@ -99,7 +93,7 @@ def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> st
         StoreError: the bucket is missing, access is denied, or the store does not answer.
     """
     require_kind(spec.kind)
-    if spec.kind not in _CLOUD_KINDS:
+    if spec.kind not in _REGIONAL:
         return None
     region: str | None = _module(spec.kind).bucket_region(spec, credentials)
     return region

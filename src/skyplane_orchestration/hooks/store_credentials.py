@@ -25,6 +25,14 @@ _GOOGLE_UNREAD: Final = {
     "is_anonymous": "give the location the option anonymous=true, and no connection",
 }
 
+#: Older releases of Airflow's form for Azure connections put this before the names of the fields.
+_AZURE_PREFIX: Final = "extra__wasb__"
+#: Fields of Azure connections that are not read -> what to do instead.
+_AZURE_UNREAD: Final = {
+    "managed_identity_client_id": "set AZURE_CLIENT_ID for the workers",
+    "workload_identity_tenant_id": "set AZURE_TENANT_ID for the workers",
+}
+
 
 class StoreConnection(Protocol):
     """The fields of an Airflow connection that are read."""
@@ -119,8 +127,41 @@ def _from_google(connection: StoreConnection, connection_id: str) -> Credentials
     return sendable_credentials("gcs", values)
 
 
+def _from_azure(connection: StoreConnection, connection_id: str) -> Credentials | None:
+    """A connection string, a SAS token, a service principal or an account key, in this order.
+
+    A principal is `tenant_id` with login (client id) and password (secret). Without any of them
+    the worker's own identity counts. Fields for another identity are refused.
+    """
+    extra = {
+        name.removeprefix(_AZURE_PREFIX): str(value)
+        for name, value in connection.extra_dejson.items()
+        if value
+    }
+    for name, advice in _AZURE_UNREAD.items():
+        if name in extra:
+            raise ConfigurationInvalid(
+                f"connection {connection_id!r} has {name}, which is not supported; {advice}"
+            )
+    values = {"connection_string": extra.get("connection_string", "")}
+    # It may be a whole URL with the token after its question mark.
+    values["sas_token"] = extra.get("sas_token", "").rpartition("?")[2]
+    if tenant := extra.get("tenant_id"):
+        values |= {
+            "tenant_id": tenant,
+            "client_id": connection.login or "",
+            "client_secret": connection.password or "",
+        }
+    else:
+        values["account_key"] = extra.get("shared_access_key") or connection.password or ""
+    if not any(values.values()):
+        return ambient_credentials("azure")
+    return sendable_credentials("azure", values)
+
+
 _READERS: Final[dict[str, tuple[str, Callable[[StoreConnection, str], Credentials | None]]]] = {
     # Kind of store -> connection type with its credentials, and the function that reads one.
+    "azure": ("wasb", _from_azure),
     "gcs": ("google_cloud_platform", _from_google),
     "s3": ("aws", _from_aws),
 }

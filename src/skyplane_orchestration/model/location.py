@@ -50,7 +50,6 @@ class Location:
         url: `s3://bucket/key`, `gs://bucket/key`, `az://account/container/key`,
             `https://account.blob.core.windows.net/container/key`, `file:///path`
             or a plain path. A path with a colon before its first slash needs `./` before it.
-            Azure's store can be planned for, but not transferred from or to yet.
         region: region tag (`aws:eu-west-3`) of the bucket; looked up when empty.
         endpoint_url: address of an S3-compatible service, a private endpoint or an emulator; empty
             for the cloud's own.

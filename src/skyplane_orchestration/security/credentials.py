@@ -1,8 +1,9 @@
 """Resolves a location's `credential_ref` to credentials.
 
 A reference is never a secret: `profile:NAME` (AWS profile), `env:PREFIX` (variables
-PREFIX_ACCESS_KEY_ID, ...; for Google PREFIX_SERVICE_ACCOUNT_FILE, ...), or a scheme of an
-orchestrator's hook, such as `airflow:CONN_ID`.
+PREFIX_ACCESS_KEY_ID, ...; for Google PREFIX_SERVICE_ACCOUNT_FILE, ..., for
+Azure PREFIX_ACCOUNT_KEY, ...), or a scheme of an orchestrator's hook, such as
+`airflow:CONN_ID`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ Resolver = Callable[[str, Location], Credentials | None]
 _S3_NAMES: Final = ("access_key_id", "secret_access_key", "session_token")
 #: One suffices. The first three exclude each other; the last also works with the platform's own.
 _GCS_NAMES: Final = ("access_token", "service_account_file", "service_account_json", "impersonate")
+#: Of each line, all variables together suffice.
+_AZURE_NAMES: Final = (
+    ("connection_string",),
+    ("account_key",),
+    ("sas_token",),
+    ("tenant_id", "client_id", "client_secret"),
+)
 
 
 def _from_profile(name: str, location: Location) -> Credentials | None:
@@ -31,6 +39,8 @@ def _from_profile(name: str, location: Location) -> Credentials | None:
 def _from_environment(prefix: str, location: Location) -> Credentials | None:
     if location.kind == "gcs":
         return _gcs_from_environment(prefix)
+    if location.kind == "azure":
+        return _azure_from_environment(prefix)
     found = _variables(prefix, _S3_NAMES)
     for name in _S3_NAMES[:2]:
         if name not in found:
@@ -47,6 +57,17 @@ def _gcs_from_environment(prefix: str) -> Credentials | None:
         names = ", ".join(f"{prefix}_{name.upper()}" for name in _GCS_NAMES)
         raise ConfigurationInvalid(f"credentials env:{prefix} need one of the variables {names}")
     return sendable_credentials("gcs", found)
+
+
+def _azure_from_environment(prefix: str) -> Credentials | None:
+    for names in _AZURE_NAMES:
+        found = _variables(prefix, names)
+        if len(found) == len(names):
+            return sendable_credentials("azure", found)
+    choices = "; or ".join(
+        " and ".join(f"{prefix}_{name.upper()}" for name in names) for names in _AZURE_NAMES
+    )
+    raise ConfigurationInvalid(f"credentials env:{prefix} need the variables {choices}")
 
 
 def _variables(prefix: str, names: Iterable[str]) -> dict[str, str]:
@@ -76,7 +97,9 @@ class CredentialSources:
             is_anonymous = location.options.get("anonymous") == "true"
             if is_anonymous or not self._is_ambient_allowed:
                 return None
-            return ambient_credentials(location.kind, endpoint_url=location.endpoint_url)
+            return ambient_credentials(
+                location.kind, bucket=location.bucket, endpoint_url=location.endpoint_url
+            )
         scheme, colon, rest = reference.partition(":")
         resolver = self._resolvers.get(scheme)
         if not colon or not rest or resolver is None:

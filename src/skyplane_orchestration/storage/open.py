@@ -13,7 +13,12 @@ from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.document import folder_of_destination
 from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.selection import SelectionRule
-from skyplane_gateway.stores import GUESSED_TYPE, StoreSpec, open_store
+from skyplane_gateway.stores import (
+    GUESSED_TYPE,
+    StoreSpec,
+    connection_string_fields,
+    open_store,
+)
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
@@ -27,6 +32,8 @@ SHORT_RETRIES: Final = RetryPolicy(attempts=3, throttle_s=10.0, longest_pause_s=
 _S3_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 #: Where Google's SDKs look for an emulator; a host and a port may do.
 _GCS_EMULATOR: Final = "STORAGE_EMULATOR_HOST"
+#: Where the Azure CLI looks for credentials and an endpoint.
+_AZURE_CONNECTION: Final = "AZURE_STORAGE_CONNECTION_STRING"
 
 
 @contextmanager
@@ -60,9 +67,10 @@ def open_ends(
 def spec_of(location: Location) -> StoreSpec:
     """The store of a location, in the form that gateways read.
 
-    A location without an endpoint takes the one that the cloud's own SDKs take on this machine.
-    S3: AWS_ENDPOINT_URL_S3, then AWS_ENDPOINT_URL. Google: STORAGE_EMULATOR_HOST. Gateways do not
-    see these variables.
+    A location without an endpoint takes the one that the cloud's own tools take on this machine.
+    S3: AWS_ENDPOINT_URL_S3, then AWS_ENDPOINT_URL. Google: STORAGE_EMULATOR_HOST. Azure: that of
+    AZURE_STORAGE_CONNECTION_STRING, if it is for this account. Gateways do not see these
+    variables.
     """
     endpoint = location.endpoint_url
     if location.kind == "gcs" and not endpoint:
@@ -70,6 +78,8 @@ def spec_of(location: Location) -> StoreSpec:
         endpoint = f"http://{endpoint}" if endpoint and "://" not in endpoint else endpoint
     if location.kind == "s3" and not endpoint:
         endpoint = next((os.environ[name] for name in _S3_ENDPOINTS if os.environ.get(name)), "")
+    if location.kind == "azure" and not endpoint:
+        endpoint = _azure_endpoint(location)
     return StoreSpec(
         kind=location.kind,
         bucket=location.bucket,
@@ -77,6 +87,15 @@ def spec_of(location: Location) -> StoreSpec:
         region=location.region.partition(":")[2] or None if location.kind != "file" else None,
         options=tuple(sorted(location.options.items())),
     )
+
+
+def _azure_endpoint(location: Location) -> str:
+    """Empty where the connection string names none other than Azure's own."""
+    fields = connection_string_fields(os.environ.get(_AZURE_CONNECTION, ""))
+    account = location.bucket.partition("/")[0]
+    if fields.get("accountname", account) != account:
+        return ""
+    return fields.get("blobendpoint", "").rstrip("/")
 
 
 def source_spec(job: TransferJob) -> StoreSpec:

@@ -26,6 +26,11 @@ from skyplane_orchestration.units import bytes_to_gb
 #: Most objects that are listed for a plan; a plan for more has a note.
 LISTING_CAP: Final = 200_000
 
+#: Stores that cannot name their region. Azure names it to the management API only.
+_REGIONLESS: Final = ("file", "azure")
+#: Kind of store -> a region, for messages.
+_EXAMPLES: Final = {"azure": "azure:westeurope"}
+
 
 @dataclass(frozen=True, slots=True)
 class Volume:
@@ -91,7 +96,7 @@ def located_ends(
 
 def located(location: Location, credentials: CredentialSources) -> Location:
     """A location with its region, if the store names it. Raises StoreError."""
-    if location.region or location.kind == "file":
+    if location.region or location.kind in _REGIONLESS:
         return location
     region = bucket_region(spec_of(location), credentials.resolve(location))
     return location.at(f"{location.cloud}:{region}") if region else location
@@ -103,7 +108,7 @@ def _region_of(location: Location, credentials: CredentialSources) -> str:
     if not region and location.kind != "file":
         raise InvalidLocation(
             f"the store does not say in which region {location.url!r} is; "
-            "give its region (for example aws:eu-west-3)"
+            f"give its region (for example {_EXAMPLES.get(location.kind, 'aws:eu-west-3')})"
         )
     return region
 

@@ -96,7 +96,6 @@ def test_a_journal_that_cannot_be_removed_fails_the_sweep(
     [
         (["--destination", "ftp://x/"], "scheme"),
         (["--destination", "s3://"], "names no bucket"),
-        (["--destination", "gs://bucket/x"], "gs:// is not supported yet"),
         (["--destination", "s3://b/", "--dst-credentials", "env:NOTHING"], "NOTHING_ACCESS"),
         (["--orphaned-uploads"], "without --destination"),
         (["--dst-endpoint", "http://x"], "without --destination"),

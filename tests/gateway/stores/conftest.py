@@ -27,8 +27,9 @@ from typing import Any
 import boto3
 import botocore.loaders
 import pytest
+from azure.storage.blob import ContainerClient
 from moto.server import ThreadedMotoServer
-from tests.faults import fake_gcs, moto_server, versitygw
+from tests.faults import azurite, fake_gcs, moto_server, versitygw
 from tests.gateway.stores.async_first import AsyncFirst
 
 from skyplane_gateway.checksum import crc32c
@@ -44,12 +45,14 @@ CREDENTIALS = Credentials({"access_key_id": "test", "secret_access_key": "test-s
 class Harness:
     """An empty bucket, with helpers for tests.
 
-    `lacks` names what the server behind it does not do although its protocol says so.
+    `lacks` names what the server behind it does not do although its protocol says so;
+    `refuses` are keys of `test_conformance_objects` that the store cannot hold.
     """
 
     spec: StoreSpec
     credentials: Credentials | None = None
     lacks: frozenset[str] = frozenset()
+    refuses: frozenset[str] = frozenset()
     opened: list[ObjectStore] = field(default_factory=list)
     wrap: Callable[[ObjectStore], Any] = lambda store: store
 
@@ -198,6 +201,43 @@ def _gcs_async(request: pytest.FixtureRequest) -> Harness:
     return replace(_gcs(request), wrap=AsyncFirst)
 
 
+@pytest.fixture(scope="session")
+def azurite_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[azurite.Server]:
+    try:
+        with azurite.running(tmp_path_factory.mktemp("azurite")) as server:
+            yield server
+    except azurite.Unavailable as error:
+        pytest.skip(str(error))
+
+
+#: Its URLs take a backslash for a slash, and drop segments of dots and control characters.
+_AZURE_REFUSES = frozenset(
+    {"back\\slash", "new\nline", "tab\tand\x01control", "./x", "a/../b", "../up", "."}
+)
+
+
+def _azure(request: pytest.FixtureRequest) -> Harness:
+    server: azurite.Server = request.getfixturevalue("azurite_server")
+    name = f"container-{uuid.uuid4().hex[:12]}"
+    named = {"account_name": server.account, "account_key": server.account_key}
+    with ContainerClient(f"{server.url}/{server.account}", name, credential=named) as client:
+        client.create_container()
+    return Harness(
+        StoreSpec("azure", f"{server.account}/{name}", endpoint_url=server.url),
+        Credentials({"account_key": server.account_key}),
+        lacks=azurite.LACKS,
+        refuses=_AZURE_REFUSES,
+    )
+
+
+@pytest.fixture
+def azure(request: pytest.FixtureRequest) -> Iterator[Harness]:
+    made = _azure(request)
+    yield made
+    for store in made.opened:
+        store.close()
+
+
 def _file(request: pytest.FixtureRequest) -> Harness:
     folder: Path = request.getfixturevalue("tmp_path")
     root = folder / "root"
@@ -213,6 +253,7 @@ def _memory(request: pytest.FixtureRequest) -> Harness:
 
 
 _FACTORIES: dict[str, Callable[[pytest.FixtureRequest], Harness]] = {
+    "azure": _azure,
     "memory": _memory,
     "file": _file,
     "gcs": _gcs,

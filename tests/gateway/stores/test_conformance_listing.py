@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.errors import NotFound
+from skyplane_gateway.stores.azure import listing as azure_listing
 from skyplane_gateway.stores.gcs import listing as gcs_listing
-from skyplane_gateway.stores.s3 import listing
+from skyplane_gateway.stores.s3 import listing as s3_listing
 
 
 def keys(harness: Any, prefix: str = "", start_after: str | None = None) -> list[str]:
@@ -71,8 +72,8 @@ def test_a_listing_starts_after_a_key(harness: Any, start_after: str) -> None:
 
 
 def test_a_listing_of_several_pages(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "_PAGE_KEYS", 50)
-    monkeypatch.setattr(gcs_listing, "_PAGE_KEYS", 50)
+    for listing in (azure_listing, gcs_listing, s3_listing):
+        monkeypatch.setattr(listing, "_PAGE_KEYS", 50)
     names = [f"p/{number:04d} {'x' * (number % 3)}" for number in range(123)]
     harness.fill(names)
     assert keys(harness, "p/") == names

@@ -54,7 +54,7 @@ _WINDOW_S: Final = 1.0
 _THROTTLING_S: Final = 60.0
 
 #: Kinds of stores that throttle; a file system never does.
-_METERED: Final = frozenset({"gcs", "s3"})
+_METERED: Final = frozenset({"azure", "gcs", "s3"})
 _UNMETERED: Final = Limits(ceiling=math.inf)
 
 

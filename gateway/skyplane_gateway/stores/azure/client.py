@@ -1,0 +1,196 @@
+"""Sends requests to one container, each once, through urllib3."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from typing import Any, Final
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import urllib3
+
+from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.objects import Body, Credentials, StoreSpec
+from skyplane_gateway.stores.azure.credentials import Signer, signer_of
+from skyplane_gateway.stores.azure.errors import Refused
+
+#: Of the service; see "Versioning for the Azure Storage services".
+_API_VERSION: Final = "2023-11-03"
+#: Options of an Azure store with their values, the default first.
+_CHOICES: Final = {"checksum": ("", "sent", "trusted"), "anonymous": ("false", "true")}
+#: Options that take a number from 1.
+_NUMBERS: Final = ("connections", "attempts")
+#: More than the gateway's threads for stores, so that no thread waits for a connection.
+_CONNECTIONS: Final = 64
+_TIMEOUT: Final = urllib3.Timeout(connect=10, read=60)
+#: The socket's timeout covers one block. For a whole part it would set a minimum rate, below
+#: which no part ever arrives.
+_BLOCK_BYTES: Final = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, for threads and for asyncio.
+
+    Attributes:
+        path: within the container, not yet quoted; empty for the container itself.
+        expected: the status of success.
+    """
+
+    method: str
+    path: str
+    expected: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Of one request; header names in lower case."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Container:
+    """One container at one endpoint, with its credentials. Thread-safe.
+
+    Attributes:
+        trusts_checksum: our claim in a blob's metadata counts as its checksum.
+    """
+
+    def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
+        check_options(spec)
+        account, _, name = spec.bucket.partition("/")
+        if not account or not name or "/" in name:
+            raise ConfigurationInvalid(
+                f"{spec.bucket!r} names no container; write az://account/container/"
+            )
+        self.place = f"az://{spec.bucket}"
+        self._at = f" at {spec.endpoint_url}" if spec.endpoint_url else ""
+        account_url = url_of_account(account, spec.endpoint_url)
+        self._url = f"{account_url}/{quote(name)}"
+        is_anonymous = spec.option("anonymous") == "true"
+        self.signer: Signer = signer_of(
+            account_url, account, credentials, is_anonymous=is_anonymous
+        )
+        self.trusts_checksum = spec.option("checksum") == "trusted"
+        self._pool = _pool(account_url, int(spec.option("connections", str(_CONNECTIONS))))
+
+    def doing(self, verb: str, key: str) -> str:
+        """The beginning of an error message: which request, of which object."""
+        return f"{verb} {self.place}/{key}{self._at}"
+
+    def signed(self, wanted: Request, body_bytes: int) -> tuple[str, dict[str, str]]:
+        """The URL and all headers of a request with a body of so many bytes. Raises AzureError."""
+        path = f"/{quote(wanted.path, safe='/~')}" if wanted.path else ""
+        query = f"?{urlencode(wanted.query, quote_via=quote)}" if wanted.query else ""
+        headers = {"x-ms-version": _API_VERSION, **wanted.headers}
+        headers["x-ms-date"] = formatdate(usegmt=True)
+        if wanted.method == "PUT":
+            headers["content-length"] = str(body_bytes)
+        url = self.signer.sign(wanted.method, self._url + path + query, headers)
+        return url, headers
+
+    def send(self, wanted: Request, body: Body = b"") -> Answer:
+        """The answer with its body. Raises Refused, AzureError, HTTPError."""
+        answer = self.open(wanted, body)
+        try:
+            return Answer(_headers(answer), answer.read(decode_content=False))
+        finally:
+            answer.release_conn()
+
+    def open(self, wanted: Request, body: Body = b"") -> urllib3.BaseHTTPResponse:
+        """As `send`, but the body of the answer is not read yet."""
+        url, headers = self.signed(wanted, len(body))
+        # Any: urllib3's types know no buffers, its code does.
+        blocks: Any = _blocks(body) if wanted.method == "PUT" else None
+        answer = self._pool.request(
+            wanted.method,
+            url,
+            headers=headers,
+            body=blocks,
+            preload_content=False,
+            redirect=False,
+            retries=False,
+            timeout=_TIMEOUT,
+        )
+        if answer.status == wanted.expected:
+            return answer
+        try:
+            # A short body that was read leaves the connection usable.
+            answer.read(_BLOCK_BYTES, decode_content=False)
+        finally:
+            answer.release_conn()
+        raise self.refused(answer.status, _headers(answer))
+
+    def refused(self, status: int, headers: Mapping[str, str]) -> Refused:
+        """The error for an answer other than the expected one."""
+        return Refused(status, headers, expires_unix_s=self.signer.expires_unix_s)
+
+    def close(self) -> None:
+        self._pool.clear()
+
+
+def url_of_account(account: str, endpoint_url: str | None) -> str:
+    """The URL of the account's blobs, without a slash at its end.
+
+    The account is the first label of the endpoint's host, as in Azure, or the path, as in Azurite.
+    Raises ConfigurationInvalid.
+    """
+    if endpoint_url is None:
+        return f"https://{account}.blob.core.windows.net"
+    if not endpoint_url.startswith(("http://", "https://")):
+        raise ConfigurationInvalid(
+            f"the endpoint {endpoint_url!r} must begin with http:// or https://"
+        )
+    url = endpoint_url.rstrip("/")
+    parts = urlsplit(url)
+    is_named = (parts.hostname or "").split(".")[0] == account or parts.path == f"/{account}"
+    return url if is_named else f"{url}/{account}"
+
+
+def check_options(spec: StoreSpec) -> None:
+    """Raise ConfigurationInvalid for an unknown option or a wrong value."""
+    for name, value in spec.options:
+        if name in _NUMBERS:
+            if not value.isdecimal() or int(value) < 1:
+                raise ConfigurationInvalid(f"option {name}={value!r}: give a number from 1")
+        elif name not in _CHOICES:
+            known = ", ".join([*_CHOICES, *_NUMBERS])
+            raise ConfigurationInvalid(f"an Azure store has no option {name!r}; it has {known}")
+        elif value not in _CHOICES[name]:
+            choices = ", ".join(choice for choice in _CHOICES[name] if choice)
+            raise ConfigurationInvalid(f"option {name}={value!r}: choose one of {choices}")
+
+
+def tls_context() -> ssl.SSLContext:
+    """With the CA bundle that REQUESTS_CA_BUNDLE names, as in Azure's SDK."""
+    return ssl.create_default_context(cafile=os.environ.get("REQUESTS_CA_BUNDLE") or None)
+
+
+def proxy_of(url: str) -> str | None:
+    """The proxy that the environment names for a URL."""
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+
+
+def _pool(url: str, connections: int) -> urllib3.PoolManager:
+    proxy = proxy_of(url)
+    tls = tls_context() if url.startswith("https://") else None
+    if proxy is None:
+        return urllib3.PoolManager(maxsize=connections, ssl_context=tls)
+    return urllib3.ProxyManager(proxy, maxsize=connections, ssl_context=tls)
+
+
+def _blocks(body: Body) -> Sequence[memoryview]:
+    view = memoryview(body).cast("B")
+    return [view[start : start + _BLOCK_BYTES] for start in range(0, len(view), _BLOCK_BYTES)]
+
+
+def _headers(answer: urllib3.BaseHTTPResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in answer.headers.items()}

@@ -1,0 +1,255 @@
+"""Maps answers of Azure Blob Storage to this project's errors, by code and status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from azure.core.exceptions import AzureError, ClientAuthenticationError
+from urllib3.exceptions import HTTPError, SSLError
+
+from skyplane_gateway.errors import (
+    ChecksumMismatch,
+    ConfigurationInvalid,
+    CredentialsExpired,
+    InvalidKey,
+    NotFound,
+    NotRestored,
+    PermissionDenied,
+    PreconditionFailed,
+    SkyplaneError,
+    StoreError,
+    StoreUnavailable,
+    Throttled,
+    Unauthenticated,
+)
+
+
+class Refused(Exception):
+    """An answer of the service other than the expected one.
+
+    Attributes:
+        code: `x-ms-error-code`; empty where the answer has none.
+        headers: with lower-case names.
+        expires_unix_s: when the credentials of the request expire; None if not known.
+    """
+
+    def __init__(
+        self, status: int, headers: Mapping[str, str], *, expires_unix_s: float | None = None
+    ) -> None:
+        self.status = status
+        self.headers = headers
+        self.code = headers.get("x-ms-error-code", "")
+        self.expires_unix_s = expires_unix_s
+        super().__init__(f"{status} {self.code}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Error codes (separated by spaces) and statuses that have one meaning."""
+
+    error: type[StoreError]
+    advice: str
+    codes: str = ""
+    statuses: tuple[int, ...] = field(default=())
+    is_permanent: bool | None = None
+
+
+#: These also mean that a token or a signature has expired.
+_NOT_ACCEPTED: Final = "AuthenticationFailed InvalidAuthenticationInfo"
+
+#: A code decides before a status does.
+_ANSWERS: Final = (
+    _Answer(
+        NotFound,
+        "check the name, or it was deleted meanwhile",
+        "BlobNotFound ContainerNotFound ResourceNotFound PathNotFound FilesystemNotFound "
+        "ContainerBeingDeleted ContainerDisabled",
+        (404,),
+    ),
+    _Answer(
+        Unauthenticated,
+        "the store does not accept these credentials: renew or correct them, and check this "
+        "machine's clock",
+        f"{_NOT_ACCEPTED} NoAuthenticationInformation",
+        (401,),
+    ),
+    _Answer(
+        PermissionDenied,
+        "grant it: the role Storage Blob Data Contributor (to read, Storage Blob Data Reader), "
+        "which takes effect after minutes, or a SAS with this permission",
+        "AuthorizationPermissionMismatch AuthorizationFailure InsufficientAccountPermissions "
+        "AuthorizationResourceTypeMismatch AuthorizationServiceMismatch UnauthorizedBlobOverwrite",
+        (403,),
+    ),
+    _Answer(
+        PermissionDenied,
+        "the account's firewall refuses the address of this machine: allow it",
+        "AuthorizationSourceIPMismatch IpAuthorizationError",
+    ),
+    _Answer(
+        PermissionDenied,
+        "the account allows no public access: give credentials, without anonymous=true",
+        "PublicAccessNotPermitted",
+    ),
+    _Answer(
+        PermissionDenied,
+        "the account allows no account keys: give a token, or a user delegation SAS",
+        "KeyBasedAuthenticationNotPermitted",
+    ),
+    _Answer(
+        PermissionDenied,
+        "the account requires https",
+        "AuthorizationProtocolMismatch AccountRequiresHttps",
+    ),
+    _Answer(PermissionDenied, "the storage account is disabled", "AccountIsDisabled"),
+    _Answer(
+        PermissionDenied,
+        "an immutability policy or a legal hold keeps this blob: remove it, or copy to another "
+        "name",
+        "BlobImmutableDueToPolicy BlobImmutableDueToLegalHold OperationNotAllowedInImmutablePolicy",
+    ),
+    _Answer(
+        PermissionDenied,
+        "another program holds a lease on this blob: wait for it, or break the lease (az storage "
+        "blob lease break)",
+        "LeaseIdMissing LeaseIdMismatchWithBlobOperation LeaseIdMismatchWithContainerOperation "
+        "LeaseLost LeaseNotPresentWithBlobOperation",
+    ),
+    _Answer(
+        PermissionDenied,
+        "the blob is encrypted with a key that the customer sends, which is not supported",
+        "BlobUsesCustomerSpecifiedEncryption BlobDoesNotUseCustomerSpecifiedEncryption",
+    ),
+    _Answer(
+        StoreError,
+        "the blob has snapshots, which are not deleted: delete them first (az storage blob delete "
+        "--delete-snapshots only)",
+        "SnapshotsPresent",
+        is_permanent=True,
+    ),
+    _Answer(
+        StoreError,
+        "an append blob or a page blob has this name: delete it, or copy to another name",
+        "InvalidBlobType",
+        is_permanent=True,
+    ),
+    _Answer(
+        StoreError,
+        "another program left staged blocks of this name: complete or delete its blob, or wait a "
+        "week until Azure discards them",
+        "InvalidBlobOrBlock",
+        is_permanent=True,
+    ),
+    _Answer(
+        StoreError,
+        "Azure cannot keep this metadata: copy without it",
+        "InvalidMetadata EmptyMetadataKey MetadataTooLarge",
+        is_permanent=True,
+    ),
+    _Answer(
+        NotRestored,
+        "the blob is archived: rehydrate it (az storage blob set-tier --tier Hot), then copy again",
+        "BlobArchived BlobBeingRehydrated",
+    ),
+    _Answer(
+        PreconditionFailed,
+        "another writer wrote or changed the object meanwhile",
+        "ConditionNotMet BlobAlreadyExists TargetConditionNotMet SourceConditionNotMet",
+        (412,),
+    ),
+    _Answer(
+        ChecksumMismatch,
+        "the bytes changed on the way: send them again",
+        "Md5Mismatch Crc64Mismatch InvalidMd5 InvalidCrc64",
+    ),
+    _Answer(
+        ChecksumMismatch,
+        "the store has lost a part: upload the object again",
+        "InvalidBlockList InvalidBlockId",
+    ),
+    _Answer(
+        InvalidKey,
+        "the store cannot hold an object of this name",
+        "InvalidResourceName InvalidUri PathAlreadyExists PathConflict ResourceTypeMismatch "
+        "DirectoryNotEmpty",
+    ),
+    _Answer(StoreUnavailable, "try again", "InternalError OperationTimedOut", (408,)),
+)
+
+
+@contextmanager
+def mapped(what: str) -> Iterator[None]:
+    """Raise this project's error for what a request raises inside; `what` begins the message."""
+    try:
+        yield
+    except (Refused, HTTPError, AzureError, OSError) as error:
+        raise translate(error, what) from error
+
+
+def translate(error: Refused | HTTPError | AzureError | OSError, what: str) -> SkyplaneError:
+    """The leaf of the error tree for a request that failed."""
+    if isinstance(error, Refused):
+        return _from_answer(error, what)
+    if isinstance(error, ClientAuthenticationError):
+        return Unauthenticated(
+            f"{what}: there are no usable credentials; log in (az login), set "
+            "AZURE_STORAGE_CONNECTION_STRING, or give this location credentials or a connection"
+        )
+    if isinstance(error, AzureError):
+        return ConfigurationInvalid(f"{what}: the credentials cannot be used; correct them")
+    if isinstance(error, SSLError):
+        return StoreUnavailable(
+            f"{what}: the endpoint's certificate was not accepted; check the endpoint's name and "
+            "the CA bundle (REQUESTS_CA_BUNDLE)",
+            is_permanent=True,
+        )
+    return StoreUnavailable(
+        f"{what}: the endpoint cannot be reached or does not answer ({type(error).__name__}); "
+        "check the account's name, the endpoint and the network"
+    )
+
+
+def _from_answer(error: Refused, what: str) -> StoreError:
+    said = f"{what}: {error.code or error.status}"
+    if error.status in (429, 503):
+        return Throttled(
+            f"{said}; the store asks for fewer requests", retry_after_s=_retry_after(error)
+        )
+    if error.code in _NOT_ACCEPTED.split() and _has_expired(error):
+        return CredentialsExpired(f"{said}; these credentials have expired: renew them")
+    by_code = (answer for answer in _ANSWERS if error.code in answer.codes.split())
+    by_status = (answer for answer in _ANSWERS if error.status in answer.statuses)
+    answer = next(by_code, None) or next(by_status, None)
+    if answer is not None:
+        return answer.error(f"{said}; {answer.advice}", is_permanent=answer.is_permanent)
+    if error.status >= 500:
+        return StoreUnavailable(f"{said}; try again")
+    return StoreError(f"{said}; the store refuses this request", is_permanent=error.status >= 400)
+
+
+def _has_expired(error: Refused) -> bool:
+    """By the clock of the service. Its codes do not tell an expired token from a wrong one."""
+    now = _unix_s(error.headers.get("date", ""))
+    return None not in (now, error.expires_unix_s) and float(now or 0) >= float(
+        error.expires_unix_s or 0
+    )
+
+
+def _retry_after(error: Refused) -> float | None:
+    """`Retry-After` (RFC 9110, 10.2.3): seconds, or a date, compared with the answer's `Date`."""
+    text = error.headers.get("retry-after", "")
+    if text.isdecimal():
+        return float(text)
+    until, now = _unix_s(text), _unix_s(error.headers.get("date", ""))
+    return None if until is None or now is None else max(0.0, until - now)
+
+
+def _unix_s(date: str) -> float | None:
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,123 @@
+"""Paged listings of a container, checked to be complete and in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Final
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+from skyplane_gateway.errors import StoreError
+from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.stores.azure.client import Container, Request
+from skyplane_gateway.stores.azure.errors import Refused, mapped
+from skyplane_gateway.stores.azure.requests import not_carried_of, unix_s
+
+#: Most that the service returns at once.
+_PAGE_KEYS: Final = 5000
+#: The first version of the service that can begin a listing in its middle.
+_START_VERSION: Final = "2026-02-06"
+#: Characters from here on have another order in UTF-16 than in UTF-8.
+_FIRST_UNORDERED: Final = "\ud800"
+
+
+def objects(
+    container: Container, prefix: str, start_after: str | None, what: str
+) -> Iterator[ObjectInfo]:
+    """Every blob under `prefix`, ascending.
+
+    Raises StoreError when the listing may be incomplete; see `ObjectStore.list`.
+    """
+    last = start_after
+    for _, run in groupby(_rows(container, prefix, start_after, what), key=_run_of):
+        for row in sorted(run, key=lambda row: row.key):
+            if start_after is not None and row.key <= start_after:
+                continue
+            # Order of code points is order of UTF-8 bytes.
+            if last is not None and row.key <= last:
+                raise _broken(what, f"{row.key!r} comes after {last!r}")
+            last = row.key
+            yield row
+
+
+def _run_of(row: ObjectInfo) -> tuple[str, bool]:
+    """Keys of one run may come in the order of UTF-16; a run is sorted whole."""
+    for position, character in enumerate(row.key):
+        if character >= _FIRST_UNORDERED:
+            return row.key[:position], True
+    return row.key, False
+
+
+def _rows(
+    container: Container, prefix: str, start_after: str | None, what: str
+) -> Iterator[ObjectInfo]:
+    """In the service's order."""
+    marker, start = "", start_after
+    while True:
+        with mapped(what):
+            try:
+                body = container.send(_page(prefix, marker, start)).body
+            except Refused as error:
+                # A service of an older version lists from the beginning.
+                if not start or marker or error.code not in ("InvalidHeaderValue", "InvalidInput"):
+                    raise
+                start = None
+                continue
+        try:
+            root = ElementTree.fromstring(body)
+            rows = [_info(row) for row in root.iterfind("Blobs/Blob") if not _is_directory(row)]
+        except (ElementTree.ParseError, ValueError) as error:
+            raise _broken(what, "the answer is no list of blobs") from error
+        yield from rows
+        following = root.findtext("NextMarker") or ""
+        if not following:
+            return
+        if following == marker:
+            raise _broken(what, "the marker of the next page is repeated")
+        marker = following
+
+
+def _page(prefix: str, marker: str, start: str | None) -> Request:
+    query = {"restype": "container", "comp": "list", "maxresults": str(_PAGE_KEYS)}
+    headers = {}
+    if prefix:
+        query["prefix"] = prefix
+    if start:
+        headers["x-ms-version"] = _START_VERSION
+    if marker:
+        query["marker"] = marker
+    elif start:
+        query["startFrom"] = start
+    return Request("GET", "", 200, headers, query)
+
+
+def _is_directory(row: ElementTree.Element) -> bool:
+    """Accounts with a hierarchical namespace list their directories beside the blobs."""
+    return row.findtext("Properties/ResourceType") == "directory"
+
+
+def _info(row: ElementTree.Element) -> ObjectInfo:
+    name = row.find("Name")
+    found = {entry.tag.lower(): entry.text or "" for entry in row.iterfind("Properties/*")}
+    if name is None:
+        raise ValueError("a row without a name")
+    text = name.text or ""
+    return ObjectInfo(
+        key=unquote(text) if name.get("Encoded") == "true" else text,
+        size_bytes=int(found["content-length"]),
+        # Listings give ETags without quotes, all other answers with them.
+        etag=f'"{found["etag"].strip(chr(34))}"',
+        last_modified=unix_s(found["last-modified"]),
+        not_carried=not_carried_of(
+            {
+                "x-ms-access-tier": found.get("accesstier", "Hot"),
+                "x-ms-access-tier-inferred": found.get("accesstierinferred", ""),
+                "x-ms-tag-count": found.get("tagcount", ""),
+            }
+        ),
+    )
+
+
+def _broken(what: str, why: str) -> StoreError:
+    return StoreError(f"{what}: the listing cannot be relied on ({why}); list again")

@@ -1,0 +1,152 @@
+"""Converts this project's values to headers of Azure's requests, and answers back."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from awscrt import checksums
+
+from skyplane_gateway.errors import PreconditionFailed, StoreError, StoreUnavailable
+from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
+from skyplane_gateway.stores.azure.metadata_names import from_azure, to_azure
+
+#: Our claim about a blob's bytes, in its metadata: eight hexadecimal digits.
+CRC32C_NAME: Final = "skyplane_crc32c"
+METADATA: Final = "x-ms-meta-"
+
+_HEADERS: Final = {
+    "content_type": "content-type",
+    "content_encoding": "content-encoding",
+    "content_language": "content-language",
+    "content_disposition": "content-disposition",
+    "cache_control": "cache-control",
+}
+#: The tier of a blob that a copy has too, where the account's default is the usual one.
+_DEFAULT_TIER: Final = "Hot"
+
+
+def attribute_headers(
+    attributes: ObjectAttributes | None, crc32c: int | None, what: str
+) -> dict[str, str]:
+    """The headers of a write that set attributes and our checksum.
+
+    Raises:
+        StoreError: a text that no header can hold.
+    """
+    attributes = attributes or ObjectAttributes()
+    headers = {
+        f"x-ms-blob-{theirs}": text
+        for ours, theirs in _HEADERS.items()
+        if (text := getattr(attributes, ours)) is not None
+    }
+    headers |= {METADATA + to_azure(name): text for name, text in attributes.metadata}
+    for name, text in headers.items():
+        if not text.isascii() or not text.isprintable() or text != text.strip():
+            raise StoreError(
+                f"{what}: Azure cannot keep the value of {name}, which has characters other than "
+                "printable ASCII or spaces around it; copy without it",
+                is_permanent=True,
+            )
+    if crc32c is not None:
+        headers[METADATA + CRC32C_NAME] = f"{crc32c:08x}"
+    return headers
+
+
+def precondition_headers(precondition: Precondition) -> dict[str, str]:
+    if precondition.if_absent:
+        return {"if-none-match": "*"}
+    return match_headers(precondition.if_match)
+
+
+def match_headers(if_match: str | None) -> dict[str, str]:
+    return {} if if_match is None else {"if-match": if_match}
+
+
+def crc64_header(data: Body) -> dict[str, str]:
+    """The checksum by which the service refuses damaged bytes.
+
+    Azure's CRC64 is CRC-64/NVME, written as eight little-endian bytes in base64.
+    """
+    found = int(checksums.crc64nvme(data))
+    return {"x-ms-content-crc64": b64encode(found.to_bytes(8, "little")).decode()}
+
+
+def attributes_of(headers: Mapping[str, str]) -> ObjectAttributes:
+    """From an answer to HEAD or GET; `headers` has lower-case names."""
+    pairs = {
+        from_azure(name.removeprefix(METADATA)): value
+        for name, value in headers.items()
+        if name.startswith(METADATA) and name != METADATA + CRC32C_NAME
+    }
+    values = {ours: headers.get(theirs) for ours, theirs in _HEADERS.items()}
+    return ObjectAttributes(**values, metadata=tuple(sorted(pairs.items())))
+
+
+def info_of(key: str, headers: Mapping[str, str], *, trusted: bool) -> ObjectInfo:
+    """From an answer to HEAD."""
+    return ObjectInfo(
+        key=key,
+        size_bytes=int(headers.get("content-length", "0")),
+        etag=headers.get("etag", ""),
+        last_modified=unix_s(headers.get("last-modified")),
+        crc32c=claimed_crc32c(headers) if trusted else None,
+        attributes=attributes_of(headers),
+        not_carried=not_carried_of(headers),
+    )
+
+
+def claimed_crc32c(headers: Mapping[str, str]) -> int | None:
+    """The checksum that a write of ours claimed.
+
+    Every write of a block blob replaces its metadata too. Appends to an append blob do not, so
+    there the claim may be old.
+    """
+    text = headers.get(METADATA + CRC32C_NAME, "")
+    if headers.get("x-ms-blob-type", "BlockBlob") != "BlockBlob" or len(text) != 8:
+        return None
+    try:
+        return int(text, 16)
+    except ValueError:
+        return None
+
+
+def not_carried_of(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """See `ObjectInfo.not_carried`. Only callers that may read tags are told their number."""
+    tier = headers.get("x-ms-access-tier", _DEFAULT_TIER)
+    found = {
+        "tags": int(headers.get("x-ms-tag-count") or 0) > 0,
+        "storage-class": tier != _DEFAULT_TIER and not is_inferred(headers),
+        "expires": bool(headers.get("x-ms-expiry-time")),
+    }
+    return tuple(name for name, is_there in found.items() if is_there)
+
+
+def is_inferred(headers: Mapping[str, str]) -> bool:
+    """Whether the tier is the account's default, and not chosen for this blob."""
+    return headers.get("x-ms-access-tier-inferred", "").lower() == "true"
+
+
+def unix_s(date: str | None) -> float:
+    """Unix seconds of an HTTP date; 0.0 for none."""
+    return 0.0 if not date else parsedate_to_datetime(date).timestamp()
+
+
+def require_range(
+    status: int, headers: Mapping[str, str], offset: int, length: int, what: str
+) -> None:
+    """Raise StoreUnavailable unless the answer is that range."""
+    found = headers.get("content-range", "")
+    if status != 206 or not found.startswith(f"bytes {offset}-{offset + length - 1}/"):
+        raise StoreUnavailable(
+            f"{what}: asked for bytes {offset} to {offset + length - 1}, the answer is {status} "
+            f"with {found or 'no range'}; read the range again"
+        )
+
+
+def require_version(headers: Mapping[str, str], if_match: str | None, what: str) -> None:
+    """Raise PreconditionFailed unless the answer is that version."""
+    if if_match is not None and headers.get("etag", "").strip('"') != if_match.strip('"'):
+        raise PreconditionFailed(f"{what}: it is no longer the version {if_match}; list it again")

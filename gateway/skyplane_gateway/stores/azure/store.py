@@ -1,0 +1,263 @@
+"""The store of Azure Blob Storage.
+
+Requests are sent by urllib3, signed with credentials of Azure's SDK. The SDK's own verbs read a
+whole range into memory and send a whole part under one timeout of the socket.
+
+Every body is sent with its CRC64, so that the service refuses damaged bytes. Our CRC32C of the
+whole goes to the blob's metadata. It is a claim of the writer, not a checksum that the service
+computed, so it counts only with the option `checksum=trusted`.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from hashlib import md5
+
+from azure.core.exceptions import AzureError
+from urllib3.exceptions import HTTPError
+
+from skyplane_gateway.errors import (
+    PreconditionFailed,
+    StoreError,
+    StoreUnavailable,
+)
+from skyplane_gateway.objects import (
+    MIB,
+    UNCONDITIONAL,
+    Body,
+    Credentials,
+    ObjectAttributes,
+    ObjectInfo,
+    PartInfo,
+    Precondition,
+    StoreCapabilities,
+    StoreSpec,
+    UploadInfo,
+)
+from skyplane_gateway.stores.azure import listing
+from skyplane_gateway.stores.azure.client import Answer, Container, Request
+from skyplane_gateway.stores.azure.credentials import ambient_credentials, sendable_credentials
+from skyplane_gateway.stores.azure.errors import Refused, mapped, translate
+from skyplane_gateway.stores.azure.reader import AzureReader
+from skyplane_gateway.stores.azure.requests import (
+    attribute_headers,
+    attributes_of,
+    crc64_header,
+    info_of,
+    match_headers,
+    not_carried_of,
+    precondition_headers,
+    require_range,
+    require_version,
+    unix_s,
+)
+from skyplane_gateway.stores.azure.uploads import Uploads
+from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
+from skyplane_gateway.stores.checksums import verify
+from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER, check_azure_key
+from skyplane_gateway.stores.memory import MemoryReader
+
+__all__ = ["AzureStore", "ambient_credentials", "open_from_spec", "sendable_credentials"]
+
+_MAX_BLOCKS = 50_000
+_MAX_BLOCK_BYTES = 4000 * MIB
+
+
+def open_from_spec(spec: StoreSpec, credentials: Credentials | None) -> ObjectStore:
+    """Called by `open_without_retries`."""
+    return AzureStore(spec, credentials)
+
+
+class AzureStore:
+    """See `ObjectStore`."""
+
+    def __init__(self, spec: StoreSpec, credentials: Credentials | None = None) -> None:
+        self.spec = spec
+        self._container = Container(spec, credentials)
+        self._uploads = Uploads(self._container)
+        self.capabilities = StoreCapabilities(
+            trusts_checksum=self._container.trusts_checksum,
+            ordered_listing=True,
+            supports_metadata=True,
+            min_part_bytes=1,
+            max_part_bytes=_MAX_BLOCK_BYTES,
+            max_parts=_MAX_BLOCKS,
+            max_object_bytes=_MAX_BLOCKS * _MAX_BLOCK_BYTES,
+        )
+
+    def check(self, prefix: str = "") -> None:
+        query = {"restype": "container", "comp": "list", "maxresults": "1"}
+        if prefix:
+            query["prefix"] = prefix
+        with mapped(self._container.doing("listing", prefix)):
+            self._container.send(Request("GET", "", 200, query=query))
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
+    ) -> Iterator[ObjectInfo]:
+        what = self._container.doing("listing", prefix)
+        rows = listing.objects(self._container, prefix, start_after, what)
+        return (row for row in rows if not row.key.startswith(UPLOADS_FOLDER))
+
+    def head(self, key: str) -> ObjectInfo:
+        with mapped(self._container.doing("looking at", check_azure_key(key))):
+            answer = self._head(key, None)
+        return self._info(key, answer)
+
+    def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Reader:
+        what = self._container.doing("reading", check_azure_key(key))
+        if length == 0:
+            with mapped(what):
+                headers = self._head(key, if_match).headers
+            require_version(headers, if_match, what)
+            return MemoryReader(memoryview(b""), attributes_of(headers), not_carried_of(headers))
+        wanted = {"x-ms-range": f"bytes={offset}-{offset + length - 1}", **match_headers(if_match)}
+        with mapped(what):
+            answer = self._container.open(Request("GET", key, 206, wanted))
+        headers = {name.lower(): value for name, value in answer.headers.items()}
+        reader = AzureReader(answer, length, what, attributes_of(headers), not_carried_of(headers))
+        try:
+            require_range(answer.status, headers, offset, length, what)
+            require_version(headers, if_match, what)
+        except StoreError:
+            reader.close()
+            raise
+        return reader
+
+    def put(
+        self,
+        key: str,
+        data: Body,
+        *,
+        attributes: ObjectAttributes | None = None,
+        precondition: Precondition = UNCONDITIONAL,
+        crc32c: int | None = None,
+    ) -> ObjectInfo:
+        what = self._container.doing("writing", check_azure_key(key))
+        headers = {
+            "x-ms-blob-type": "BlockBlob",
+            **attribute_headers(attributes, crc32c, what),
+            **precondition_headers(precondition),
+            **crc64_header(data),
+        }
+        if crc32c is not None:
+            # After the CRC64 was computed: bytes that change later do not fit it.
+            verify(f"the body of {key!r}", data, crc32c)
+        try:
+            answer = self._container.send(Request("PUT", key, 201, headers), data)
+        except (Refused, HTTPError, AzureError, OSError) as error:
+            failure = translate(error, what)
+            if precondition != UNCONDITIONAL and isinstance(failure, StoreUnavailable):
+                written = self._find_written(key, data)
+                if written is not None:
+                    return written
+            raise failure from error
+        return self._written(key, answer, len(data), attributes, crc32c)
+
+    def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
+        return self._uploads.create(check_azure_key(key), attributes)
+
+    def put_part(
+        self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
+    ) -> PartInfo:
+        verify(f"part {number} of {key!r}", data, crc32c)
+        return self._uploads.put_part(check_azure_key(key), upload_id, number, data, crc32c)
+
+    def complete_upload(
+        self,
+        key: str,
+        upload_id: str,
+        parts: Sequence[PartInfo],
+        *,
+        precondition: Precondition = UNCONDITIONAL,
+        size_bytes: int,
+        crc32c: int | None = None,
+    ) -> ObjectInfo:
+        check_azure_key(key)
+        found = sum(part.size_bytes for part in parts)
+        if found != size_bytes:
+            raise StoreError(
+                f"the parts of {key!r} have {found} bytes, not the {size_bytes} expected"
+            )
+        answer = self._uploads.complete(key, upload_id, parts, precondition, crc32c)
+        info = self.head(key)
+        etag = info.etag if answer is None else answer.get("etag", info.etag)
+        what = self._container.doing("completing", key)
+        if info.etag != etag:
+            raise PreconditionFailed(
+                f"{what}: another write replaced the object at once; list it again"
+            )
+        if info.size_bytes != size_bytes:
+            raise StoreError(
+                f"{what}: the store made {info.size_bytes} bytes of it, not {size_bytes}"
+            )
+        return info
+
+    def abort_upload(self, key: str, upload_id: str) -> None:
+        self._uploads.abort(key, upload_id)
+
+    def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
+        return self._uploads.open_uploads(prefix)
+
+    def list_parts(self, key: str, upload_id: str) -> tuple[PartInfo, ...]:
+        return self._uploads.parts(key, upload_id)
+
+    def delete(self, key: str, *, if_match: str | None = None) -> None:
+        removal = Request("DELETE", check_azure_key(key), 202, match_headers(if_match))
+        with mapped(self._container.doing("deleting", key)):
+            try:
+                self._container.send(removal)
+            except Refused as error:
+                # Conditions come first: they fail for a blob that is gone, too.
+                is_gone = error.status == 412 and self._is_gone(key)
+                if error.code != "BlobNotFound" and not is_gone:
+                    raise
+
+    def close(self) -> None:
+        self._container.close()
+
+    def _head(self, key: str, if_match: str | None) -> Answer:
+        return self._container.send(Request("HEAD", key, 200, match_headers(if_match)))
+
+    def _is_gone(self, key: str) -> bool:
+        try:
+            self._head(key, None)
+        except Refused as error:
+            return error.status == 404
+        return False
+
+    def _info(self, key: str, answer: Answer) -> ObjectInfo:
+        return info_of(key, answer.headers, trusted=self._container.trusts_checksum)
+
+    def _written(
+        self,
+        key: str,
+        answer: Answer,
+        size_bytes: int,
+        attributes: ObjectAttributes | None,
+        crc32c: int | None,
+    ) -> ObjectInfo:
+        """The object of a write, from its answer."""
+        if not answer.headers.get("etag"):
+            return self.head(key)
+        return ObjectInfo(
+            key=key,
+            size_bytes=size_bytes,
+            etag=answer.headers["etag"],
+            last_modified=unix_s(answer.headers.get("last-modified")),
+            crc32c=crc32c if self._container.trusts_checksum else None,
+            attributes=attributes or ObjectAttributes(),
+        )
+
+    def _find_written(self, key: str, data: Body) -> ObjectInfo | None:
+        """The object at `key` if it has these bytes; None if not, or if that is not known.
+
+        Azure keeps the MD5 of each blob that one request wrote.
+        """
+        try:
+            answer = self._head(key, None)
+        except (Refused, HTTPError, AzureError, OSError):
+            return None
+        sent = b64encode(md5(data, usedforsecurity=False).digest()).decode()
+        return self._info(key, answer) if answer.headers.get("content-md5") == sent else None

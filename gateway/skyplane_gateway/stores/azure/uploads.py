@@ -1,0 +1,225 @@
+"""Multipart uploads: staged blocks, and a marker blob for each open upload.
+
+Azure knows no uploads: blocks are staged for a name, and a block list makes a blob of them. So
+`.skyplane/uploads/` of the container holds a small blob for each open upload, with the attributes
+of the object. Without it the upload is over. Staged blocks of an upload that is over cannot be
+removed: the service discards them after a week, or when the name is written.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from azure.core.exceptions import AzureError
+from urllib3.exceptions import HTTPError
+
+from skyplane_gateway.errors import (
+    ChecksumMismatch,
+    NotFound,
+    PreconditionFailed,
+    SkyplaneError,
+    StoreError,
+    StoreUnavailable,
+)
+from skyplane_gateway.objects import (
+    Body,
+    ObjectAttributes,
+    PartInfo,
+    Precondition,
+    UploadInfo,
+)
+from skyplane_gateway.stores.azure import listing
+from skyplane_gateway.stores.azure.blocks import (
+    Block,
+    BlockId,
+    parts_of,
+    read_block_list,
+    write_block_list,
+)
+from skyplane_gateway.stores.azure.client import Container, Request
+from skyplane_gateway.stores.azure.errors import Refused, mapped, translate
+from skyplane_gateway.stores.azure.requests import (
+    attribute_headers,
+    crc64_header,
+    precondition_headers,
+)
+from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
+
+log = logging.getLogger(__name__)
+
+#: A longer key is cut in the marker's name; the marker holds it whole.
+_NAME_CHARS: Final = 200
+_UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+
+class Uploads:
+    """The open uploads of one container."""
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+
+    def create(self, key: str, attributes: ObjectAttributes | None) -> str:
+        """Write a marker; return the id of the upload."""
+        upload_id = secrets.token_hex(16)
+        what = self._container.doing("beginning an upload of", key)
+        attributes = attributes or ObjectAttributes()
+        # What Azure cannot keep is refused before bytes are sent.
+        attribute_headers(attributes, None, what)
+        body = json.dumps({"key": key, "attributes": attributes.to_dict()}).encode()
+        headers = {"x-ms-blob-type": "BlockBlob", "x-ms-blob-content-type": "application/json"}
+        with mapped(what):
+            self._container.send(Request("PUT", _marker(key, upload_id), 201, headers), body)
+        return upload_id
+
+    def put_part(self, key: str, upload_id: str, number: int, data: Body, crc32c: int) -> PartInfo:
+        """Stage a block. Whether the upload is over is not looked up."""
+        if _UPLOAD_ID.fullmatch(upload_id) is None:
+            raise self._gone(key, upload_id)
+        block = BlockId(upload_id, number, crc32c, int(time.time() * 1000)).text
+        staging = Request("PUT", key, 201, crc64_header(data), {"comp": "block", "blockid": block})
+        with mapped(self._container.doing(f"writing part {number} of", key)):
+            self._container.send(staging, data)
+        return PartInfo(number, block, len(data), crc32c)
+
+    def parts(self, key: str, upload_id: str) -> tuple[PartInfo, ...]:
+        """The staged parts. Raises NotFound for an upload that is over."""
+        self._attributes(key, upload_id)
+        with mapped(self._container.doing("listing the parts of", key)):
+            _, staged = self._blocks(key)
+        return parts_of(upload_id, staged)
+
+    def complete(
+        self,
+        key: str,
+        upload_id: str,
+        parts: Sequence[PartInfo],
+        precondition: Precondition,
+        crc32c: int | None,
+    ) -> Mapping[str, str] | None:
+        """Make a blob of the parts. Headers of the answer; None if an earlier attempt did it."""
+        what = self._container.doing("completing", key)
+        ids = [part.etag for part in parts]
+        try:
+            attributes = self._attributes(key, upload_id)
+        except NotFound:
+            if self._is_made_of(key, ids):
+                return None
+            raise
+        for part in parts:
+            staged = BlockId.parse(part.etag)
+            if staged is None or (staged.upload_id, staged.number) != (upload_id, part.number):
+                raise ChecksumMismatch(
+                    f"{what}: part {part.number} is not stored as {part.etag}; upload the object "
+                    "again"
+                )
+        headers = {
+            **attribute_headers(attributes, crc32c, what),
+            **precondition_headers(precondition),
+        }
+        body = write_block_list(ids)
+        commit = Request("PUT", key, 201, {**headers, **crc64_header(body)}, {"comp": "blocklist"})
+        try:
+            answer = self._container.send(commit, body).headers
+        except (Refused, HTTPError, AzureError, OSError) as error:
+            failure = translate(error, what)
+            if not self._may_be_done(failure) or not self._is_made_of(key, ids):
+                raise self._explained(key, upload_id, failure) from error
+            answer = None
+        self._remove_marker(key, upload_id)
+        return answer
+
+    def abort(self, key: str, upload_id: str) -> None:
+        """Delete the marker. The staged blocks stay until the service discards them."""
+        if _UPLOAD_ID.fullmatch(upload_id) is None:
+            return
+        with mapped(self._container.doing("aborting an upload of", key)):
+            try:
+                self._container.send(Request("DELETE", _marker(key, upload_id), 202))
+            except Refused as error:
+                if error.status != 404:
+                    raise
+
+    def open_uploads(self, prefix: str) -> Iterator[UploadInfo]:
+        """Those of keys that start with `prefix`."""
+        what = self._container.doing("listing the open uploads of", prefix)
+        below = UPLOADS_FOLDER + quote(prefix, safe="")[:_NAME_CHARS]
+        for row in listing.objects(self._container, below, None, what):
+            name, _, upload_id = row.key.removeprefix(UPLOADS_FOLDER).rpartition(".")
+            if _UPLOAD_ID.fullmatch(upload_id) is None:
+                continue
+            key = unquote(name)
+            if len(name) == _NAME_CHARS:
+                try:
+                    key = self._read_marker(row.key, what)["key"]
+                except NotFound:
+                    continue
+            if key.startswith(prefix):
+                yield UploadInfo(key, upload_id, row.last_modified)
+
+    def _attributes(self, key: str, upload_id: str) -> ObjectAttributes:
+        if _UPLOAD_ID.fullmatch(upload_id) is None:
+            raise self._gone(key, upload_id)
+        what = self._container.doing("looking for the upload of", key)
+        try:
+            found = self._read_marker(_marker(key, upload_id), what)
+        except NotFound as error:
+            raise self._gone(key, upload_id) from error
+        return ObjectAttributes.from_dict(found["attributes"])
+
+    def _read_marker(self, name: str, what: str) -> dict[str, Any]:
+        with mapped(what):
+            found: dict[str, Any] = json.loads(self._container.send(Request("GET", name, 200)).body)
+        return found
+
+    def _remove_marker(self, key: str, upload_id: str) -> None:
+        """The object is there: a marker that stays is no failure, and a sweep removes it."""
+        try:
+            self.abort(key, upload_id)
+        except StoreError as error:
+            log.warning("the marker of a completed upload is left: %s", error)
+
+    def _blocks(self, key: str) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+        """The committed and the staged blocks of a name. Raises Refused, HTTPError."""
+        try:
+            query = {"comp": "blocklist", "blocklisttype": "all"}
+            return read_block_list(self._container.send(Request("GET", key, 200, query=query)).body)
+        except Refused as error:
+            # A blob that was written whole, by another program, may be of another type.
+            if error.status in (404, 409):
+                return (), ()
+            raise
+
+    def _is_made_of(self, key: str, ids: Sequence[str]) -> bool:
+        """Whether the blob of that key has just these blocks, in this order."""
+        with mapped(self._container.doing("looking at", key)):
+            committed, _ = self._blocks(key)
+        return [block.id for block in committed] == list(ids)
+
+    @staticmethod
+    def _may_be_done(failure: SkyplaneError) -> bool:
+        """An answer that was lost, or that an attempt gets after one that succeeded."""
+        return isinstance(failure, StoreUnavailable | PreconditionFailed | ChecksumMismatch)
+
+    def _explained(self, key: str, upload_id: str, failure: SkyplaneError) -> SkyplaneError:
+        """`NotFound` where another write of the same name dropped all blocks of this upload."""
+        if isinstance(failure, ChecksumMismatch) and not self.parts(key, upload_id):
+            return self._gone(key, upload_id)
+        return failure
+
+    def _gone(self, key: str, upload_id: str) -> NotFound:
+        return NotFound(
+            f"{self._container.doing('looking for the upload of', key)}: there is no open upload "
+            f"{upload_id}; begin a new one"
+        )
+
+
+def _marker(key: str, upload_id: str) -> str:
+    """The name of a marker. No folders: some accounts would keep them as directories."""
+    return f"{UPLOADS_FOLDER}{quote(key, safe='')[:_NAME_CHARS]}.{upload_id}"

@@ -1,0 +1,97 @@
+"""Listings that the emulator does not give: directories, other orders, broken pages."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.sax.saxutils import escape
+
+import pytest
+
+from skyplane_gateway.errors import StoreError
+from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.stores.registry import open_without_retries
+
+
+def page(*names: str, marker: str = "", properties: str = "") -> bytes:
+    rows = "".join(
+        f"<Blob><Name>{escape(name)}</Name><Properties>"
+        "<Last-Modified>Mon, 23 Nov 2026 10:00:00 GMT</Last-Modified><Etag>0x1</Etag>"
+        f"<Content-Length>3</Content-Length>{properties}</Properties></Blob>"
+        for name in names
+    )
+    return (
+        f"<EnumerationResults><Blobs>{rows}</Blobs><NextMarker>{escape(marker)}</NextMarker>"
+        "</EnumerationResults>"
+    ).encode()
+
+
+def opened(scripted: Any, *bodies: bytes, reply: Any) -> ObjectStore:
+    scripted.replies += [reply(200, body) for body in bodies]
+    spec = StoreSpec("azure", "acct/box", scripted.url)
+    return open_without_retries(spec, Credentials({"account_key": "a2V5"}))
+
+
+def test_etags_get_the_quotes_of_other_answers(scripted: Any, reply: Any) -> None:
+    (row,) = opened(scripted, page("a"), reply=reply).list("")
+    assert (row.etag, row.size_bytes) == ('"0x1"', 3)
+
+
+def test_pages_follow_their_markers(scripted: Any, reply: Any) -> None:
+    store = opened(scripted, page("a", marker="m&1"), page("b"), reply=reply)
+    assert [row.key for row in store.list("")] == ["a", "b"]
+    assert "marker=m%261" in scripted.requests[1].path
+
+
+def test_a_listing_begins_in_the_middle(scripted: Any, reply: Any) -> None:
+    store = opened(scripted, page("a/b", "a/c"), reply=reply)
+    assert [row.key for row in store.list("a/", start_after="a/b")] == ["a/c"]
+    assert "startFrom=a%2Fb" in scripted.requests[0].path
+
+
+def test_an_older_service_lists_from_the_beginning(scripted: Any, reply: Any) -> None:
+    scripted.replies.append(reply(400, headers={"x-ms-error-code": "InvalidHeaderValue"}))
+    store = opened(scripted, page("a", "b"), reply=reply)
+    assert [row.key for row in store.list("", start_after="a")] == ["b"]
+    assert "startFrom" not in scripted.requests[1].path
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        [page("b", "a")],
+        [page("a", "a")],
+        [page("a", marker="m"), page("b", marker="m")],
+        [page("b", marker="m"), page("a")],
+        [b"<html>"],
+        [b"<EnumerationResults><Blobs><Blob/></Blobs></EnumerationResults>"],
+    ],
+)
+def test_a_listing_that_may_be_incomplete_is_an_error(
+    scripted: Any, reply: Any, bodies: list[bytes]
+) -> None:
+    store = opened(scripted, *bodies, reply=reply)
+    with pytest.raises(StoreError, match=r"relied on|is no list|lists"):
+        list(store.list(""))
+
+
+def test_keys_in_the_order_of_utf16_are_sorted(scripted: Any, reply: Any) -> None:
+    utf16 = ["a", "p/\U0001f600x", "p/\U0001f600y", "p/\uff5a", "p/\uff5az", "q"]
+    store = opened(scripted, page(*utf16[:2], marker="m"), page(*utf16[2:]), reply=reply)
+    assert [row.key for row in store.list("")] == sorted(utf16, key=str.encode)
+
+
+@pytest.mark.parametrize(
+    ("properties", "lost"),
+    [
+        ("<AccessTier>Cool</AccessTier>", ("storage-class",)),
+        ("<AccessTier>Cool</AccessTier><AccessTierInferred>true</AccessTierInferred>", ()),
+        ("<AccessTier>Hot</AccessTier>", ()),
+        ("<TagCount>2</TagCount>", ("tags",)),
+    ],
+)
+def test_metadata_that_a_copy_will_not_have(
+    scripted: Any, reply: Any, properties: str, lost: tuple[str, ...]
+) -> None:
+    (row,) = opened(scripted, page("a", properties=properties), reply=reply).list("")
+    assert row.not_carried == lost
