@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import botocore.session
 from botocore import UNSIGNED
-from botocore.awsrequest import AWSPreparedRequest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from botocore.handlers import convert_body_to_file_like_object
+from botocore.handlers import add_expect_header
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.stores.s3.body import send_in_blocks
 from skyplane_gateway.stores.s3.errors import mapped, status_of, translate
 from skyplane_gateway.stores.s3.request_parameters import (
     ACLS,
@@ -45,7 +44,6 @@ _NUMBERS = ("connections", "attempts")
 #: More than the gateway's threads for stores, so that no thread waits for a connection.
 DEFAULT_CONNECTIONS = 64
 _CONNECT_TIMEOUT_S = 10
-_BLOCK_BYTES = 1 << 20
 _READ_TIMEOUT_S = 60
 #: Clients are built one at a time, since botocore's loader is shared.
 _BUILDING = threading.Lock()
@@ -97,39 +95,14 @@ def open_client_and_session(
     except (BotoCoreError, ValueError) as error:
         raise ConfigurationInvalid(f"cannot open the S3 store {spec.bucket!r}: {error}") from error
     client = cast("S3Client", made)
+    # Else each body that looks like a file waits for an answer before it is sent.
+    client.meta.events.unregister("before-call.s3", add_expect_header)
     for operation in ("PutObject", "UploadPart"):
-        # botocore would send a file-like body in blocks of 16 KiB, after 100-continue.
-        client.meta.events.unregister(
-            f"before-parameter-build.s3.{operation}", convert_body_to_file_like_object
-        )
-        client.meta.events.register(f"before-send.s3.{operation}", _send_in_blocks)
+        client.meta.events.register(f"before-send.s3.{operation}", send_in_blocks)
     RequestParameters(spec).register(client)
     return client, session
 
 
-class _Blocks:
-    """A body that is sent block by block.
-
-    The socket's timeout covers one call of `send`. For a whole part it would set a minimum
-    rate, below which no part ever arrives.
-    """
-
-    def __init__(self, body: bytes | bytearray) -> None:
-        self._body = memoryview(body)
-
-    def __iter__(self) -> Iterator[memoryview]:
-        for start in range(0, len(self._body), _BLOCK_BYTES):
-            yield self._body[start : start + _BLOCK_BYTES]
-
-    def seek(self, position: int) -> None:
-        """Called by botocore before it sends the body again; each iteration starts at 0."""
-
-
-def _send_in_blocks(request: AWSPreparedRequest, **_: Any) -> None:
-    """Replace the body after signing; its length is in the headers already."""
-    if isinstance(request.body, bytes | bytearray) and len(request.body) > _BLOCK_BYTES:
-        blocks: Any = _Blocks(request.body)  # Any: the stubs know no iterables.
-        request.body = blocks
 
 
 def _session(credentials: Credentials | None) -> botocore.session.Session:

@@ -9,7 +9,6 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from skyplane_gateway.objects import (
-    Body,
     ObjectAttributes,
     ObjectInfo,
     PartInfo,
@@ -56,16 +55,6 @@ def part_arguments(parts: Sequence[PartInfo], *, with_checksums: bool) -> list[d
             entry["ChecksumCRC32C"] = to_header(part.crc32c)
         listed.append(entry)
     return listed
-
-
-def sendable(data: Body) -> Any:
-    """The body in a form that botocore can send, and send again. Copies parts of a buffer only."""
-    if not isinstance(data, memoryview):
-        return data
-    whole = data.obj
-    if isinstance(whole, bytes | bytearray) and data.contiguous and data.nbytes == len(whole):
-        return whole
-    return bytes(data)
 
 
 def attributes_of(answer: Mapping[str, Any]) -> ObjectAttributes:

@@ -1,0 +1,97 @@
+"""Bodies of requests and answers on their way through botocore, without copies.
+
+A copy of a large body costs more than the system calls that send it. botocore's signer copies
+buffers but not files, and urllib3's `readinto` copies what it has read.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from http.client import HTTPResponse
+from typing import TYPE_CHECKING, Any
+
+from skyplane_gateway.objects import Body
+
+if TYPE_CHECKING:
+    from botocore.awsrequest import AWSPreparedRequest
+    from botocore.response import StreamingBody
+
+_BLOCK_BYTES = 1 << 20
+
+
+class SentBody(io.RawIOBase):
+    """A buffer that botocore takes for a file."""
+
+    def __init__(self, data: Body) -> None:
+        self._view = memoryview(data).cast("B")
+        self._at = 0
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._view[self._at : self._at + len(buffer)]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._view)}[whence]
+        self._at = max(0, min(base + offset, len(self._view)))
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def blocks(self) -> Iterator[memoryview]:
+        """The body from its beginning, in blocks."""
+        for start in range(0, len(self._view), _BLOCK_BYTES):
+            yield self._view[start : start + _BLOCK_BYTES]
+
+
+class _Blocks:
+    """A body that is sent block by block.
+
+    urllib3 would read a file in blocks of 16 KiB. The socket's timeout covers one call of `send`:
+    for a whole part it would set a minimum rate, below which no part ever arrives.
+    """
+
+    def __init__(self, body: SentBody) -> None:
+        self._body = body
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return self._body.blocks()
+
+    def seek(self, position: int) -> None:
+        """Called by botocore before it sends the body again; each iteration starts at 0."""
+
+
+def send_in_blocks(request: AWSPreparedRequest, **_: Any) -> None:
+    """Replace the body after signing; its length is in the headers already."""
+    body: Any = request.body  # Any: the stubs know no iterables.
+    if isinstance(body, SentBody):
+        blocks: Any = _Blocks(body)
+        request.body = blocks
+
+
+def direct_reader(body: StreamingBody | io.BytesIO) -> HTTPResponse | None:
+    """What fills a buffer from the socket of an answer; None where only botocore can read it.
+
+    urllib3 has no public way. It does not decode these bodies.
+    """
+    found = getattr(getattr(body, "_raw_stream", None), "_fp", None)
+    return found if isinstance(found, HTTPResponse) and found.length is not None else None
+
+
+def release(body: StreamingBody | io.BytesIO) -> None:
+    """Give the connection of a body that was read to its end back to the pool."""
+    give_back = getattr(getattr(body, "_raw_stream", None), "release_conn", None)
+    if give_back is not None:
+        give_back()
