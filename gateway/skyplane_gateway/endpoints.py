@@ -51,9 +51,9 @@ class Endpoints:
     """Source and sink sides by transfer key. All methods run on the event loop.
 
     Args:
-        threads: where chunks are read and written.
+        threads: for chunks.
         is_led: whether this gateway leads the transfer of that key now.
-        loss_of: why the route of that number is down; None while it is up.
+        loss_of, sink_of: see `SourceTransfer`.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Endpoints:
         threads: Executor,
         is_led: Callable[[str], bool],
         loss_of: Callable[[int], GatewayLost | None] = lambda number: None,
+        sink_of: Callable[[int], Sink | None] = lambda number: None,
     ) -> None:
         self._config = config
         self._sink = sink
@@ -72,6 +73,7 @@ class Endpoints:
         self._threads = threads
         self._is_led = is_led
         self._loss_of = loss_of
+        self._sink_of = sink_of
         self.verb_threads = VerbThreads(config.store_threads)
         self.sources: dict[str, SourceTransfer] = {}
         self._source_of_wire_id: dict[bytes, SourceTransfer] = {}
@@ -163,6 +165,7 @@ class Endpoints:
             loss_of=self._loss_of,
             is_throttled=self._is_throttled,
             node=self._config.node,
+            sink_of=self._sink_of,
         )
         former = self._stores.get((key, "source"))
         self._stores[key, "source"] = store
@@ -263,12 +266,11 @@ class Endpoints:
         if destination is None:
             return False
         self._note_release(key, destination.epoch)
-        store = self._stores.pop((key, "sink"))
-        store.cancel()
+        (store := self._stores.pop((key, "sink"))).cancel()
         await self._sink.detach(wire_transfer_id(key))
         store.reopen(_CLEANUP_TIMEOUT_S)
-        abandoned = destination.epoch if abandon else None
-        return await asyncio.to_thread(destination.destination.close, abandoned_epoch=abandoned)
+        ended = destination.epoch if abandon else None
+        return await asyncio.to_thread(destination.destination.close, abandoned_epoch=ended)
 
     def _note_release(self, key: str, epoch: int, *, is_heard: bool = False) -> None:
         over, heard = self._released.get(key, (0, 0))
@@ -294,9 +296,8 @@ class Endpoints:
         """
         source = self.sources.get(key)
         if source is None or source.epoch < epoch:
-            raise UnknownTransfer(
-                f"{self._config.node} is no source of transfer {key} in epoch {epoch}"
-            )
+            where = f"{self._config.node} is no source"
+            raise UnknownTransfer(f"{where} of transfer {key} in epoch {epoch}")
         _refuse_stale(epoch, source.epoch)
         return source
 
@@ -316,8 +317,8 @@ class Endpoints:
         """
         destination = self._sink_side(key, epoch).destination
         if verb == "describe":
-            capabilities = asdict(destination.store.capabilities)
-            return {"capabilities": capabilities, "capacity_bytes": self._sink.capacity_bytes}
+            can = asdict(destination.store.capabilities)
+            return {"capabilities": can, "capacity_bytes": self._sink.capacity_bytes}
         if verb == "waiting":
             for_s = 0.0 if self._is_throttled() else float(arguments.get("for_s", math.inf))
             chunks = self._sink.writing(wire_transfer_id(key), epoch, for_s)
@@ -367,9 +368,8 @@ class Endpoints:
     def released(self) -> dict[str, dict[str, int]]:
         """Transfer key -> the newest epoch that is over here (`epoch`), and the newest whose
         success an orchestrator has acknowledged (`heard`)."""
-        return {
-            key: {"epoch": over, "heard": heard} for key, (over, heard) in self._released.items()
-        }
+        rows = self._released.items()
+        return {key: {"epoch": over, "heard": heard} for key, (over, heard) in rows}
 
     # -- the end
 

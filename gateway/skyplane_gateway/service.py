@@ -74,6 +74,7 @@ class GatewayService:
             threads=self._threads,
             is_led=lambda key: self.leads.is_running(key),
             loss_of=self.router.loss,
+            sink_of=lambda number: self.sink if self.router.is_local(number) else None,
         )
         self._renewer = LeaseRenewer(
             self.lease,

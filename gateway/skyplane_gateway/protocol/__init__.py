@@ -21,6 +21,7 @@ from skyplane_gateway.protocol.chunk_manifest import (
     decode_chunk_manifest,
     encode_chunk_manifest,
     object_entry_bytes,
+    objects_of,
 )
 from skyplane_gateway.protocol.errors import (
     FrameCorrupt,
@@ -99,6 +100,7 @@ __all__ = [
     "decode_chunk_manifest",
     "encode_chunk_manifest",
     "object_entry_bytes",
+    "objects_of",
     "open_frame",
     "open_receipt",
     "seal_frame",

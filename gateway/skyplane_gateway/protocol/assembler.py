@@ -11,6 +11,7 @@ from skyplane_gateway.protocol.chunk_manifest import (
     ChunkManifest,
     ObjectEntry,
     decode_chunk_manifest,
+    objects_of,
 )
 from skyplane_gateway.protocol.errors import (
     FrameCorrupt,
@@ -51,7 +52,7 @@ class ChunkAssembler:
         *,
         limit_bytes: int,
         early_limit_bytes: int | None = None,
-        allocate: Callable[[int], bytearray | memoryview] = bytearray,
+        allocate: Callable[[int], bytearray] = bytearray,
     ) -> None:
         """`early_limit_bytes` is payload to hold before frame 0; `limit_bytes` if None.
 
@@ -69,6 +70,8 @@ class ChunkAssembler:
         self._highest = -1
         self._early: dict[int, memoryview] = {}
         self._early_bytes = 0
+        #: Holds the payload at its beginning; empty before frame 0.
+        self.buffer = bytearray()
         self._buffer = memoryview(b"")
 
     # ------------------------------------------------------------------ the result
@@ -105,12 +108,8 @@ class ChunkAssembler:
 
     def objects(self) -> Iterator[tuple[ObjectEntry, memoryview]]:
         """Each object of a complete batch with its payload; empty if the chunk is a part."""
-        payload = self.payload
-        content = self._manifest.content if self._manifest is not None else ()
-        start = 0
-        for entry in content if isinstance(content, tuple) else ():
-            yield entry, payload[start : start + entry.length_bytes]
-            start += entry.length_bytes
+        manifest, payload = self._manifest, self.payload
+        return iter(()) if manifest is None else objects_of(manifest, payload)
 
     # ------------------------------------------------------------------ the frames
 
@@ -198,7 +197,8 @@ class ChunkAssembler:
             )
         for number, span in ((0, own), *self._spans.items()):
             self._check_end(number, span, length_bytes)
-        self._buffer = memoryview(self._allocate(length_bytes))[:length_bytes]
+        self.buffer = self._allocate(length_bytes)
+        self._buffer = memoryview(self.buffer)[:length_bytes]
         self._manifest, self._manifest_data = manifest, manifest_data
         while self._early:
             number, payload = self._early.popitem()

@@ -12,6 +12,7 @@ those headers, the number of metadata pairs (u16), and the pairs. A precondition
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -144,6 +145,16 @@ def decode_chunk_manifest(data: Buffer) -> ChunkManifest:
     if problem:
         raise reader.error(problem)
     return manifest
+
+
+def objects_of(
+    manifest: ChunkManifest, payload: memoryview
+) -> Iterator[tuple[ObjectEntry, memoryview]]:
+    """Each object of a chunk with its payload; empty if the chunk is a part."""
+    start = 0
+    for entry in manifest.content if isinstance(manifest.content, tuple) else ():
+        yield entry, payload[start : start + entry.length_bytes]
+        start += entry.length_bytes
 
 
 def object_entry_bytes(entry: ObjectEntry) -> int:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from skyplane_gateway.buffers import BufferPool
 from skyplane_gateway.checksum import crc32c as checksum
 from skyplane_gateway.errors import (
     ChecksumMismatch,
@@ -28,6 +29,7 @@ from skyplane_gateway.errors import (
 from skyplane_gateway.protocol import (
     ChunkAssembler,
     ChunkId,
+    ChunkManifest,
     EntryResult,
     FrameCorrupt,
     FrameHeader,
@@ -43,12 +45,15 @@ from skyplane_gateway.protocol import (
     seal_receipt,
 )
 from skyplane_gateway.sink.destination import Destination
+from skyplane_gateway.sink.direct_chunk import DirectChunk
 from skyplane_gateway.sink.part_cache import WrittenParts
 
 log = logging.getLogger(__name__)
 
 #: Ended chunks that are remembered: their late frames are dropped without a receipt.
 _REMEMBERED: Final = 4096
+
+_FULL: Final = "this sink holds as many chunks as it can"
 
 
 @dataclass(slots=True)
@@ -86,7 +91,8 @@ class Sink:
         self._threads = threads
         self._node = node
         self._transfers: dict[bytes, SinkTransfer] = {}
-        self._assemblers: dict[ChunkId, ChunkAssembler] = {}
+        self._assemblers: dict[ChunkId, ChunkAssembler | DirectChunk] = {}
+        self._buffers = BufferPool()
         self._ended: OrderedDict[ChunkId, None] = OrderedDict()
         #: Writes in flight: the chunk, and when it was complete, by the loop's clock.
         self._writes: dict[asyncio.Task[None], tuple[ChunkId, float]] = {}
@@ -110,6 +116,8 @@ class Sink:
         for chunk in [chunk for chunk in self._assemblers if chunk.transfer == transfer]:
             self._drop(chunk)
         self._parts.forget(transfer)
+        if not self._transfers:
+            self._buffers.clear()
         # The next lead may count its chunks from one again.
         for chunk in [chunk for chunk in self._ended if chunk.transfer == transfer]:
             del self._ended[chunk]
@@ -139,18 +147,9 @@ class Sink:
         chunk = header.chunk_id
         if chunk in self._ended:
             return
-        transfer = self._transfers.get(chunk.transfer)
+        transfer = self._admit(chunk)
         if transfer is None:
-            self._refuse(chunk, 0, UnknownTransfer("this sink has no such transfer"))
             return
-        if chunk.epoch < transfer.epoch:
-            message = f"epoch {chunk.epoch} is over, {transfer.epoch} is in charge"
-            self._refuse(chunk, transfer.epoch, StaleEpoch(message))
-            return
-        if self._refusal is not None:
-            self._refuse(chunk, transfer.epoch, self._refusal)
-            return
-        transfer.is_used = True
         try:
             completes = self._add(chunk, header, sealed)
         except FrameCorrupt as error:
@@ -160,9 +159,64 @@ class Sink:
             self._refuse(chunk, transfer.epoch, error)
         else:
             if completes:
-                task = asyncio.create_task(self._write(chunk, self._assemblers[chunk], transfer))
-                self._writes[task] = chunk, asyncio.get_running_loop().time()
-                task.add_done_callback(self._writes.pop)
+                self._begin_write(chunk, transfer)
+
+    def _admit(self, chunk: ChunkId) -> SinkTransfer | None:
+        """The transfer of a chunk; None, with a receipt, where the chunk is refused."""
+        transfer = self._transfers.get(chunk.transfer)
+        if transfer is None:
+            self._refuse(chunk, 0, UnknownTransfer("this sink has no such transfer"))
+            return None
+        if chunk.epoch < transfer.epoch:
+            message = f"epoch {chunk.epoch} is over, {transfer.epoch} is in charge"
+            self._refuse(chunk, transfer.epoch, StaleEpoch(message))
+            return None
+        if self._refusal is not None:
+            self._refuse(chunk, transfer.epoch, self._refusal)
+            return None
+        transfer.is_used = True
+        return transfer
+
+    # -- chunks from the source of this gateway
+
+    def begin_chunk(self, chunk: ChunkId, manifest: ChunkManifest) -> memoryview | None:
+        """Memory for the payload of a chunk; None, with a receipt, where it is refused.
+
+        `end_chunk` or `drop_chunk` must follow.
+        """
+        transfer = self._admit(chunk)
+        if transfer is None:
+            return None
+        self._drop_older(chunk)
+        length = manifest.length_bytes
+        if self.held_bytes + length > self.capacity_bytes:
+            self._refuse(chunk, transfer.epoch, Overloaded(_FULL))
+            return None
+        direct = DirectChunk(manifest, self._allocate(length))
+        self._assemblers[chunk] = direct
+        self.held_bytes += length
+        return direct.payload
+
+    def end_chunk(self, chunk: ChunkId, crc32c: int) -> None:
+        """Write the chunk: its payload is complete and has that checksum."""
+        direct = self._assemblers.get(chunk)
+        transfer = self._transfers.get(chunk.transfer)
+        if isinstance(direct, DirectChunk) and transfer is not None:
+            direct.crc32c, direct.is_complete = crc32c, True
+            self._begin_write(chunk, transfer)
+
+    def drop_chunk(self, chunk: ChunkId) -> None:
+        """Forget a chunk that its source cannot complete."""
+        self._drop(chunk)
+
+    def _begin_write(self, chunk: ChunkId, transfer: SinkTransfer) -> None:
+        task = asyncio.create_task(self._write(chunk, self._assemblers[chunk], transfer))
+        self._writes[task] = chunk, asyncio.get_running_loop().time()
+        task.add_done_callback(self._writes.pop)
+
+    def _allocate(self, length: int) -> bytearray:
+        room = self.capacity_bytes - self.held_bytes - length
+        return self._buffers.take(length, keep_bytes=room)
 
     def hand_back(self, refusal: GatewayDraining) -> None:
         """Refuse new and incomplete chunks, so that sources send them elsewhere at once."""
@@ -174,20 +228,22 @@ class Sink:
     def _add(self, chunk: ChunkId, header: FrameHeader, sealed: memoryview) -> bool:
         """Returns whether this frame completes its chunk; a duplicate does not."""
         assembler = self._assemblers.get(chunk)
-        if assembler is None:
+        if not isinstance(assembler, ChunkAssembler):
             self._drop_older(chunk)
-            assembler = ChunkAssembler(chunk, limit_bytes=self.capacity_bytes)
+            assembler = ChunkAssembler(
+                chunk, limit_bytes=self.capacity_bytes, allocate=self._allocate
+            )
             self._assemblers[chunk] = assembler
         before, was_complete = assembler.held_bytes, assembler.is_complete
         frame = open_frame(header, sealed)
         if self.held_bytes - before + _needed_bytes(assembler, frame) > self.capacity_bytes:
-            raise Overloaded("this sink holds as many chunks as it can")
+            raise Overloaded(_FULL)
         assembler.add(frame)
         self.held_bytes += assembler.held_bytes - before
         return assembler.is_complete and not was_complete
 
     async def _write(
-        self, chunk: ChunkId, assembler: ChunkAssembler, transfer: SinkTransfer
+        self, chunk: ChunkId, assembler: ChunkAssembler | DirectChunk, transfer: SinkTransfer
     ) -> None:
         manifest = assembler.manifest
         if manifest is None:
@@ -222,6 +278,8 @@ class Sink:
             )
         )
         self._end(chunk)
+        # No write is left that could still read it.
+        self._buffers.give(assembler.buffer)
         durable = all(entry.status is ReceiptStatus.DURABLE for entry in entries)
         status = ReceiptStatus.DURABLE if durable else ReceiptStatus.REFUSED
         self._answer(chunk, Receipt(transfer.epoch, status, entries=entries))

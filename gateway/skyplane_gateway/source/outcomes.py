@@ -15,12 +15,13 @@ class Sending:
 
     Attributes:
         indexes: the ranges of the order that are in the chunk.
+        framer: None for a chunk that is handed over in memory.
         not_carried, crc32cs: per index.
         failed: range of the order -> why it is not in the chunk.
     """
 
     order: ChunkOrder
-    framer: ChunkFramer
+    framer: ChunkFramer | None
     indexes: list[int]
     not_carried: list[tuple[str, ...]]
     crc32cs: list[int] = field(default_factory=list)
@@ -33,7 +34,8 @@ def outcome_of(sending: Sending, receipt: Receipt) -> ChunkOutcome:
     if not receipt.entries:
         error = _error_of(receipt)
         return ChunkOutcome.of_failure(order, error)
-    crc32cs = sending.crc32cs or [sending.framer.crc32c]
+    framer = sending.framer
+    crc32cs = sending.crc32cs or ([framer.crc32c] if framer is not None else [])
     if len(receipt.entries) != len(sending.indexes):
         mismatch = ChecksumMismatch("the receipt is for another number of objects")
         return ChunkOutcome.of_failure(order, mismatch)

@@ -12,14 +12,12 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from skyplane_gateway.checksum import crc32c as checksum
 from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder
 from skyplane_gateway.errors import (
     ChecksumMismatch,
     GatewayLost,
-    InternalError,
     SkyplaneError,
     StoreError,
     UnknownTransfer,
@@ -36,21 +34,30 @@ from skyplane_gateway.protocol import (
     RawFrame,
     open_receipt,
 )
-from skyplane_gateway.selection import require_carried
-from skyplane_gateway.source.batch import SmallObject, fill
+from skyplane_gateway.source.batch import fill
+from skyplane_gateway.source.object_reader import ObjectReader, read_into, require_metadata
 from skyplane_gateway.source.outcomes import Sending, outcome_of, unread
-from skyplane_gateway.stores.async_requests import WholeObject
 from skyplane_gateway.stores.base import ObjectStore, Reader, read_exactly
-from skyplane_gateway.stores.wrappers.retrying import try_read
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 SendFrame = Callable[[RawFrame], Awaitable[None]]
+Content = PartEntry | tuple[ObjectEntry, ...]
 
 #: Ended attempts that are remembered: an order is repeated when the response to it was lost.
 _REMEMBERED: Final = 8192
+
+
+class LocalSink(Protocol):
+    """Takes chunks in the memory of this process; see `Sink`."""
+
+    def begin_chunk(self, chunk: ChunkId, manifest: ChunkManifest) -> memoryview | None: ...
+
+    def end_chunk(self, chunk: ChunkId, crc32c: int) -> None: ...
+
+    def drop_chunk(self, chunk: ChunkId) -> None: ...
 
 
 class SourceTransfer:
@@ -62,6 +69,7 @@ class SourceTransfer:
         readers: chunks to read at the same time.
         loss_of: why the route of that number is down; None while it is not.
         is_throttled: whether a store of this gateway asks for fewer requests.
+        sink_of: the sink of this gateway, if the route of that number begins and ends here.
     """
 
     def __init__(
@@ -77,6 +85,7 @@ class SourceTransfer:
         loss_of: Callable[[int], GatewayLost | None] = lambda number: None,
         is_throttled: Callable[[], bool] = lambda: False,
         node: str = "",
+        sink_of: Callable[[int], LocalSink | None] = lambda number: None,
     ) -> None:
         self.epoch = epoch
         #: A lead has sent a request to this side.
@@ -89,7 +98,8 @@ class SourceTransfer:
         self._orders: asyncio.Queue[ChunkOrder] = asyncio.Queue()
         self._loss_of = loss_of
         self._is_throttled = is_throttled
-        self._node = node
+        self._objects = ObjectReader(store, threads, node)
+        self._sink_of = sink_of
         #: (chunk, attempt) of the requests to the store that are in flight.
         self._reading: set[tuple[int, int]] = set()
         #: (chunk, attempt) -> its order, until it has an outcome or a newer attempt.
@@ -206,7 +216,9 @@ class SourceTransfer:
                 await self._give_up(order, error)
             except Exception as error:  # The lead waits for an outcome.
                 log.exception("chunk %d cannot be sent", order.chunk)
-                await self._give_up(order, self._unexpected(error, order.ranges[0].source_key))
+                await self._give_up(
+                    order, self._objects.unexpected(error, order.ranges[0].source_key)
+                )
 
     async def _send_unless_superseded(self, order: ChunkOrder) -> None:
         task = asyncio.create_task(self._send(order))
@@ -226,7 +238,8 @@ class SourceTransfer:
 
     async def _give_up(self, order: ChunkOrder, error: SkyplaneError) -> None:
         sending = self._sendings.pop(self._chunk_of(order), None)
-        frame = sending.framer.abort() if sending is not None else None
+        framer = sending.framer if sending is not None else None
+        frame = framer.abort() if framer is not None else None
         if frame is not None:
             # Else the sink would hold half a chunk until the transfer ends.
             with suppress(GatewayLost):
@@ -244,34 +257,55 @@ class SourceTransfer:
             await self._send_batch(order)
 
     async def _send_range(self, order: ChunkOrder, wanted: RangeOrder) -> None:
-        reader = await self._ask_store(order, self._open, wanted)
+        reader = await self._ask_store(order, self._objects.open, wanted)
         try:
-            _require_carried(wanted, reader)
-            content: PartEntry | tuple[ObjectEntry, ...]
-            if order.kind == "part":
-                content = PartEntry(
-                    wanted.destination_key, order.upload_id, order.part_number, wanted.offset
-                )
+            require_metadata(wanted, reader)
+            content = _content_of(order, wanted, reader)
+            sink = self._sink_of(order.route)
+            if sink is None:
+                await self._stream(order, wanted, content, reader)
             else:
-                attributes = reader.attributes or ObjectAttributes()
-                content = (
-                    ObjectEntry(
-                        wanted.destination_key, wanted.length, attributes, wanted.precondition
-                    ),
-                )
-            framer = self._begin(order, content, wanted.length, [0], [reader.not_carried])
-            left = wanted.length
-            while not framer.is_complete:
-                piece = await self._ask_store(
-                    order, read_exactly, reader, min(left, MAX_PAYLOAD_BYTES)
-                )
-                left -= len(piece)
-                await self._feed(order, framer, piece)
+                await self._hand_over(sink, order, wanted, content, reader)
         finally:
-            await self._in_thread(reader.close)
+            await self._objects.in_thread(reader.close)
+
+    async def _hand_over(
+        self,
+        sink: LocalSink,
+        order: ChunkOrder,
+        wanted: RangeOrder,
+        content: Content,
+        reader: Reader,
+    ) -> None:
+        """Read the range into the memory of this gateway's sink."""
+        self._require_pending(order)
+        chunk = self._chunk_of(order)
+        sending = Sending(order, None, [0], [reader.not_carried])
+        self._sendings[chunk] = sending
+        buffer = sink.begin_chunk(chunk, ChunkManifest(wanted.length, content))
+        if buffer is None:
+            return  # A receipt says why.
+        try:
+            sending.crc32cs = [await self._ask_store(order, read_into, reader, buffer)]
+            self._require_pending(order)
+        except BaseException:
+            sink.drop_chunk(chunk)
+            raise
+        sink.end_chunk(chunk, sending.crc32cs[0])
+
+    async def _stream(
+        self, order: ChunkOrder, wanted: RangeOrder, content: Content, reader: Reader
+    ) -> None:
+        """Send the range while it is read."""
+        framer = self._begin(order, content, wanted.length, [0], [reader.not_carried])
+        left = wanted.length
+        while not framer.is_complete:
+            piece = await self._ask_store(order, read_exactly, reader, min(left, MAX_PAYLOAD_BYTES))
+            left -= len(piece)
+            await self._feed(order, framer, piece)
 
     async def _send_batch(self, order: ChunkOrder) -> None:
-        reads = [self._read_small(wanted) for wanted in order.ranges]
+        reads = [self._objects.read_small(wanted) for wanted in order.ranges]
         batch = fill(order.ranges, await asyncio.gather(*reads))
         if not batch.entries:
             rows = tuple(unread(batch.failed[index]) for index in sorted(batch.failed))
@@ -302,15 +336,11 @@ class SourceTransfer:
         self._sendings[chunk] = Sending(order, framer, indexes, not_carried)
         return framer
 
-    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, call, *arguments)
-
     async def _ask_store(self, order: ChunkOrder, call: Callable[..., T], *arguments: object) -> T:
         identity = (order.chunk, order.attempt)
         self._reading.add(identity)
         try:
-            return await self._in_thread(call, *arguments)
+            return await self._objects.in_thread(call, *arguments)
         finally:
             self._reading.discard(identity)
 
@@ -334,39 +364,6 @@ class SourceTransfer:
             while len(self._ended) > _REMEMBERED:
                 self._ended.popitem(last=False)
 
-    def _open(self, wanted: RangeOrder) -> Reader:
-        return self.store.read(
-            wanted.source_key, offset=wanted.offset, length=wanted.length, if_match=wanted.etag
-        )
-
-    async def _read_small(self, wanted: RangeOrder) -> SmallObject | SkyplaneError:
-        found = await try_read(
-            self.store, wanted.source_key, length=wanted.length, if_match=wanted.etag
-        )
-        if found is None:
-            return await self._in_thread(self._read_in_thread, wanted)
-        try:
-            _require_carried(wanted, found)
-        except SkyplaneError as error:
-            return error
-        return SmallObject(found.data, checksum(found.data), found.attributes, found.not_carried)
-
-    def _read_in_thread(self, wanted: RangeOrder) -> SmallObject | SkyplaneError:
-        try:
-            with self._open(wanted) as reader:
-                _require_carried(wanted, reader)
-                data = read_exactly(reader, wanted.length)
-                attributes = reader.attributes or ObjectAttributes()
-        except SkyplaneError as error:
-            return error
-        except Exception as error:  # The other objects of the chunk must not fail with it.
-            log.exception("%r cannot be read", wanted.source_key)
-            return self._unexpected(error, wanted.source_key)
-        return SmallObject(data, checksum(data), attributes, reader.not_carried)
-
-    def _unexpected(self, error: Exception, key: str) -> InternalError:
-        return InternalError.of(error, f"reading {key!r}", f"the source gateway {self._node}")
-
     def _chunk_of(self, order: ChunkOrder) -> ChunkId:
         return ChunkId(
             self._fleet, self._transfer, self.epoch, order.route, order.attempt, order.chunk
@@ -384,6 +381,10 @@ class SourceTransfer:
         self._news.set()
 
 
-def _require_carried(wanted: RangeOrder, reader: Reader | WholeObject) -> None:
-    if wanted.strict_metadata:
-        require_carried(wanted.source_key, reader.not_carried)
+def _content_of(order: ChunkOrder, wanted: RangeOrder, reader: Reader) -> Content:
+    """What the range is at the destination."""
+    key = wanted.destination_key
+    if order.kind == "part":
+        return PartEntry(key, order.upload_id, order.part_number, wanted.offset)
+    attributes = reader.attributes or ObjectAttributes()
+    return (ObjectEntry(key, wanted.length, attributes, wanted.precondition),)

@@ -186,6 +186,11 @@ class Router:
 
     # -- state
 
+    def is_local(self, number: int) -> bool:
+        """Whether the route begins and ends at this gateway."""
+        route = self._routes.get(number)
+        return route is not None and not route.hops
+
     def loss(self, number: int) -> GatewayLost | None:
         """Why a route is down; None while it is up, or is built the first time."""
         return self._manager.loss(number)

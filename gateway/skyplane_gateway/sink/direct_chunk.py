@@ -1,0 +1,31 @@
+"""A chunk that the source of the same gateway reads straight into the sink's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from skyplane_gateway.protocol import ChunkManifest, ObjectEntry, objects_of
+
+
+class DirectChunk:
+    """Has what `ChunkAssembler` has of a chunk.
+
+    Attributes:
+        payload: writable; as long as the manifest says.
+        crc32c: of the payload, once it is complete.
+    """
+
+    def __init__(self, manifest: ChunkManifest, buffer: bytearray) -> None:
+        self.manifest = manifest
+        self.buffer = buffer
+        self.payload = memoryview(buffer)[: manifest.length_bytes]
+        self.crc32c = 0
+        self.is_complete = False
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self.payload)
+
+    def objects(self) -> Iterator[tuple[ObjectEntry, memoryview]]:
+        """Each object with its payload; empty if the chunk is a part."""
+        return objects_of(self.manifest, self.payload)

@@ -1,0 +1,100 @@
+"""Reads pinned ranges from the source store, whole or piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from skyplane_gateway.checksum import crc32c as checksum
+from skyplane_gateway.chunk_orders import RangeOrder
+from skyplane_gateway.errors import InternalError, SkyplaneError, StoreUnavailable
+from skyplane_gateway.objects import MIB, ObjectAttributes
+from skyplane_gateway.selection import require_carried
+from skyplane_gateway.source.batch import SmallObject
+from skyplane_gateway.stores.async_requests import WholeObject
+from skyplane_gateway.stores.base import ObjectStore, Reader, read_exactly
+from skyplane_gateway.stores.wrappers.retrying import try_read
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class ObjectReader:
+    """Reads for one transfer.
+
+    Args:
+        threads: where the store's blocking calls run.
+        node: this gateway, for messages.
+    """
+
+    def __init__(self, store: ObjectStore, threads: Executor, node: str) -> None:
+        self._store = store
+        self._threads = threads
+        self._node = node
+
+    async def in_thread(self, call: Callable[..., T], *arguments: object) -> T:
+        """Run a blocking call of the store."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, call, *arguments)
+
+    def open(self, wanted: RangeOrder) -> Reader:
+        """Open the range in its pinned version; blocks."""
+        return self._store.read(
+            wanted.source_key, offset=wanted.offset, length=wanted.length, if_match=wanted.etag
+        )
+
+    async def read_small(self, wanted: RangeOrder) -> SmallObject | SkyplaneError:
+        """A small object, or why it cannot be read."""
+        found = await try_read(
+            self._store, wanted.source_key, length=wanted.length, if_match=wanted.etag
+        )
+        if found is None:
+            return await self.in_thread(self._read_in_thread, wanted)
+        try:
+            require_metadata(wanted, found)
+        except SkyplaneError as error:
+            return error
+        return SmallObject(found.data, checksum(found.data), found.attributes, found.not_carried)
+
+    def _read_in_thread(self, wanted: RangeOrder) -> SmallObject | SkyplaneError:
+        try:
+            with self.open(wanted) as reader:
+                require_metadata(wanted, reader)
+                data = read_exactly(reader, wanted.length)
+                attributes = reader.attributes or ObjectAttributes()
+        except SkyplaneError as error:
+            return error
+        except Exception as error:  # The other objects of the chunk must not fail with it.
+            log.exception("%r cannot be read", wanted.source_key)
+            return self.unexpected(error, wanted.source_key)
+        return SmallObject(data, checksum(data), attributes, reader.not_carried)
+
+    def unexpected(self, error: Exception, key: str) -> InternalError:
+        """The error to report for one that no store should raise."""
+        return InternalError.of(error, f"reading {key!r}", f"the source gateway {self._node}")
+
+
+def read_into(reader: Reader, buffer: memoryview) -> int:
+    """Fill the buffer, and return the checksum of its bytes; blocks.
+
+    Each piece is summed while the processor's cache still holds it. Raises StoreUnavailable if
+    the body ends before.
+    """
+    found = 0
+    while buffer:
+        count = reader.readinto(buffer[:MIB])
+        if count == 0:
+            raise StoreUnavailable("the object's body ended early; read it again")
+        found = checksum(buffer[:count], found)
+        buffer = buffer[count:]
+    return found
+
+
+def require_metadata(wanted: RangeOrder, reader: Reader | WholeObject) -> None:
+    """Raise where the order is strict and the copy would lose metadata."""
+    if wanted.strict_metadata:
+        require_carried(wanted.source_key, reader.not_carried)
