@@ -251,6 +251,8 @@ class TransferSpec:
         allow_empty: a transfer without objects succeeds.
         allow_failed: a transfer with failed objects succeeds, and is not resumed.
         chunk_bytes: size of a chunk and of a part.
+        whole_bytes: objects up to this size are sent whole, if the sinks have the memory; at
+            least `chunk_bytes`.
         strict_metadata: an object fails if its copy would lose tags, storage class or other
             metadata.
     """
@@ -268,6 +270,7 @@ class TransferSpec:
     allow_empty: bool = False
     allow_failed: bool = False
     chunk_bytes: int = 16 * MIB
+    whole_bytes: int = 0
     strict_metadata: bool = False
     filter: ObjectFilter = ALL_OBJECTS
 

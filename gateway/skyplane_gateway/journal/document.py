@@ -231,7 +231,7 @@ def rule_digest(spec: TransferSpec) -> str:
     objects is not part of it.
     """
     document = spec.to_dict()
-    for name in ("chunk_bytes", "allow_empty", "allow_failed"):
+    for name in ("chunk_bytes", "whole_bytes", "allow_empty", "allow_failed"):
         del document[name]
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

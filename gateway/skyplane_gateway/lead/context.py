@@ -34,4 +34,6 @@ class TransferContext:
     report: Report
     retries: Retries
     clock: Clock
+    #: Objects up to this size are sent whole; larger ones in parts.
+    whole_bytes: int
     open_uploads: set[OpenUpload] = field(default_factory=set)

@@ -112,7 +112,7 @@ class Copier:
             "copy it again once nobody writes to it"
         )
         try:
-            if fresh.source.size_bytes > self._spec.chunk_bytes:
+            if fresh.source.size_bytes > self._context.whole_bytes:
                 await self._copy_in_parts(fresh)
                 return
             has_failed = bool(await self._copy_whole([fresh]))

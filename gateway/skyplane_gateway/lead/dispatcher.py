@@ -157,6 +157,11 @@ class Dispatcher:
         return number in self._states
 
     @property
+    def smallest_window_bytes(self) -> int:
+        """Room of the route that has the least."""
+        return min((state.window_bytes for state in self._states.values()), default=0)
+
+    @property
     def has_route_up(self) -> bool:
         return self._none_up_since_s is None
 

@@ -49,6 +49,10 @@ log = logging.getLogger(__name__)
 #: journal has are lost with their lead.
 _TOTALS_S: Final = 60.0
 
+#: So many whole objects fit in the window of each route, so that one is read while another is
+#: written.
+_WHOLE_IN_WINDOW: Final = 4
+
 #: Longest wait for the last write of the journal of a transfer that stops.
 _LAST_WRITE_S: Final = 5.0
 
@@ -129,6 +133,7 @@ class LeadTransfer:
             report=self.report,
             retries=retries,
             clock=clock,
+            whole_bytes=self._whole_bytes(spec),
         )
         self._status = TransferStatus(
             transfer_key, epoch, topology.routes, self._dispatcher, self._context
@@ -138,6 +143,12 @@ class LeadTransfer:
         #: None before the epoch is open, and once the transfer has ended.
         self._epoch: Epoch | None = None
         self._has_ended = asyncio.Event()
+
+    def _whole_bytes(self, spec: TransferSpec) -> int:
+        """The largest object that is sent whole: a route must hold several at a time."""
+        room = self._dispatcher.smallest_window_bytes // _WHOLE_IN_WINDOW
+        most = min(spec.whole_bytes, room, self._peers.capabilities.max_part_bytes)
+        return max(spec.chunk_bytes, most)
 
     def stop(self, why: SkyplaneError) -> None:
         """Call this before cancelling the task of `run`: the transfer then fails with that

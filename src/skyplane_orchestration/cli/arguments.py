@@ -209,9 +209,9 @@ def add_selection(parser: Parser) -> None:
     group.add_argument(
         "--chunk-mib",
         type=whole_number_from(1),
-        default=Limits().chunk_mib,
         metavar="MIB",
-        help="size of a chunk and of an uploaded part, 5 to 512 (default: %(default)s)",
+        help="largest object sent whole, and size of the parts of larger objects, 5 to 512"
+        f" (default: {Limits().whole_mib}, and parts of {Limits().part_mib})",
     )
     group.add_argument(
         "--manifest", metavar="PATH", help="write a list of all objects (Parquet) to a path or URL"

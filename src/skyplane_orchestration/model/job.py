@@ -19,6 +19,11 @@ from skyplane_orchestration.model.location import Location, holds_template
 
 SCHEMA_VERSION: Final = 1
 
+#: `Limits.chunk_mib` of None. A single PUT costs the stores least, but a lost object is sent
+#: again from its beginning.
+_WHOLE_MIB: Final = 64
+_PART_MIB: Final = 16
+
 
 def _positive(name: str, value: float) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -112,7 +117,8 @@ class Limits:
         instance_limit: most instances per region; None for the grid's own limit.
         instance_types: cloud -> instance type, in place of the grid's default.
         max_relays: most relay regions; None for no bound.
-        chunk_mib: size of a chunk, which is also the size of a multipart part.
+        chunk_mib: largest object that is sent whole, and size of the parts of larger ones; None
+            for 64 MiB and parts of 16 MiB.
         vcpu_quota: cloud -> most vCPUs per region; other clouds are bounded by the number of
             instances alone.
         source_read_gbps, destination_write_gbps: highest rates of the stores at the ends; None
@@ -124,7 +130,7 @@ class Limits:
     instance_limit: int | None = None
     instance_types: Mapping[str, str] = field(default_factory=dict)
     max_relays: int | None = None
-    chunk_mib: int = 16
+    chunk_mib: int | None = None
     vcpu_quota: Mapping[str, int] = field(default_factory=dict)
     source_read_gbps: float | None = None
     destination_write_gbps: float | None = None
@@ -145,9 +151,19 @@ class Limits:
                 )
         _at_least("max_relays", self.max_relays, 0)
         _at_least("chunk_mib", self.chunk_mib, 1)
-        if not 5 <= self.chunk_mib <= 512:
+        if self.chunk_mib is not None and not 5 <= self.chunk_mib <= 512:
             # S3 refuses parts below 5 MiB; above 512 MiB a retry costs more than it saves.
             raise ConfigurationInvalid(f"chunk_mib must be from 5 to 512, not {self.chunk_mib}")
+
+    @property
+    def whole_mib(self) -> int:
+        """The largest object that is sent whole."""
+        return _WHOLE_MIB if self.chunk_mib is None else self.chunk_mib
+
+    @property
+    def part_mib(self) -> int:
+        """Size of the parts of larger objects."""
+        return _PART_MIB if self.chunk_mib is None else self.chunk_mib
 
     def __hash__(self) -> int:
         return hash((self.instance_limit, self.max_relays, self.chunk_mib))

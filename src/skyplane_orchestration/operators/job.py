@@ -67,7 +67,7 @@ class JobArguments(TypedDict, total=False):
     source_read_gbps: Number
     destination_write_gbps: Number
     safety_margin: float
-    chunk_mib: int
+    chunk_mib: int | None
 
 
 class SkyplaneJobOperator(SkyplaneOperator):
@@ -158,7 +158,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         source_read_gbps: Number = None,
         destination_write_gbps: Number = None,
         safety_margin: float = 0.0,
-        chunk_mib: int = 16,
+        chunk_mib: int | None = None,
         recursive: bool = True,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),

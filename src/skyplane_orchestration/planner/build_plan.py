@@ -72,7 +72,8 @@ class PlanRequest:
             self.destinations,
             self.objects,
             self.volume_gb,
-            self.limits.chunk_mib,
+            self.limits.part_mib,
+            whole_mib=self.limits.whole_mib,
         )
 
     @property

@@ -140,7 +140,8 @@ def transfer_spec_of(job: TransferJob) -> TransferSpec:
         verify=job.verify,
         allow_empty=job.allow_empty,
         allow_failed=job.allow_failed,
-        chunk_bytes=mib_to_bytes(job.limits.chunk_mib),
+        chunk_bytes=mib_to_bytes(job.limits.part_mib),
+        whole_bytes=mib_to_bytes(job.limits.whole_mib),
         strict_metadata=job.strict_metadata,
         filter=job.object_filter,
     )

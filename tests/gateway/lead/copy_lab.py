@@ -130,6 +130,7 @@ class CopyLab:
         store = StoreSpec("memory", "b")
         context = TransferContext(
             spec=TransferSpec(store, store, "", "to/", chunk_bytes=len(PART)),
+            whole_bytes=len(PART),
             source=source,
             sinks=sinks,
             delivery=self.delivery,

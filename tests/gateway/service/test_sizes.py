@@ -16,6 +16,7 @@ from skyplane_gateway.protocol import MAX_PAYLOAD_BYTES
 from skyplane_gateway.stores import open_store
 
 MAX_PARTS = 10_000
+MIB = 1 << 20
 PART = 7
 
 ATTRIBUTES = ObjectAttributes(content_type="text/x-sizes", metadata=(("why", "FAULTS 27"),))
@@ -58,6 +59,30 @@ async def test_sizes_around_every_border(
     assert kit.content(destination) == objects
     assert attributes(destination, objects) == {ATTRIBUTES}
     assert kit.uploads(destination) == []
+
+
+@pytest.mark.parametrize(
+    ("assembly_mib", "uploads"), [(256, 1), (4, 2)], ids=["room for them", "little memory"]
+)
+async def test_objects_up_to_a_size_are_sent_whole_where_the_sink_has_the_memory(
+    fleet_of: Any, kit: Any, wrap_stores: Any, assembly_mib: int, uploads: int
+) -> None:
+    begun: list[str] = []
+
+    def create(original: Any, key: str, *arguments: Any) -> Any:
+        begun.append(key)
+        return original(key, *arguments)
+
+    wrap_stores(create_upload=create)
+    objects = bodies(1000, 2 * MIB, 2 * MIB + 1)
+    source, destination = kit.memory_spec(), kit.memory_spec()
+    fill(source, objects)
+    async with fleet_of(kit.route(0, "a", "b"), assembly_mib=assembly_mib) as fleet:
+        spec = kit.copy_spec(source, destination, chunk_bytes=MIB, whole_bytes=2 * MIB)
+        status = await fleet.run(spec)
+    assert (status["state"], status["copied"]) == ("succeeded", len(objects))
+    assert kit.content(destination) == objects
+    assert len(begun) == uploads
 
 
 async def test_one_byte_more_than_ten_thousand_parts_hold_makes_the_parts_larger(

@@ -23,6 +23,14 @@ def test_the_parts_of_large_objects_are_requests_too(shipped: Grid) -> None:
     assert small == pytest.approx(8 * large, rel=0.01)
 
 
+def test_an_object_up_to_a_size_is_one_request(shipped: Grid) -> None:
+    ends = shipped, "aws:us-east-1", ["aws:eu-west-1"]
+    mib_gb = 2**20 / 1e9
+    whole = costs.request_usd(*ends, 1000, 64_000 * mib_gb, 16, whole_mib=64)
+    assert whole == pytest.approx(costs.request_usd(*ends, 1000, 1.0, None))
+    assert costs.request_usd(*ends, 1000, 65_000 * mib_gb, 16, whole_mib=64) > 5 * whole
+
+
 def test_this_machine_charges_no_requests(shipped: Grid) -> None:
     assert costs.request_usd(shipped, "local:here", ["local:here"], 1000, 1.0, 16) == 0
 

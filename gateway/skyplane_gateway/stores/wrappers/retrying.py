@@ -45,7 +45,8 @@ from skyplane_gateway.stores.async_requests import (
     Unsettled,
     WholeObject,
 )
-from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, read_object
+from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
+from skyplane_gateway.stores.readback import has_bytes
 from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
 from skyplane_gateway.stores.wrappers.rate_limiter import Pause, Permit, RateLimiter
 from skyplane_gateway.stores.wrappers.retrying_reader import RetryingReader
@@ -427,12 +428,13 @@ class RetryingStore:
 def _find_written(store: ObjectStore, key: str, data: Body) -> ObjectInfo | None:
     """The object at `key` if it holds these bytes. Raises StoreError when that is unknown."""
     try:
-        info, body = read_object(store, key, max_bytes=len(data))
+        info = store.head(key)
+        is_same = info.size_bytes == len(data) and has_bytes(store, info, data)
     except (NotFound, PreconditionFailed):
         return None
     except (*WAITED_FOR, StoreUnavailable):
         raise
     except StoreError:
-        # It is longer, or these credentials may not read it.
+        # These credentials may not read it.
         return None
-    return info if body == data else None
+    return info if is_same else None

@@ -49,6 +49,8 @@ def request_usd(
     volume_gb: float | None,
     part_mib: float | None,
     commit_writes: int = _MULTIPART_EXTRA_WRITES,
+    *,
+    whole_mib: float = 0.0,
 ) -> float:
     """Reads at the source, writes at each destination, and a listing of each; `local:` is free.
 
@@ -56,10 +58,13 @@ def request_usd(
         part_mib: an object larger than this is read in ranges and written in parts, by the size of
             an average object. None for whole objects.
         commit_writes: further writes of an object in parts.
+        whole_mib: an object up to this size is not cut either.
     """
     parts = 1
     if part_mib is not None and volume_gb is not None and objects:
-        parts = max(1, math.ceil(gb_to_bytes(volume_gb) / objects / mib_to_bytes(part_mib)))
+        average_bytes = gb_to_bytes(volume_gb) / objects
+        if average_bytes > mib_to_bytes(whole_mib):
+            parts = max(1, math.ceil(average_bytes / mib_to_bytes(part_mib)))
     writes = parts if parts == 1 else parts + commit_writes
     listings = math.ceil(objects / LISTED_PER_REQUEST)
     total = 0.0

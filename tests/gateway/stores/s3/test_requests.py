@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import socket
 import threading
@@ -16,8 +17,10 @@ from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.objects import PartInfo
 from skyplane_gateway.stores import Credentials, StoreSpec
+from skyplane_gateway.stores.base import read_exactly
 from skyplane_gateway.stores.registry import open_without_retries
 from skyplane_gateway.stores.s3 import client
+from skyplane_gateway.stores.s3.body import SentBody
 from skyplane_gateway.stores.s3.store import ambient_credentials, bucket_region
 
 CRC = "x-amz-checksum-crc32c"
@@ -96,6 +99,59 @@ def test_a_slow_server_does_not_time_out_while_it_reads(
             part = store.put_part("k", "u", 1, body, offset=0, crc32c=crc32c(body))
     assert part.etag == '"e"'
     assert server.bodies == [len(body)]
+
+
+def test_a_body_is_sent_from_the_memory_of_its_caller(scripted: Any, reply: Any) -> None:
+    """botocore's signer and urllib3 copy what they do not take for a file."""
+    body = bytearray(3 * MIB)
+    sent = SentBody(memoryview(body)[1:])
+    assert all(block.obj is body for block in sent.blocks())
+    assert sum(map(len, sent.blocks())) == len(body) - 1
+    store = scripted.open(reply(200, headers={"ETag": '"e"'}), payload="signed")
+    store.put("k", memoryview(body)[1:])
+    (request,) = scripted.requests
+    assert request.body == body[1:]
+    assert request.headers["x-amz-content-sha256"] == hashlib.sha256(body[1:]).hexdigest()
+
+
+def test_a_body_is_read_straight_from_its_connection_which_serves_again(
+    scripted: Any, reply: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections: list[Any] = []
+    accept = scripted.process_request
+
+    def process_request(*given: Any) -> None:
+        connections.append(given)
+        accept(*given)
+
+    monkeypatch.setattr(scripted, "process_request", process_request)
+
+    def no_copy(*_: Any, **__: Any) -> bytes:
+        raise AssertionError("urllib3 has read the body")
+
+    body = random.Random(1).randbytes(3 * MIB + 1)
+    headers = {"ETag": '"e"', "Content-Range": f"bytes 0-{len(body) - 1}/{len(body)}"}
+    store = scripted.open(reply(206, body, headers), reply(206, body, headers))
+    for _ in range(2):
+        with (
+            store.read("k", offset=0, length=len(body), if_match=None) as reader,
+            monkeypatch.context() as patched,
+        ):
+            patched.setattr("urllib3.response.HTTPResponse.read", no_copy)
+            assert read_exactly(reader, len(body)) == body
+    assert len(connections) == 1
+
+
+def test_a_connection_that_breaks_in_a_body_is_an_error_in_transit(
+    scripted: Any, reply: Any
+) -> None:
+    headers = {"ETag": '"e"', "Content-Range": "bytes 0-9/10"}
+    store = scripted.open(reply(206, b"12345", headers, declared=10))
+    with (
+        store.read("k", offset=0, length=10, if_match=None) as reader,
+        pytest.raises(errors.StoreUnavailable, match="5 bytes early"),
+    ):
+        read_exactly(reader, 10)
 
 
 def test_a_large_body_is_sent_whole_after_a_redirect(scripted: Any, reply: Any) -> None:

@@ -1,0 +1,131 @@
+"""Chunks that a sink takes in memory, from the source of the same gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.errors import GatewayDraining
+from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.protocol import (
+    ChunkId,
+    ChunkManifest,
+    ObjectEntry,
+    RawReceipt,
+    Receipt,
+    ReceiptStatus,
+    open_receipt,
+)
+from skyplane_gateway.sink.destination import Destination
+from skyplane_gateway.sink.receiver import Sink, SinkTransfer
+from skyplane_gateway.stores import open_store
+from skyplane_gateway.stores.base import read_object
+from skyplane_gateway.stores.memory import create_bucket
+
+CHUNK = ChunkId(bytes(8), bytes(16), 1, 0, 1, 1)
+CAPACITY = 100
+
+
+class Place:
+    """A sink of 100 bytes with one transfer in epoch 1."""
+
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        self.receipts: list[RawReceipt] = []
+        self.sink = Sink(
+            capacity_bytes=CAPACITY, send_receipt=self.receipts.append, threads=threads
+        )
+        bucket = uuid.uuid4().hex
+        create_bucket(bucket)
+        self.store = open_store(StoreSpec("memory", bucket))
+        self.sink.attach(CHUNK.transfer, SinkTransfer(1, Destination(self.store, "stored")))
+
+    def begin(self, number: int, length: int) -> memoryview | None:
+        content = (ObjectEntry(f"key {number}", length),)
+        return self.sink.begin_chunk(chunk(number), ChunkManifest(length, content))
+
+    def last_receipt(self) -> Receipt:
+        raw = self.receipts[-1]
+        return open_receipt(raw.header, memoryview(b"".join(raw.sealed)))
+
+
+def chunk(number: int, attempt: int = 1) -> ChunkId:
+    return replace(CHUNK, chunk=number, attempt=attempt)
+
+
+@asynccontextmanager
+async def place() -> AsyncIterator[Place]:
+    with ThreadPoolExecutor(2) as threads:
+        yield Place(threads)
+
+
+def test_a_chunk_is_written_and_its_memory_serves_again() -> None:
+    async def scenario() -> None:
+        async with place() as here:
+            buffers = []
+            for number, body in enumerate((b"a" * 60, b"b" * 50), start=1):
+                memory = here.begin(number, len(body))
+                assert memory is not None
+                buffers.append(memory.obj)
+                memory[:] = body
+                here.sink.end_chunk(chunk(number), crc32c(body))
+                await here.sink.drain()
+                receipt = here.last_receipt()
+                assert receipt.status is ReceiptStatus.DURABLE
+                assert [entry.crc32c for entry in receipt.entries] == [crc32c(body)]
+                _, found = read_object(here.store, f"key {number}", max_bytes=len(body))
+                assert found == body
+            assert buffers[0] is buffers[1]
+            assert here.sink.held_bytes == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_chunk_beyond_the_memory_is_refused_and_one_that_is_dropped_makes_room() -> None:
+    async def scenario() -> None:
+        async with place() as here:
+            assert here.begin(1, 60) is not None
+            assert here.begin(2, 41) is None
+            assert here.last_receipt().code == "overloaded"
+            here.sink.drop_chunk(chunk(1))
+            assert here.sink.held_bytes == 0
+            assert here.begin(3, 100) is not None
+
+    asyncio.run(scenario())
+
+
+def test_a_new_attempt_takes_the_memory_of_the_one_before() -> None:
+    async def scenario() -> None:
+        async with place() as here:
+            content = (ObjectEntry("key", 100),)
+            for attempt in (1, 2):
+                manifest = ChunkManifest(100, content)
+                assert here.sink.begin_chunk(chunk(1, attempt), manifest) is not None
+            assert here.sink.held_bytes == 100
+            here.sink.end_chunk(chunk(1, 1), 0)
+            await here.sink.drain()
+            assert here.receipts == []
+
+    asyncio.run(scenario())
+
+
+def test_a_chunk_of_another_lead_and_of_a_sink_that_leaves_is_refused() -> None:
+    async def scenario() -> None:
+        async with place() as here:
+            stale = replace(CHUNK, epoch=0)
+            manifest = ChunkManifest(1, (ObjectEntry("key", 1),))
+            assert here.sink.begin_chunk(stale, manifest) is None
+            assert here.last_receipt().code == "stale-epoch"
+            assert here.begin(1, 60) is not None
+            here.sink.hand_back(GatewayDraining("it leaves"))
+            assert here.last_receipt().code == "gateway-draining"
+            assert here.begin(2, 1) is None
+            here.sink.end_chunk(chunk(1), 0)
+            await here.sink.drain()
+            assert [receipt.header.chunk for receipt in here.receipts] == [1, 1, 2]
+
+    asyncio.run(scenario())
