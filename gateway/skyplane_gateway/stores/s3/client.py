@@ -103,8 +103,6 @@ def open_client_and_session(
     return client, session
 
 
-
-
 def _session(credentials: Credentials | None) -> botocore.session.Session:
     """A session per client, since a session caches what it reads from the environment."""
     session = botocore.session.get_session()
