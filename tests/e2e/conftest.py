@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -161,9 +161,13 @@ def _has_ended(pid: int) -> bool:
 
 @dataclass(frozen=True)
 class Home:
-    """A user of their own: secret and fleets below one directory."""
+    """A user of their own: secret and fleets below one directory.
+
+    `more` is added to the environment.
+    """
 
     directory: Path
+    more: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def run_root(self) -> Path:
@@ -181,6 +185,7 @@ class Home:
             "AWS_ACCESS_KEY_ID": "test",
             "AWS_SECRET_ACCESS_KEY": STORE_SECRET,
             "AWS_EC2_METADATA_DISABLED": "true",
+            **self.more,
         }
 
     def wait_until(self, holds: Callable[[], object], what: str) -> None:

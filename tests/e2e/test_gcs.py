@@ -1,0 +1,74 @@
+"""Google Cloud Storage at both ends of copies: the command, real gateways, an emulator."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.e2e.test_cli_cp import answer_of, orch
+from tests.faults import fake_gcs
+
+from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.stores import StoreSpec
+from skyplane_gateway.stores.gcs.store import GcsStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.conftest import Home, S3Server
+
+pytestmark = pytest.mark.e2e
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def gcs_url(tmp_path: Path) -> Iterator[str]:
+    try:
+        with fake_gcs.running(tmp_path / "fake-gcs.log") as url:
+            yield url
+    except fake_gcs.Unavailable as error:
+        pytest.skip(str(error))
+
+
+def test_objects_go_from_s3_to_google_and_on_to_files_and_s3(
+    home: Home, servers: tuple[S3Server, S3Server], gcs_url: str, tmp_path: Path
+) -> None:
+    here, there = servers
+    source, back = here.make_bucket("to-google"), there.make_bucket("from-google")
+    objects = {"large": os.urandom(12 * MIB + 7), "empty": b"", "deep/two words": b"x"}
+    objects |= {f"small/{number}": os.urandom(number + 1) for number in range(20)}
+    here.fill(source, "p/", objects)
+    digests = {key: hashlib.sha256(body).hexdigest() for key, body in objects.items()}
+    bucket = fake_gcs.create_bucket(gcs_url)
+
+    # The region of the bucket is looked up, and the emulator is the environment's.
+    google = dataclasses.replace(home, more={"STORAGE_EMULATOR_HOST": gcs_url})
+    url = f"gs://{bucket}/q/"
+    to_google = orch(
+        google, "cp", "-r", f"s3://{source}/p/", url, "--src-endpoint", here.endpoint,
+        "--chunk-mib", "5", "--gateways", "always", "--json",
+    )  # fmt: skip
+    result = answer_of(to_google)
+    assert (result["copied"], result["failed"]) == (len(objects), 0)
+    store = GcsStore(StoreSpec("gcs", bucket, gcs_url))
+    attributes = ObjectAttributes(content_type="text/x-test", metadata=(("owner", "somebody"),))
+    assert {info.key for info in store.list("")} == {f"q/{key}" for key in objects}
+    for key in ("large", "empty", "small/3"):
+        assert store.head(f"q/{key}").attributes == attributes
+    assert list(store.list_uploads("")) == []
+
+    assert answer_of(orch(google, "cp", "-r", url, str(tmp_path / "files"), "--json"))["copied"]
+    assert (tmp_path / "files" / "large").read_bytes() == objects["large"]
+    to_s3 = orch(
+        google, "cp", "-r", url, f"s3://{back}/", "--dst-endpoint", there.endpoint,
+        "--chunk-mib", "5", "--json",
+    )  # fmt: skip
+    assert answer_of(to_s3)["copied"] == len(objects)
+    assert there.digests(back) == digests
+    assert there.objects(back) == here.objects(source, "p/")
+    assert home.traces() == []
