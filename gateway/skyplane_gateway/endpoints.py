@@ -27,6 +27,7 @@ from skyplane_gateway.protocol import ChunkId
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.sink.receiver import Sink, SinkTransfer
 from skyplane_gateway.sink.verb_threads import VerbThreads
+from skyplane_gateway.source.bandwidth import Bandwidth, Pace
 from skyplane_gateway.source.transfer import SendFrame, SourceTransfer
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
@@ -72,6 +73,7 @@ class Endpoints:
         self._send_frame = send_frame
         self._threads = threads
         self._is_led = is_led
+        self._bandwidth = Bandwidth()
         self._loss_of = loss_of
         self._sink_of = sink_of
         self.verb_threads = VerbThreads(config.store_threads)
@@ -112,11 +114,15 @@ class Endpoints:
         store: StoreSpec,
         credentials: Credentials | None,
         verify: str,
+        bytes_per_s: float | None = None,
     ) -> dict[str, Any]:
         """Open the store of one side, and send it one request so that errors come early.
 
         A side that works for that epoch already stays as it is: two orchestrators may submit
         the same transfer, and the second joins.
+
+        Args:
+            bytes_per_s: the highest rate at which a source sends; None for no limit.
 
         Raises:
             StoreError: the bucket is missing, access is denied, or the store does not respond.
@@ -140,6 +146,7 @@ class Endpoints:
             async with self.lock(key):
                 if side == "source":
                     is_used = await self._attach_source(key, epoch, opened)
+                    self._bandwidth.limit(key, bytes_per_s)
                 else:
                     is_used = await self._attach_sink(key, epoch, opened, verify)
         finally:
@@ -164,6 +171,7 @@ class Endpoints:
             readers=self._config.readers,
             loss_of=self._loss_of,
             is_throttled=self._is_throttled,
+            pace=Pace(self._bandwidth, key),
             node=self._config.node,
             sink_of=self._sink_of,
         )
@@ -256,6 +264,7 @@ class Endpoints:
             Whether the journals were removed.
         """
         source = self.sources.pop(key, None)
+        self._bandwidth.limit(key, None)
         if source is not None:
             self._note_release(key, source.epoch)
             self._source_of_wire_id.pop(wire_transfer_id(key), None)

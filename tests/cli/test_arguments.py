@@ -122,6 +122,10 @@ def test_filters_reach_the_job(tmp_path: Path) -> None:
         )
     )
     assert job.object_filter == ObjectFilter(("a", "x/b"), "7d", "24h", "1K", "2G")
+    assert (arguments.job_from(parsed("--bwlimit 1.5M")).bytes_per_s, job.bytes_per_s) == (
+        3 << 19,
+        None,
+    )
 
 
 def test_the_list_of_keys_can_come_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:

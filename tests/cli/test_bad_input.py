@@ -129,6 +129,15 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (WITH_GOAL, f"{ENDS} --max-job-usd 5", ": --max-job-usd needs a volume: give --volume-gb"),
     # ---- options of other tools, and of other verbs
     (("cp -r",), "{tree} {tmp}/new --delete", "--delete (see skyplane-orch "),
+    # ---- bandwidth
+    *[
+        (COPYING, f"{{tree}} {{tmp}}/new --bwlimit {bad}", "--bwlimit must be a number with one")
+        for bad in ("10", "10MB", "off", "10M:1M")
+    ],
+    *[
+        (COPYING, f"{{tree}} {{tmp}}/new --bwlimit {bad}", "--bwlimit in bytes per second must be")
+        for bad in ("0K", "1023B")
+    ],
     # ---- deletes
     (("sync",), "{tree} {tmp}/new --max-delete 5", "--max-delete needs --delete"),
     *[

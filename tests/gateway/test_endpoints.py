@@ -85,6 +85,24 @@ async def test_an_older_epoch_is_refused(side: str, bucket: StoreSpec) -> None:
         assert made.attached() == {KEY: {"epoch": 2, "is_used": False}}
 
 
+async def test_a_bandwidth_limit_ends_with_its_transfer(bucket: StoreSpec) -> None:
+    async with gateway() as made:
+        await made.attach(
+            KEY,
+            epoch=1,
+            side="source",
+            store=bucket,
+            credentials=None,
+            verify="stored",
+            bytes_per_s=10.0,
+        )
+        assert made._bandwidth.is_limited(KEY)
+        await attach(made, "sink", bucket)
+        assert made._bandwidth.is_limited(KEY)
+        await made.release(KEY, 1)
+        assert not made._bandwidth.is_limited(KEY)
+
+
 async def test_a_source_does_not_work_for_an_epoch_that_did_not_attach_it(
     bucket: StoreSpec,
 ) -> None:

@@ -55,7 +55,7 @@ def inline() -> Executor:
     return _Inline()
 
 
-def _run(scenario: Coroutine[Any, Any, T]) -> T:
+def run_virtually(scenario: Coroutine[Any, Any, T]) -> T:
     with asyncio.Runner(loop_factory=_VirtualLoop) as runner:
         return runner.run(scenario)
 
@@ -63,7 +63,7 @@ def _run(scenario: Coroutine[Any, Any, T]) -> T:
 @pytest.fixture
 def virtual() -> Callable[[Coroutine[Any, Any, T]], T]:
     """Runs a coroutine in virtual time, for tests that are not async themselves."""
-    return _run
+    return run_virtually
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -72,5 +72,5 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
-    _run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    run_virtually(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
     return True

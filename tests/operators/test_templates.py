@@ -50,6 +50,8 @@ def test_every_text_of_a_job_is_rendered() -> None:
         older_than="{{ ds }}T06:00:00Z",
         min_size="{{ ds[-1] }}K",
         max_size="{{ ds[-1] }}G",
+        max_delete="{{ ds[-1] }}%",
+        bwlimit="{{ ds[-1] }}M",
     )
     for given in (job, job.to_dict()):
         assert rendered(SkyplanePlanOperator(task_id="t", job=given)).transfer_job() == TransferJob(
@@ -74,6 +76,8 @@ def test_every_text_of_a_job_is_rendered() -> None:
             older_than="2026-01-02T06:00:00Z",
             min_size="2K",
             max_size="2G",
+            max_delete="2%",
+            bwlimit="2M",
         )
 
 

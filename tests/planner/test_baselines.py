@@ -111,6 +111,8 @@ def test_the_best_relay_is_the_fastest_of_all_chains_of_one(measured: Grid) -> N
 def test_without_an_objective_the_rate_of_the_direct_path_counts(triangle: Grid) -> None:
     assert default_objective(triangle, S, T) == MinimizeCost(2.5)
     assert default_objective(triangle, S, S) == MinimizeCost(1.0)
+    slow = Limits(source_read_gbps=0.5)
+    assert default_objective(triangle, S, S, slow) == MinimizeCost(0.5)
     assert default_objective(triangle, "local:here", T) == MinimizeCost(1.0)
     with pytest.raises(PlanInfeasible):
         default_objective(triangle, R, S)

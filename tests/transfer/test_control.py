@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,10 @@ class FakeControl:
     def renew_credentials(self, key: str, *, epoch: int, side: str, credentials: Any) -> None:
         self._say("renew credentials", side, epoch, dict(credentials))
 
-    def attach(self, key: str, *, epoch: int, side: str, **_: Any) -> None:
-        self._say("attach", side, epoch)
+    def attach(
+        self, key: str, *, epoch: int, side: str, bytes_per_s: float | None, **_: Any
+    ) -> None:
+        self._say("attach", side, epoch, *([] if bytes_per_s is None else [bytes_per_s]))
 
     def submit(self, key: str, *, epoch: int, spec: Any) -> dict[str, Any]:
         self._say("submit", epoch)
@@ -145,6 +148,17 @@ def request_of(job: TransferJob = JOB) -> TransferRequest:
 
 def submit(sessions: FakeSessions, job: TransferJob = JOB, **more: int) -> SubmittedTransfer:
     return control_of(sessions).submit(request_of(job), **more)
+
+
+def test_sources_share_the_bandwidth_of_the_transfer() -> None:
+    sessions = FakeSessions("ab", "cd")
+    control_of(sessions).submit(request_of(replace(JOB, bwlimit="1M")))
+    attached = [call for call in sessions.calls if call[1] == "attach"]
+    assert attached[:2] == [
+        ("a", "attach", "source", 1, 524_288.0),
+        ("c", "attach", "source", 1, 524_288.0),
+    ]
+    assert attached[2:] == [("b", "attach", "sink", 1), ("d", "attach", "sink", 1)]
 
 
 def test_both_ends_are_attached_before_the_first_source_is_asked_to_lead() -> None:

@@ -119,12 +119,17 @@ class ControlClient:
         store: StoreSpec,
         credentials: Credentials | None,
         verify: str = "stored",
+        bytes_per_s: float | None = None,
     ) -> dict[str, Any]:
-        """Give one side (`source` or `sink`) its store and credentials; they stay in memory."""
+        """Give one side (`source` or `sink`) its store and credentials; they stay in memory.
+
+        `bytes_per_s` bounds what a source sends.
+        """
         body = {
             "epoch": epoch,
             "side": side,
             "verify": verify,
+            "bytes_per_s": bytes_per_s,
             "store": store.to_dict(),
             "credentials": credentials.to_dict() if credentials is not None else None,
         }

@@ -52,6 +52,7 @@ class Endpoints(Protocol):
         store: StoreSpec,
         credentials: Credentials | None,
         verify: str,
+        bytes_per_s: float | None = None,
     ) -> Mapping[str, Any]: ...
 
     async def renew_credentials(

@@ -151,6 +151,7 @@ class ControlServer:
             store=StoreSpec.from_dict(body["store"]),
             credentials=Credentials.from_dict(credentials) if credentials is not None else None,
             verify=body.get("verify", "stored"),
+            bytes_per_s=body.get("bytes_per_s"),
         )
 
     async def _credentials(self, request: web.Request) -> Response:

@@ -34,6 +34,7 @@ from skyplane_gateway.protocol import (
     RawFrame,
     open_receipt,
 )
+from skyplane_gateway.source.bandwidth import Pace
 from skyplane_gateway.source.batch import fill
 from skyplane_gateway.source.object_reader import ObjectReader, read_into, require_metadata
 from skyplane_gateway.source.outcomes import Sending, outcome_of, unread
@@ -69,6 +70,7 @@ class SourceTransfer:
         readers: chunks to read at the same time.
         loss_of: why the route of that number is down; None while it is not.
         is_throttled: whether a store of this gateway asks for fewer requests.
+        pace: bounds the rate of sent bytes; None for no bound.
         sink_of: the sink of this gateway, if the route of that number begins and ends here.
     """
 
@@ -84,6 +86,7 @@ class SourceTransfer:
         readers: int,
         loss_of: Callable[[int], GatewayLost | None] = lambda number: None,
         is_throttled: Callable[[], bool] = lambda: False,
+        pace: Pace | None = None,
         node: str = "",
         sink_of: Callable[[int], LocalSink | None] = lambda number: None,
     ) -> None:
@@ -98,9 +101,10 @@ class SourceTransfer:
         self._orders: asyncio.Queue[ChunkOrder] = asyncio.Queue()
         self._loss_of = loss_of
         self._is_throttled = is_throttled
+        self._pace = pace
         self._objects = ObjectReader(store, threads, node)
         self._sink_of = sink_of
-        #: (chunk, attempt) of the requests to the store that are in flight.
+        #: (chunk, attempt) of those that wait for the store or for bandwidth.
         self._reading: set[tuple[int, int]] = set()
         #: (chunk, attempt) -> its order, until it has an outcome or a newer attempt.
         self._pending: dict[tuple[int, int], ChunkOrder] = {}
@@ -157,8 +161,8 @@ class SourceTransfer:
         return self._last, [outcome for _, outcome in self._outcomes]
 
     def waiting(self) -> list[tuple[int, int]]:
-        """(chunk, attempt) of orders that wait for a store that throttles."""
-        if not self._is_throttled():
+        """(chunk, attempt) of orders that wait for a store that throttles, or for bandwidth."""
+        if not (self._is_limited or self._is_throttled()):
             return []
         return [
             identity
@@ -261,7 +265,8 @@ class SourceTransfer:
         try:
             require_metadata(wanted, reader)
             content = _content_of(order, wanted, reader)
-            sink = self._sink_of(order.route)
+            # Frames are what a limit paces.
+            sink = None if self._is_limited else self._sink_of(order.route)
             if sink is None:
                 await self._stream(order, wanted, content, reader)
             else:
@@ -345,9 +350,20 @@ class SourceTransfer:
             self._reading.discard(identity)
 
     async def _feed(self, order: ChunkOrder, framer: ChunkFramer, piece: bytes | bytearray) -> None:
+        if self._pace is not None:
+            identity = (order.chunk, order.attempt)
+            self._reading.add(identity)
+            try:
+                await self._pace.take(len(piece))
+            finally:
+                self._reading.discard(identity)
         for frame in framer.feed(piece):
             self._require_pending(order)
             await self._send_frame(frame)
+
+    @property
+    def _is_limited(self) -> bool:
+        return self._pace is not None and self._pace.is_limited
 
     def _is_pending(self, order: ChunkOrder) -> bool:
         return self._pending.get((order.chunk, order.attempt)) is order

@@ -214,6 +214,12 @@ def add_selection(parser: Parser) -> None:
         f" (default: {Limits().whole_mib}, and parts of {Limits().part_mib})",
     )
     group.add_argument(
+        "--bwlimit",
+        metavar="RATE",
+        help="send at most so many bytes per second: a number and a unit, as for --min-size,"
+        " such as 10M (default: no limit)",
+    )
+    group.add_argument(
         "--manifest", metavar="PATH", help="write a list of all objects (Parquet) to a path or URL"
     )
 
@@ -346,4 +352,5 @@ def job_from(
         older_than=options.older_than,
         min_size=options.min_size,
         max_size=options.max_size,
+        bwlimit=options.bwlimit,
     )

@@ -53,6 +53,7 @@ _RENAMED: Final = {
 _SAME_NAME: Final = (
     "allow_empty",
     "allow_failed",
+    "bwlimit",
     "chunk_mib",
     "deadline_s",
     "files_from",

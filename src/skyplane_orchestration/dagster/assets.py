@@ -52,6 +52,7 @@ class JobOptions(TypedDict, total=False):
     max_size: str | None
     delete: bool
     max_delete: str
+    bwlimit: str | None
 
 
 def build_skyplane_transfer_asset(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, get_args
 
+from skyplane_gateway.amounts import size_bytes
 from skyplane_gateway.config import ConflictRule, Verification
 from skyplane_gateway.object_filter import ObjectFilter
 from skyplane_gateway.schema import as_mapping, decode, encode
@@ -23,6 +24,9 @@ SCHEMA_VERSION: Final = 1
 #: again from its beginning.
 _WHOLE_MIB: Final = 64
 _PART_MIB: Final = 16
+
+#: At a lower rate a chunk takes hours, and a transfer outlives its gateways.
+_LEAST_BYTES_PER_S: Final = 1024
 
 
 def _positive(name: str, value: float) -> None:
@@ -221,6 +225,8 @@ class TransferJob:
         newer_than, older_than: bounds of the store's time: a duration before the begin of the
             transfer (`24h`, `7d`), a date, or an RFC 3339 time.
         min_size, max_size: bounds of the size, such as `10K` or `1.5G`, in powers of 1024.
+        bwlimit: highest rate at which the sources together send, in bytes per second, such as
+            `10M`, in powers of 1024; None for no limit.
         delete: after all copies are verified, delete the objects that only the destination has;
             see docs/how-to/sync-delete.md.
         max_delete: the most deletes, as a number or a share of the objects at the destination.
@@ -251,9 +257,12 @@ class TransferJob:
     max_size: str | None = None
     delete: bool = False
     max_delete: str = DEFAULT_MAX_DELETE
+    bwlimit: str | None = None
 
     def __post_init__(self) -> None:
         self._check_filter()
+        if self.bwlimit is not None and not holds_template(self.bwlimit):
+            _at_least("bwlimit in bytes per second", self.bytes_per_s, _LEAST_BYTES_PER_S)
         if not holds_template(self.max_delete):
             DeleteLimit.from_text(self.max_delete)
         if self.delete:
@@ -309,6 +318,11 @@ class TransferJob:
         for reason, is_wrong in reasons.items():
             if is_wrong:
                 raise ConfigurationInvalid(f"delete (--delete) is not possible here; {reason}")
+
+    @property
+    def bytes_per_s(self) -> int | None:
+        """`bwlimit` as a number."""
+        return None if self.bwlimit is None else size_bytes("bwlimit", self.bwlimit)
 
     @property
     def object_filter(self) -> ObjectFilter:

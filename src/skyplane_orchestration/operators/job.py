@@ -59,6 +59,7 @@ class JobArguments(TypedDict, total=False):
     max_size: str | None
     delete: bool
     max_delete: str
+    bwlimit: str | None
     allow_regions: Sequence[str]
     exclude_regions: Sequence[str]
     max_job_usd: Number
@@ -85,8 +86,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
             same for the destination.
         recursive, include, exclude, conflict, publish_last, verify, allow_empty,
             allow_failed, move, strict_metadata, guess_mime_type, files_from, newer_than,
-            older_than, min_size, max_size, delete, max_delete: see `TransferJob`. A template of a
-            time or a size that renders to an empty text means no bound.
+            older_than, min_size, max_size, delete, max_delete, bwlimit: see `TransferJob`. A
+            template of a time, size or rate that renders to an empty text means no bound.
         min_throughput_gbps: the cheapest plan at this rate or more.
         exactly: plan at exactly `min_throughput_gbps`, as the paper does.
         max_usd_per_gb, max_cost_usd: the fastest plan for at most this price or cost.
@@ -128,6 +129,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         "min_size",
         "max_size",
         "max_delete",
+        "bwlimit",
         "conflict",
         "verify",
     )
@@ -177,6 +179,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         max_size: str | None = None,
         delete: bool = False,
         max_delete: str = DEFAULT_MAX_DELETE,
+        bwlimit: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -207,6 +210,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.max_size = max_size
         self.delete = delete
         self.max_delete = max_delete
+        self.bwlimit = bwlimit
         self.min_throughput_gbps = min_throughput_gbps
         self.exactly = exactly
         self.max_usd_per_gb = max_usd_per_gb
@@ -251,6 +255,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
             max_size=self.max_size or None,
             delete=self.delete,
             max_delete=self.max_delete,
+            bwlimit=self.bwlimit or None,
             limits=self.limits(),
             policy=self.policy(),
         )

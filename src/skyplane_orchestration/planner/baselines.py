@@ -119,7 +119,8 @@ def default_objective(grid: Grid, src: str, dst: str, limits: Limits = NO_LIMITS
     Raises UnknownRegion, and PlanInfeasible when there is no such path.
     """
     if is_single_region(grid, src, dst):
-        return MinimizeCost(_RATE_WITHOUT_EDGES_GBPS)
+        stores = (limits.source_read_gbps, limits.destination_write_gbps)
+        return MinimizeCost(min((_RATE_WITHOUT_EDGES_GBPS, *(rate for rate in stores if rate))))
     return MinimizeCost(direct(grid, src, dst, 1, limits=limits).throughput_gbps)
 
 

@@ -154,6 +154,8 @@ class FleetControl:
         location = job.source if side == "source" else job.destination
         store = source_spec(job) if side == "source" else spec_of(location)
         credentials = request.credentials.resolve(location)
+        nodes = tuple(nodes)
+        total = job.bytes_per_s if side == "source" else None
 
         def attach(_: GatewayHandle, client: ControlClient) -> None:
             client.attach(
@@ -163,6 +165,8 @@ class FleetControl:
                 store=store,
                 credentials=credentials,
                 verify=job.verify,
+                # The limit is that of the whole transfer.
+                bytes_per_s=None if total is None else total / len(nodes),
             )
 
         try:

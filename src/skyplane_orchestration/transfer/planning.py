@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.job import Limits, MinimizeCost, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.timing import timed
+from skyplane_orchestration.units import gbps_of
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
+
+#: The lowest rate that is planned for; the solver's tolerances are too coarse for lower ones.
+_LEAST_GBPS: Final = 0.01
 
 
 def plan_job(
@@ -27,18 +32,35 @@ def plan_job(
     with timed("plan: regions and volume"):
         job, notes = measured(job, credentials)
     ends = job.source.region, job.destination.region
+    limits = _limits_of(job)
     with timed("plan: search"):
         plan = planner.plan(
             grid,
             *ends,
-            job.objective or planner.default_objective(grid, *ends, job.limits),
+            job.objective or planner.default_objective(grid, *ends, limits),
             volume_gb=job.volume_gb,
             objects=job.objects,
-            limits=job.limits,
+            limits=limits,
             policy=job.policy,
             proof_s=planner.PROOF_S if proof_s is None else proof_s,
         )
     return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
+
+
+def _limits_of(job: TransferJob) -> Limits:
+    """The limits of a plan: more gateways than the bandwidth limit uses would only cost.
+
+    Raises ConfigurationInvalid for a throughput that the bandwidth limit forbids.
+    """
+    if job.bytes_per_s is None:
+        return job.limits
+    rate = max(gbps_of(job.bytes_per_s, 1.0), _LEAST_GBPS)
+    if isinstance(job.objective, MinimizeCost) and job.objective.min_throughput_gbps > rate:
+        raise ConfigurationInvalid(
+            f"min_throughput_gbps {job.objective.min_throughput_gbps:g} is more than bwlimit "
+            f"{job.bwlimit} allows ({gbps_of(job.bytes_per_s, 1.0):.3g} Gbit/s); change one"
+        )
+    return replace(job.limits, source_read_gbps=min(rate, job.limits.source_read_gbps or rate))
 
 
 def plan_job_to_all(

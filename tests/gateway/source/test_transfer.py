@@ -12,6 +12,7 @@ from skyplane_gateway.chunk_orders import ChunkOrder, RangeOrder, RangeOutcome
 from skyplane_gateway.errors import MetadataNotCarried, UnknownTransfer
 from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.protocol import RawFrame
+from skyplane_gateway.source.bandwidth import Bandwidth, Pace
 from skyplane_gateway.source.transfer import SendFrame, SourceTransfer
 from skyplane_gateway.stores import ObjectStore, open_store
 from skyplane_gateway.stores.memory import MemoryReader, MemoryStore, create_bucket
@@ -25,6 +26,7 @@ def _source(
     threads: ThreadPoolExecutor,
     store: ObjectStore | None = None,
     send_frame: SendFrame = _send_frame,
+    pace: Pace | None = None,
 ) -> SourceTransfer:
     return SourceTransfer(
         fleet=bytes(8),
@@ -34,6 +36,7 @@ def _source(
         send_frame=send_frame,
         threads=threads,
         readers=1,
+        pace=pace,
     )
 
 
@@ -106,3 +109,48 @@ def test_an_object_with_tags_is_refused_before_a_byte_of_it_is_sent(
         assert f"'{wanted.source_key}'" in outcome.error.message
         assert "tags" in outcome.error.message
     assert sent == []
+
+
+class _Asked(Bandwidth):
+    """Tells when bytes wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+
+    async def take(self, key: str, count_bytes: int) -> None:
+        self.asked.set()
+        await super().take(key, count_bytes)
+
+
+def test_a_chunk_that_waits_for_bandwidth_is_excused() -> None:
+    """Else its lead would take a slow source for a lost path."""
+
+    async def scenario() -> None:
+        create_bucket("slow")
+        store = MemoryStore(StoreSpec("memory", "slow"))
+        etag = store.put("k", b"abc").etag
+        sent: list[RawFrame] = []
+
+        async def send(frame: RawFrame) -> None:
+            sent.append(frame)
+
+        bandwidth = _Asked()
+        bandwidth.limit("t", 1e-3)
+        with ThreadPoolExecutor(1) as threads:
+            source = _source(threads, store, send, pace=Pace(bandwidth, "t"))
+            orders = [
+                ChunkOrder(chunk, 1, 0, "objects", (RangeOrder("k", etag, 0, 3, "to/k"),))
+                for chunk in (1, 2)
+            ]
+            for order in orders:
+                source.take(order)
+            # The second waits for the one reader.
+            await bandwidth.asked.wait()
+            assert source.waiting() == [(1, 1), (2, 1)]
+            assert sent == []
+            bandwidth.limit("t", None)
+            assert source.waiting() == []
+            await source.close()
+
+    asyncio.run(scenario())

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from skyplane_gateway.amounts import size_text
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console, print_error
@@ -90,6 +91,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         console.info(
             f"plan: {plan.throughput_gbps:.2f} Gbit/s over {counted(len(plan.paths), 'path')},"
             f" {plan.cost.usd_per_gb:.4f} USD per GB"
+            + (f", at most {size_text(job.bytes_per_s)}/s" if job.bytes_per_s else "")
         )
         result = _copy(client, job, plan, options.manifest, TransferProgress(job, console))
     from skyplane_orchestration.cli.result_lines import print_result
