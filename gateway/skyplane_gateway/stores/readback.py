@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from skyplane_gateway.checksum import crc32c as checksum
 from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreUnavailable
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo
 from skyplane_gateway.stores.base import ObjectStore
@@ -19,6 +18,8 @@ def read_crc32c(store: ObjectStore, info: ObjectInfo, size_bytes: int) -> int | 
     Raises:
         PreconditionFailed: the object is no longer that version.
     """
+    from skyplane_gateway.checksum import crc32c as checksum  # Loads the AWS library.
+
     buffer = memoryview(bytearray(min(size_bytes, _STEP_BYTES) or 1))
     found, left = 0, size_bytes
     with store.read(info.key, offset=0, length=size_bytes, if_match=info.etag) as reader:

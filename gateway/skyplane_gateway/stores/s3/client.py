@@ -21,7 +21,7 @@ from skyplane_gateway.stores.s3.request_parameters import (
     STORAGE_CLASSES,
     RequestParameters,
 )
-from skyplane_gateway.stores.s3.sdk import Parsers, descriptions
+from skyplane_gateway.stores.s3.sdk import Parsers, descriptions, new_session
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -105,7 +105,7 @@ def open_client_and_session(
 
 def _session(credentials: Credentials | None) -> botocore.session.Session:
     """A session per client, since a session caches what it reads from the environment."""
-    session = botocore.session.get_session()
+    session = new_session()
     data_path = session.get_config_variable("data_path")
     session.register_component("data_loader", descriptions(data_path))
     session.register_component("response_parser_factory", Parsers())
@@ -159,7 +159,7 @@ def ambient_credentials(profile: str | None = None) -> Credentials | None:
         Unauthenticated: a source of the chain fails.
     """
     with mapped(f"reading the credentials of {profile or 'this process'}"):
-        found = botocore.session.Session(profile=profile).get_credentials()
+        found = new_session(profile).get_credentials()
         if found is None:
             return None
         frozen = found.get_frozen_credentials()

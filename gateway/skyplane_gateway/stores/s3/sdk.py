@@ -1,21 +1,26 @@
-"""Parts of botocore in a quicker form: its data files, and its parser of listings.
+"""Parts of botocore in a quicker form: sessions, data files, and its parser of listings.
 
-botocore reads its files into ordered dicts, and each time of a listing through dateutil. Both
-take longer than everything else that a listing of some thousand keys needs.
+botocore registers its handlers anew for each session, looks into the folders of all services,
+reads its files into ordered dicts, and each time of a listing through dateutil. A small job would
+do all that longer than anything else.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import os
+from copy import copy
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
 
-from botocore.loaders import JSONFileLoader, Loader, create_loader
+from botocore.hooks import HierarchicalEmitter
+from botocore.loaders import JSONFileLoader, Loader
 from botocore.parsers import ResponseParser, ResponseParserFactory, RestXMLParser
+from botocore.session import Session
 
 _LISTING: Final = "ListObjectsV2Output"
 _ROOT: Final = "ListBucketResult"
@@ -35,12 +40,35 @@ class _JsonFiles(JSONFileLoader):
         return None
 
 
+class _Descriptions(Loader):
+    """Lists services without a look at what each of them has."""
+
+    def list_available_services(self, type_name: str) -> list[str]:
+        places = [Path(place) for place in self.search_paths]
+        folders = (entry for place in places if place.is_dir() for entry in place.iterdir())
+        return sorted({folder.name for folder in folders})
+
+
 @cache
 def descriptions(data_path: str | None) -> Loader:
     """botocore's service descriptions, read once; `data_path` as in its configuration."""
-    loader = create_loader(data_path)
-    loader.file_loader = _JsonFiles()
-    return loader
+    parts = data_path.split(os.pathsep) if data_path is not None else []
+    folders = [os.path.expanduser(os.path.expandvars(part)) for part in parts]  # noqa: PTH111
+    return _Descriptions(extra_search_paths=folders, file_loader=_JsonFiles())
+
+
+@cache
+def _builtin_events() -> HierarchicalEmitter:
+    """botocore's own handlers, which are the same for every session."""
+    events = HierarchicalEmitter()
+    Session(event_hooks=events)
+    return events
+
+
+def new_session(profile: str | None = None) -> Session:
+    """A session with botocore's own handlers."""
+    events = copy(_builtin_events())
+    return Session(event_hooks=events, include_builtin_handlers=False, profile=profile)
 
 
 class Parsers(ResponseParserFactory):

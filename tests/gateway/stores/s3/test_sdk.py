@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import DataNotFoundError, UnknownServiceError
 from botocore.loaders import create_loader
 from botocore.model import ServiceModel
 from botocore.parsers import ResponseParserError, RestXMLParser
 
-from skyplane_gateway.stores.s3.sdk import Parsers, descriptions, page_of
+from skyplane_gateway.stores.s3.sdk import Parsers, descriptions, new_session, page_of
 
 AWS = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 ROW = (
@@ -97,3 +98,26 @@ def test_descriptions_are_those_of_botocore(tmp_path: Path) -> None:
     for kind in ("service-2", "endpoint-rule-set-1"):
         assert own.load_service_model("s3", kind) == theirs.load_service_model("s3", kind)
     assert own.load_data("endpoints") == theirs.load_data("endpoints")
+
+
+def test_sessions_have_the_handlers_of_botocore_and_share_none_of_their_own() -> None:
+    """The encoding of keys is one of botocore's handlers."""
+    made: list[str] = []
+    first, second = new_session(), new_session()
+    event = "before-parameter-build.s3.ListObjectsV2"
+    first.register(event, lambda **_: made.append("first"))
+    model = ServiceModel(create_loader().load_service_model("s3", "service-2"), "s3")
+    operation = model.operation_model("ListObjectsV2")
+    parameters: dict[str, Any] = {"Bucket": "b"}
+    for session in (first, second):
+        session.emit(event, params=parameters, context={}, model=operation)
+    assert made == ["first"]
+    assert parameters["EncodingType"] == "url"
+
+
+def test_a_service_without_a_description_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(DataNotFoundError):
+        descriptions(str(tmp_path)).load_service_model("mine", "service-2")
+    with pytest.raises(UnknownServiceError):
+        descriptions(str(tmp_path)).load_service_model("nobody's", "service-2")
