@@ -1,9 +1,9 @@
 """Azurite, Microsoft's emulator of Azure Blob Storage, for tests.
 
-It checks signatures and preconditions. It is the program that SKYPLANE_TEST_AZURITE names, else
-one on the PATH, else one that npm installs once into the user's cache: about a minute. Tests
-wait for that no longer than their own time limit allows; `python -m tests.faults.azurite` takes
-its time.
+It checks signatures, preconditions and the CRC64 of bodies. It is the program that
+SKYPLANE_TEST_AZURITE names, else one on the PATH, else one that npm installs once into the user's
+cache: about a minute. Tests wait for that no longer than their own time limit allows;
+`python -m tests.faults.azurite` takes its time.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from azure.storage.blob import (
 
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.errors import (
+    ChecksumMismatch,
     ConfigurationInvalid,
     InvalidKey,
     NotFound,
@@ -79,6 +80,20 @@ def test_the_checksum_of_bodies_is_azures() -> None:
     expected = (0xAE8B14860A799888).to_bytes(8, "little")
     header = {"x-ms-content-crc64": b64encode(expected).decode()}
     assert crc64_header(b"123456789") == header
+
+
+def test_damaged_bytes_are_refused_by_the_service(
+    azure: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = azure.shared, crc64_header(b"other")
+    upload_id = store.create_upload("part")
+    for module in ("store", "uploads"):
+        name = f"skyplane_gateway.stores.azure.{module}.crc64_header"
+        monkeypatch.setattr(name, lambda _: other)
+    with pytest.raises(ChecksumMismatch, match="Crc64Mismatch"):
+        store.put("k", b"body")
+    with pytest.raises(ChecksumMismatch, match="Crc64Mismatch"):
+        azure.put_parts("part", upload_id, [b"body"])
 
 
 def test_one_of_two_uploads_of_a_name_wins(azure: Any) -> None:

@@ -1,0 +1,74 @@
+"""From S3 to Azure and on to files with real gateways; metadata and large objects arrive."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from azure.storage.blob import ContainerClient
+from tests.e2e.test_cli_cp import answer_of, orch
+from tests.faults import azurite
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Home, S3Server
+
+pytestmark = pytest.mark.e2e
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[azurite.Server, str]]:
+    """A container of its own, and the connection string of its account."""
+    try:
+        with azurite.running(tmp_path_factory.mktemp("azurite")) as server:
+            yield server, f"box-{uuid.uuid4().hex[:8]}"
+    except azurite.Unavailable as error:
+        pytest.skip(str(error))
+
+
+def test_a_bucket_goes_to_azure_and_to_files(
+    home: Home,
+    servers: tuple[S3Server, S3Server],
+    container: tuple[azurite.Server, str],
+    tmp_path: Path,
+) -> None:
+    here, _ = servers
+    azure, name = container
+    url = f"{azure.url}/{azure.account}"
+    connection = f"AccountName={azure.account};AccountKey={azure.account_key};BlobEndpoint={url};"
+    home = replace(home, more={"AZURE_STORAGE_CONNECTION_STRING": connection})
+    objects = {"large": os.urandom(12 * MIB + 7), "empty": b"", "a b/\u00e9": b"odd", "one": b"x"}
+    bucket = here.make_bucket(name)
+    here.fill(bucket, "from/", objects)
+
+    with ContainerClient.from_connection_string(connection, name) as client:
+        client.create_container()
+        done = orch(
+            home, "cp", "-r", f"s3://{bucket}/from/", f"az://{azure.account}/{name}/to/",
+            "--src-endpoint", here.endpoint, "--src-region", here.region,
+            "--dst-region", "azure:westeurope", "--chunk-mib", "5",
+            "--gateways", "always", "--json",
+        )  # fmt: skip
+        result = answer_of(done)
+        assert (result["copied"], result["metadata_not_carried"]) == (len(objects), 0)
+        # Neither the journal nor the markers of uploads are left.
+        assert {row.name for row in client.list_blobs()} == {f"to/{key}" for key in objects}
+        blob = client.get_blob_client("to/large").get_blob_properties()
+        assert blob.content_settings.content_type == "text/x-test"
+        assert blob.metadata is not None
+        assert blob.metadata["owner"] == "somebody"
+
+    done = orch(
+        home, "cp", "-r", f"az://{azure.account}/{name}/to/", f"{tmp_path}/back",
+        "--src-region", "azure:westeurope", "--gateways", "always", "--json",
+    )  # fmt: skip
+    assert answer_of(done)["copied"] == len(objects)
+    found = {key: (tmp_path / "back" / key).read_bytes() for key in objects}
+    assert found == objects
+    assert home.traces() == []
