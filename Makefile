@@ -22,7 +22,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # tests start compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-dagster test check docs bench soak constraints clean
+.PHONY: demo demo-dagster demo-clouds-stores test check docs bench soak constraints clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)  ## one transfer as an Airflow DAG, on servers embedded in this machine
@@ -30,6 +30,9 @@ demo: $(INSTALLED)  ## one transfer as an Airflow DAG, on servers embedded in th
 
 demo-dagster: $(INSTALLED)  ## the same as a Dagster asset
 	@$(BIN)/python example_dags/run_demo.py dagster
+
+demo-clouds-stores: $(INSTALLED)  ## S3 to Google Cloud Storage to Azure Blob Storage, on emulators
+	@$(BIN)/python example_dags/run_clouds_demo.py
 
 test: $(INSTALLED)  ## files run side by side, long ones first
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
