@@ -14,11 +14,13 @@ import pytest
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.errors import FleetLost, ForeignHost, ProvisionFailed
 from skyplane_orchestration.model.fleet import IN_PROCESS, LOCAL
+from skyplane_orchestration.model.plan import InstanceGroup
 from skyplane_orchestration.provision.base import FleetSpec, FleetTimes
 from skyplane_orchestration.provision.in_process import (
     InProcessProvisioner,
     SmallJobsProvisioner,
 )
+from skyplane_orchestration.provision.in_process.small_jobs import is_small
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.provision.local.run_directory import RunRoot
 from skyplane_orchestration.security.authority import Authority, FleetSecret
@@ -143,6 +145,18 @@ def test_a_gateway_that_cannot_listen_leaves_nothing(
     with pytest.raises(ProvisionFailed, match="did not start"):
         provisioner.ensure(spec, AUTHORITY)
     assert (files(root), threads()) == ([], set())
+
+
+def test_more_is_small_where_one_gateway_is_both_ends(spec: FleetSpec) -> None:
+    here = {"local:here": InstanceGroup("process", 1)}
+    for instances, volume_gb, wanted in (
+        (here, 4.0, True),
+        (here, 4.1, False),
+        (here, None, False),
+        ({"local:here": InstanceGroup("process", 2)}, 4.0, False),
+    ):
+        plan = replace(spec.plan, instances=instances, volume_gb=volume_gb)
+        assert is_small(plan) is wanted
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 _READY_TIMEOUT_S: Final = 30.0
 _END_TIMEOUT_S: Final = 40.0
 
-#: Less memory than in a process of its own: see docs/explanation/memory.md.
-_SETTINGS: Final[Mapping[str, Any]] = {"assembly_mib": 64, "readers": 4}
+#: Fewer threads than in a process of its own.
+_SETTINGS: Final[Mapping[str, Any]] = {"readers": 4}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,9 @@ GatewayPlace = Literal["auto", "always", "never"]
 
 #: A larger job gains more from a second process than the start of one costs (0.5 s).
 _SMALL_GB: Final = 0.064
+#: If one gateway is source and sink, only its threads carry bytes, and none needs the interpreter.
+#: A larger job runs long enough that it should outlive its command.
+_SMALL_IN_ONE_REGION_GB: Final = 4.0
 
 
 class SmallJobsProvisioner:
@@ -74,4 +77,6 @@ class SmallJobsProvisioner:
 
 def is_small(plan: TransferPlan) -> bool:
     """Whether the bytes of a plan are few enough for gateways inside the calling process."""
-    return plan.volume_gb is not None and plan.volume_gb <= _SMALL_GB
+    gateways = sum(group.count for group in plan.instances.values())
+    limit_gb = _SMALL_IN_ONE_REGION_GB if gateways == 1 else _SMALL_GB
+    return plan.volume_gb is not None and plan.volume_gb <= limit_gb
