@@ -24,6 +24,7 @@ from typing import Protocol, Self
 
 from skyplane_gateway.errors import ObjectTooLarge, StoreUnavailable
 from skyplane_gateway.objects import (
+    MIB,
     UNCONDITIONAL,
     Body,
     ObjectAttributes,
@@ -247,6 +248,22 @@ def read_object(store: ObjectStore, key: str, *, max_bytes: int) -> tuple[Object
         )
     with store.read(key, offset=0, length=info.size_bytes, if_match=info.etag) as reader:
         return info, bytes(read_exactly(reader, info.size_bytes))
+
+
+def has_bytes(store: ObjectStore, info: ObjectInfo, data: Body) -> bool:
+    """Whether that version of the object has these bytes; read in steps, and not held.
+
+    Raises PreconditionFailed: the object is no longer that version.
+    """
+    wanted = memoryview(data).cast("B")
+    buffer = memoryview(bytearray(min(len(wanted), MIB) or 1))
+    with store.read(info.key, offset=0, length=len(wanted), if_match=info.etag) as reader:
+        while wanted:
+            count = reader.readinto(buffer[: len(wanted)])
+            if count == 0 or buffer[:count] != wanted[:count]:
+                return False
+            wanted = wanted[count:]
+    return True
 
 
 def read_exactly(reader: Reader, length: int) -> bytearray:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreUnavailable
-from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo
+from skyplane_gateway.objects import ObjectAttributes, ObjectInfo
 from skyplane_gateway.stores.base import ObjectStore
 
 _STEP_BYTES: Final = 1 << 20
@@ -30,22 +30,6 @@ def read_crc32c(store: ObjectStore, info: ObjectInfo, size_bytes: int) -> int | 
             found = checksum(buffer[:count], found)
             left -= count
     return found
-
-
-def has_bytes(store: ObjectStore, info: ObjectInfo, data: Body) -> bool:
-    """Whether that version of the object has these bytes; read in steps, and not held.
-
-    Raises PreconditionFailed: the object is no longer that version.
-    """
-    wanted = memoryview(data).cast("B")
-    buffer = memoryview(bytearray(min(len(wanted), _STEP_BYTES) or 1))
-    with store.read(info.key, offset=0, length=len(wanted), if_match=info.etag) as reader:
-        while wanted:
-            count = reader.readinto(buffer[: len(wanted)])
-            if count == 0 or buffer[:count] != wanted[:count]:
-                return False
-            wanted = wanted[count:]
-    return True
 
 
 def object_crc32c(

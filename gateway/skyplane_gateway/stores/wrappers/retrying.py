@@ -45,8 +45,7 @@ from skyplane_gateway.stores.async_requests import (
     Unsettled,
     WholeObject,
 )
-from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
-from skyplane_gateway.stores.readback import has_bytes
+from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, has_bytes
 from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
 from skyplane_gateway.stores.wrappers.rate_limiter import Pause, Permit, RateLimiter
 from skyplane_gateway.stores.wrappers.retrying_reader import RetryingReader
