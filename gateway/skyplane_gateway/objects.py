@@ -180,6 +180,7 @@ class StoreCapabilities:
         supports_metadata: the store keeps attributes.
         min_part_bytes: of all parts but the last.
         max_parts: parts in one upload.
+        rewrite_s: the shortest average time between writes of one key.
     """
 
     trusts_checksum: bool
@@ -189,6 +190,7 @@ class StoreCapabilities:
     max_part_bytes: int
     max_parts: int
     max_object_bytes: int
+    rewrite_s: float = 0.0
 
     def part_bytes(self, object_bytes: int, wanted_bytes: int) -> int:
         """The allowed size of all parts but the last that is nearest to the wanted one.

@@ -28,6 +28,9 @@ INTERVAL_S: Final = 0.5
 #: and the sink's processor.
 PACE_BYTES_PER_S: Final = 1 << 20
 
+#: So many writes may come at once where the store limits the writes of one key.
+_BURST: Final = 3
+
 #: So many committed bytes that no journal names yet are written at once.
 UNWRITTEN_BYTES: Final = 256 << 20
 
@@ -40,6 +43,7 @@ class JournalWriter:
             this lead alone.
         inherited: the newest journal of the same rule; ours repeats its rows.
         totals: of all epochs until now.
+        rewrite_s: see `StoreCapabilities`; of the destination.
 
     Attributes:
         state: record events here; every event schedules a write.
@@ -55,6 +59,7 @@ class JournalWriter:
         totals: Callable[[], Totals] = Totals,
         interval_s: float = INTERVAL_S,
         heartbeat_s: float = HEARTBEAT_S,
+        rewrite_s: float = 0.0,
     ) -> None:
         self._call = call
         self._folder = folder
@@ -62,6 +67,9 @@ class JournalWriter:
         self._identity = identity
         self._interval_s = interval_s
         self._heartbeat_s = heartbeat_s
+        self._rewrite_s = rewrite_s
+        #: When the store accepts another write, if none had come at once.
+        self._slot_s = 0.0
         start = identity
         if inherited is not None:
             start = replace(
@@ -142,7 +150,16 @@ class JournalWriter:
             return False
         return True
 
+    async def _until_slot(self) -> None:
+        """Wait until the store accepts another write of the same key."""
+        loop = asyncio.get_running_loop()
+        pause_s = self._slot_s - _BURST * self._rewrite_s - loop.time()
+        if pause_s > 0:
+            await asyncio.sleep(pause_s)
+        self._slot_s = max(self._slot_s, loop.time()) + self._rewrite_s
+
     async def _write(self) -> None:
+        await self._until_slot()
         revision = self.state.revision
         self._unwritten_bytes = 0
         if self._timer is not None:

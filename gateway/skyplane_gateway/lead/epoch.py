@@ -63,7 +63,12 @@ def build_epoch(
     spec, call = context.spec, context.sinks.call
     earlier = left.journal.totals if left.journal is not None else Totals()
     journal = JournalWriter(
-        call, _folder_of(spec), identity, left.journal, totals=lambda: totals(earlier)
+        call,
+        _folder_of(spec),
+        identity,
+        left.journal,
+        totals=lambda: totals(earlier),
+        rewrite_s=context.capabilities.rewrite_s,
     )
     multipart = MultipartCopier(context, journal)
     recorder = Recorder(context, journal.state)

@@ -62,6 +62,8 @@ _CAPABILITIES: Final = StoreCapabilities(
     max_part_bytes=5 * 1024 * MIB,
     max_parts=10_000,
     max_object_bytes=5 * _TIB,
+    # More writes of one name are throttled, and then the whole bucket gets fewer requests.
+    rewrite_s=1.0,
 )
 
 
