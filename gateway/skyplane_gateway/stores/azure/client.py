@@ -7,11 +7,12 @@ import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import urllib3
+from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.objects import Body, Credentials, StoreSpec
@@ -61,6 +62,8 @@ class Container:
 
     Attributes:
         trusts_checksum: our claim in a blob's metadata counts as its checksum.
+        tls: None for an endpoint without TLS.
+        proxy: its URL; None for none.
     """
 
     def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
@@ -79,7 +82,14 @@ class Container:
             account_url, account, credentials, is_anonymous=is_anonymous
         )
         self.trusts_checksum = spec.option("checksum") == "trusted"
-        self._pool = _pool(account_url, int(spec.option("connections", str(_CONNECTIONS))))
+        self.tls = _tls_context() if account_url.startswith("https://") else None
+        self.proxy = select_proxy(account_url, get_environ_proxies(account_url, None))
+        connections = int(spec.option("connections", str(_CONNECTIONS)))
+        self._pool = (
+            urllib3.PoolManager(maxsize=connections, ssl_context=self.tls)
+            if self.proxy is None
+            else urllib3.ProxyManager(self.proxy, maxsize=connections, ssl_context=self.tls)
+        )
 
     def doing(self, verb: str, key: str) -> str:
         """The beginning of an error message: which request, of which object."""
@@ -168,23 +178,20 @@ def check_options(spec: StoreSpec) -> None:
             raise ConfigurationInvalid(f"option {name}={value!r}: choose one of {choices}")
 
 
-def tls_context() -> ssl.SSLContext:
-    """With the CA bundle that REQUESTS_CA_BUNDLE names, as in Azure's SDK."""
-    return ssl.create_default_context(cafile=os.environ.get("REQUESTS_CA_BUNDLE") or None)
-
-
-def proxy_of(url: str) -> str | None:
-    """The proxy that the environment names for a URL."""
-    parts = urlsplit(url)
-    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
-
-
-def _pool(url: str, connections: int) -> urllib3.PoolManager:
-    proxy = proxy_of(url)
-    tls = tls_context() if url.startswith("https://") else None
-    if proxy is None:
-        return urllib3.PoolManager(maxsize=connections, ssl_context=tls)
-    return urllib3.ProxyManager(proxy, maxsize=connections, ssl_context=tls)
+def _tls_context() -> ssl.SSLContext:
+    """With the CA bundle that Azure's SDK takes. Raises ConfigurationInvalid."""
+    named = (os.environ.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
+    bundle = next(filter(None, named), DEFAULT_CA_BUNDLE_PATH)
+    is_folder = Path(bundle).is_dir()
+    try:
+        return ssl.create_default_context(
+            cafile=None if is_folder else bundle, capath=bundle if is_folder else None
+        )
+    except OSError as error:
+        raise ConfigurationInvalid(
+            f"the CA bundle {bundle!r} cannot be read ({error.strerror or error}); correct "
+            "REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE"
+        ) from error
 
 
 def _blocks(body: Body) -> Sequence[memoryview]:

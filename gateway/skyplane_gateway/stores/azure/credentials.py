@@ -52,6 +52,10 @@ class Signer(Protocol):
     def expires_unix_s(self) -> float | None:
         """When the credentials expire; None where that is not known."""
 
+    @property
+    def is_ready(self) -> bool:
+        """`sign` sends no request."""
+
     def sign(self, method: str, url: str, headers: dict[str, str]) -> str:
         """Add to the headers; return the URL, perhaps with a signature. Raises AzureError."""
 
@@ -60,6 +64,7 @@ class Anonymous:
     """See `Signer`."""
 
     expires_unix_s: float | None = None
+    is_ready = True
 
     def sign(self, method: str, url: str, headers: dict[str, str]) -> str:
         return url
@@ -69,6 +74,7 @@ class SharedKey:
     """See `Signer`. The SDK makes the signature."""
 
     expires_unix_s: float | None = None
+    is_ready = True
 
     def __init__(self, url: str, account: str, key: str) -> None:
         try:
@@ -91,6 +97,8 @@ class SharedKey:
 class SharedAccessSignature:
     """See `Signer`."""
 
+    is_ready = True
+
     def __init__(self, token: str) -> None:
         self._query = token.strip().lstrip("?")
         self.expires_unix_s = sas_expiry(token)
@@ -101,6 +109,8 @@ class SharedAccessSignature:
 
 class BearerToken:
     """See `Signer`. A token that the orchestrator sent."""
+
+    is_ready = True
 
     def __init__(self, token: str, expires_at: str | None) -> None:
         self._header = f"Bearer {token}"
@@ -118,11 +128,15 @@ class Identity:
         self._chain = _default_chain()
         self._lock = threading.Lock()
         self._token = ""
-        self.expires_unix_s: float | None = -math.inf
+        self.expires_unix_s: float | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return time.time() < (self.expires_unix_s or -math.inf) - _EARLY_S
 
     def sign(self, method: str, url: str, headers: dict[str, str]) -> str:
         with self._lock:
-            if time.time() >= (self.expires_unix_s or 0.0) - _EARLY_S:
+            if not self.is_ready:
                 found = self._chain.get_token(_SCOPE)
                 self._token, self.expires_unix_s = found.token, float(found.expires_on)
         headers["authorization"] = f"Bearer {self._token}"

@@ -12,6 +12,7 @@ from awscrt import checksums
 from skyplane_gateway.errors import PreconditionFailed, StoreError, StoreUnavailable
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.stores.azure.metadata_names import from_azure, to_azure
+from skyplane_gateway.stores.checksums import verify
 
 #: Our claim about a blob's bytes, in its metadata: eight hexadecimal digits.
 CRC32C_NAME: Final = "skyplane_crc32c"
@@ -53,6 +54,51 @@ def attribute_headers(
     if crc32c is not None:
         headers[METADATA + CRC32C_NAME] = f"{crc32c:08x}"
     return headers
+
+
+def put_headers(
+    data: Body,
+    attributes: ObjectAttributes | None,
+    precondition: Precondition,
+    crc32c: int | None,
+    what: str,
+) -> dict[str, str]:
+    """The headers of Put Blob.
+
+    Raises:
+        ChecksumMismatch: the bytes do not have the CRC32C.
+        StoreError: a text that no header can hold.
+    """
+    headers = {
+        "x-ms-blob-type": "BlockBlob",
+        **attribute_headers(attributes, crc32c, what),
+        **precondition_headers(precondition),
+        **crc64_header(data),
+    }
+    if crc32c is not None:
+        # After the CRC64 was computed: bytes that change later do not fit it.
+        verify(f"{what}: the body", data, crc32c)
+    return headers
+
+
+def written_info(
+    key: str,
+    headers: Mapping[str, str],
+    size_bytes: int,
+    attributes: ObjectAttributes | None,
+    crc32c: int | None,
+) -> ObjectInfo | None:
+    """From the answer to Put Blob; None where it names no version."""
+    if not headers.get("etag"):
+        return None
+    return ObjectInfo(
+        key=key,
+        size_bytes=size_bytes,
+        etag=headers["etag"],
+        last_modified=unix_s(headers.get("last-modified")),
+        crc32c=crc32c,
+        attributes=attributes or ObjectAttributes(),
+    )
 
 
 def precondition_headers(precondition: Precondition) -> dict[str, str]:

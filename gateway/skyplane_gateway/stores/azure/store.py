@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from hashlib import md5
 
 from azure.core.exceptions import AzureError
@@ -35,22 +36,21 @@ from skyplane_gateway.objects import (
     StoreSpec,
     UploadInfo,
 )
+from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.azure import listing
 from skyplane_gateway.stores.azure.client import Answer, Container, Request
 from skyplane_gateway.stores.azure.credentials import ambient_credentials, sendable_credentials
 from skyplane_gateway.stores.azure.errors import Refused, mapped, translate
 from skyplane_gateway.stores.azure.reader import AzureReader
 from skyplane_gateway.stores.azure.requests import (
-    attribute_headers,
     attributes_of,
-    crc64_header,
     info_of,
     match_headers,
     not_carried_of,
-    precondition_headers,
+    put_headers,
     require_range,
     require_version,
-    unix_s,
+    written_info,
 )
 from skyplane_gateway.stores.azure.uploads import Uploads
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
@@ -85,6 +85,15 @@ class AzureStore:
             max_parts=_MAX_BLOCKS,
             max_object_bytes=_MAX_BLOCKS * _MAX_BLOCK_BYTES,
         )
+
+    @cached_property
+    def async_requests(self) -> AsyncRequests | None:
+        """See `HasAsyncRequests`. Without aiohttp threads send all requests."""
+        try:
+            from skyplane_gateway.stores.azure.async_requests import AzureAsyncRequests
+        except ModuleNotFoundError:
+            return None
+        return AzureAsyncRequests(self._container)
 
     def check(self, prefix: str = "") -> None:
         query = {"restype": "container", "comp": "list", "maxresults": "1"}
@@ -135,15 +144,7 @@ class AzureStore:
         crc32c: int | None = None,
     ) -> ObjectInfo:
         what = self._container.doing("writing", check_azure_key(key))
-        headers = {
-            "x-ms-blob-type": "BlockBlob",
-            **attribute_headers(attributes, crc32c, what),
-            **precondition_headers(precondition),
-            **crc64_header(data),
-        }
-        if crc32c is not None:
-            # After the CRC64 was computed: bytes that change later do not fit it.
-            verify(f"the body of {key!r}", data, crc32c)
+        headers = put_headers(data, attributes, precondition, crc32c, what)
         try:
             answer = self._container.send(Request("PUT", key, 201, headers), data)
         except (Refused, HTTPError, AzureError, OSError) as error:
@@ -153,7 +154,9 @@ class AzureStore:
                 if written is not None:
                     return written
             raise failure from error
-        return self._written(key, answer, len(data), attributes, crc32c)
+        trusted = crc32c if self._container.trusts_checksum else None
+        info = written_info(key, answer.headers, len(data), attributes, trusted)
+        return info or self.head(key)
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
         return self._uploads.create(check_azure_key(key), attributes)
@@ -229,26 +232,6 @@ class AzureStore:
 
     def _info(self, key: str, answer: Answer) -> ObjectInfo:
         return info_of(key, answer.headers, trusted=self._container.trusts_checksum)
-
-    def _written(
-        self,
-        key: str,
-        answer: Answer,
-        size_bytes: int,
-        attributes: ObjectAttributes | None,
-        crc32c: int | None,
-    ) -> ObjectInfo:
-        """The object of a write, from its answer."""
-        if not answer.headers.get("etag"):
-            return self.head(key)
-        return ObjectInfo(
-            key=key,
-            size_bytes=size_bytes,
-            etag=answer.headers["etag"],
-            last_modified=unix_s(answer.headers.get("last-modified")),
-            crc32c=crc32c if self._container.trusts_checksum else None,
-            attributes=attributes or ObjectAttributes(),
-        )
 
     def _find_written(self, key: str, data: Body) -> ObjectInfo | None:
         """The object at `key` if it has these bytes; None if not, or if that is not known.

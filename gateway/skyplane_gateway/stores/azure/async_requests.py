@@ -1,0 +1,114 @@
+"""Requests to Azure Blob Storage for small objects over asyncio, through aiohttp."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import aiohttp
+from azure.core.exceptions import AzureError
+from yarl import URL
+
+from skyplane_gateway.errors import StoreError
+from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
+from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
+from skyplane_gateway.stores.azure.client import Container, Request
+from skyplane_gateway.stores.azure.requests import (
+    attributes_of,
+    match_headers,
+    not_carried_of,
+    put_headers,
+    require_range,
+    require_version,
+    written_info,
+)
+from skyplane_gateway.stores.http_session import http_session
+
+
+class AzureAsyncRequests:
+    """See `AsyncRequests`."""
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+        self._ssl = container.tls or True
+
+    async def read(self, key: str, *, length: int, if_match: str | None) -> WholeObject:
+        headers = match_headers(if_match)
+        wanted = Request("HEAD", key, 200, headers)
+        if length:
+            headers["x-ms-range"] = f"bytes=0-{length - 1}"
+            wanted = Request("GET", key, 206, headers)
+        async with self._answer(wanted) as answer:
+            found = _headers(answer)
+            with _unsettled():
+                if length:
+                    require_range(answer.status, found, 0, length, key)
+                require_version(found, if_match, key)
+            data = await answer.read()
+        is_other = length == 0 and found.get("content-length", "0") != "0"
+        if is_other or len(data) != length:
+            raise Unsettled("the answer has another length")
+        return WholeObject(data, attributes_of(found), not_carried_of(found))
+
+    async def put(
+        self,
+        key: str,
+        data: Body,
+        *,
+        attributes: ObjectAttributes,
+        precondition: Precondition,
+        crc32c: int,
+    ) -> ObjectInfo:
+        with _unsettled():
+            headers = put_headers(data, attributes, precondition, crc32c, key)
+        async with self._answer(Request("PUT", key, 201, headers), data) as answer:
+            found = _headers(answer)
+            await answer.read()
+        trusted = crc32c if self._container.trusts_checksum else None
+        info = written_info(key, found, len(data), attributes, trusted)
+        if info is None:
+            raise Unsettled("the answer names no version")
+        return info
+
+    @asynccontextmanager
+    async def _answer(
+        self, wanted: Request, body: Body = b""
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer to one request. Raises Unsettled for every other status."""
+        if not self._container.signer.is_ready:
+            raise Unsettled("the token is being renewed, which a thread has to wait for")
+        try:
+            url, headers = self._container.signed(wanted, len(body))
+            async with http_session().request(
+                wanted.method,
+                URL(url, encoded=True),
+                headers=headers,
+                data=body if wanted.method == "PUT" else None,
+                allow_redirects=False,
+                ssl=self._ssl,
+                proxy=self._container.proxy,
+            ) as answer:
+                if answer.status != wanted.expected:
+                    raise Unsettled(f"the answer is {answer.status}")
+                yield answer
+        except (TimeoutError, aiohttp.ClientError, AzureError, OSError) as error:
+            raise Unsettled(f"{type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def _unsettled() -> Iterator[None]:
+    """A thread repeats what this project refuses, and says why."""
+    try:
+        yield
+    except StoreError as error:
+        raise Unsettled(error.message) from error
+
+
+def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
+    """In lower case, as http.client decodes them: aiohttp decodes UTF-8, http.client Latin-1."""
+    return {
+        name.lower(): text
+        if text.isascii()
+        else text.encode("utf-8", "surrogateescape").decode("latin-1")
+        for name, text in answer.headers.items()
+    }
