@@ -128,7 +128,11 @@ MUTATIONS: Final = (
     _mutation(
         "precondition at commit",
         "complete-without",
-        ("sink/destination.py", "precondition=self._verifier.fence(key, precondition),\n", "\n"),
+        (
+            "sink/destination.py",
+            "precondition=self._verifier.fence(key, precondition),\n                size_bytes",
+            "size_bytes",
+        ),
     ),
     _mutation(
         "precondition at commit",
@@ -143,9 +147,9 @@ MUTATIONS: Final = (
         "source pinning",
         "range-of-any-version",
         (
-            "source/transfer.py",
-            "length=wanted.length, if_match=wanted.etag",
-            "length=wanted.length, if_match=None",
+            "source/object_reader.py",
+            "offset=wanted.offset, length=wanted.length, if_match=wanted.etag",
+            "offset=wanted.offset, length=wanted.length, if_match=None",
         ),
     ),
     _mutation(
@@ -167,8 +171,8 @@ MUTATIONS: Final = (
         "not-read-back",
         (
             "sink/write_verifier.py",
-            "        else:\n            found = read_crc32c(self._store, info, size_bytes)",
-            "        else:\n            found = crc32c",
+            "        if found is None:\n            found = read_crc32c(self._store, info, size_bytes)",
+            "        if found is None:\n            found = crc32c",
         ),
     ),
     _mutation(
