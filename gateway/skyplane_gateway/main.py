@@ -22,7 +22,6 @@ from typing import Final
 
 from aiohttp import web
 
-from skyplane_gateway.allocator import keep_freed_memory
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.listener import Listener
 from skyplane_gateway.control.server import ControlServer
@@ -88,7 +87,6 @@ def main(arguments: list[str]) -> int:
         print(f"skyplane-gateway: {error}", file=sys.stderr)  # noqa: T201
         return 2
     _set_limits()
-    keep_freed_memory()
     if options.detach and os.fork() > 0:
         return 0
     if options.detach:

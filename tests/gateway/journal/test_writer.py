@@ -120,6 +120,23 @@ async def test_a_long_journal_is_written_less_often_without_a_flush(
         assert sink.written[-1].begun[-1] == "m"
 
 
+async def test_writes_of_one_key_keep_the_rate_that_the_store_accepts() -> None:
+    """Google Cloud Storage throttles more than one write a second, after a few at once."""
+    async with writing(rewrite_s=1.0) as (journal, sink, _):
+        ends = []
+        for number in range(6):
+            journal.state.listed(f"{number}")
+            await journal.flush()
+            ends.append(asyncio.get_running_loop().time())
+        assert ends == pytest.approx([0, 0, 0, 0, 1, 2])
+        await asyncio.sleep(60)
+        journal.state.listed("x")
+        journal.state.listed("y")
+        await journal.flush()
+        assert asyncio.get_running_loop().time() == pytest.approx(62)
+        assert sink.written[-1].begun[-1] == "y"
+
+
 async def test_many_committed_bytes_are_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "UNWRITTEN_BYTES", 100)
     async with writing() as (journal, sink, _):

@@ -230,6 +230,10 @@ def _azure(request: pytest.FixtureRequest) -> Harness:
     )
 
 
+def _azure_async(request: pytest.FixtureRequest) -> Harness:
+    return replace(_azure(request), wrap=AsyncFirst)
+
+
 @pytest.fixture
 def azure(request: pytest.FixtureRequest) -> Iterator[Harness]:
     made = _azure(request)
@@ -254,6 +258,7 @@ def _memory(request: pytest.FixtureRequest) -> Harness:
 
 _FACTORIES: dict[str, Callable[[pytest.FixtureRequest], Harness]] = {
     "azure": _azure,
+    "azure-async": _azure_async,
     "memory": _memory,
     "file": _file,
     "gcs": _gcs,

@@ -10,7 +10,8 @@ import sys
 import skyplane_gateway.selection
 from skyplane_gateway.stores import StoreSpec, open_store
 list(open_store(StoreSpec("file", "/")).list("no-such-directory/"))
-print([name for name in ("boto3", "botocore", "awscrt", "aiohttp", "numpy") if name in sys.modules])
+sdks = ("boto3", "botocore", "google.auth", "requests", "awscrt", "aiohttp", "numpy")
+print([name for name in sdks if name in sys.modules])
 """
 
 

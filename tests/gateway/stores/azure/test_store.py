@@ -87,7 +87,7 @@ def test_damaged_bytes_are_refused_by_the_service(
 ) -> None:
     store, other = azure.shared, crc64_header(b"other")
     upload_id = store.create_upload("part")
-    for module in ("store", "uploads"):
+    for module in ("requests", "uploads"):
         name = f"skyplane_gateway.stores.azure.{module}.crc64_header"
         monkeypatch.setattr(name, lambda _: other)
     with pytest.raises(ChecksumMismatch, match="Crc64Mismatch"):

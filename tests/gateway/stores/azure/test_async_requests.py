@@ -1,0 +1,99 @@
+"""Small objects of Azure Blob Storage over asyncio."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.gateway.stores.async_first import AsyncFirst
+
+from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.errors import PreconditionFailed, StoreError, StoreUnavailable
+from skyplane_gateway.objects import IF_ABSENT, Credentials, ObjectAttributes, StoreSpec
+from skyplane_gateway.stores.azure.credentials import Identity
+from skyplane_gateway.stores.registry import open_without_retries
+
+ATTRIBUTES = ObjectAttributes(
+    content_type="text/plain", content_encoding="gzip", metadata=(("with-dash", "1=2&3"),)
+)
+
+
+@pytest.fixture
+def first(azure: Any) -> Any:
+    """The store over asyncio first; `azure.shared` is in threads only."""
+    return AsyncFirst(azure.open())
+
+
+def read(store: Any, key: str, length: int, etag: str | None) -> tuple[bytes, Any]:
+    with store.read(key, offset=0, length=length, if_match=etag) as reader:
+        body = bytearray(length)
+        assert reader.readinto(memoryview(body)) == length
+        return bytes(body), reader.attributes
+
+
+@pytest.mark.parametrize("body", [b"", b"small"])
+def test_both_ways_write_and_read_the_same(azure: Any, first: Any, body: bytes) -> None:
+    checksum, threads = crc32c(body), azure.shared
+    one = first.put("a b/\u00e9+%2B", body, attributes=ATTRIBUTES, crc32c=checksum)
+    two = threads.put("two", body, attributes=ATTRIBUTES, crc32c=checksum)
+    assert (one.size_bytes, one.crc32c, one.attributes, first.settled) == (
+        two.size_bytes,
+        two.crc32c,
+        two.attributes,
+        1,
+    )
+    for info in (one, two):
+        for store in (first, threads):
+            assert read(store, info.key, len(body), info.etag) == (body, ATTRIBUTES)
+    assert first.settled == 3
+
+
+def test_a_refusal_is_left_to_a_thread(first: Any) -> None:
+    old = first.put("k", b"body", crc32c=crc32c(b"body"))
+    with pytest.raises(PreconditionFailed):
+        first.put("k", b"else", precondition=IF_ABSENT, crc32c=crc32c(b"else"))
+    first.put("k", b"newer", crc32c=crc32c(b"newer"))
+    with pytest.raises(PreconditionFailed):
+        first.read("k", offset=0, length=4, if_match=old.etag)
+    assert first.settled == 2
+
+
+def test_metadata_that_no_header_can_hold_is_refused_by_the_thread(first: Any) -> None:
+    attributes = ObjectAttributes(metadata=(("a", "caf\u00e9"),))
+    with pytest.raises(StoreError, match="copy without it"):
+        first.put("k", b"x", attributes=attributes, crc32c=crc32c(b"x"))
+    assert first.settled == 0
+
+
+def test_the_token_is_sent(scripted: Any, reply: Any) -> None:
+    spec = StoreSpec("azure", "acct/box", scripted.url)
+    store = AsyncFirst(open_without_retries(spec, Credentials({"bearer_token": "t"})))
+    scripted.replies.append(reply(206, b"ab", {"Content-Range": "bytes 0-1/2", "ETag": '"7"'}))
+    assert read(store, "a/b", 2, '"7"')[0] == b"ab"
+    (request,) = scripted.requests
+    sent = request.headers
+    assert (request.path, store.settled) == ("/acct/box/a/b", 1)
+    assert (sent["authorization"], sent["if-match"]) == ("Bearer t", '"7"')
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content-Range": "bytes 0-2/3", "ETag": '"7"'},
+        {"Content-Range": "bytes 0-1/2", "ETag": '"8"'},
+        {"ETag": '"7"'},
+    ],
+)
+def test_an_answer_for_something_else_is_not_taken(
+    scripted: Any, reply: Any, headers: dict[str, str]
+) -> None:
+    spec = StoreSpec("azure", "acct/box", scripted.url)
+    store = AsyncFirst(open_without_retries(spec, Credentials({"account_key": "a2V5"})))
+    scripted.replies += [reply(206, b"ab", headers), reply(500)]
+    with pytest.raises(StoreUnavailable):
+        read(store, "k", 2, '"7"')
+    assert store.settled == 0
+
+
+def test_the_identity_of_the_machine_is_looked_up_by_a_thread() -> None:
+    assert not Identity().is_ready
