@@ -22,6 +22,7 @@ from typing import Final
 
 from aiohttp import web
 
+from skyplane_gateway.allocator import keep_freed_memory
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.listener import Listener
 from skyplane_gateway.control.server import ControlServer
@@ -87,6 +88,7 @@ def main(arguments: list[str]) -> int:
         print(f"skyplane-gateway: {error}", file=sys.stderr)  # noqa: T201
         return 2
     _set_limits()
+    keep_freed_memory()
     if options.detach and os.fork() > 0:
         return 0
     if options.detach:
