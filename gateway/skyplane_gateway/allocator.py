@@ -36,4 +36,4 @@ def keep_freed_memory() -> bool:
         (_M_MMAP_THRESHOLD, _MOST_ON_HEAP_BYTES),
         (_M_TRIM_THRESHOLD, KEPT_BYTES),
     )
-    return all([mallopt(name, value) for name, value in settings])
+    return all(mallopt(name, value) for name, value in settings)
